@@ -1,0 +1,12 @@
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class MsgplatformConfig(AppConfig):
+    """The shared part of the platform."""
+
+    name = "msgplatform"
+    verbose_name = _("Platform")
+
+    def ready(self) -> None:
+        from msgplatform import alert_store, checks  # noqa: F401

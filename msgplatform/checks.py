@@ -1,0 +1,1 @@
+"""Configuration faults as system checks: each names the variable and the mend."""

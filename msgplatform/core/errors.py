@@ -1,0 +1,60 @@
+"""The errors of the platform.
+
+    PlatformError
+    ├── Permanent               repeating cannot help
+    │   ├── InvalidInput        the caller must change what it sends
+    │   ├── Conflict            the same idempotency key with another payload
+    │   └── AddressForbidden    the address guard refused the destination
+    └── Temporary               repeating later can help
+        ├── Unavailable         Redis or the database is away
+        ├── OutcomeUnknown      it may or may not have happened: repeat with the same key
+        └── LeaseLost           somebody else owns the claim now
+
+`permanent` is what a retry loop asks.
+"""
+
+from __future__ import annotations
+
+
+class PlatformError(Exception):
+    """Root of all errors that the platform raises on purpose."""
+
+    permanent = True
+
+
+class Permanent(PlatformError):
+    """Repeating cannot help."""
+
+
+class InvalidInput(Permanent):
+    """The caller must change what it sends; `field` says where."""
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class Conflict(Permanent):
+    """The same idempotency key came with another payload."""
+
+
+class AddressForbidden(Permanent):
+    """The address guard refused the destination."""
+
+
+class Temporary(PlatformError):
+    """Repeating later can help."""
+
+    permanent = False
+
+
+class Unavailable(Temporary):
+    """Redis or the database is away."""
+
+
+class OutcomeUnknown(Temporary):
+    """It may or may not have happened: repeat with the same idempotency key."""
+
+
+class LeaseLost(Temporary):
+    """Somebody else owns the claim now."""

@@ -1,0 +1,1 @@
+NODE_TABLE = "id_node"

@@ -1,0 +1,51 @@
+"""Logs: one line an event, JSON in production; every line names its `action`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+_SHARED: list[Any] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+]
+
+
+def configure(level: str = "INFO", as_json: bool = True) -> None:
+    """Send structlog and the standard library's loggers to standard error in one format.
+
+    An unknown level falls back to INFO: a typo must not silence a daemon.
+    """
+    renderer: Any = (
+        structlog.processors.JSONRenderer(ensure_ascii=False)
+        if as_json
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    tail: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    if as_json:
+        tail.append(structlog.processors.format_exc_info)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_SHARED, processors=[*tail, renderer]
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    known = logging.getLevelNamesMapping()
+    root.setLevel(known.get(level, logging.INFO))
+    structlog.configure(
+        processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+
+
+def get(name: str) -> Any:
+    """A logger whose first argument is the machine-readable action: `log.info("claimed", n=5)`."""
+    return structlog.stdlib.get_logger(name)

@@ -1,0 +1,220 @@
+"""Configuration by environment.
+
+Reading never raises: a wrong value is remembered as a `Problem`, the default is used, and a
+system check (`msgplatform.checks`) names the variable and the mend. So `manage.py doctor` and
+`manage.py check` can always speak, while `wsgi.py` and the daemons refuse to start.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import dj_database_url
+
+T = TypeVar("T")
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+# A Unix socket's path may have 107 bytes (sun_path in unix(7)).
+MAX_SOCKET_PATH = 107
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A variable with a wrong value: what is wrong, and the line that mends it."""
+
+    variable: str
+    message: str
+    hint: str
+
+
+problems: list[Problem] = []
+
+
+def _report(variable: str, message: str, hint: str) -> None:
+    problems.append(Problem(variable, message, hint))
+
+
+def _parsed(name: str, default: T, parse: Callable[[str], T], hint: str) -> T:
+    raw = os.environ.get(name, "").strip()
+    if not raw:
+        return default
+    try:
+        return parse(raw)
+    except ValueError as error:
+        _report(name, f"{name}={raw!r} is not usable: {error}", hint)
+        return default
+
+
+def text(name: str, default: str = "") -> str:
+    """The variable, or `default` when it is unset or empty."""
+    return os.environ.get(name, "").strip() or default
+
+
+def flag(name: str, default: bool) -> bool:
+    """A yes/no variable: 1, true, yes, on / 0, false, no, off."""
+
+    def parse(raw: str) -> bool:
+        value = raw.lower()
+        if value in {"1", "true", "yes", "on"}:
+            return True
+        if value in {"0", "false", "no", "off"}:
+            return False
+        raise ValueError("expected yes or no")
+
+    return _parsed(name, default, parse, f"Set {name}=yes or {name}=no.")
+
+
+def number(name: str, default: float, low: float, high: float) -> float:
+    """A number within bounds (both included)."""
+
+    def parse(raw: str) -> float:
+        value = float(raw)
+        if not low <= value <= high:
+            raise ValueError(f"it must be between {low:g} and {high:g}")
+        return value
+
+    return _parsed(name, default, parse, f"Set {name} to a number from {low:g} to {high:g}.")
+
+
+def integer(name: str, default: int, low: int, high: int) -> int:
+    """A whole number within bounds (both included)."""
+
+    def parse(raw: str) -> int:
+        value = int(raw)
+        if not low <= value <= high:
+            raise ValueError(f"it must be between {low} and {high}")
+        return value
+
+    return _parsed(name, default, parse, f"Set {name} to a whole number from {low} to {high}.")
+
+
+def words(name: str, default: list[str]) -> list[str]:
+    """A comma-separated list."""
+    return [w.strip() for w in text(name).split(",") if w.strip()] or default
+
+
+def networks(name: str) -> list[str]:
+    """A comma-separated list of CIDR networks."""
+
+    def parse(raw: str) -> list[str]:
+        return [str(ipaddress.ip_network(n.strip())) for n in raw.split(",") if n.strip()]
+
+    return _parsed(name, [], parse, f"Set {name} to networks such as 10.0.0.0/8,192.168.1.5/32.")
+
+
+def secret(name: str, default_file: Path | None = None) -> str:
+    """A secret from `NAME`, or from the file that `NAME_FILE` names (surrounding space dropped)."""
+    if value := os.environ.get(name, "").strip():
+        return value
+    given = os.environ.get(f"{name}_FILE", "").strip()
+    path = Path(given) if given else default_file
+    if path is None or (not given and not path.exists()):
+        return ""
+    try:
+        value = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        _report(
+            f"{name}_FILE",
+            f"{name}_FILE={path} cannot be read: {error.strerror}",
+            "Name a file that this user can read.",
+        )
+        return ""
+    if not value:
+        _report(f"{name}_FILE", f"{path} is empty", f"Write the value of {name} into it.")
+    return value
+
+
+def url(name: str, default: str, schemes: tuple[str, ...]) -> str:
+    """A URL of one of these schemes; `NAME_FILE` works too (a URL may hold a password)."""
+    raw = secret(name)
+    if not raw:
+        return default
+    parts = urlsplit(raw)
+    if parts.scheme not in schemes or not (parts.netloc or parts.path):
+        _report(
+            name,
+            f"{name} is not a URL of the kind {' or '.join(s + '://' for s in schemes)}",
+            f"Set {name} to something like {default or schemes[0] + '://host:port/0'}",
+        )
+        return default
+    return raw
+
+
+MYSQL_OPTIONS: dict[str, Any] = {
+    "charset": "utf8mb4",
+    "isolation_level": "read committed",
+    "init_command": "SET time_zone='+00:00', sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'",
+    "connect_timeout": 5,
+}
+SQLITE_OPTIONS: dict[str, Any] = {
+    # Deferred BEGIN lets two writers deadlock into "database is locked"; IMMEDIATE queues them.
+    "transaction_mode": "IMMEDIATE",
+    "timeout": 20,
+    "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA busy_timeout=20000;",
+}
+
+
+def database(name: str, default: str) -> dict[str, Any]:
+    """Django's DATABASES entry for `sqlite:///path` or `mysql://user:password@host:port/name`."""
+    raw = secret(name) or default
+    hint = f"Set {name} to sqlite:////path/to/file or mysql://user:password@host:3306/name"
+    if raw.startswith("mariadb://"):
+        raw = "mysql" + raw.removeprefix("mariadb")
+    if not raw.startswith(("sqlite://", "mysql://")):
+        _report(name, f"{name} is neither sqlite:// nor mysql://", hint)
+        raw = default
+    try:
+        config: dict[str, Any] = dict(dj_database_url.parse(raw))
+    except (ValueError, dj_database_url.ParseError) as error:
+        _report(name, f"{name} cannot be read: {error}", hint)
+        config = dict(dj_database_url.parse(default))
+    if not config.get("NAME"):
+        _report(name, f"{name} names no database", hint)
+        config = dict(dj_database_url.parse(default))
+    mysql = config["ENGINE"].endswith("mysql")
+    config["OPTIONS"] = {**(MYSQL_OPTIONS if mysql else SQLITE_OPTIONS), **(config.get("OPTIONS") or {})}
+    # A connection lives a minute: long enough for a busy thread, short for a server restart.
+    config["CONN_MAX_AGE"] = 60
+    config["CONN_HEALTH_CHECKS"] = True
+    return config
+
+
+def public_url() -> str:
+    """The address under which people and systems reach the platform; https unless said so."""
+    return url("PUBLIC_URL", "https://localhost", ("http", "https")).rstrip("/")
+
+
+def time_zone(name: str, default: str) -> str:
+    """The console's time zone, an IANA name."""
+    import zoneinfo
+
+    def parse(raw: str) -> str:
+        try:
+            return zoneinfo.ZoneInfo(raw).key
+        except (zoneinfo.ZoneInfoNotFoundError, OSError):
+            raise ValueError("no such time zone") from None
+
+    return _parsed(name, default, parse, f"Set {name} to an IANA name such as Asia/Shanghai.")
+
+
+def state_dir() -> Path:
+    """Where databases, sockets, logs and locks of this installation live (mode 0700)."""
+    return Path(text("STATE_DIR", str(BASE_DIR / "var"))).resolve()
+
+
+def socket_path(name: str) -> Path:
+    """A Unix socket's path in the state directory, or a short one beside it if that is too long."""
+    import hashlib
+    import tempfile
+
+    path = state_dir() / "run" / name
+    if len(os.fsencode(path)) <= MAX_SOCKET_PATH:
+        return path
+    digest = hashlib.sha256(os.fsencode(state_dir())).hexdigest()[:12]
+    return Path(tempfile.gettempdir()) / f"msgplatform-{os.getuid()}-{digest}" / name

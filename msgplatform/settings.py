@@ -1,0 +1,186 @@
+"""Django's settings. Every value that an installation changes comes from `env`; README lists them.
+
+MSGPLATFORM_PROFILE=daemon (set by manage.py for run_* commands) leaves out what serves pages.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+from msgplatform import env
+from msgplatform.core import logging as platform_logging
+from msgplatform.core.queue_names import RqQueues
+
+BASE_DIR = env.BASE_DIR
+STATE_DIR = env.state_dir()
+DAEMON = os.environ.get("MSGPLATFORM_PROFILE") == "daemon"
+DEBUG = env.flag("DEBUG", False)
+
+SECRET_KEY = env.secret("SECRET_KEY", default_file=STATE_DIR / "secret_key")
+SECRET_KEY_MISSING = not SECRET_KEY
+if SECRET_KEY_MISSING:
+    # Lets `check` and `doctor` run; the check E001 stops everything else.
+    SECRET_KEY = secrets.token_urlsafe(50)
+
+PUBLIC_URL = env.public_url()
+_https = PUBLIC_URL.startswith("https://")
+_public_host = PUBLIC_URL.split("://", 1)[1].split("/")[0].rsplit(":", 1)[0]
+ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", [_public_host, "localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
+
+# -- applications --------------------------------------------------------------------------------
+FLOWS = ["notify"]
+_PAGES = [
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.messages",
+    "django.contrib.sessions",
+    "django.contrib.staticfiles",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_filters",
+    "rest_framework",
+    "django_rq",
+]
+INSTALLED_APPS = [
+    "msgplatform",
+    *([] if DAEMON else _PAGES),
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    *FLOWS,
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "msgplatform.urls"
+WSGI_APPLICATION = "msgplatform.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# -- data ----------------------------------------------------------------------------------------
+DATABASES = {"default": env.database("DATABASE_URL", f"sqlite:///{STATE_DIR / 'msgplatform.db'}")}
+# The archive has its own alias from the start, so that moving it elsewhere is one variable.
+COLD_DATABASE_URL_SET = bool(env.secret("COLD_DATABASE_URL"))
+if COLD_DATABASE_URL_SET:
+    DATABASES["cold"] = env.database("COLD_DATABASE_URL", "")
+
+_redis_schemes = ("redis", "rediss", "unix")
+REDIS_URL = env.url("REDIS_URL", f"unix://{env.socket_path('work.sock')}", _redis_schemes)
+SMS_REDIS_URL = env.url("SMS_REDIS_URL", f"unix://{env.socket_path('sms.sock')}", _redis_schemes)
+REDIS_EMBEDDED = not env.secret("REDIS_URL")
+SMS_REDIS_EMBEDDED = not env.secret("SMS_REDIS_URL")
+CACHES = {
+    "default": {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": REDIS_URL,
+        "KEY_PREFIX": "cache",
+        "OPTIONS": {
+            "SOCKET_TIMEOUT": 2,
+            "SOCKET_CONNECT_TIMEOUT": 2,
+            "IGNORE_EXCEPTIONS": True,  # a throttle that cannot count lets the request pass
+        },
+    }
+}
+RQ_QUEUES = RqQueues(REDIS_URL)
+RQ = {"COMMIT_MODE": "auto"}
+RQ_SHOW_ADMIN_LINK = False
+
+# -- people --------------------------------------------------------------------------------------
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator")
+]
+LOGIN_URL = "admin:login"
+SESSION_ENGINE = "django.contrib.sessions.backends.db"
+SESSION_COOKIE_AGE = 12 * 3600
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _https
+SECURE_SSL_REDIRECT = _https and env.flag("SSL_REDIRECT", True)
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
+SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = _https
+if env.flag("TRUST_X_FORWARDED_PROTO", False):
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+X_FRAME_OPTIONS = "SAMEORIGIN"
+LANGUAGE_CODE = "en-us"
+USE_I18N = True
+USE_TZ = True
+TIME_ZONE = env.time_zone("TIME_ZONE", "UTC")
+STATIC_URL = "/static/"
+STATIC_ROOT = BASE_DIR / "static"
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
+# Bodies: 16 MiB is the largest batch; views with a smaller bound check it themselves.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024 * 1024 + 64 * 1024
+
+# -- API -----------------------------------------------------------------------------------------
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["msgplatform.api.authentication.ApiKeyAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["msgplatform.api.authentication.HasScope"],
+    "DEFAULT_RENDERER_CLASSES": ["msgplatform.api.json.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["msgplatform.api.json.JSONParser"],
+    "DEFAULT_THROTTLE_CLASSES": ["msgplatform.api.throttling.ApiKeyThrottle"],
+    "DEFAULT_THROTTLE_RATES": {
+        "read": env.text("API_RATE_READ", "600/min"),
+        "write": env.text("API_RATE_WRITE") or None,
+    },
+    "DEFAULT_PAGINATION_CLASS": "msgplatform.api.pagination.KeysetPagination",
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_SCHEMA_CLASS": "msgplatform.api.schema.PlatformSchema",
+    "EXCEPTION_HANDLER": "msgplatform.api.problems.handle",
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "msgplatform",
+    "DESCRIPTION": "Publish events, send messages, follow what became of them.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+    "SERVE_AUTHENTICATION": [],
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+}
+
+# -- outbound HTTP -------------------------------------------------------------------------------
+# Networks that the address guard lets through although they are private. Cloud metadata and
+# link-local addresses stay refused whatever stands here.
+OUTBOUND_ALLOW = env.networks("OUTBOUND_ALLOW")
+OUTBOUND_PROXY = env.url("OUTBOUND_PROXY", "", ("http", "https", "socks5", "socks5h"))
+
+# -- Notify --------------------------------------------------------------------------------------
+NOTIFY_LEASE_SECONDS = env.integer("NOTIFY_LEASE_SECONDS", 120, 5, 3600)
+NOTIFY_TIMEOUT_SECONDS = env.number("NOTIFY_TIMEOUT_SECONDS", 15, 0.5, 60)
+
+# -- logs ----------------------------------------------------------------------------------------
+LOG_LEVEL = env.text("LOG_LEVEL", "INFO").upper()
+LOGGING_CONFIG = None
+platform_logging.configure(level=LOG_LEVEL, as_json=env.flag("LOG_JSON", not DEBUG))
+
+UNFOLD = {
+    "SITE_TITLE": "msgplatform",
+    "SITE_HEADER": "msgplatform",
+    "SITE_URL": "/",
+    "SHOW_HISTORY": True,
+    "SIDEBAR": {"show_search": True, "navigation": "msgplatform.console.navigation.sidebar"},
+}
