@@ -1,1 +1,166 @@
-"""Configuration faults as system checks: each names the variable and the mend."""
+"""Configuration faults as system checks: each names the variable and the mend.
+
+E0xx a wrong setting; nothing starts · E1xx, W1xx seen by `check --deploy` · E2xx, W2xx seen by
+`check --database`. Only the last kind talks to a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.db import connections
+
+from msgplatform import env
+from msgplatform.api import rates
+
+TAG = "msgplatform"
+# Django's own bound is lower; RETURNING, SKIP LOCKED and the plans we rely on are from here on.
+OLDEST_MARIADB = (10, 6)
+_DEFAULT_PORTS = {"redis": 6379, "rediss": 6379}
+
+
+def wrong_settings() -> list[CheckMessage]:
+    """What keeps the web process and the daemons from starting."""
+    return [*_secret_key(), *_environment(), *_rates(), *_cold_database(), *_one_redis()]
+
+
+@register(TAG)
+def settings_check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    return [*wrong_settings(), *_shared_redis_server(), *_debug()]
+
+
+@register(TAG, deploy=True)
+def deploy_check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    return list(_embedded_redis())
+
+
+@register(Tags.database)
+def database_check(
+    app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    return [message for alias in databases or () for message in _server_version(alias)]
+
+
+def _secret_key() -> Iterator[CheckMessage]:
+    if settings.SECRET_KEY_MISSING:
+        yield Error(
+            "SECRET_KEY is not set",
+            hint="Make one: python3 -c 'import secrets; print(secrets.token_urlsafe(50))', and "
+            "give it as SECRET_KEY, or write it into a file and name that as SECRET_KEY_FILE.",
+            id="msgplatform.E001",
+        )
+
+
+def _environment() -> Iterator[CheckMessage]:
+    for problem in env.problems:
+        yield Error(problem.message, hint=problem.hint, obj=problem.variable, id="msgplatform.E002")
+
+
+def _rates() -> Iterator[CheckMessage]:
+    configured: Any = settings.REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"]
+    for scope, rate in configured.items():
+        try:
+            rates.parse(rate)
+        except ValueError as error:
+            variable = f"API_RATE_{scope.upper()}"
+            yield Error(
+                f"{variable}: {error}", hint=rates.HINT, obj=variable, id="msgplatform.E003"
+            )
+
+
+def _cold_database() -> Iterator[CheckMessage]:
+    if not settings.COLD_DATABASE_URL_SET:
+        return
+    hot, cold = settings.DATABASES["default"], settings.DATABASES["cold"]
+    if all(hot.get(part) == cold.get(part) for part in ("ENGINE", "HOST", "PORT", "NAME")):
+        yield Error(
+            "COLD_DATABASE_URL names the same database as DATABASE_URL",
+            hint="Leave COLD_DATABASE_URL unset: the archive then lives in the main database.",
+            obj="COLD_DATABASE_URL",
+            id="msgplatform.E004",
+        )
+
+
+def _redis_place(url: str) -> tuple[str, str]:
+    """The server, and the database number in it."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return parts.path, parse_qs(parts.query).get("db", ["0"])[0]
+    port = parts.port or _DEFAULT_PORTS.get(parts.scheme, 6379)
+    number = parse_qs(parts.query).get("db", [parts.path.strip("/")])[0]
+    return f"{parts.hostname}:{port}", number or "0"
+
+
+def _both_redis() -> tuple[tuple[str, str], tuple[str, str]]:
+    return _redis_place(settings.REDIS_URL), _redis_place(settings.SMS_REDIS_URL)
+
+
+def _one_redis() -> Iterator[CheckMessage]:
+    work, sms = _both_redis()
+    if work == sms:
+        yield Error(
+            "SMS_REDIS_URL and REDIS_URL are the same Redis",
+            hint="Give SMS a Redis server of its own: with AOF on and maxmemory-policy noeviction "
+            "it is the truth, while the other one may be flushed at any moment.",
+            obj="SMS_REDIS_URL",
+            id="msgplatform.E005",
+        )
+
+
+def _shared_redis_server() -> Iterator[CheckMessage]:
+    work, sms = _both_redis()
+    if work != sms and work[0] == sms[0]:
+        yield Warning(
+            "SMS_REDIS_URL and REDIS_URL are two databases of one Redis server",
+            hint="Give SMS a server of its own: eviction, AOF and FLUSHALL are the whole server's.",
+            obj="SMS_REDIS_URL",
+            id="msgplatform.W006",
+        )
+
+
+def _debug() -> Iterator[CheckMessage]:
+    if settings.DEBUG and settings.PUBLIC_URL.startswith("https://") and env.text("PUBLIC_URL"):
+        yield Warning(
+            "DEBUG is on while PUBLIC_URL is a public address",
+            hint="Set DEBUG=no: error pages show settings and source to everybody.",
+            obj="DEBUG",
+            id="msgplatform.W007",
+        )
+
+
+def _embedded_redis() -> Iterator[CheckMessage]:
+    for variable, embedded in (
+        ("REDIS_URL", settings.REDIS_EMBEDDED),
+        ("SMS_REDIS_URL", settings.SMS_REDIS_EMBEDDED),
+    ):
+        if embedded:
+            yield Error(
+                f"{variable} is not set: the embedded Redis is for trying things out",
+                hint=f"Run a Redis server under your own supervision and set {variable}, for "
+                "example redis://10.0.0.5:6379/0",
+                obj=variable,
+                id="msgplatform.E101",
+            )
+
+
+def _server_version(alias: str) -> Iterator[CheckMessage]:
+    connection: Any = connections[alias]
+    if connection.vendor != "mysql":
+        return
+    if not connection.mysql_is_mariadb:
+        yield Warning(
+            f"the database {alias} is MySQL: the platform is tested on MariaDB",
+            hint="Use MariaDB 10.6 or later if you can choose.",
+            id="msgplatform.W202",
+        )
+    elif connection.mysql_version < OLDEST_MARIADB:
+        have = ".".join(map(str, connection.mysql_version))
+        yield Error(
+            f"the database {alias} is MariaDB {have}",
+            hint="Use MariaDB 10.6 or later.",
+            id="msgplatform.E201",
+        )

@@ -178,7 +178,10 @@ def database(name: str, default: str) -> dict[str, Any]:
         _report(name, f"{name} names no database", hint)
         config = dict(dj_database_url.parse(default))
     mysql = config["ENGINE"].endswith("mysql")
-    config["OPTIONS"] = {**(MYSQL_OPTIONS if mysql else SQLITE_OPTIONS), **(config.get("OPTIONS") or {})}
+    config["OPTIONS"] = {
+        **(MYSQL_OPTIONS if mysql else SQLITE_OPTIONS),
+        **(config.get("OPTIONS") or {}),
+    }
     # A connection lives a minute: long enough for a busy thread, short for a server restart.
     config["CONN_MAX_AGE"] = 60
     config["CONN_HEALTH_CHECKS"] = True

@@ -139,11 +139,17 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["msgplatform.api.authentication.HasScope"],
     "DEFAULT_RENDERER_CLASSES": ["msgplatform.api.json.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["msgplatform.api.json.JSONParser"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "msgplatform.api.negotiation.JsonFirst",
     "DEFAULT_THROTTLE_CLASSES": ["msgplatform.api.throttling.ApiKeyThrottle"],
     "DEFAULT_THROTTLE_RATES": {
         "read": env.text("API_RATE_READ", "600/min"),
         "write": env.text("API_RATE_WRITE") or None,
+        "failed": env.text("API_RATE_FAILED", "60/min"),  # wrong API keys from one address
     },
+    # How many reverse proxies add to X-Forwarded-For; 0: the header is not believed.
+    "NUM_PROXIES": env.integer("API_NUM_PROXIES", 0, 0, 10),
+    "DATETIME_FORMAT": None,  # the renderer writes UTC with "Z"
+    "DEFAULT_METADATA_CLASS": None,  # OPTIONS is answered with 405: the schema says it all
     "DEFAULT_PAGINATION_CLASS": "msgplatform.api.pagination.KeysetPagination",
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_SCHEMA_CLASS": "msgplatform.api.schema.PlatformSchema",
@@ -154,6 +160,9 @@ SPECTACULAR_SETTINGS = {
     "TITLE": "msgplatform",
     "DESCRIPTION": "Publish events, send messages, follow what became of them.",
     "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "GET_MOCK_REQUEST": "msgplatform.api.schema.mock_request",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SERVE_AUTHENTICATION": [],
@@ -161,6 +170,8 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
 }
+# Who may read /metrics; without it only a local installation answers, to its own machine.
+METRICS_TOKEN = env.secret("METRICS_TOKEN")
 
 # -- outbound HTTP -------------------------------------------------------------------------------
 # Networks that the address guard lets through although they are private. Cloud metadata and

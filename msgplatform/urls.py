@@ -1,1 +1,33 @@
-urlpatterns: list = []
+"""Every address of the platform. Daemons never import this: they serve nothing."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import URLPattern, URLResolver, include, path, re_path
+from django.views.generic import RedirectView
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+
+from msgplatform.api import error_pages, health
+from msgplatform.core import flows
+
+handler400 = error_pages.bad_request
+handler403 = error_pages.permission_denied
+handler404 = error_pages.not_found
+handler500 = error_pages.server_error
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("", RedirectView.as_view(pattern_name="console:overview"), name="home"),
+    path("console/", include("msgplatform.console.urls")),
+    path("admin/", admin.site.urls),
+    path("django-rq/", include("django_rq.urls")),  # its views ask for staff
+    *(path("api/v1/", include(flow.urls)) for flow in flows.all() if flow.urls),
+    path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),
+    path("api/docs/", SpectacularSwaggerView.as_view(url_name="api-schema"), name="api-docs"),
+    path("api/docs", RedirectView.as_view(pattern_name="api-docs")),
+    re_path(r"^api/", error_pages.unknown_api_address),
+    path("problems/", error_pages.catalogue, name="problems"),
+    path("problems/<slug:slug>", error_pages.catalogue, name="problem"),
+    path("healthz", health.alive, name="healthz"),
+    path("readyz", health.ready, name="readyz"),
+    path("metrics", health.prometheus, name="metrics"),
+]

@@ -1,9 +1,16 @@
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.core import flows
+
 
 class NotifyConfig(AppConfig):
     """Asynchronous delivery between systems."""
 
     name = "notify"
     verbose_name = _("Notify")
+
+    def ready(self) -> None:
+        from notify.flow import NotifyFlow
+
+        flows.register(NotifyFlow())

@@ -31,9 +31,7 @@ def configure(level: str = "INFO", as_json: bool = True) -> None:
     if as_json:
         tail.append(structlog.processors.format_exc_info)
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=_SHARED, processors=[*tail, renderer]
-        )
+        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=_SHARED, processors=[*tail, renderer])
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]

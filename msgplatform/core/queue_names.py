@@ -31,7 +31,11 @@ class RqQueues(dict[str, Any]):
         self.url = url
 
     def _config(self) -> dict[str, Any]:
-        return {"URL": self.url, "DEFAULT_TIMEOUT": 600}
+        return {
+            "URL": self.url,
+            "DEFAULT_TIMEOUT": 600,
+            "SERIALIZER": "msgplatform.core.queues.Serializer",
+        }
 
     def __getitem__(self, name: str) -> Any:
         if not _NAME.fullmatch(name):

@@ -1,0 +1,43 @@
+# Each target is one command; `make` alone lists them.
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+ARGS ?=
+
+python := .venv/bin/python
+bootstrap := $(PYTHON) deploy/bootstrap.py
+embedded := --try requirements-embedded.txt
+# mysqlclient needs a compiler, so it is installed only where a MySQL or MariaDB is named.
+mysql := $(filter mysql:% mariadb:%,$(DATABASE_URL) $(COLD_DATABASE_URL))$(DATABASE_URL_FILE)
+platform := $(if $(mysql),requirements.txt,requirements-base.txt)
+
+.PHONY: help demo up test test-full check bench tools
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+
+demo:  ## show every flow at work, accounted for (ARGS="--exit --json")
+	@$(bootstrap) requirements-base.txt $(embedded)
+	@$(python) manage.py demo $(ARGS)
+
+up:  ## run the whole platform on this machine (ARGS="--port 8000")
+	@$(bootstrap) $(platform) $(embedded)
+	@$(python) deploy/secret_key.py
+	@$(python) manage.py up $(ARGS)
+
+test: tools  ## every test, with a reduced load, on SQLite and on MariaDB
+	@deploy/test.sh
+
+test-full: tools  ## every test, with the full load
+	@MSGPLATFORM_FULL_LOAD=1 deploy/test.sh
+
+check: tools  ## style, types, imports, migrations
+	@deploy/check.sh
+
+bench: tools  ## the benchmarks (ARGS="--help")
+	@$(python) manage.py bench $(ARGS)
+
+# What tests, checks and benchmarks need beside the platform: servers, a compiler, pytest.
+tools:
+	@deploy/packages.sh $(PYTHON)
+	@$(bootstrap) requirements-dev.txt $(embedded)

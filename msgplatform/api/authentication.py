@@ -1,0 +1,66 @@
+"""Who calls (an API key in `Authorization: Bearer …`) and what the key allows (its scopes)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+
+from msgplatform.api import keys, throttling
+from msgplatform.api.key_cache import ApiCaller
+from msgplatform.api.problems import MissingScope
+from msgplatform.core import logging
+
+if TYPE_CHECKING:  # rest_framework.views imports this module
+    from rest_framework.views import APIView
+
+__all__ = ["ApiCaller", "ApiKeyAuthentication", "HasScope", "required_scope"]
+
+log = logging.get(__name__)
+
+
+class ApiKeyAuthentication(BaseAuthentication):
+    """`request.user` becomes an ApiCaller. Whatever is wrong with a key, the answer is the same."""
+
+    def authenticate(self, request: Request) -> tuple[ApiCaller, int] | None:
+        scheme, _, plain = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        caller = keys.verify(plain.strip(), admit=partial(throttling.refuse_guesser, request))
+        if caller is None:
+            throttling.count_failure(request)
+            raise AuthenticationFailed
+        return caller, caller.key_id
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="msgplatform"'
+
+
+def required_scope(view: APIView, method: str) -> str | None:
+    """The scope that `view.required_scope` names for this method: a string, or method → scope."""
+    declared: str | dict[str, str] | None = getattr(view, "required_scope", None)
+    if isinstance(declared, dict):
+        return declared.get("GET" if method == "HEAD" else method)
+    return declared
+
+
+class HasScope(BasePermission):
+    """The key must carry the scope that the view names. A view that names none is closed."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        if request.user is None:
+            return False  # answered with 401
+        method = request.method or ""
+        if not hasattr(view, method.lower()):
+            return True  # answered with 405; there is nothing here to protect
+        scope = required_scope(view, method)
+        if scope is None:
+            log.error("view_without_scope", view=type(view).__name__, method=method)
+            return False
+        if scope not in getattr(request.user, "scopes", ()):
+            raise MissingScope(scope)
+        return True

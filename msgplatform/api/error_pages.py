@@ -1,0 +1,81 @@
+"""Errors outside DRF: problem+json under /api/, a plain page elsewhere."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from django.core.exceptions import RequestDataTooBig
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.template import loader
+from django.views.decorators.csrf import csrf_exempt
+
+from msgplatform.api.problems import KINDS, Problem, describe
+from msgplatform.core import logging
+
+log = logging.get(__name__)
+
+API_PREFIX = "/api/"
+
+
+def _answer(request: HttpRequest, problem: Problem, template: str) -> HttpResponse:
+    if request.path.startswith(API_PREFIX):
+        return problem.response()
+    # Without request and context processors: an error page may touch no session or database.
+    page = loader.get_template(template).render({"detail": problem.detail, **problem.more})
+    response = HttpResponse(page, status=problem.kind.status)
+    # A server_error is in the log already; Django would add the same traceback without the id.
+    response._has_been_logged = problem.kind.status >= 500  # type: ignore[attr-defined]
+    return response
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """handler400."""
+    problem = Problem(KINDS["bad-request"], "The request breaks the rules of HTTP.")
+    if isinstance(exception, RequestDataTooBig):
+        problem = describe(exception, None) or problem
+    return _answer(request, problem, "400.html")
+
+
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """handler403."""
+    return _answer(request, Problem(KINDS["forbidden"], str(exception)), "403.html")
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """handler404."""
+    detail = f"There is nothing at {request.path}; /api/docs/ lists what there is."
+    return _answer(request, Problem(KINDS["not-found"], detail), "404.html")
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """handler500: the caller gets an id that finds the cause in the log."""
+    error_id = secrets.token_hex(8)
+    log.error(
+        "request_failed",
+        error_id=error_id,
+        method=request.method,
+        path=request.path,
+        exc_info=True,
+    )
+    problem = Problem(
+        KINDS["internal-error"],
+        f"The cause is in the log under {error_id}. Repeating later may help.",
+        more={"error_id": error_id},
+    )
+    return _answer(request, problem, "500.html")
+
+
+@csrf_exempt
+def unknown_api_address(request: HttpRequest) -> HttpResponse:
+    """The last route under /api/: a problem also for POST, instead of a redirect to `…/`."""
+    return not_found(request, Http404())
+
+
+def catalogue(request: HttpRequest, slug: str = "") -> HttpResponse:
+    """What the `type` of a problem means: every kind, or the one of this address."""
+    if slug and slug not in KINDS:
+        raise Http404
+    kinds: list[Any] = [KINDS[slug]] if slug else list(KINDS.values())
+    return render(request, "problems.html", {"kinds": kinds, "all": not slug})

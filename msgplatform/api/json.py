@@ -1,0 +1,197 @@
+"""JSON in and out over msgspec, with a bound on every body.
+
+A view says how much it takes with `max_body_bytes`; the bound holds for what the header
+announces and for what is really read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+import msgspec
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.functional import Promise
+from rest_framework.exceptions import ParseError, UnsupportedMediaType
+from rest_framework.parsers import BaseParser
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+
+from msgplatform.api.problems import BodyTooLarge
+from msgplatform.core.errors import InvalidInput
+
+T = TypeVar("T")
+
+MEDIA_TYPE = "application/json"
+DEFAULT_MAX_BODY_BYTES = 1024 * 1024
+# Set by `wsgi.py` for a body whose length no header tells; CONTENT_LENGTH is then only a bound.
+UNSIZED_BODY = "msgplatform.unsized_body"
+
+
+def decode(request: Request, type: type[T], max_bytes: int = DEFAULT_MAX_BODY_BYTES) -> T:
+    """The body as a msgspec Struct; fields of type `msgspec.Raw` keep their exact bytes.
+
+    Raises InvalidInput naming the field, ParseError with the position, BodyTooLarge,
+    UnsupportedMediaType.
+    """
+    media_type = request.META.get("CONTENT_TYPE", "")
+    if media_type.partition(";")[0].strip().lower() != MEDIA_TYPE:
+        raise UnsupportedMediaType(media_type)
+    body = read_body(request._request, max_bytes)
+    try:
+        return _parse(body, _decoder(cast(Hashable, type)))
+    except msgspec.ValidationError as error:
+        raise _invalid(error) from None
+
+
+def read_body(request: HttpRequest, max_bytes: int) -> bytes:
+    """The whole body, never more than `max_bytes`. Raises BodyTooLarge, ParseError."""
+    encoding = request.META.get("HTTP_CONTENT_ENCODING", "identity")
+    if encoding.lower() != "identity":
+        raise UnsupportedMediaType(
+            request.META.get("CONTENT_TYPE", ""), f"Content-Encoding {encoding} is not read here."
+        )
+    if getattr(request, "_read_started", False):
+        body = request.body
+        if len(body) > max_bytes:
+            raise BodyTooLarge(max_bytes)
+        return body
+    announced = _content_length(request)
+    if announced is not None and announced > max_bytes:
+        raise BodyTooLarge(max_bytes)
+    body = _read(request, max_bytes + 1 if announced is None else announced)
+    if len(body) > max_bytes:
+        raise BodyTooLarge(max_bytes)
+    if announced is not None and len(body) < announced:
+        raise ParseError(f"The body ended after {len(body)} of {announced} bytes.")
+    return body
+
+
+def _content_length(request: HttpRequest) -> int | None:
+    """What the header announces; None when the end of the stream is the end of the body."""
+    if request.META.get(UNSIZED_BODY):
+        return None
+    try:
+        return max(0, int(request.META.get("CONTENT_LENGTH") or 0))
+    except ValueError:
+        return 0
+
+
+def _read(request: HttpRequest, size: int) -> bytes:
+    """Up to `size` bytes: a stream may give less at once than was asked for."""
+    first: bytes = request.read(size)
+    if not first or len(first) >= size:
+        return first
+    parts, missing = [first], size - len(first)
+    while missing > 0 and (part := request.read(missing)):
+        parts.append(part)
+        missing -= len(part)
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=128)
+def _decoder(type: Hashable) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(cast(Any, type))
+
+
+_ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+
+
+def _parse(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    """Raises msgspec.ValidationError, or ParseError with the position."""
+    if not body:
+        raise ParseError("The body is empty: send a JSON value.")
+    try:
+        # Fields that are skipped or kept raw are not checked by the decoder.
+        if not body.isascii():
+            body.decode()
+        return decoder.decode(body)
+    except msgspec.ValidationError:
+        raise
+    except UnicodeDecodeError as error:
+        raise ParseError(f"The body is not UTF-8 at byte {error.start}.") from None
+    except msgspec.DecodeError as error:
+        raise ParseError(f"{error}{_line(body, str(error))}.") from None
+    except RecursionError:
+        raise ParseError("The JSON is nested too deeply.") from None
+
+
+def _line(body: bytes, message: str) -> str:
+    """` at line 3, column 7`, from msgspec's `(byte 57)`."""
+    _, found, rest = message.rpartition("(byte ")
+    if not found:
+        return ""
+    before = body[: int(rest.rstrip(")"))]
+    line, column = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
+    return f" at line {line}, column {column}"
+
+
+# Expected `str`, got `int` - at `$.events[3].type`
+# Object missing required field `type` - at `$.events[3]`
+_MESSAGE = re.compile(
+    r"(?P<what>.*?(?P<which>missing required|unknown) field `(?P<name>[^`]*)`|.*?)"
+    r"( - at `(key in )?\$(?P<path>[^`]*)`)?",
+    re.DOTALL,
+)
+
+
+def _invalid(error: msgspec.ValidationError) -> InvalidInput:
+    match = _MESSAGE.fullmatch(str(error))
+    if match is None:
+        return InvalidInput(str(error))
+    path = match["path"] or ""
+    if match["which"] is None:
+        return InvalidInput(match["what"].replace("`", ""), path.lstrip("."))
+    missing = match["which"] != "unknown"
+    message = "This field is required." if missing else "There is no such field."
+    return InvalidInput(message, f"{path}.{match['name']}".lstrip("."))
+
+
+class JSONParser(BaseParser):
+    """`request.data` of views that take plain JSON."""
+
+    media_type = MEDIA_TYPE
+
+    def parse(
+        self,
+        stream: Any,
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> Any:
+        context = parser_context or {}
+        max_bytes = getattr(context.get("view"), "max_body_bytes", DEFAULT_MAX_BODY_BYTES)
+        body = read_body(context["request"]._request, max_bytes)
+        try:
+            return _parse(body, _ANY)
+        except msgspec.ValidationError as error:  # a number beyond a float's range
+            raise ParseError(str(error).replace("`", "")) from None
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str | Promise):  # translated text and DRF's ErrorDetail
+        return str(value)
+    if isinstance(value, QuerySet):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_encodable)
+
+
+class JSONRenderer(BaseRenderer):
+    """Times in UTC are written with `Z`, decimals as strings. Ids are strings already."""
+
+    media_type = MEDIA_TYPE
+    format = "json"
+    charset = None  # JSON is UTF-8, there is no parameter to say so
+
+    def render(
+        self,
+        data: Any,
+        accepted_media_type: str | None = None,
+        renderer_context: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        return b"" if data is None else _encoder.encode(data)

@@ -1,0 +1,153 @@
+"""API keys: `mp_<12 characters: the public prefix>_<43 characters: the secret>`.
+
+Only the SHA-256 of the whole key is stored. The prefix is how a key is found and named; the
+secret part has 256 random bits, so that a plain hash is enough.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import string
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.core import signals
+from django.db import DatabaseError, connections, router
+from django.db.models import Q
+from django.utils import timezone
+
+from msgplatform.api.key_cache import ApiCaller, Found, KeyCache
+from msgplatform.core import flows, logging
+from msgplatform.core.errors import InvalidInput
+from msgplatform.models import ApiKey, Biz
+
+log = logging.get(__name__)
+
+_PREFIX_ALPHABET = string.ascii_lowercase + string.digits
+_PREFIX_LENGTH = 12
+_SECRET_BYTES = 32  # 43 characters of base64url
+_FORMAT = re.compile(rf"mp_([a-z0-9]{{{_PREFIX_LENGTH}}})_[A-Za-z0-9_-]{{43}}")
+_LAST_USED_STEP = timedelta(minutes=1)
+
+_cache = KeyCache()
+_used: set[int] = set()
+
+
+def scopes() -> dict[str, str]:
+    """Every scope that a flow declares, with what it allows."""
+    return {scope: help for flow in flows.all() for scope, help in flow.scopes.items()}
+
+
+def create(
+    biz: Biz, name: str, allowed: Iterable[str], expires_at: datetime | None = None
+) -> tuple[ApiKey, str]:
+    """A new key and its plain text, which is never to be had again. Raises InvalidInput."""
+    wanted = sorted(set(allowed))
+    _validate(name, wanted, expires_at)
+    prefix = "".join(secrets.choice(_PREFIX_ALPHABET) for _ in range(_PREFIX_LENGTH))
+    plain = f"mp_{prefix}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+    key = ApiKey.objects.create(
+        biz=biz,
+        name=name.strip(),
+        prefix=prefix,
+        hash=_digest(plain),
+        scopes=wanted,
+        expires_at=expires_at,
+    )
+    return key, plain
+
+
+def _validate(name: str, wanted: list[str], expires_at: datetime | None) -> None:
+    known = scopes()
+    if unknown := [scope for scope in wanted if scope not in known]:
+        there = ", ".join(sorted(known)) or "none"
+        raise InvalidInput(f"No such scope: {', '.join(unknown)}. There are: {there}.", "scopes")
+    if not wanted:
+        raise InvalidInput("A key without a scope can do nothing: name at least one.", "scopes")
+    if not name.strip():
+        raise InvalidInput("Say where the key is used.", "name")
+    if expires_at is not None and expires_at <= timezone.now():
+        raise InvalidInput("It must lie in the future.", "expires_at")
+
+
+def revoke(key: ApiKey) -> None:
+    """Refused at once in this process, in others when their cache lets go of it (30 s)."""
+    ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now())
+    key.refresh_from_db(fields=["revoked_at"])
+    forget()
+
+
+def forget() -> None:
+    """Drop what this process remembers about keys."""
+    _cache.clear()
+
+
+def verify(plain: str, admit: Callable[[], None] = lambda: None) -> ApiCaller | None:
+    """Whose key this is, or None: malformed, unknown, revoked, expired, or its owner disabled.
+
+    `admit` is called before the database is asked for a key never seen; it refuses by raising.
+    """
+    match = _FORMAT.fullmatch(plain)
+    if match is None:
+        return None
+    digest = _digest(plain)
+    return _cache.get(digest, lambda: _load(match[1], digest), admit)
+
+
+def _digest(plain: str) -> str:
+    return hashlib.sha256(plain.encode()).hexdigest()
+
+
+def _load(prefix: str, digest: str) -> Found | None:
+    rows = ApiKey.objects.filter(prefix=prefix, revoked_at=None, biz__enabled=True)
+    with _briefly_connected(router.db_for_read(ApiKey)):
+        row: Mapping[str, Any] | None = rows.values(
+            "id", "hash", "scopes", "expires_at", "last_used_at", "biz_id", "biz__name"
+        ).first()
+    if row is None or not hmac.compare_digest(row["hash"], digest):
+        return None
+    last_used: datetime | None = row["last_used_at"]
+    if last_used is None or timezone.now() - last_used >= _LAST_USED_STEP:
+        _used.add(row["id"])
+    expires_at: datetime | None = row["expires_at"]
+    caller = ApiCaller(row["biz_id"], row["biz__name"], row["id"], frozenset(row["scopes"]))
+    return Found(caller, expires_at.timestamp() if expires_at else None)
+
+
+def write_last_used(**_signal: object) -> None:
+    """Note when keys were used, at most once a minute each; after the answer has been sent."""
+    global _used
+    if not _used:
+        return
+    ids, _used = _used, set()
+    now = timezone.now()
+    due = Q(last_used_at=None) | Q(last_used_at__lte=now - _LAST_USED_STEP)
+    try:
+        with _briefly_connected(router.db_for_write(ApiKey)):
+            ApiKey.objects.filter(due, id__in=ids).update(last_used_at=now)
+    except DatabaseError as error:
+        log.warning("last_used_not_written", keys=len(ids), why=str(error))
+
+
+signals.request_finished.connect(write_last_used, dispatch_uid="api_keys_last_used")
+
+
+@contextmanager
+def _briefly_connected(alias: str) -> Iterator[None]:
+    """Close a connection that was opened only for this.
+
+    Otherwise every server thread that once looked at a key would keep one open, and the
+    database's limit is reached by threads that do not use it.
+    """
+    connection = connections[alias]
+    was_open = connection.connection is not None
+    try:
+        yield
+    finally:
+        if not was_open:
+            connection.close()

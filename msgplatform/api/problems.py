@@ -1,0 +1,354 @@
+"""Errors as problem+json (RFC 9457): a stable `type`, and a `detail` that says what to change.
+
+`handle` is DRF's exception handler. What it does not know is left to Django, which ends in
+`error_pages.server_error`: one road for every unexpected exception.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import singledispatch
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from django.core import exceptions as django_errors
+from django.db.utils import InterfaceError, OperationalError
+from django.http import Http404, HttpResponse, UnreadablePostError
+from rest_framework import exceptions as drf
+
+from msgplatform.core import errors, logging
+from msgplatform.core.connections import RedisError
+
+log = logging.get(__name__)
+
+CONTENT_TYPE = "application/problem+json"
+RETRY_AFTER_SECONDS = 5
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type of problem; `help` is what its page says beyond the title."""
+
+    slug: str
+    status: int
+    title: str
+    help: str
+
+    @property
+    def uri(self) -> str:
+        return f"/problems/{self.slug}"
+
+
+_ALL = (
+    Kind(
+        "invalid-input",
+        400,
+        "The request has wrong values",
+        "`errors` lists each wrong field. Repeating the same request cannot succeed.",
+    ),
+    Kind(
+        "malformed-body",
+        400,
+        "The body is not valid JSON",
+        "`detail` names the byte at which reading stopped.",
+    ),
+    Kind("bad-request", 400, "The request cannot be read", "It breaks the rules of HTTP."),
+    Kind(
+        "unauthenticated",
+        401,
+        "A valid API key is needed",
+        "Send it as `Authorization: Bearer mp_…`. The answer is the same for a key that is "
+        "missing, wrong, expired or revoked, or whose business system is disabled.",
+    ),
+    Kind("forbidden", 403, "This is not allowed", "The caller may not do this."),
+    Kind(
+        "missing-scope",
+        403,
+        "The API key lacks a scope",
+        "`required_scope` names it. Make a key that has it in the console.",
+    ),
+    Kind("not-found", 404, "There is nothing here", "The address or the id does not exist."),
+    Kind(
+        "method-not-allowed",
+        405,
+        "The method does not work here",
+        "The header Allow lists the methods that do.",
+    ),
+    Kind("not-acceptable", 406, "No such representation", "Answers are application/json."),
+    Kind(
+        "conflict",
+        409,
+        "The same key came with another content",
+        "An idempotency key stands for one request. Use a new key for a new request.",
+    ),
+    Kind(
+        "body-too-large",
+        413,
+        "The body is too large",
+        "`max_bytes` is the most that this address takes. Send several smaller requests.",
+    ),
+    Kind(
+        "unsupported-media-type",
+        415,
+        "The body is of the wrong type",
+        "Send `Content-Type: application/json`, in UTF-8 and without Content-Encoding.",
+    ),
+    Kind(
+        "throttled",
+        429,
+        "Too many requests",
+        "Wait for as many seconds as the header Retry-After says.",
+    ),
+    Kind(
+        "internal-error",
+        500,
+        "Something broke on our side",
+        "`error_id` is in the log beside the cause.",
+    ),
+    Kind(
+        "unavailable",
+        503,
+        "The platform cannot work just now",
+        "Nothing was done. Repeat after as many seconds as the header Retry-After says.",
+    ),
+    Kind(
+        "outcome-unknown",
+        503,
+        "It may or may not have happened",
+        "Repeat with the same idempotency key: it is done once, and the answer names it.",
+    ),
+)
+KINDS: dict[str, Kind] = {kind.slug: kind for kind in _ALL}
+_BY_STATUS: dict[int, Kind] = {
+    kind.status: kind
+    for kind in reversed(_ALL)
+    if kind.slug not in {"missing-scope", "outcome-unknown"}
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One answer: what is wrong now, with members beyond RFC 9457's in `more`."""
+
+    kind: Kind
+    detail: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def response(self) -> HttpResponse:
+        """Bytes at once, so that no renderer of the view can fail on it.
+
+        Django would log a line for each; a caller that hammers must not fill the disk. What is
+        our own fault has been logged by who made the problem.
+        """
+        body = {
+            "type": self.kind.uri,
+            "title": self.kind.title,
+            "status": self.kind.status,
+            "detail": self.detail,
+            **self.more,
+        }
+        response = HttpResponse(
+            msgspec.json.encode(body),
+            status=self.kind.status,
+            content_type=CONTENT_TYPE,
+            headers=dict(self.headers),
+        )
+        response._has_been_logged = True  # type: ignore[attr-defined]
+        return response
+
+
+class BodyTooLarge(drf.APIException):
+    """The body is longer than the view takes."""
+
+    status_code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(f"Send at most {max_bytes} bytes in one request.")
+        self.max_bytes = max_bytes
+
+
+class MissingScope(drf.PermissionDenied):
+    """The API key is good, but lacks the scope that the view asks for."""
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"Use an API key with the scope {scope}.")
+        self.scope = scope
+
+
+def handle(exc: Exception, context: Mapping[str, Any]) -> HttpResponse | None:
+    """DRF's EXCEPTION_HANDLER; None for what nobody expected (see `error_pages.server_error`)."""
+    problem = describe(exc, context.get("view"))
+    if problem is None:
+        return None
+    if problem.kind.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        log.warning(
+            "request_unavailable", kind=problem.kind.slug, why=f"{type(exc).__name__}: {exc}"
+        )
+    return problem.response()
+
+
+@singledispatch
+def describe(exc: Exception, view: Any) -> Problem | None:
+    """The problem that this exception is, or None for an unexpected one."""
+    return None
+
+
+@describe.register
+def _(exc: drf.APIException, view: Any) -> Problem:
+    kind = _BY_STATUS.get(exc.status_code)
+    if kind is None:
+        kind = Kind("other", exc.status_code, HTTPStatus(exc.status_code).phrase, "")
+    return Problem(kind, _sentence(exc.detail))
+
+
+@describe.register
+def _(exc: drf.ValidationError, view: Any) -> Problem:
+    return _invalid(list(_flat(exc.detail)))
+
+
+@describe.register
+def _(exc: django_errors.ValidationError, view: Any) -> Problem:
+    return _invalid(list(_flat(getattr(exc, "message_dict", None) or exc.messages)))
+
+
+@describe.register
+def _(exc: errors.InvalidInput, view: Any) -> Problem:
+    return _invalid([{"field": exc.field, "message": str(exc)}])
+
+
+@describe.register
+def _(exc: errors.Permanent, view: Any) -> Problem:
+    return Problem(KINDS["invalid-input"], str(exc) or (type(exc).__doc__ or ""))
+
+
+@describe.register
+def _(exc: errors.Conflict, view: Any) -> Problem:
+    return Problem(
+        KINDS["conflict"],
+        str(exc) or "This idempotency key was used for another request: choose a new one.",
+    )
+
+
+@describe.register(errors.Temporary)
+@describe.register(OperationalError)
+@describe.register(InterfaceError)
+@describe.register(RedisError)
+def _(exc: Exception, view: Any) -> Problem:
+    ours = isinstance(exc, errors.Temporary) and str(exc)
+    return Problem(
+        KINDS["unavailable"],
+        ours or "The database or Redis does not answer. Repeat the request later.",
+        {"Retry-After": str(RETRY_AFTER_SECONDS)},
+    )
+
+
+@describe.register
+def _(exc: errors.OutcomeUnknown, view: Any) -> Problem:
+    return Problem(
+        KINDS["outcome-unknown"],
+        "It may or may not have happened: repeat with the same idempotency key.",
+        {"Retry-After": "1"},
+    )
+
+
+@describe.register(drf.NotAuthenticated)
+@describe.register(drf.AuthenticationFailed)
+def _(exc: drf.APIException, view: Any) -> Problem:
+    header = getattr(exc, "auth_header", "")
+    return Problem(
+        KINDS["unauthenticated"],
+        "Send a valid API key: Authorization: Bearer mp_…",
+        {"WWW-Authenticate": header} if header else {},
+    )
+
+
+@describe.register
+def _(exc: MissingScope, view: Any) -> Problem:
+    challenge = f'Bearer realm="msgplatform", error="insufficient_scope", scope="{exc.scope}"'
+    return Problem(
+        KINDS["missing-scope"],
+        str(exc.detail),
+        {"WWW-Authenticate": challenge},
+        {"required_scope": exc.scope},
+    )
+
+
+@describe.register
+def _(exc: django_errors.PermissionDenied, view: Any) -> Problem:
+    return Problem(KINDS["forbidden"], str(exc) or "The caller may not do this.")
+
+
+@describe.register
+def _(exc: Http404, view: Any) -> Problem:
+    return Problem(KINDS["not-found"], str(exc) or "Nothing has this id.")
+
+
+@describe.register
+def _(exc: drf.MethodNotAllowed, view: Any) -> Problem:
+    allowed = ", ".join(getattr(view, "allowed_methods", []))
+    return Problem(KINDS["method-not-allowed"], f"Use {allowed}." if allowed else str(exc.detail))
+
+
+@describe.register
+def _(exc: drf.Throttled, view: Any) -> Problem:
+    wait = max(1, math.ceil(getattr(exc, "wait", None) or 1))
+    detail = f"Repeat after {wait} second{'' if wait == 1 else 's'}."
+    return Problem(KINDS["throttled"], detail, {"Retry-After": str(wait)})
+
+
+@describe.register
+def _(exc: drf.ParseError, view: Any) -> Problem:
+    return Problem(KINDS["malformed-body"], str(exc.detail))
+
+
+@describe.register
+def _(exc: UnreadablePostError, view: Any) -> Problem:
+    return Problem(KINDS["malformed-body"], "The connection ended before the body did.")
+
+
+@describe.register
+def _(exc: drf.UnsupportedMediaType, view: Any) -> Problem:
+    return Problem(
+        KINDS["unsupported-media-type"],
+        f"{exc.detail} Send Content-Type: application/json.",
+    )
+
+
+@describe.register
+def _(exc: BodyTooLarge, view: Any) -> Problem:
+    return Problem(KINDS["body-too-large"], str(exc.detail), {}, {"max_bytes": exc.max_bytes})
+
+
+@describe.register
+def _(exc: django_errors.RequestDataTooBig, view: Any) -> Problem:
+    return Problem(KINDS["body-too-large"], "Send several smaller requests.")
+
+
+def _invalid(wrong: list[dict[str, str]]) -> Problem:
+    shown = "; ".join(
+        f"{e['field']}: {e['message']}" if e["field"] else e["message"] for e in wrong[:3]
+    )
+    rest = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
+    return Problem(KINDS["invalid-input"], shown + rest, {}, {"errors": wrong})
+
+
+def _flat(detail: Any, path: str = "") -> Iterator[dict[str, str]]:
+    """DRF's nested errors as `{"field": "events[3].type", "message": …}`."""
+    if isinstance(detail, Mapping):
+        for name, below in detail.items():
+            own = name in {"non_field_errors", django_errors.NON_FIELD_ERRORS}
+            yield from _flat(below, path if own else f"{path}.{name}".lstrip("."))
+    elif isinstance(detail, list | tuple):
+        for index, below in enumerate(detail):
+            nested = isinstance(below, Mapping | list | tuple)
+            yield from _flat(below, f"{path}[{index}]" if nested else path)
+    else:
+        yield {"field": path, "message": str(detail)}
+
+
+def _sentence(detail: Any) -> str:
+    return "; ".join(e["message"] for e in _flat(detail))

@@ -1,0 +1,124 @@
+"""How many requests an API key may make: fixed windows, counted in Redis, one round trip each.
+
+A Redis that is away lets every request pass: the limit protects, it is not the product.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from django.http import HttpRequest
+from django_redis import get_redis_connection
+from redis.commands.core import Script
+from rest_framework.exceptions import Throttled
+from rest_framework.permissions import SAFE_METHODS
+from rest_framework.request import Request
+from rest_framework.settings import api_settings
+from rest_framework.throttling import BaseThrottle
+
+from msgplatform.api import rates
+from msgplatform.api.key_cache import ApiCaller
+from msgplatform.core import logging
+from msgplatform.core.connections import RedisError
+
+if TYPE_CHECKING:  # rest_framework.views imports this module
+    from rest_framework.views import APIView
+
+log = logging.get(__name__)
+
+# After Redis failed nobody asks it for a while: a black hole would cost every request its timeout.
+PAUSE_SECONDS = 5.0
+_paused_until = 0.0
+
+# KEYS[1] counter; ARGV: limit, window in ms, how much to add (0: only look).
+# Answers 0 when there is room, else the milliseconds until the window ends.
+_WINDOW = """
+local add = tonumber(ARGV[3])
+local count
+if add > 0 then
+  count = redis.call('INCRBY', KEYS[1], add)
+  if count == add then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+else
+  count = tonumber(redis.call('GET', KEYS[1]) or '0') + 1
+end
+if count <= tonumber(ARGV[1]) then return 0 end
+return math.max(redis.call('PTTL', KEYS[1]), 1)
+"""
+
+
+@lru_cache(maxsize=1)
+def _window() -> Script:
+    return Script(get_redis_connection("default"), _WINDOW)
+
+
+def _rate(scope: str) -> rates.Rate | None:
+    return rates.parse(api_settings.DEFAULT_THROTTLE_RATES.get(scope))
+
+
+def _wait(key: str, rate: rates.Rate, add: int = 1) -> float:
+    """Seconds until there is room again; 0 when there is, or when Redis is away."""
+    global _paused_until
+    if time.monotonic() < _paused_until:
+        return 0.0
+    try:
+        client = get_redis_connection("default")
+        args = [rate.limit, rate.seconds * 1000, add]
+        milliseconds: Any = _window()(keys=[f"throttle:{key}"], args=args, client=client)
+    except RedisError as error:
+        _paused_until = time.monotonic() + PAUSE_SECONDS
+        log.warning("throttle_off", why=str(error)[:200], seconds=PAUSE_SECONDS)
+        return 0.0
+    return float(milliseconds) / 1000
+
+
+def client_address(request: HttpRequest | Request) -> str:
+    """The caller's address: the peer's, or the one that NUM_PROXIES trusted proxies report."""
+    peer: str = request.META.get("REMOTE_ADDR", "")
+    proxies: int = api_settings.NUM_PROXIES or 0
+    hops = [hop.strip() for hop in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")]
+    if not proxies or not hops[0]:
+        return peer
+    return hops[-min(proxies, len(hops))]
+
+
+class ApiKeyThrottle(BaseThrottle):
+    """Scope `read` for safe methods, `write` for the others; per API key, else per address."""
+
+    waiting = 0.0
+
+    def allow_request(self, request: Request, view: APIView) -> bool:
+        scope = "read" if request.method in SAFE_METHODS else "write"
+        rate = _rate(scope)
+        if rate is None:
+            return True
+        caller = request.user
+        who = (
+            f"key:{caller.key_id}"
+            if isinstance(caller, ApiCaller)
+            else f"address:{client_address(request)}"
+        )
+        self.waiting = _wait(f"{scope}:{who}", rate)
+        return self.waiting == 0
+
+    def wait(self) -> float:
+        """Whole seconds, so that who waits as long as Retry-After says is let in."""
+        return math.ceil(self.waiting)
+
+
+def _failures(request: Request, add: int) -> None:
+    rate = _rate("failed")
+    if rate and (waiting := _wait(f"failed:{client_address(request)}", rate, add)):
+        raise Throttled(math.ceil(waiting))
+
+
+def count_failure(request: Request) -> None:
+    """A wrong key came from this address. Raises Throttled when there were too many."""
+    _failures(request, 1)
+
+
+def refuse_guesser(request: Request) -> None:
+    """Raises Throttled when this address has sent too many wrong keys to be asked about more."""
+    _failures(request, 0)

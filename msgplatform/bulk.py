@@ -1,0 +1,79 @@
+"""Works off bulk jobs of every flow, page by page, one process a job at a time.
+
+The cursor is saved after each page, under the job's claim: a killed runner's job is taken up
+again at the last saved page, and a page that is repeated changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+
+from django.db.models import F, QuerySet
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from msgplatform.core import claims, flows, logging
+from msgplatform.core.daemon import AWAY, Worker
+from msgplatform.models import BulkJob
+
+log = logging.get(__name__)
+
+PAGE = 500
+LEASE_SECONDS = 30.0
+_State = BulkJob.State
+
+
+class BulkRunner(Worker):
+    role = "bulk"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._not_before = 0.0  # paces the job to its rate
+
+    def turn(self) -> bool:
+        """One page of one job; true when there was one."""
+        if time.monotonic() < self._not_before:
+            self.stopping.wait(self._not_before - time.monotonic())
+        open_jobs = BulkJob.objects.filter(state__in=[_State.PENDING, _State.RUNNING])
+        if not open_jobs.exists():
+            return False
+        claim = claims.claim(
+            open_jobs.order_by("id"), limit=1, lease=LEASE_SECONDS, set={"state": _State.RUNNING}
+        )
+        if not claim.ids:
+            return False
+        job = BulkJob.objects.get(pk=claim.ids[0])
+        try:
+            self._page(job)
+        except AWAY:
+            raise
+        except Exception as error:
+            # The job steps aside and says why; the next one goes on.
+            _mine(job).update(state=_State.FAILED, error=str(error)[:2000], finished_at=Now())
+            raise
+        return True
+
+    def _page(self, job: BulkJob) -> None:
+        flow = flows.get(job.flow)
+        if flow is None:
+            raise ValueError(f"there is no flow named {job.flow}")
+        limit = min(PAGE, job.rate) if job.rate else PAGE
+        step = flow.requeue(job.filter, job.cursor, limit)
+        self.heartbeat.done += step.done
+        finished = not step.cursor
+        _mine(job).update(
+            cursor=step.cursor,
+            done=F("done") + step.done,
+            claimed_by="",
+            lease_until=None,
+            **({"state": _State.DONE, "finished_at": timezone.now()} if finished else {}),
+        )
+        if job.rate:
+            self._not_before = time.monotonic() + limit / job.rate
+
+
+def _mine(job: BulkJob) -> QuerySet[BulkJob]:
+    """Still ours and still running: a pause or cancel from the console wins over a page."""
+    return BulkJob.objects.filter(
+        pk=job.pk, claimed_by=job.claimed_by, state__in=[_State.RUNNING, _State.PENDING]
+    )

@@ -1,0 +1,183 @@
+"""Which addresses the platform may connect to: the guard against server-side request forgery.
+
+A subscriber's URL is somebody else's text. The guard refuses what would lead into the platform's
+own network: an address is judged in its canonical form (an IPv4 address inside IPv6 is the IPv4
+address), and a name is refused when any of its addresses is.
+
+The ranges are those of IANA's special-purpose registries (RFC 6890) and the metadata addresses
+that the clouds document.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+from msgplatform.core.errors import AddressForbidden
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+Ranges = tuple[tuple[Network, str], ...]
+
+
+def _ranges(*lines: tuple[str, str]) -> Ranges:
+    return tuple((ipaddress.ip_network(network), name) for network, name in lines)
+
+
+# Refused whatever the allow list says: what answers there holds the machine's credentials, or is
+# no single host.
+_ALWAYS = _ranges(
+    ("169.254.0.0/16", "a link-local or metadata address"),
+    ("100.100.100.200/32", "a metadata address"),  # Alibaba Cloud
+    ("168.63.129.16/32", "a metadata address"),  # Azure's WireServer, in public space
+    ("192.0.0.192/32", "a metadata address"),  # Oracle Cloud
+    ("fd00:ec2::/32", "a metadata address"),  # AWS
+    ("fd20:ce::254/128", "a metadata address"),  # Google Cloud
+    ("fd00:42::42/128", "a metadata address"),  # Scaleway
+    ("fe80::/10", "a link-local address"),
+    ("0.0.0.0/8", "an unspecified address"),  # connects to this very host
+    ("::/128", "an unspecified address"),
+    ("224.0.0.0/4", "a multicast address"),
+    ("ff00::/8", "a multicast address"),
+    ("255.255.255.255/32", "the broadcast address"),
+)
+# Refused unless the allow list opens them.
+_CLOSED = _ranges(
+    ("127.0.0.0/8", "a loopback address"),
+    ("10.0.0.0/8", "a private address"),
+    ("172.16.0.0/12", "a private address"),
+    ("192.168.0.0/16", "a private address"),
+    ("100.64.0.0/10", "a carrier-grade NAT address"),
+    ("192.0.0.0/24", "a protocol assignment"),
+    ("192.0.2.0/24", "a documentation address"),
+    ("198.51.100.0/24", "a documentation address"),
+    ("203.0.113.0/24", "a documentation address"),
+    ("192.88.99.0/24", "a 6to4 relay"),
+    ("198.18.0.0/15", "a benchmarking address"),
+    ("240.0.0.0/4", "a reserved address"),
+    ("::1/128", "a loopback address"),
+    ("fc00::/7", "a private address"),
+    ("64:ff9b::/96", "a NAT64 address"),
+    ("64:ff9b:1::/48", "a NAT64 address"),
+    ("100::/64", "a discard address"),
+    ("2001::/23", "a protocol assignment"),  # Teredo, benchmarking, ORCHID
+    ("2001:db8::/32", "a documentation address"),
+    ("3fff::/20", "a documentation address"),
+    ("2002::/16", "a 6to4 address"),
+)
+_GLOBAL_IPV6 = IPv6Network("2000::/3")  # nothing else is assigned for global unicast
+_MAPPED = IPv6Network("::ffff:0:0/96")
+_TEREDO = IPv6Network("2001::/32")
+_SIX_TO_FOUR = IPv6Network("2002::/16")
+# The IPv4 address is the last 32 bits: NAT64 (both prefixes) and the deprecated compatible form.
+_LAST_32_BITS = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/96", "::/96")))
+
+
+def canonical(text: str) -> Address:
+    """The address that `text` means; IPv4-mapped IPv6 becomes IPv4, a zone is dropped.
+
+    Raises ValueError for anything but a complete address in standard notation.
+    """
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        return address.ipv4_mapped
+    return address
+
+
+def embedded(address: Address) -> IPv4Address | None:
+    """The IPv4 address to which a tunnel or translator would carry this IPv6 address, or None."""
+    if isinstance(address, IPv4Address):
+        return None
+    bits = int(address)
+    if address in _SIX_TO_FOUR:
+        return IPv4Address(bits >> 80 & 0xFFFFFFFF)
+    if address in _TEREDO:  # the client's address is stored inverted (RFC 4380)
+        return IPv4Address(~bits & 0xFFFFFFFF)
+    if bits > 1 and any(address in network for network in _LAST_32_BITS):
+        return IPv4Address(bits & 0xFFFFFFFF)
+    return None
+
+
+def from_numbers(host: str) -> IPv4Address | None:
+    """IPv4 as inet_aton and URLs take it: 1 to 4 parts, each decimal, octal (0…) or hex (0x…).
+
+    None when the last label is not a number, so that `host` is a name; ValueError when it is a
+    number but the whole is no address (such a name cannot exist).
+    """
+    parts = host.split(".")
+    if not _is_number(parts[-1]):
+        return None
+    if len(parts) > 4:
+        raise ValueError(f"{host} is no IPv4 address")
+    *leading, last = [_number(part) for part in parts]
+    if any(part > 255 for part in leading) or last >= 256 ** (4 - len(leading)):
+        raise ValueError(f"{host} is no IPv4 address")
+    return IPv4Address(sum(part << 8 * (3 - n) for n, part in enumerate(leading)) + last)
+
+
+def _is_number(label: str) -> bool:
+    if label[:2] in ("0x", "0X"):
+        return all(c in "0123456789abcdefABCDEF" for c in label[2:])
+    return label.isascii() and label.isdigit()
+
+
+def _number(part: str) -> int:
+    if not _is_number(part):
+        raise ValueError(f"{part!r} is no number")
+    if part[:2] in ("0x", "0X"):
+        return int(part[2:] or "0", 16)
+    return int(part, 8) if part[0] == "0" else int(part)
+
+
+class AddressGuard:
+    """Judges addresses. `allow` opens networks (CIDR) that are closed by default.
+
+    Link-local, metadata, multicast and unspecified addresses stay refused. An address that
+    carries an IPv4 address (6to4, NAT64, Teredo) needs both to be permitted. Raises ValueError
+    for an entry of `allow` that is no network.
+    """
+
+    def __init__(self, allow: Sequence[str] = ()) -> None:
+        self._allow = tuple(_unmapped(ipaddress.ip_network(network)) for network in allow)
+
+    def reason(self, text: str) -> str:
+        """Why this address is refused, as a sentence; '' when it is permitted."""
+        try:
+            address = canonical(text)
+        except ValueError:
+            return f"{text[:64]} is not an address."
+        name = self._refused(address)
+        return f"{address} is {name}." if name else ""
+
+    def check(self, addresses: Iterable[str]) -> None:
+        """Raises AddressForbidden with the reason when any of the addresses is refused."""
+        for address in addresses:
+            if reason := self.reason(address):
+                raise AddressForbidden(reason)
+
+    def _refused(self, address: Address) -> str:
+        if name := _match(address, _ALWAYS):
+            return name
+        inner = embedded(address)
+        if inner is not None and (name := self._refused(inner)):
+            return f"an address that leads to {inner}, {name}"
+        if any(address in network for network in self._allow):
+            return ""
+        if name := _match(address, _CLOSED):
+            return name
+        if isinstance(address, IPv6Address) and address not in _GLOBAL_IPV6:
+            return "an address outside global unicast"
+        return ""
+
+
+def _match(address: Address, ranges: Ranges) -> str:
+    return next((name for network, name in ranges if address in network), "")
+
+
+def _unmapped(network: Network) -> Network:
+    """Addresses are judged as IPv4 when they are IPv4-mapped, so such a network must be too."""
+    if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
+        first = IPv4Address(int(network.network_address) & 0xFFFFFFFF)
+        return IPv4Network((int(first), network.prefixlen - 96))
+    return network

@@ -1,0 +1,114 @@
+"""Run a program that dies with its parent: `python attached.py [--parent PID] … -- program args`.
+
+A killed `up` or test run must leave nothing behind, and nobody is left then to clean up: so the
+kernel does it (PR_SET_PDEATHSIG in prctl(2), Linux; elsewhere the program merely outlives a killed
+parent). The setting is made in this small process, which then becomes the program: it survives
+exec, and a `preexec_fn` would run Python between fork and exec of a process with threads.
+
+The kernel watches the *thread* that started the child: start servers from one that stays, such as
+the main thread. The setting is not inherited, so a program that forks workers sets it in each of
+them (`die_with_parent`).
+
+Only the standard library is imported, for this file runs by itself with `python -I -S`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+# Carries the pid of an attached program to the programs that it starts.
+PARENT_VARIABLE = "MSGPLATFORM_PARENT"
+_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+# A sender holds a socket for every transfer; the usual soft limit of 1024 is too low for that.
+_OPEN_FILES = 65536
+# A program that ran this long (seconds) was not broken: it starts again at once.
+_LONG_RUN = 5.0
+_FIRST_PAUSE = 0.25
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when `parent` dies; ends it now if that has happened."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def command(program: Sequence[str], *options: str) -> list[str]:
+    """The command line that runs `program` attached to the process that executes it."""
+    return [sys.executable, "-I", "-S", __file__, *options, "--", *program]
+
+
+def quick_exits(record: str, now: float) -> int:
+    """How many times in a row the program ended soon after its start, given the last record."""
+    try:
+        started, count = record.split()
+        ran = now - float(started)
+        # A negative time is a record from before the machine's last start.
+        return int(count) + 1 if 0 <= ran < _LONG_RUN else 0
+    except ValueError:
+        return 0
+
+
+def pause(quick: int, longest: float) -> float:
+    """Seconds to wait before the next start: none after one quick exit, then 0.25, 0.5, 1 …"""
+    if quick < 2:
+        return 0.0
+    return min(longest, _FIRST_PAUSE * 2.0 ** min(quick - 2, 30))
+
+
+def pace(record: Path, longest: float) -> None:
+    """Slow down a program that keeps exiting at once, but never give it up."""
+    try:
+        last = record.read_text()
+    except OSError:
+        last = ""
+    quick = quick_exits(last, time.monotonic())
+    time.sleep(pause(quick, longest))
+    record.write_text(f"{time.monotonic()} {quick}")
+
+
+def _raise_open_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _expected_parent(given: int | None, environment: Mapping[str, str]) -> int:
+    """The pid that must be our parent: given, or told by an attached parent, or who it is now."""
+    return given or int(environment.get(PARENT_VARIABLE) or os.getppid())
+
+
+def main(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="attached.py")
+    parser.add_argument("--parent", type=int, help="the parent's pid")
+    parser.add_argument("--pace", type=Path, help="folder for the record of the last start")
+    parser.add_argument("--longest-pause", type=float, default=5.0)
+    parser.add_argument("program", nargs="+")
+    options = parser.parse_args(argv)
+    parent = _expected_parent(options.parent, os.environ)
+    die_with_parent(parent)
+    if options.pace:
+        pace(options.pace / os.environ["SUPERVISOR_PROCESS_NAME"], options.longest_pause)
+    _raise_open_files()
+    os.environ[PARENT_VARIABLE] = str(os.getpid())
+    try:
+        os.execvp(options.program[0], options.program)  # noqa: S606 - that is the purpose
+    except OSError as error:
+        sys.exit(f"{options.program[0]} cannot be run: {error.strerror}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,67 @@
+"""How long to wait before the next attempt. All times in seconds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Uniform(Protocol):
+    """The part of `random` that jitter needs; `random.Random(seed)` in tests."""
+
+    def uniform(self, a: float, b: float, /) -> float: ...
+
+
+def jittered(seconds: float, jitter: float, rng: Uniform = random) -> float:
+    """`seconds` times a random factor from 1 − jitter to 1 + jitter (jitter 0 … 1)."""
+    if not jitter:
+        return seconds
+    return seconds * rng.uniform(1 - jitter, 1 + jitter)
+
+
+def delay(
+    attempt: int, schedule: Sequence[float], jitter: float = 0.2, rng: Uniform = random
+) -> float:
+    """The pause after the `attempt`-th failure (1, 2, …): `schedule[attempt - 1]`, with jitter.
+
+    The schedule's last entry serves every later attempt; whether there is one is the caller's
+    decision. Raises ValueError for an attempt below 1 or an empty schedule.
+    """
+    if attempt < 1:
+        raise ValueError(f"attempts count from 1, got {attempt}")
+    if not schedule:
+        raise ValueError("the schedule is empty")
+    return jittered(schedule[min(attempt, len(schedule)) - 1], jitter, rng)
+
+
+class Backoff:
+    """Growing pauses of a loop that finds nothing to do; `reset()` when it found something.
+
+    The n-th pause is min(cap, first × factor^(n − 1)), then jitter, so that processes started
+    together do not stay in step: no pause is longer than cap × (1 + jitter).
+    """
+
+    def __init__(
+        self,
+        first: float = 0.1,
+        factor: float = 1.15,
+        cap: float = 1.0,
+        jitter: float = 0.2,
+        rng: Uniform = random,
+    ) -> None:
+        if not 0 < first <= cap or factor < 1 or not 0 <= jitter <= 1:
+            raise ValueError("a backoff needs 0 < first <= cap, factor >= 1 and 0 <= jitter <= 1")
+        self._first, self._factor, self._cap = first, factor, cap
+        self._jitter, self._rng = jitter, rng
+        self._pause = first
+
+    def next(self) -> float:
+        """The pause to make now; the one after it is longer."""
+        pause = self._pause
+        self._pause = min(self._cap, pause * self._factor)
+        return jittered(pause, self._jitter, self._rng)
+
+    def reset(self) -> None:
+        """Start again at the first pause."""
+        self._pause = self._first

@@ -1,0 +1,208 @@
+"""Group commit: callers of one process that come together share one transaction.
+
+There is no artificial wait. While one group commits the next one gathers, so a lone caller waits
+for its own commit only, and under load groups grow by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import Generic, TypeVar
+
+from django.db import close_old_connections, connections
+from django.db.utils import InterfaceError, InternalError, OperationalError, ProgrammingError
+
+from msgplatform.core import logging, sql
+from msgplatform.core.errors import OutcomeUnknown, Temporary, Unavailable
+
+log = logging.get(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Errors of the database itself: no item is to blame, halving the group would not help.
+_DATABASE = (OperationalError, InterfaceError, InternalError, ProgrammingError)
+# MySQL refused or undid the whole transaction: too many connections, no connection, lock timeout,
+# deadlock, read only. Every other failure may have come during COMMIT.
+_NOTHING_HAPPENED = frozenset({1040, 1044, 1045, 1049, 1205, 1213, 1290, 2002, 2003, 2005})
+_SQLITE_NOTHING_HAPPENED = ("database is locked", "unable to open database file")
+
+
+class _Stage(Enum):
+    WAITING = auto()
+    STARTED = auto()
+    WITHDRAWN = auto()
+
+
+class _Slot(Generic[T, R]):
+    """One caller's item and, once `answered` can be acquired, its result or error."""
+
+    __slots__ = ("answered", "error", "item", "result", "stage")
+
+    def __init__(self, item: T) -> None:
+        self.item = item
+        self.stage = _Stage.WAITING
+        self.result: R | None = None
+        self.error: Exception | None = None
+        self.answered = threading.Lock()
+        self.answered.acquire()
+
+    def answer(self, result: R | None, error: Exception | None = None) -> None:
+        self.result, self.error = result, error
+        self.answered.release()
+
+
+class GroupCommit(Generic[T, R]):
+    """`submit(item)` from many threads; `commit(items)` runs in one thread of the process.
+
+    `commit` gets at most `max_items` and returns one result per item, in order. It must be all
+    or nothing: when it raises, nothing of the group is stored. It does not run inside a
+    transaction. Then a data error (anything but an error of the database or a `Temporary` one)
+    halves the group down to the item that is to blame, and only its caller gets the error.
+
+    The thread starts with the first item, after a fork too, and only it holds a database
+    connection. `timeout` is how many seconds a caller waits, `max_queue` how many may wait.
+    """
+
+    def __init__(
+        self,
+        commit: Callable[[list[T]], Sequence[R]],
+        *,
+        max_items: int = 500,
+        timeout: float = 10.0,
+        max_queue: int = 10_000,
+        name: str = "group-commit",
+    ) -> None:
+        self._commit, self._max_items = commit, max_items
+        self._timeout, self._max_queue, self._name = timeout, max_queue, name
+        self._reset()
+        again = weakref.WeakMethod(self._reset)
+        os.register_at_fork(after_in_child=lambda: (method := again()) and method())
+
+    def submit(self, item: T) -> R:
+        """Wait until the item's group has committed, and return its result.
+
+        Raises the item's own error, or `Unavailable`: nothing was stored and nothing will be (the
+        queue is full, it is closed, the database is away, or the group did not start within the
+        timeout: the item is then withdrawn, so that a caller who went away with an error is not
+        surprised by a message later). `OutcomeUnknown`: its group had started, and what became
+        of it could not be learnt.
+        """
+        slot: _Slot[T, R] = _Slot(item)
+        with self._wakeup:
+            if self._closing:
+                raise Unavailable("this process is shutting down; send it again")
+            if len(self._queue) >= self._max_queue:
+                raise Unavailable("too many requests are waiting; send it again later")
+            self._ensure_thread()
+            self._queue.append(slot)
+            self._wakeup.notify()
+        if not slot.answered.acquire(timeout=self._timeout):
+            self._give_up(slot)
+        if slot.error is not None:
+            raise slot.error
+        return slot.result  # type: ignore[return-value]  # R may itself be None
+
+    def close(self, timeout: float = 10.0) -> bool:
+        """Take nothing new, commit what waits; true when that was done within `timeout`."""
+        with self._wakeup:
+            self._closing = True
+            self._wakeup.notify()
+            thread = self._thread
+        if thread is None:
+            return True
+        thread.join(timeout)
+        return not thread.is_alive()
+
+    def _reset(self) -> None:
+        """The state of a new process: a fork's child has neither the thread nor its callers."""
+        self._queue: deque[_Slot[T, R]] = deque()
+        self._wakeup = threading.Condition(threading.Lock())
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    def _ensure_thread(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+
+    def _give_up(self, slot: _Slot[T, R]) -> None:
+        with self._wakeup:
+            if slot.stage is _Stage.WAITING:
+                slot.stage = _Stage.WITHDRAWN
+                raise Unavailable("the database is too slow at the moment; nothing was stored")
+        if not slot.answered.acquire(blocking=False):
+            raise OutcomeUnknown("no answer in time; repeat it with the same idempotency key")
+
+    # -- in the committing thread --------------------------------------------------------------
+    def _run(self) -> None:
+        try:
+            while group := self._next_group():
+                close_old_connections()
+                self._process(group)
+                close_old_connections()
+        finally:
+            connections.close_all()
+
+    def _next_group(self) -> list[_Slot[T, R]]:
+        """Whatever waits, at most `max_items`; empty when closed and nothing is left."""
+        group: list[_Slot[T, R]] = []
+        with self._wakeup:
+            while not group:
+                while not self._queue:
+                    if self._closing:
+                        return []
+                    self._wakeup.wait()
+                while self._queue and len(group) < self._max_items:
+                    slot = self._queue.popleft()
+                    if slot.stage is _Stage.WAITING:
+                        slot.stage = _Stage.STARTED
+                        group.append(slot)
+        return group
+
+    def _process(self, group: list[_Slot[T, R]]) -> None:
+        try:
+            results = self._commit([slot.item for slot in group])
+        except Temporary as error:
+            _fail(group, type(error), error)
+        except _DATABASE as error:
+            log.warning("group_commit_failed", items=len(group), why=str(error)[:200])
+            _fail(group, _meaning(error), error)
+        except Exception as error:  # noqa: BLE001 - the item's own caller gets it
+            if len(group) == 1:
+                group[0].answer(None, error)
+                return
+            middle = len(group) // 2
+            self._process(group[:middle])
+            self._process(group[middle:])
+        else:
+            _answer(group, results)
+
+
+def _answer(group: list[_Slot[T, R]], results: Sequence[R]) -> None:
+    if len(results) != len(group):
+        log.error("group_commit_miscounted", items=len(group), results=len(results))
+        _fail(group, OutcomeUnknown, "stored, but the answers were lost")
+        return
+    for slot, result in zip(group, results, strict=True):
+        slot.answer(result)
+
+
+def _fail(group: list[_Slot[T, R]], kind: type[Temporary], why: object) -> None:
+    """Every caller gets an error of its own: one raised in two threads mixes their tracebacks."""
+    for slot in group:
+        slot.answer(None, kind(str(why)))
+
+
+def _meaning(error: Exception) -> type[Temporary]:
+    """Whether nothing happened for certain, or the connection may have broken during COMMIT."""
+    if isinstance(error, ProgrammingError) or sql.error_code(error) in _NOTHING_HAPPENED:
+        return Unavailable
+    if str(error) in _SQLITE_NOTHING_HAPPENED:
+        return Unavailable
+    return OutcomeUnknown

@@ -1,0 +1,179 @@
+"""Claim rows for one process with a lease; one function for every database.
+
+A model that can be claimed has `claimed_by` (32 characters) and a time column: `lease_until`, or
+one that means "due, or leased, until then" such as `next_at`. A row is free when the time is over
+(or NULL). Leases are by the database's clock, so claims of different machines agree.
+
+Each step finds its rows by primary key and repeats the whole condition, so two claims that chose
+the same rows cannot both win one. `SKIP LOCKED` is not used: SQLite has none, and a Spider head
+drops it without a word.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, cast
+
+from django.db import connections, models, router, transaction
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+from django.db.models.sql import UpdateQuery
+
+from msgplatform.core import sql
+
+CHUNK = 500  # ids in one statement
+
+
+@dataclass(slots=True)
+class Claim:
+    """Rows that are ours until `lease_until` (aware, the database's clock), in queryset order."""
+
+    token: str
+    ids: list[Any]
+    lease_until: datetime
+
+    def __bool__(self) -> bool:
+        return bool(self.ids)
+
+
+def claim(
+    queryset: QuerySet[Any],
+    *,
+    limit: int,
+    lease: float,
+    set: Mapping[str, Any] | None = None,
+    until: str = "lease_until",
+    using: str | None = None,
+) -> Claim:
+    """Claim up to `limit` free rows of `queryset` for `lease` seconds.
+
+    The queryset holds the state filter and the order, on columns of its own table only, and no
+    slice. `set` are further columns to change, values or expressions. Fewer rows than `limit`
+    means that no more were free when it looked. Works inside a transaction of the caller too;
+    outside, each statement commits and is repeated after a deadlock or a lost connection.
+    """
+    chosen = getattr(queryset, "_db", None)  # what .using() said, else None
+    database: str = using or chosen or router.db_for_write(queryset.model)
+    free = _free(queryset.using(database), until)
+    made = Claim(uuid.uuid4().hex, [], datetime.now(UTC))
+    values = {**(set or {}), "claimed_by": made.token, until: Now() + timedelta(seconds=lease)}
+    while len(made.ids) < limit:
+        wanted = min(CHUNK, limit - len(made.ids))
+        ids = _read(free.values_list("pk", flat=True)[:wanted], database)
+        if not ids:
+            break
+        _update(free.filter(pk__in=ids), values, database)
+        _collect(made, queryset.model, ids, until, database)
+        if len(ids) < wanted:
+            break
+    return made
+
+
+def renew(
+    model: type[models.Model],
+    claim: Claim | str,
+    lease: float,
+    until: str = "lease_until",
+    using: str | None = None,
+) -> int:
+    """Lease the rows that still carry the claim for `lease` seconds from now; how many they were.
+
+    Fewer than the claim had: somebody else has the others. Given the Claim, rows are found by
+    primary key and its `lease_until` moves; given only the token, the model needs an index on
+    `claimed_by`.
+    """
+    database = using or router.db_for_write(model)
+    lease_until = sql.retrying(partial(sql.now, database), database) + timedelta(seconds=lease)
+    renewed = _update_claimed(model, claim, {until: lease_until}, database)
+    if isinstance(claim, Claim):
+        claim.lease_until = lease_until
+    return renewed
+
+
+def release(
+    model: type[models.Model],
+    claim: Claim | str,
+    set: Mapping[str, Any] | None = None,
+    until: str = "lease_until",
+    using: str | None = None,
+) -> int:
+    """Free the rows that still carry the claim, with `set` changed too; how many they were.
+
+    Their time column becomes NULL, or now where it cannot, unless `set` says otherwise.
+    """
+    database = using or router.db_for_write(model)
+    over = None if model._meta.get_field(until).null else Now()
+    values = {"claimed_by": "", until: over, **(set or {})}
+    return _update_claimed(model, claim, values, database)
+
+
+def _free(queryset: QuerySet[Any], until: str) -> QuerySet[Any]:
+    over = Q(**{f"{until}__lte": Now()})
+    if queryset.model._meta.get_field(until).null:
+        over |= Q(**{f"{until}__isnull": True})
+    return queryset.filter(over)
+
+
+def _read(queryset: QuerySet[Any, Any], using: str) -> list[Any]:
+    return sql.retrying(lambda: list(queryset.all()), using)
+
+
+def _collect(
+    made: Claim, model: type[models.Model], ids: Sequence[Any], until: str, using: str
+) -> None:
+    """Add those of `ids` that carry the claim's token."""
+    rows = model._base_manager.using(using).filter(pk__in=ids, claimed_by=made.token)
+    won = dict(_read(rows.values_list("pk", until), using))
+    if won:
+        earliest = min(won.values())
+        made.lease_until = min(earliest, made.lease_until) if made.ids else earliest
+        made.ids += [row_id for row_id in ids if row_id in won]
+
+
+def _update_claimed(
+    model: type[models.Model], claim: Claim | str, values: Mapping[str, Any], using: str
+) -> int:
+    token = claim if isinstance(claim, str) else claim.token
+    rows = model._base_manager.using(using).filter(claimed_by=token)
+    if isinstance(claim, str):
+        return sql.retrying(lambda: rows.update(**values), using)
+    return sum(_update(rows.filter(pk__in=ids), values, using) for ids in _chunks(claim.ids))
+
+
+def _chunks(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(ids), CHUNK):
+        yield ids[start : start + CHUNK]
+
+
+def _update(queryset: QuerySet[Any], values: Mapping[str, Any], using: str) -> int:
+    """UPDATE by primary key; the queryset names at most CHUNK keys.
+
+    Left to itself MariaDB takes the index on (state, time) as soon as few rows are still free,
+    that is under contention: it then locks in another order than the claims that go by primary
+    key, which deadlocks, and rewrites the index that it is reading.
+    """
+    query = cast(UpdateQuery, queryset.order_by().query.chain(UpdateQuery))
+    query.add_update_values(dict(values))
+    if query.is_sliced or query.distinct or query.group_by is not None:
+        raise ValueError("a claim needs a queryset without slice, distinct or aggregation")
+    query.get_initial_alias()
+    if query.count_active_tables() != 1:
+        raise ValueError("a claim's queryset may filter on columns of its own table only")
+    statement, parameters = query.get_compiler(using).as_sql()
+    if connections[using].vendor == "mysql":
+        table = connections[using].ops.quote_name(queryset.model._meta.db_table)
+        statement = statement.replace(f"{table} SET", f"{table} FORCE INDEX (PRIMARY) SET", 1)
+    return sql.retrying(partial(_execute, statement, parameters, using), using)
+
+
+def _execute(statement: str, parameters: Sequence[Any], using: str) -> int:
+    with (
+        transaction.mark_for_rollback_on_error(using),
+        connections[using].cursor() as cursor,
+    ):
+        cursor.execute(statement, parameters)
+        return cursor.rowcount

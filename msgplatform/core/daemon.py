@@ -1,0 +1,165 @@
+"""A daemon is a loop around one `turn()`.
+
+The loop owns what every role needs: signals (the first drains, the second kills), waiting that a
+signal ends at once, clean database connections, heartbeats, and patience while Redis or the
+database is away. Tests drive the turn, never the loop.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import close_old_connections
+from django.db.utils import InterfaceError, OperationalError
+
+from msgplatform.core import logging
+from msgplatform.core.backoff import Backoff
+from msgplatform.core.connections import RedisError
+from msgplatform.core.errors import Temporary
+from msgplatform.core.heartbeats import INTERVAL_SECONDS, Heartbeat
+
+log = logging.get(__name__)
+
+# What "somebody else is away" looks like: wait and go on, never exit.
+AWAY = (OperationalError, InterfaceError, RedisError, Temporary)
+
+
+class Stop:
+    """The flag that signals set; waiting on it ends at once."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._previous: dict[int, Any] = {}
+
+    def install(self) -> None:
+        """The first SIGTERM or SIGINT asks to drain and uninstalls itself: the second kills."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._previous[number] = signal.signal(number, self._handle)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        for installed in self._previous:
+            signal.signal(installed, signal.SIG_DFL)
+        log.info("draining", signal=signal.Signals(number).name)
+        self._event.set()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def __bool__(self) -> bool:
+        return self._event.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most `seconds`; true when asked to stop."""
+        return self._event.wait(seconds)
+
+
+class Worker:
+    """What a role implements. `turn()` does one bounded piece of work and says whether it did any.
+
+    `start()` and `stop()` frame the loop in the process that runs it; `drain(deadline)` finishes
+    what is in hand, and is called once after the first signal.
+    """
+
+    role = ""
+
+    def __init__(self) -> None:
+        self.heartbeat = Heartbeat(self.role)
+        self.stopping = Stop()
+
+    def start(self) -> None: ...
+
+    def turn(self) -> bool:
+        raise NotImplementedError
+
+    def drain(self, deadline: float) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Loop:
+    """Runs a worker until it is asked to stop."""
+
+    def __init__(self, worker: Worker, idle_cap: float = 1.0) -> None:
+        self.worker = worker
+        self.idle = Backoff(first=0.02, factor=1.3, cap=idle_cap)
+        self.trouble = Backoff(first=0.2, factor=2.0, cap=10.0)
+        self._next_beat = 0.0
+
+    def run(self, drain_seconds: float) -> None:
+        worker = self.worker
+        log.info("started", role=worker.role, pid=os.getpid())
+        worker.start()
+        try:
+            while not worker.stopping:
+                self._beat()
+                self._wait(self._one_turn())
+            worker.drain(time.monotonic() + drain_seconds)
+        finally:
+            worker.stop()
+            worker.heartbeat.withdraw()
+            log.info("stopped", role=worker.role, done=worker.heartbeat.done)
+
+    def _one_turn(self) -> float:
+        """Seconds to wait before the next turn."""
+        close_old_connections()
+        try:
+            did_work = self.worker.turn()
+        except AWAY as error:
+            pause = self.trouble.next()
+            log.warning("waiting", role=self.worker.role, why=str(error)[:200], pause=pause)
+            return pause
+        except Exception:
+            # The unit that raised was pushed away by the worker before it raised.
+            self.worker.heartbeat.failed += 1
+            log.exception("turn_failed", role=self.worker.role)
+            return self.trouble.next()
+        finally:
+            close_old_connections()
+        self.trouble.reset()
+        if did_work:
+            self.idle.reset()
+            return 0.0
+        return self.idle.next()
+
+    def _wait(self, seconds: float) -> None:
+        if seconds > 0:
+            self.worker.stopping.wait(seconds)
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_beat:
+            self._next_beat = now + INTERVAL_SECONDS
+            self.worker.heartbeat.send()
+
+
+class DaemonCommand(BaseCommand):
+    """Base of every `run_*` command: parses options, builds one worker, runs the loop."""
+
+    requires_system_checks = []  # run explicitly below, so that a wrong setting is one sentence
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--drain-seconds",
+            type=float,
+            default=20.0,
+            help="how long the first SIGTERM may take to finish what is in hand (default 20)",
+        )
+
+    def worker(self, **options: Any) -> Worker:
+        """The role's worker, built from the command's options."""
+        raise NotImplementedError
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self.check()
+        worker = self.worker(**options)
+        worker.stopping.install()
+        drain_seconds: float = options["drain_seconds"]
+        if drain_seconds < 0:
+            raise CommandError("--drain-seconds must not be negative")
+        Loop(worker).run(drain_seconds)

@@ -1,0 +1,111 @@
+"""Where a URL leads. One strict reading, and the URL that libcurl gets is rebuilt from it.
+
+Two parsers that disagree about a URL are how an address guard is passed by: what is vetted must be
+what is connected to. So everything ambiguous is refused, and the text that was given is not used
+any further.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv6Address
+from urllib.parse import quote
+
+from msgplatform.core.addresses import canonical, from_numbers
+from msgplatform.core.errors import InvalidInput
+
+MAX_LENGTH = 4096  # characters
+_URL = re.compile(r"(https?)://([^/?#]*)([^#]*)(?:#.*)?", re.IGNORECASE)
+_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]]+))(?::([0-9]{0,5}))?")
+_FORBIDDEN = re.compile(r"[\x00-\x20\x7f-\xa0\\]")
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+# IDNA 2003 and 2008 read these differently: guessing would deliver to somebody else's name.
+_DEVIATING = frozenset("\u00df\u03c2\u200c\u200d")
+_PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """`host` is a lower-case ASCII name or a canonical address; `address` is set in that case."""
+
+    scheme: str
+    host: str
+    port: int
+    address: str
+    url: str
+
+
+@lru_cache(maxsize=4096)
+def parse(url: str) -> Destination:
+    """Read an http or https URL. Raises InvalidInput with a sentence that does not repeat it."""
+    if len(url) > MAX_LENGTH:
+        raise InvalidInput(f"The URL is longer than {MAX_LENGTH} characters.")
+    if _FORBIDDEN.search(url):
+        raise InvalidInput("The URL holds a space, a control character or a backslash.")
+    found = _URL.fullmatch(url)
+    if not found:
+        raise InvalidInput("The URL does not begin with http:// or https://.")
+    scheme, authority, rest = found[1].lower(), found[2], found[3]
+    host, address, port = _authority(authority, _DEFAULT_PORTS[scheme])
+    shown = f"[{host}]" if ":" in host else host
+    if port != _DEFAULT_PORTS[scheme]:
+        shown = f"{shown}:{port}"
+    try:
+        path = quote(rest, safe=_PRINTABLE)
+    except UnicodeError:  # half of a surrogate pair
+        raise InvalidInput("The URL is not valid Unicode.") from None
+    if not path.startswith("/"):
+        path = f"/{path}"
+    return Destination(scheme, host, port, address, f"{scheme}://{shown}{path}")
+
+
+def _authority(text: str, default_port: int) -> tuple[str, str, int]:
+    if "@" in text:
+        raise InvalidInput("The URL holds a user name or password; use a header instead.")
+    found = _AUTHORITY.fullmatch(text)
+    if not found:
+        raise InvalidInput("The URL's host or port cannot be read.")
+    port = int(found[3]) if found[3] else default_port
+    if not 0 < port < 65536:
+        raise InvalidInput("The URL's port is not between 1 and 65535.")
+    if found[1] is not None:
+        host = address = _ipv6(found[1])
+    else:
+        host, address = _host(found[2])
+    return host, address, port
+
+
+def _ipv6(text: str) -> str:
+    try:
+        return str(canonical(str(IPv6Address(text))))
+    except ValueError:
+        raise InvalidInput("The URL's IPv6 address cannot be read.") from None
+
+
+def _host(text: str) -> tuple[str, str]:
+    """Canonical host, and the same again when it is an address."""
+    name = _ascii(text).lower().removesuffix(".")
+    try:
+        address = from_numbers(name)
+    except ValueError:
+        raise InvalidInput("The URL's host is a number, but no IPv4 address.") from None
+    if address is not None:
+        return str(address), str(address)
+    if len(name) > 253 or not all(map(_LABEL.fullmatch, name.split("."))):
+        raise InvalidInput("The URL's host is not a valid name.")
+    return name, ""
+
+
+def _ascii(text: str) -> str:
+    """International names in their xn-- form; full-width digits and dots become plain ones."""
+    if text.isascii():
+        return text
+    if _DEVIATING.intersection(text) or len(text) > 253:
+        raise InvalidInput("Write the URL's host in its ASCII form (xn--…).")
+    try:
+        return text.encode("idna").decode("ascii")
+    except UnicodeError:
+        raise InvalidInput("The URL's host is not a valid international name.") from None

@@ -1,0 +1,58 @@
+"""Heartbeats of daemons: a hash in the work Redis that expires when the process is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from dataclasses import asdict, dataclass, field
+
+from msgplatform.core.connections import RedisError, work_redis
+
+_PREFIX = "heartbeat:"
+INTERVAL_SECONDS = 5
+TTL_SECONDS = 20
+
+
+@dataclass
+class Heartbeat:
+    """`lag` is the age in seconds of the oldest unit the role had waiting, or None."""
+
+    role: str
+    host: str = field(default_factory=socket.gethostname)
+    pid: int = field(default_factory=os.getpid)
+    since: float = field(default_factory=time.time)
+    done: int = 0
+    failed: int = 0
+    lag: float | None = None
+    at: float = 0.0
+
+    @property
+    def key(self) -> str:
+        return f"{_PREFIX}{self.role}:{self.host}:{self.pid}"
+
+    def send(self) -> None:
+        """Write it; a Redis that is away is no reason to stop working."""
+        self.at = time.time()
+        try:
+            work_redis().set(self.key, json.dumps(asdict(self)), ex=TTL_SECONDS)
+        except RedisError:
+            return
+
+    def withdraw(self) -> None:
+        """The process ends by itself: do not look alive for the rest of the TTL."""
+        try:
+            work_redis().delete(self.key)
+        except RedisError:
+            return
+
+
+def alive() -> list[Heartbeat]:
+    """Every daemon with a current heartbeat, by role. Raises RedisError."""
+    client = work_redis()
+    keys = sorted(client.scan_iter(match=f"{_PREFIX}*", count=500))
+    if not keys:
+        return []
+    values: list[bytes | None] = client.mget(keys)  # type: ignore[assignment]
+    return [Heartbeat(**json.loads(value)) for value in values if value]

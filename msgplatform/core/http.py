@@ -1,0 +1,229 @@
+"""The outbound HTTP engine: many transfers at once over libcurl, in the thread that calls poll().
+
+    submit ─▶ queue (FIFO, when the window is full) ─▶ name ─▶ transfer ─▶ poll() returns Response
+
+- The deadline runs from submit() and covers everything. Whoever submits no more than `free` at a
+  time spends none of it in the queue.
+- Redirects are not followed, contents not decoded; cookies, netrc and the environment's proxies
+  are not used. HTTP/1.1 only, http and https only, certificates are verified.
+- The body is kept up to `body_cap` bytes. Up to four times that much is read, so that a talkative
+  receiver does not cost a connection; then the transfer is cut and answered with `too_large`.
+- The address guard judges the URL's address, or all of its name's, and again each socket that is
+  opened. The vetted address is pinned by CONNECT_TO: unlike RESOLVE it leaves nothing behind for
+  other transfers, and a kept-alive connection serves only transfers pinned to its own address.
+- A kept-alive connection that turns out to be dead before a byte came back is replaced by libcurl
+  and the request sent again: at least once is what this engine gives.
+- With a proxy, sockets go to the proxy's addresses only. The guard judges the target as far as
+  it can be resolved here; the proxy resolves it once more by itself (but `socks5`, which is handed
+  the vetted address).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import pycurl
+from django.conf import settings
+
+from msgplatform.core.addresses import AddressGuard
+from msgplatform.core.http_admission import Admission
+from msgplatform.core.http_environment import allow_sockets, system_ca_file
+from msgplatform.core.http_jobs import Job, Proxy
+from msgplatform.core.http_messages import Request, Response
+from msgplatform.core.http_transfer import Policy, Transfer
+from msgplatform.core.readiness import Readiness
+from msgplatform.core.resolver import TTL_SECONDS, Lookup, Resolver, system_lookup
+
+__all__ = ["AddressGuard", "Engine", "Request", "Response", "engine_from_settings"]
+
+
+class Engine:
+    """A sliding window of transfers over any number of destinations.
+
+    `window` is how many requests may be between slot and answer, `max_connections` how many
+    sockets may be open, idle ones included (twice the window by default, never less than it).
+    `ca_file` replaces the system's trusted certificates. `lookup` resolves a name to addresses in
+    a thread, and `dns_ttl` says for how many seconds its answer counts as fresh.
+    One thread calls everything except `wake()`.
+    """
+
+    def __init__(
+        self,
+        guard: AddressGuard,
+        *,
+        window: int = 256,
+        max_connections: int = 0,
+        body_cap: int = 16384,
+        proxy: str = "",
+        user_agent: str = "msgplatform",
+        ca_file: str = "",
+        lookup: Lookup = system_lookup,
+        dns_ttl: float = TTL_SECONDS,
+    ) -> None:
+        self.window = window
+        self._readiness = Readiness()
+        route = Proxy.parse(proxy) if proxy else None
+        self._names = Resolver(guard, self._readiness.wake, lookup, dns_ttl)
+        self._admission = Admission(guard, window, route, self._names)
+        self._policy = Policy(guard, route, body_cap, self._readiness.opened)
+        self._options = _options(proxy, user_agent, ca_file or system_ca_file())
+        self._running: dict[Any, Transfer] = {}
+        self._idle: list[Transfer] = []
+        self._active = 0  # transfers that libcurl counts as running
+        self._timer = math.inf  # when libcurl wants to be called, in monotonic seconds
+        self._woken = self._closed = False
+        sockets = allow_sockets(max(max_connections or 2 * window, window))
+        self._multi = pycurl.CurlMulti()
+        self._multi.setopt(pycurl.M_MAXCONNECTS, sockets)
+        self._multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, sockets)
+        self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_interest)
+        self._multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that hold a slot: being resolved or transferred."""
+        return self._admission.in_flight
+
+    @property
+    def free(self) -> int:
+        """How many requests can be submitted now without queueing."""
+        return self.window - self._admission.in_flight
+
+    def submit(self, request: Request) -> None:
+        """Send a request. Never blocks, and never raises for what the request holds."""
+        self._admission.submit(request)
+
+    def poll(self, timeout: float) -> list[Response]:
+        """Drive the transfers until some are finished, for at most `timeout` seconds."""
+        admission, end = self._admission, time.monotonic() + timeout
+        done: list[Response] = []
+        while True:
+            self._start_ready()
+            now = time.monotonic()
+            until = min(end, self._timer, admission.next_deadline())
+            self._drive(0.0 if admission.refused or self._woken else until - now)
+            self._harvest(done)
+            admission.settle()
+            done += admission.refused
+            admission.refused.clear()
+            if done or self._woken or now >= end:
+                self._woken = False
+                self._start_ready()
+                return done
+
+    def wake(self) -> None:
+        """Make the current poll(), or else the next one, return early. For any thread."""
+        self._woken = True
+        self._readiness.wake()
+
+    def close(self) -> None:
+        """Cut what is still open; it gets no response."""
+        if self._closed:
+            return
+        self._closed = True
+        self._names.close()
+        for curl in self._running:
+            self._multi.remove_handle(curl)
+        self._multi.close()
+        for transfer in (*self._running.values(), *self._idle):
+            transfer.curl.close()
+        self._running.clear()
+        self._idle.clear()
+        self._readiness.close()
+
+    def _start_ready(self) -> None:
+        now = time.monotonic()
+        for job in self._admission.take_ready():
+            transfer = self._idle.pop() if self._idle else self._new_transfer()
+            self._start(transfer, job, now)
+        if self._timer <= now:
+            self._run_timer()
+
+    def _new_transfer(self) -> Transfer:
+        curl = pycurl.Curl()
+        for option, value in self._options:
+            curl.setopt(option, value)
+        return Transfer(curl, self._policy)
+
+    def _start(self, transfer: Transfer, job: Job, now: float) -> None:
+        transfer.begin(job, now)
+        self._running[transfer.curl] = transfer
+        self._multi.add_handle(transfer.curl)
+
+    def _drive(self, seconds: float) -> None:
+        """Wait for sockets, and let libcurl work on those that are ready."""
+        action = self._multi.socket_action
+        for fd, readable, writable in self._readiness.wait(seconds):
+            mask = (pycurl.CSELECT_IN if readable else 0) | (pycurl.CSELECT_OUT if writable else 0)
+            self._active = action(fd, mask)[1]
+        if self._timer <= time.monotonic():
+            self._run_timer()
+
+    def _run_timer(self) -> None:
+        self._timer = math.inf
+        self._active = self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)[1]
+
+    def _harvest(self, done: list[Response]) -> None:
+        """Turn finished transfers into responses, or send them on to their next address."""
+        if self._active >= len(self._running):
+            return
+        _, succeeded, failed = self._multi.info_read(len(self._running))
+        now = time.monotonic()
+        for curl in succeeded:
+            self._finish(curl, 0, "", now, done)
+        for curl, code, message in failed:
+            self._finish(curl, code, message, now, done)
+
+    def _finish(self, curl: Any, code: int, message: str, now: float, done: list[Response]) -> None:
+        transfer = self._running.pop(curl)
+        self._multi.remove_handle(curl)
+        job = transfer.job
+        if transfer.may_try_next(code, now):
+            job.attempt += 1
+            self._start(transfer, job, now)
+            return
+        if job.attempt and not code:
+            self._admission.prefer(job)
+        done.append(transfer.response(code, message, now))
+        self._idle.append(transfer)
+        self._admission.release()
+
+    def _on_interest(self, what: int, fd: int, _multi: Any, _data: Any) -> None:
+        if what == pycurl.POLL_REMOVE:
+            self._readiness.drop(fd)
+        else:
+            self._readiness.want(fd, bool(what & pycurl.POLL_IN), bool(what & pycurl.POLL_OUT))
+
+    def _on_timer(self, milliseconds: int) -> None:
+        self._timer = time.monotonic() + milliseconds / 1000 if milliseconds >= 0 else math.inf
+
+
+def engine_from_settings(**overrides: Any) -> Engine:
+    """An engine with the installation's allow list and proxy; `overrides`: Engine's arguments."""
+    guard = overrides.pop("guard", None) or AddressGuard(settings.OUTBOUND_ALLOW)
+    return Engine(guard, **{"proxy": settings.OUTBOUND_PROXY, **overrides})
+
+
+def _options(proxy: str, user_agent: str, ca_file: str) -> list[tuple[int, Any]]:
+    """What every handle is set to. An empty PROXY keeps the environment's out."""
+    protocols = pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS
+    options: list[tuple[int, Any]] = [
+        (pycurl.NOSIGNAL, 1),
+        (pycurl.PROXY, proxy),
+        (pycurl.NOPROXY, ""),
+        (pycurl.PROTOCOLS, protocols),
+        (pycurl.FOLLOWLOCATION, 0),
+        (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
+        (pycurl.HTTP_CONTENT_DECODING, 0),
+        (pycurl.NETRC, pycurl.NETRC_IGNORED),
+        (pycurl.PATH_AS_IS, 1),
+        (pycurl.SSL_VERIFYPEER, 1),
+        (pycurl.SSL_VERIFYHOST, 2),
+        (pycurl.SSLVERSION, pycurl.SSLVERSION_TLSv1_2),
+        (pycurl.USERAGENT, user_agent),
+    ]
+    if ca_file:
+        options += [(pycurl.CAINFO, ca_file), (pycurl.PROXY_CAINFO, ca_file)]
+    return options

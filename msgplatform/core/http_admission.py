@@ -1,0 +1,148 @@
+"""Which request may start: the window, the queue before it, names and the address guard.
+
+No HTTP library here. A job gets a slot, then addresses, and is then handed to a transfer; or it is
+answered without one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from functools import lru_cache
+
+from msgplatform.core import destinations
+from msgplatform.core.addresses import AddressGuard
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.http_jobs import Deadlines, Job, Proxy
+from msgplatform.core.http_messages import Request, Response, header_lines, printable
+from msgplatform.core.resolver import Answer, Resolver
+
+_ADDRESSES_TRIED = 4
+_NO_SLOT = "No slot was free before the deadline; nothing was sent."
+_NO_NAME = "The name was not resolved before the deadline; nothing was sent."
+
+
+class Admission:
+    """Belongs to one thread. `in_flight` counts the slots taken, `refused` gathers responses."""
+
+    def __init__(
+        self, guard: AddressGuard, window: int, proxy: Proxy | None, names: Resolver
+    ) -> None:
+        self.window, self.in_flight = window, 0
+        self.refused: list[Response] = []
+        self._proxy, self._names = proxy, names
+        self._reason = lru_cache(maxsize=4096)(guard.reason)
+        self._queue: deque[Job] = deque()
+        self._parked: dict[str, list[Job]] = {}  # name → jobs that need it
+        self._deadlines = Deadlines()
+        self._ready: list[Job] = []
+
+    def submit(self, request: Request) -> None:
+        """Take a request in. Whatever is wrong with it becomes its response."""
+        now = time.monotonic()
+        problem = "bad_url"
+        try:
+            destination = destinations.parse(request.url)
+            problem = "other"
+            job = Job(request, destination, header_lines(request), now)
+        except InvalidInput as error:
+            text = printable(str(error))
+            self.refused.append(Response(request, 0, b"", b"", 0.0, problem, text, ""))
+            return
+        if self.in_flight < self.window:
+            self._admit(job)
+        else:
+            self._queue.append(job)
+            self._deadlines.watch(job)
+
+    def take_ready(self) -> list[Job]:
+        """Jobs to start now."""
+        ready, self._ready = self._ready, []
+        return ready
+
+    def release(self) -> None:
+        """A transfer has ended; `settle()` gives its slot to the next in the queue."""
+        self.in_flight -= 1
+
+    def settle(self) -> None:
+        """Use the names that were resolved, answer the jobs that are late, fill the window."""
+        for answer in self._names.collect():
+            for job in self._parked.pop(answer.name, ()):
+                if job.waiting:
+                    self._find_addresses(job)
+        for job in self._deadlines.expired(time.monotonic()):
+            self._refuse(job, "timeout", _NO_NAME if job.admitted else _NO_SLOT)
+        while self._queue and self.in_flight < self.window:
+            if (job := self._queue.popleft()).waiting:
+                self._admit(job)
+
+    def next_deadline(self) -> float:
+        """When `settle()` has a late job to answer, in monotonic seconds."""
+        return self._deadlines.next()
+
+    def prefer(self, job: Job) -> None:
+        """The job's current address worked where earlier ones did not."""
+        if answer := self._names.ask(job.destination.host):
+            answer.prefer(job.addresses[job.attempt])
+
+    def _admit(self, job: Job) -> None:
+        self.in_flight += 1
+        job.admitted = True
+        self._find_addresses(job)
+
+    def _find_addresses(self, job: Job) -> None:
+        if self._find_target(job) and self._find_proxy(job):
+            job.waiting = False
+            self._ready.append(job)
+
+    def _find_target(self, job: Job) -> bool:
+        target = job.destination
+        if target.address:
+            if reason := self._reason(target.address):
+                self._refuse(job, "address_forbidden", reason)
+                return False
+            job.addresses = self._pins([target.address])
+            return True
+        answer = self._ask(job, target.host)
+        if answer is None:
+            return False
+        unknown_here = answer.error == "dns" and self._proxy and self._proxy.resolves
+        if answer.error and not unknown_here:
+            self._refuse(job, answer.error, answer.detail)
+            return False
+        job.addresses = self._pins(answer.addresses)
+        return True
+
+    def _pins(self, addresses: list[str]) -> list[str]:
+        """What a transfer is bound to: nothing when a proxy takes names."""
+        return [] if self._proxy and self._proxy.resolves else addresses[:_ADDRESSES_TRIED]
+
+    def _find_proxy(self, job: Job) -> bool:
+        proxy = self._proxy
+        if proxy is None or proxy.address:
+            job.peers = [proxy.address] if proxy else []
+            return True
+        answer = self._ask(job, proxy.host)
+        if answer is None:
+            return False
+        if not answer.addresses:  # the guard's opinion of the operator's proxy does not count
+            self._refuse(job, "dns", answer.detail)
+            return False
+        job.peers = list(answer.addresses)
+        return True
+
+    def _ask(self, job: Job, name: str) -> Answer | None:
+        answer = self._names.ask(name)
+        if answer is None:
+            self._parked.setdefault(name, []).append(job)
+            self._deadlines.watch(job)
+        return answer
+
+    def _refuse(self, job: Job, error: str, detail: str) -> None:
+        job.waiting = False
+        seconds = time.monotonic() - job.submitted
+        self.refused.append(
+            Response(job.request, 0, b"", b"", seconds, error, printable(detail), "")
+        )
+        if job.admitted:
+            self.release()

@@ -1,0 +1,45 @@
+"""What the HTTP engine takes from the machine: trusted certificates and open files."""
+
+from __future__ import annotations
+
+import resource
+import ssl
+from pathlib import Path
+
+from msgplatform.core import logging
+
+log = logging.get(__name__)
+
+# Where distributions keep their bundle, for a Python that does not know.
+_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+)
+_OTHER_FILES = 128
+
+
+def system_ca_file() -> str:
+    """The system's bundle of trusted certificates (SSL_CERT_FILE counts); '' when there is none.
+
+    pycurl's wheel brings a libcurl that looks in one distribution's place only.
+    """
+    known = ssl.get_default_verify_paths().cafile
+    return known or next((path for path in _BUNDLES if Path(path).exists()), "")
+
+
+def allow_sockets(count: int) -> int:
+    """Let this process open `count` sockets beside its other files, as far as the hard limit goes.
+
+    Raises the soft limit, which many systems keep at 1024 for the sake of select(); returns how
+    many sockets there is room for.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= count + _OTHER_FILES:
+        return count
+    wanted = count + _OTHER_FILES
+    soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft < wanted:
+        log.warning("few_open_files", limit=soft, wanted=wanted)
+    return min(count, soft - _OTHER_FILES)

@@ -1,0 +1,93 @@
+"""What the HTTP engine keeps about a request until its transfer ends; no HTTP library here."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from msgplatform.core.addresses import canonical
+from msgplatform.core.destinations import Destination
+from msgplatform.core.http_messages import Request
+
+_LONGEST_SECONDS = 86400.0
+
+
+@dataclass(slots=True)
+class Job:
+    """A request on its way. `waiting` until a transfer takes it; `admitted` once it has a slot.
+
+    `addresses` may be connected to, `attempt` is the index of the one in use; there are none when
+    a proxy takes the name. `peers` are the proxy's own addresses. Times are monotonic seconds.
+    """
+
+    request: Request
+    destination: Destination
+    lines: list[bytes]
+    submitted: float
+    addresses: list[str] = field(default_factory=list)
+    peers: list[str] = field(default_factory=list)
+    attempt: int = 0
+    admitted: bool = False
+    waiting: bool = True
+
+    @property
+    def deadline(self) -> float:
+        return self.submitted + min(self.request.timeout, _LONGEST_SECONDS)
+
+
+class Deadlines:
+    """The deadlines of waiting jobs; a running transfer has its own clock in libcurl."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Job]] = []
+        self._count = 0  # breaks ties: jobs have no order
+
+    def watch(self, job: Job) -> None:
+        self._count += 1
+        heapq.heappush(self._heap, (job.deadline, self._count, job))
+
+    def next(self) -> float:
+        """When the first waiting job is late; infinity when none waits."""
+        while self._heap and not self._heap[0][2].waiting:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else math.inf
+
+    def expired(self, now: float) -> list[Job]:
+        """Waiting jobs that are late; each is reported once."""
+        late = []
+        while self.next() <= now:
+            job = heapq.heappop(self._heap)[2]
+            job.waiting = False
+            late.append(job)
+        return late
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """The operator's way out. `address` is set when its host is an IP address."""
+
+    url: str
+    host: str
+    port: int
+    address: str
+    resolves: bool  # it takes names; a socks5 proxy takes addresses
+
+    @classmethod
+    def parse(cls, url: str) -> Proxy:
+        """Raises ValueError for a URL without host; the port is libcurl's default if not given."""
+        parts = urlsplit(url)
+        if not parts.hostname:
+            raise ValueError("The proxy's URL has no host.")
+        try:
+            address = str(canonical(parts.hostname))
+        except ValueError:
+            address = ""
+        port = parts.port or (443 if parts.scheme == "https" else 1080)
+        return cls(url, parts.hostname, port, address, resolves=parts.scheme != "socks5")
+
+
+def bracketed(address: str) -> str:
+    """An address as it stands before a port."""
+    return f"[{address}]" if ":" in address else address

@@ -1,0 +1,88 @@
+"""What goes into and comes out of the HTTP engine, free of any HTTP library."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgplatform.core.errors import InvalidInput
+
+DETAIL_LENGTH = 300  # characters
+# A caller's header may not frame the message, or say whom it is for: two readings of where a
+# request ends are how a second one is smuggled in.
+_RESERVED = frozenset(
+    {"connection", "content-length", "expect", "host", "keep-alive", "te", "trailer", "upgrade"}
+    | {"proxy-authorization", "proxy-connection", "transfer-encoding"}
+)
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_BREAKS = re.compile(r"[\r\n\0]")
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
+
+
+@dataclass(slots=True)
+class Request:
+    """`timeout` is the total deadline in seconds, from submit to the last byte of the body:
+    waiting for a slot, DNS, connect, TLS, headers and body. `tag` comes back with the response.
+    """
+
+    url: str
+    body: bytes
+    headers: Sequence[tuple[str, str]]
+    timeout: float
+    tag: Any = None
+    method: str = "POST"
+
+
+@dataclass(slots=True)
+class Response:
+    """What became of a request.
+
+    `status` is 0 when there was no HTTP answer. It may be set although `error` is too: then the
+    answer began, and its body was cut (`too_large`), was late (`timeout`) or broke off (`reset`).
+    Who only needs to know whether a 2xx came looks at `status` alone.
+
+    `error` is '' or one of: dns, connect, tls, timeout, reset, too_large, address_forbidden,
+    bad_url, other. `detail` is a sentence for people, without secrets, of at most 300 characters.
+    `headers` (the last header block, raw) and `body` are capped. `seconds` run from submit.
+    `address` is the peer's IP address, '' if none was reached; behind a proxy, the proxy's.
+    """
+
+    request: Request
+    status: int
+    headers: bytes
+    body: bytes
+    seconds: float
+    error: str
+    detail: str
+    address: str
+
+
+def header_lines(request: Request) -> list[bytes]:
+    """`Name: value` lines as they go out. Raises InvalidInput for what must not be sent.
+
+    Without a content type of its own a request has none.
+    """
+    if not _TOKEN.fullmatch(request.method):
+        raise InvalidInput("The request's method is not an HTTP token.", "method")
+    lines = [b"Expect:"]  # "name:" without a value keeps libcurl from adding the header
+    typed = False
+    for name, value in request.headers:
+        lowered = name.lower()
+        if lowered in _RESERVED or not _TOKEN.fullmatch(name):
+            raise InvalidInput(f"The header {printable(name)!r} may not be set.", "headers")
+        if _BREAKS.search(value):
+            raise InvalidInput(f"The header {name} holds a line break.", "headers")
+        typed = typed or lowered == "content-type"
+        # libcurl's notation for a header with an empty value is "name;".
+        line = f"{name}: {value}" if value.strip() else f"{name};"
+        lines.append(line.encode("utf-8", "replace"))
+    if not typed:
+        lines.append(b"Content-Type:")
+    return lines
+
+
+def printable(text: str) -> str:
+    """Safe to show and to log: one line of visible ASCII characters, capped."""
+    return _UNPRINTABLE.sub(" ", text).strip()[:DETAIL_LENGTH]

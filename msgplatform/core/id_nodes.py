@@ -1,0 +1,136 @@
+"""Node numbers for ids: rows of a table, leased to one allocator each.
+
+A row's `last_tick` is a ceiling: its holder gives out no tick above it, and the next holder starts
+above it. That alone keeps ids unique; the lease only says when a node may be taken over. Leases
+are by the database's clock.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from dataclasses import dataclass
+from functools import partial
+
+from django.db import connections
+
+from msgplatform.core import logging, sql
+from msgplatform.core.errors import Unavailable
+
+log = logging.get(__name__)
+
+NODE_TABLE = "id_node"
+NODE_BITS = 7
+NODES = 1 << NODE_BITS
+TICKS_PER_SECOND = 128_000
+LEASE_SECONDS = 60
+# Ids this far ahead of the clock are worth a line in the log: some clock was wrong once.
+_FAR_AHEAD_SECONDS = 60
+
+
+@dataclass(slots=True)
+class Hold:
+    """A node that is ours: `last` is the last tick given out, `ceiling` the last that may be."""
+
+    node: int
+    holder: str
+    last: int
+    ceiling: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Free:
+    node: int
+    last_tick: int
+    exists: bool
+
+
+def acquire(now: int, room: int, lease: float, using: str) -> Hold:
+    """Take a free node, with a ceiling that allows `room` ticks from `now` or its last tick on.
+
+    Nodes never used come first, in random order so that processes starting together do not
+    queue for the same row; then those whose last tick is lowest, which keeps ids near the clock.
+    Raises Unavailable when all nodes are held.
+    """
+    holder = uuid.uuid4().hex
+    while candidates := sql.retrying(partial(_free, using), using):
+        for free in candidates:
+            hold = Hold(free.node, holder, free.last_tick, max(free.last_tick, now) + room)
+            if sql.retrying(partial(_take, hold, free, lease, using), using):
+                _tell(hold, now)
+                return hold
+        # Every one was taken by somebody else meanwhile: others advance, so this ends.
+    raise Unavailable(
+        f"All {NODES} id nodes are in use: stop processes that are not needed, or wait "
+        f"{lease:g} seconds for the nodes of killed ones."
+    )
+
+
+def extend(hold: Hold, ceiling: int, lease: float, using: str) -> bool:
+    """Raise the ceiling and renew the lease; false when somebody else holds the node now.
+
+    A lease that ran out does not matter as long as nobody took the node.
+    """
+    if sql.retrying(partial(_extend, hold, ceiling, lease, using), using):
+        hold.ceiling = ceiling
+        return True
+    log.warning("id_node_lost", node=hold.node)
+    return False
+
+
+def release(hold: Hold, using: str) -> None:
+    """Give the node back; its next holder starts right above the last tick that was used."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            f"UPDATE {NODE_TABLE} SET holder = '', lease_until = NULL, last_tick = %s"  # noqa: S608
+            " WHERE node = %s AND holder = %s",
+            (hold.last, hold.node, hold.holder),
+        )
+
+
+def _free(using: str) -> list[_Free]:
+    over = f"lease_until IS NULL OR lease_until <= {sql.now_sql(using=using)}"
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            f"SELECT node, last_tick, CASE WHEN {over} THEN 1 ELSE 0 END FROM {NODE_TABLE}",  # noqa: S608
+            (),
+        )
+        rows = cursor.fetchall()
+    known = {node for node, _, _ in rows}
+    fresh = [_Free(node, 0, exists=False) for node in range(NODES) if node not in known]
+    random.shuffle(fresh)
+    used = [_Free(node, last, exists=True) for node, last, is_free in rows if is_free]
+    return fresh + sorted(used, key=lambda free: free.last_tick)
+
+
+def _take(hold: Hold, free: _Free, lease: float, using: str) -> bool:
+    if not free.exists:
+        columns = ("node", "holder", "lease_until", "last_tick")
+        sql.insert_or_keep(NODE_TABLE, columns, [(free.node, "", None, 0)], using)
+    over = f"(lease_until IS NULL OR lease_until <= {sql.now_sql(using=using)})"
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            f"UPDATE {NODE_TABLE} SET holder = %s, last_tick = %s,"  # noqa: S608
+            f" lease_until = {sql.now_sql(lease, using)}"
+            f" WHERE node = %s AND last_tick = %s AND {over}",
+            (hold.holder, hold.ceiling, hold.node, free.last_tick),
+        )
+        return cursor.rowcount == 1
+
+
+def _extend(hold: Hold, ceiling: int, lease: float, using: str) -> bool:
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            f"UPDATE {NODE_TABLE} SET last_tick = %s, lease_until = {sql.now_sql(lease, using)}"  # noqa: S608
+            " WHERE node = %s AND holder = %s",
+            (ceiling, hold.node, hold.holder),
+        )
+        return cursor.rowcount == 1
+
+
+def _tell(hold: Hold, now: int) -> None:
+    ahead = (hold.last - now) / TICKS_PER_SECOND
+    if ahead > _FAR_AHEAD_SECONDS:
+        log.warning("ids_ahead_of_clock", node=hold.node, seconds=round(ahead))
+    else:
+        log.debug("id_node_taken", node=hold.node)

@@ -1,0 +1,76 @@
+"""Prometheus text: the flows' own samples and the daemons' heartbeats.
+
+Everything is read when asked, from the database and Redis, so one web process answers for the
+whole platform and no process has to be scraped by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from msgplatform.core import flows, heartbeats, logging
+from msgplatform.core.connections import RedisError
+
+log = logging.get(__name__)
+
+_PREFIX = "msgplatform_"
+
+
+class _PlatformCollector(Collector):
+    def collect(self) -> Iterator[Metric]:
+        yield from _families(_flow_samples())
+        yield from _families(_daemon_samples())
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+
+def _flow_samples() -> Iterator[flows.Sample]:
+    for flow in flows.all():
+        up = 1.0
+        try:
+            yield from flow.metrics()
+        except Exception:
+            # One flow that cannot be read must not blind the others.
+            log.exception("metrics_failed", flow=flow.name)
+            up = 0.0
+        yield flows.Sample("flow_readable", up, {"flow": flow.name}, "1 when its state can be read")
+
+
+def _daemon_samples() -> Iterator[flows.Sample]:
+    try:
+        alive = heartbeats.alive()
+    except RedisError:
+        return
+    for beat in alive:
+        labels = {"role": beat.role, "host": beat.host, "pid": str(beat.pid)}
+        age = max(0.0, time.time() - beat.at)
+        yield flows.Sample("daemon_heartbeat_age_seconds", age, labels, "Since its last heartbeat")
+        yield flows.Sample("daemon_done", beat.done, labels, "Units done", "counter")
+        yield flows.Sample("daemon_failed", beat.failed, labels, "Units failed", "counter")
+        if beat.lag is not None:
+            yield flows.Sample("daemon_lag_seconds", beat.lag, labels, "Age of its oldest unit")
+
+
+def _families(samples: Iterable[flows.Sample]) -> Iterator[Metric]:
+    families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
+    for sample in samples:
+        family = families.get(sample.name)
+        if family is None:
+            kind = CounterMetricFamily if sample.kind == "counter" else GaugeMetricFamily
+            family = kind(_PREFIX + sample.name, sample.help, labels=list(sample.labels))
+            families[sample.name] = family
+        family.add_metric(list(sample.labels.values()), sample.value)
+    yield from families.values()
+
+
+def exposition() -> bytes:
+    """The metrics of the whole platform in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_PlatformCollector())
+    return generate_latest(registry)

@@ -1,0 +1,159 @@
+"""A private server: a child process with a folder, a socket and a log.
+
+The folder is one that only this user may enter, and the child dies with the process that started
+it (`attached`): start it from a thread that stays.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket as sockets
+import stat
+import subprocess
+import time
+from pathlib import Path
+from typing import Self
+
+from msgplatform.core import attached
+from msgplatform.core.errors import Permanent, Unavailable
+
+# Daemons live here, which is not on every user's PATH.
+_SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/libexec")
+_POLL_SECONDS = 0.02
+_TAIL_LINES = 15
+# A Unix socket's path may have 107 bytes (sun_path in unix(7)).
+_MAX_SOCKET_PATH = 107
+
+
+class ServerMissing(Permanent):
+    """The program of a private server is not installed."""
+
+
+class ServerFailed(Unavailable):
+    """A private server did not start; the message ends with its log's last lines."""
+
+
+def find_program(*names: str) -> Path | None:
+    """The first of these programs that is installed, also where a normal user's PATH ends."""
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_SYSTEM_FOLDERS])
+    found = (shutil.which(name, path=path) for name in names)
+    return next((Path(program) for program in found if program), None)
+
+
+def private_directory(path: Path) -> Path:
+    """Make `path` a folder that only this user may enter. Raises ServerFailed if it is not ours."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise ServerFailed(f"{path} is not a folder of this user; remove it or use another place.")
+    if found.st_mode & 0o077:
+        path.chmod(0o700)
+    return path
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on at the moment."""
+    with sockets.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def tail(log: Path, lines: int = _TAIL_LINES) -> str:
+    """The last lines of a log, or a remark that there are none."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        text = ""
+    return "\n".join(text.splitlines()[-lines:]) or f"({log} is empty)"
+
+
+class PrivateServer:
+    """A child process with a folder, a log and a way to tell that it answers."""
+
+    name = ""
+    start_seconds = 30.0
+
+    def __init__(self, directory: Path, socket: Path) -> None:
+        if len(os.fsencode(socket)) > _MAX_SOCKET_PATH:
+            raise ServerFailed(f"{socket} is too long for a socket ({_MAX_SOCKET_PATH} bytes).")
+        self.directory = directory
+        self.socket = socket
+        self.log = directory / f"{self.name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def argv(self) -> list[str]:
+        """The command line that runs the server in the foreground."""
+        raise NotImplementedError
+
+    @property
+    def pid(self) -> int | None:
+        """The running server's pid."""
+        running = self._process is not None and self._process.poll() is None
+        return self._process.pid if self._process and running else None
+
+    def prepare(self) -> None:
+        """Make the folders; needed before `argv` is run by somebody else."""
+        private_directory(self.directory)
+        private_directory(self.socket.parent)
+
+    def start(self) -> Self:
+        """Start it and wait until it answers. Raises ServerMissing, ServerFailed."""
+        if self.pid:
+            return self
+        self.prepare()
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own command line
+                attached.command(self.argv, "--parent", str(os.getpid())),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.directory,
+                process_group=0,  # Ctrl-C in a terminal is for us; we stop it in order
+            )
+        self._wait_until_it_answers()
+        return self
+
+    def stop(self, seconds: float = 30.0) -> None:
+        """End it in order; kill it when that takes longer than `seconds`."""
+        self._end(signal.SIGTERM, seconds)
+
+    def kill(self) -> None:
+        """SIGKILL, as in a crash; what it had not written is lost."""
+        self._end(signal.SIGKILL, 30.0)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def answers(self) -> bool:
+        """Whether it takes commands now."""
+        raise NotImplementedError
+
+    def _wait_until_it_answers(self) -> None:
+        deadline = time.monotonic() + self.start_seconds
+        while not self.answers():
+            if not self.pid:
+                raise ServerFailed(f"{self.name} ended at its start:\n{tail(self.log)}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise ServerFailed(
+                    f"{self.name} did not answer within {self.start_seconds:g} s:\n{tail(self.log)}"
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def _end(self, number: int, seconds: float) -> None:
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(number)
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,227 @@
+"""RQ: the only place that imports rq and django_rq.
+
+A job is a work order: a batch of messages for one subscription (or CRM), JSON. It is claimed by
+`claim()`, which moves it into RQ's intermediate list, and removed by `done()`; no RQ worker runs
+it. A claimer that died leaves its orders in the intermediate list: `recover()` drops them (the
+lease of their rows brings the work back) or puts them back where the order is the only copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import django_rq
+import msgspec
+from redis.client import Pipeline
+from rq import Queue
+from rq.exceptions import NoSuchJobError
+from rq.job import Job
+
+from msgplatform.core import logging
+from msgplatform.core.connections import work_redis
+
+log = logging.get(__name__)
+
+_CLAIMS = "queues:claims"  # zset: "<queue>|<job id>" → unix time until which the claim holds
+_OWNER = "queues:owner:"  # string per queue, expiring: who may pop it
+# A claim this long over has no order any more, or its order would have been recovered.
+_STALE_SECONDS = 3600
+_RUN_BY_WORKER = "msgplatform.core.queues.not_for_workers"
+
+# KEYS: queue lists, then owner keys. ARGV: me, milliseconds. Returns the indices of queues that
+# have work and that nobody else owns; owning them is renewed in the same step.
+_OWN = """
+local n = #KEYS / 2
+local won = {}
+for i = 1, n do
+  if redis.call('LLEN', KEYS[i]) > 0 then
+    local holder = redis.call('GET', KEYS[n + i])
+    if not holder or holder == ARGV[1] then
+      redis.call('SET', KEYS[n + i], ARGV[1], 'PX', ARGV[2])
+      won[#won + 1] = i
+    end
+  end
+end
+return won
+"""
+_RENEW = """
+for i = 1, #KEYS do
+  if redis.call('GET', KEYS[i]) == ARGV[1] then redis.call('PEXPIRE', KEYS[i], ARGV[2]) end
+end
+"""
+_DISOWN = """
+for i = 1, #KEYS do
+  if redis.call('GET', KEYS[i]) == ARGV[1] then redis.call('DEL', KEYS[i]) end
+end
+"""
+
+
+class Serializer:
+    """Job data as JSON, which every tool can read; pickle would run code from Redis."""
+
+    @staticmethod
+    def dumps(obj: Any, /) -> bytes:
+        return msgspec.json.encode(obj)
+
+    @staticmethod
+    def loads(data: bytes, /) -> Any:
+        return msgspec.json.decode(data)
+
+
+def not_for_workers(*_args: Any) -> None:
+    """What a job names as its function: `rqworker` must fail it instead of swallowing it."""
+    raise RuntimeError("work orders are delivered by the platform's own daemons, not by rqworker")
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """An order that this process holds; `data` is what was put."""
+
+    queue: str
+    id: str
+    data: Any
+    enqueued_at: float
+
+
+def _queue(name: str) -> Queue:
+    return django_rq.get_queue(name, connection=work_redis(), serializer=Serializer)
+
+
+def put(name: str, orders: Sequence[Any], ttl: int | None) -> None:
+    """Enqueue `orders` in one round trip; each disappears after `ttl` seconds (None: never)."""
+    queue = _queue(name)
+    queue.enqueue_many(
+        [
+            Queue.prepare_data(_RUN_BY_WORKER, args=(order,), ttl=ttl, description=name)
+            for order in orders
+        ]
+    )
+
+
+def claim(name: str, seconds: float) -> Claimed | None:
+    """Take the first order of one queue for `seconds`; None when it is empty.
+
+    One queue a call: with several, RQ pops instead of moving, and a process killed right then
+    loses the job.
+    """
+    connection = work_redis()
+    queue = _queue(name)
+    found = Queue.dequeue_any([queue], None, connection=connection, serializer=Serializer)
+    if found is None:
+        return None
+    job, _ = found
+    connection.zadd(_CLAIMS, {f"{name}|{job.id}": _now() + seconds})
+    enqueued = job.enqueued_at.timestamp() if job.enqueued_at else 0.0
+    return Claimed(name, job.id, job.args[0], enqueued)
+
+
+def done(orders: Iterable[Claimed]) -> None:
+    """Forget finished orders: job, intermediate entry and claim."""
+    orders = list(orders)
+    if not orders:
+        return
+    with work_redis().pipeline(transaction=False) as pipe:
+        for order in orders:
+            _forget(pipe, order.queue, order.id)
+        pipe.execute()
+
+
+def _forget(pipe: Pipeline, name: str, job_id: str) -> None:
+    pipe.lrem(f"rq:queue:{name}:intermediate", 1, job_id)
+    pipe.delete(Job.key_for(job_id))
+    pipe.zrem(_CLAIMS, f"{name}|{job_id}")
+
+
+def depths(names: Sequence[str]) -> dict[str, int]:
+    """Orders waiting or claimed, per queue, in one round trip."""
+    if not names:
+        return {}
+    with work_redis().pipeline(transaction=False) as pipe:
+        for name in names:
+            pipe.llen(f"rq:queue:{name}")
+            pipe.llen(f"rq:queue:{name}:intermediate")
+        lengths = pipe.execute()
+    return {name: lengths[2 * i] + lengths[2 * i + 1] for i, name in enumerate(names)}
+
+
+def oldest_seconds(name: str) -> float:
+    """Age of the first waiting order; 0 for an empty queue."""
+    queue = _queue(name)
+    first = queue.get_job_ids(0, 1)
+    if not first:
+        return 0.0
+    try:
+        job = Job.fetch(first[0], connection=queue.connection, serializer=Serializer)
+    except NoSuchJobError:
+        return 0.0
+    return max(0.0, _now() - job.enqueued_at.timestamp()) if job.enqueued_at else 0.0
+
+
+def own(names: Sequence[str], owner: str, seconds: float) -> list[str]:
+    """Of these queues, those with work that `owner` now owns for `seconds`: one script."""
+    if not names:
+        return []
+    keys = [f"rq:queue:{name}" for name in names] + [_OWNER + name for name in names]
+    script = work_redis().register_script(_OWN)
+    won: Any = script(keys=keys, args=[owner, int(seconds * 1000)])
+    return [names[index - 1] for index in won]
+
+
+def renew(names: Sequence[str], owner: str, seconds: float) -> None:
+    """Keep owning queues whose messages are still in flight."""
+    if names:
+        script = work_redis().register_script(_RENEW)
+        script(keys=[_OWNER + name for name in names], args=[owner, int(seconds * 1000)])
+
+
+def disown(names: Sequence[str], owner: str) -> None:
+    """Let another process have these queues at once."""
+    if names:
+        work_redis().register_script(_DISOWN)(keys=[_OWNER + name for name in names], args=[owner])
+
+
+def recover(put_back: Callable[[str], bool], grace: float = 60.0) -> int:
+    """Clean what killed processes left in intermediate lists; returns how many orders.
+
+    `put_back(queue)` says whether an order is the only copy of something (then it goes back to
+    the front of its queue) or can be made again (then it is dropped). An entry without a claim,
+    left by a process that died between the two steps of `claim()`, gets `grace` seconds.
+    """
+    connection = work_redis()
+    recovered = 0
+    for queue in Queue.all(connection=connection, serializer=Serializer):
+        for job_id in queue.intermediate_queue.get_job_ids():
+            member = f"{queue.name}|{job_id}"
+            until = connection.zscore(_CLAIMS, member)
+            if until is None:
+                connection.zadd(_CLAIMS, {member: _now() + grace}, nx=True)
+            elif float(until) < _now():
+                _recover_one(queue, job_id, put_back(queue.name))
+                recovered += 1
+    _drop_stale_claims()
+    return recovered
+
+
+def _recover_one(queue: Queue, job_id: str, back: bool) -> None:
+    log.warning("order_recovered", queue=queue.name, job=job_id, put_back=back)
+    with work_redis().pipeline(transaction=True) as pipe:
+        if back:
+            pipe.lrem(queue.intermediate_queue_key, 1, job_id)
+            pipe.lpush(queue.key, job_id)
+            pipe.zrem(_CLAIMS, f"{queue.name}|{job_id}")
+        else:
+            _forget(pipe, queue.name, job_id)
+        pipe.execute()
+
+
+def _drop_stale_claims() -> None:
+    """Claims whose order is long gone (its process died between the steps of `done()`)."""
+    work_redis().zremrangebyscore(_CLAIMS, "-inf", _now() - _STALE_SECONDS)
+
+
+def _now() -> float:
+    """Redis' own clock: claims are compared across machines."""
+    seconds, micros = work_redis().time()
+    return int(seconds) + int(micros) / 1e6

@@ -1,0 +1,161 @@
+"""Names to vetted addresses, in a few threads, with a short bounded cache.
+
+The system's resolver blocks, for tens of seconds when a domain's servers are dead. Hence threads,
+and hence two lanes: a name whose last lookup was slow waits among its like, so that dead domains
+cannot hold up healthy ones. A name in steady use never waits, since an answer that has just
+expired still serves while it is being refreshed.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+
+from msgplatform.core.addresses import AddressGuard, canonical
+
+Lookup = Callable[[str], Sequence[str]]
+
+TTL_SECONDS = 30.0
+NEGATIVE_TTL_SECONDS = 5.0
+_CAPACITY = 4096  # names
+_THREADS, _SLOW_THREADS = 8, 2
+_SLOW_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Answer:
+    """What is known of a name: `error` is '', 'dns' or 'address_forbidden', with a sentence.
+
+    `addresses` are canonical and in the order to be tried; `seconds` is what the lookup took.
+    """
+
+    name: str
+    addresses: list[str] = field(default_factory=list)
+    error: str = ""
+    detail: str = ""
+    seconds: float = 0.0
+    fresh_until: float = 0.0
+    usable_until: float = 0.0
+
+    def prefer(self, address: str) -> None:
+        """Try this address first from now on: another one did not answer."""
+        if address in self.addresses:
+            self.addresses.remove(address)
+            self.addresses.insert(0, address)
+
+
+def system_lookup(name: str) -> list[str]:
+    """The system's answer (hosts file, DNS), best first. Raises OSError."""
+    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+    return [str(entry[4][0]) for entry in found]
+
+
+class Resolver:
+    """`ask()` and `collect()` belong to one thread; `notify` is called from others.
+
+    `ttl` and `negative_ttl` are seconds.
+    """
+
+    def __init__(
+        self,
+        guard: AddressGuard,
+        notify: Callable[[], None],
+        lookup: Lookup = system_lookup,
+        ttl: float = TTL_SECONDS,
+        negative_ttl: float = NEGATIVE_TTL_SECONDS,
+    ) -> None:
+        self._guard, self._notify, self._lookup = guard, notify, lookup
+        self._ttl, self._negative_ttl = ttl, negative_ttl
+        self._answers: OrderedDict[str, Answer] = OrderedDict()
+        self._asked: set[str] = set()
+        self._lanes: tuple[SimpleQueue[str | None], SimpleQueue[str | None]] = (
+            SimpleQueue(),
+            SimpleQueue(),
+        )
+        self._results: SimpleQueue[Answer] = SimpleQueue()
+        self._started = False
+
+    def ask(self, name: str) -> Answer | None:
+        """What is known of `name`; None when it has to be looked up first: see `collect()`."""
+        answer = self._answers.get(name)
+        now = time.monotonic()
+        if answer is not None and now < answer.fresh_until:
+            return answer
+        self._look_up(name, slow=answer is not None and answer.seconds > _SLOW_SECONDS)
+        return answer if answer is not None and now < answer.usable_until else None
+
+    def collect(self) -> list[Answer]:
+        """Answers that arrived since the last call."""
+        arrived = []
+        while not self._results.empty():
+            answer = self._results.get()
+            self._asked.discard(answer.name)
+            self._answers[answer.name] = answer
+            self._answers.move_to_end(answer.name)
+            if len(self._answers) > _CAPACITY:
+                self._answers.popitem(last=False)
+            arrived.append(answer)
+        return arrived
+
+    def close(self) -> None:
+        """Lets the threads end; one that is inside a lookup ends after it."""
+        for lane, threads in zip(self._lanes, (_THREADS, _SLOW_THREADS), strict=True):
+            for _ in range(threads if self._started else 0):
+                lane.put(None)
+
+    def _look_up(self, name: str, slow: bool) -> None:
+        if name in self._asked:
+            return
+        self._asked.add(name)
+        if not self._started:
+            self._start()
+        self._lanes[slow].put(name)
+
+    def _start(self) -> None:
+        # Daemon threads: a lookup that hangs must not hold up the end of the process.
+        self._started = True
+        for lane, threads in zip(self._lanes, (_THREADS, _SLOW_THREADS), strict=True):
+            for _ in range(threads):
+                threading.Thread(
+                    target=self._work, args=(lane,), name="resolver", daemon=True
+                ).start()
+
+    def _work(self, lane: SimpleQueue[str | None]) -> None:
+        while (name := lane.get()) is not None:
+            self._results.put(self._answer(name))
+            self._notify()
+
+    def _answer(self, name: str) -> Answer:
+        answer, started = Answer(name), time.monotonic()
+        try:
+            found = self._lookup(name)
+            answer.addresses = list(dict.fromkeys(str(canonical(text)) for text in found))
+        except Exception as error:  # noqa: BLE001 - the thread must outlive whatever a lookup raises
+            answer.error = "dns"
+            answer.detail = f"The name {name} cannot be resolved: {_cause(error)}."
+        now = time.monotonic()
+        answer.seconds = now - started
+        if not answer.error:
+            self._judge(answer)
+        answer.fresh_until = now + (self._negative_ttl if answer.error else self._ttl)
+        answer.usable_until = answer.fresh_until + (0 if answer.error else self._ttl)
+        return answer
+
+    def _judge(self, answer: Answer) -> None:
+        """One forbidden address refuses the name: which one is used is up to chance otherwise."""
+        if not answer.addresses:
+            answer.error, answer.detail = "dns", f"The name {answer.name} has no address."
+            return
+        reasons = filter(None, map(self._guard.reason, answer.addresses))
+        if reason := next(reasons, ""):
+            answer.error, answer.detail = "address_forbidden", f"{answer.name}: {reason}"
+
+
+def _cause(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) else None
+    return text or type(error).__name__

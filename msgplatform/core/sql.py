@@ -1,0 +1,172 @@
+"""Raw SQL that SQLite and MariaDB spell differently, and the repeating of what may be repeated.
+
+Statements here are written for a cursor with parameters: a literal % is doubled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from django.db import connections, transaction
+from django.db.utils import OperationalError
+
+from msgplatform.core import logging
+from msgplatform.core.backoff import Backoff
+
+log = logging.get(__name__)
+
+R = TypeVar("R")
+Row = Sequence[Any]
+
+LOCK_WAIT_TIMEOUT, DEADLOCK, SERVER_GONE, CONNECTION_LOST = 1205, 1213, 2006, 2013
+REPEATABLE = frozenset({LOCK_WAIT_TIMEOUT, DEADLOCK, SERVER_GONE, CONNECTION_LOST})
+ATTEMPTS = 5
+_ROWS_PER_STATEMENT = 1000
+
+
+# -- transactions --------------------------------------------------------------------------------
+def in_transaction(using: str = "default") -> bool:
+    """Whether the caller has a transaction open; the one around a Django TestCase is not counted.
+
+    Opens no connection.
+    """
+    blocks = connections[using].atomic_blocks
+    # The same question, by the same attribute, as `atomic(durable=True)` asks.
+    return bool(blocks) and not getattr(blocks[-1], "_from_testcase", False)
+
+
+def retrying(work: Callable[[], R], using: str = "default") -> R:
+    """`work()`, again after a lock timeout, a deadlock or a lost connection (MySQL errors only).
+
+    `work` is a whole transaction that can be repeated: when the connection broke during COMMIT
+    the first one may have happened. Inside a transaction of the caller nothing is repeated,
+    because the server rolled back more than `work`.
+    """
+    connection = connections[using]
+    if connection.in_atomic_block:
+        return work()
+    pauses = Backoff(first=0.02, factor=2.5, cap=1.0, jitter=0.5)
+    attempt = 1
+    while True:
+        try:
+            return work()
+        except OperationalError as error:
+            code = error_code(error)
+            if code not in REPEATABLE or attempt == ATTEMPTS:
+                raise
+            log.info("database_repeat", code=code, attempt=attempt, database=using)
+            if code in (SERVER_GONE, CONNECTION_LOST):
+                connection.close()
+        attempt += 1
+        time.sleep(pauses.next())
+
+
+def error_code(error: BaseException) -> int:
+    """The MySQL error number, or 0 (SQLite's errors have none)."""
+    code = error.args[0] if error.args else 0
+    return code if isinstance(code, int) else 0
+
+
+# -- time ----------------------------------------------------------------------------------------
+def now_sql(seconds: float = 0.0, using: str = "default") -> str:
+    """The database's present time (UTC), `seconds` later or earlier, as models store it."""
+    if connections[using].vendor == "mysql":
+        later = f" + INTERVAL {round(seconds * 1_000_000)} MICROSECOND" if seconds else ""
+        return f"(CURRENT_TIMESTAMP(6){later})"
+    return f"STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW', '{seconds:+.3f} seconds')"
+
+
+def now(using: str = "default") -> datetime:
+    """The database's present time, aware, UTC."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(f"SELECT {now_sql(using=using)}", ())
+        (value,) = cursor.fetchone()
+    moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    return moment.replace(tzinfo=UTC)
+
+
+def stored(value: Any, using: str = "default") -> Any:
+    """A parameter for raw SQL as a model's field would store it.
+
+    Aware times need it: drivers write their own idea of them (SQLite a text with +00:00, which
+    compares wrongly with what models wrote).
+    """
+    if isinstance(value, datetime):
+        return connections[using].ops.adapt_datetimefield_value(value)
+    return value
+
+
+# -- inserts -------------------------------------------------------------------------------------
+def insert(table: str, columns: Sequence[str], rows: Iterable[Row], using: str = "default") -> None:
+    """Insert rows (sequences in the order of `columns`), many in one statement; all or none."""
+    _insert(table, columns, rows, "", using)
+
+
+def insert_or_keep(
+    table: str, columns: Sequence[str], rows: Iterable[Row], using: str = "default"
+) -> None:
+    """Insert rows; a row whose primary or unique key exists already is left as it is.
+
+    Everything else that is wrong with a row still raises, unlike INSERT IGNORE. Read back to see
+    who won: a row count does not say it (Django's MySQL connections count rows found).
+    """
+    _insert(table, columns, rows, _keep(table, columns[0], using), using)
+
+
+def keep_existing(statement: str, table: str, column: str = "id", using: str = "default") -> str:
+    """`INSERT … SELECT … WHERE …` with the clause that leaves existing rows as they are.
+
+    SQLite needs the WHERE in order to tell the clause from a join's ON.
+    """
+    return statement.rstrip().rstrip(";") + _keep(table, column, using)
+
+
+def add_counters(
+    table: str,
+    key: Sequence[str],
+    rows: Iterable[tuple[Row, int]],
+    value: str = "value",
+    using: str = "default",
+) -> None:
+    """Add to counters, making those that do not exist: rows are (values of `key`, how much).
+
+    `key` are the columns of a unique key. Equal keys are added up and rows are sorted, so that
+    two processes lock in the same order.
+    """
+    total: dict[tuple[Any, ...], int] = {}
+    for parts, amount in rows:
+        total[tuple(parts)] = total.get(tuple(parts), 0) + amount
+    name, quoted = connections[using].ops.quote_name, connections[using].ops.quote_name(value)
+    if connections[using].vendor == "mysql":
+        clause = f" ON DUPLICATE KEY UPDATE {quoted} = {quoted} + VALUES({quoted})"
+    else:
+        target = ", ".join(map(name, key))
+        clause = f" ON CONFLICT ({target}) DO UPDATE SET {quoted} = {quoted} + excluded.{quoted}"
+    merged = [(*parts, amount) for parts, amount in sorted(total.items())]
+    _insert(table, [*key, value], merged, clause, using)
+
+
+def _keep(table: str, column: str, using: str) -> str:
+    if connections[using].vendor != "mysql":
+        return " ON CONFLICT DO NOTHING"
+    name = connections[using].ops.quote_name
+    return f" ON DUPLICATE KEY UPDATE {name(table)}.{name(column)} = {name(table)}.{name(column)}"
+
+
+def _insert(
+    table: str, columns: Sequence[str], rows: Iterable[Row], clause: str, using: str
+) -> None:
+    adapted = [tuple(stored(value, using) for value in row) for row in rows]
+    name = connections[using].ops.quote_name
+    # Only %s inside VALUES: with anything else mysqlclient sends one INSERT a row.
+    places = ", ".join(["%s"] * len(columns))
+    names = ", ".join(map(name, columns))
+    statement = f"INSERT INTO {name(table)} ({names}) VALUES ({places}){clause}"  # noqa: S608
+    if not adapted:
+        return
+    with transaction.atomic(using, savepoint=False), connections[using].cursor() as cursor:
+        for start in range(0, len(adapted), _ROWS_PER_STATEMENT):
+            cursor.executemany(statement, adapted[start : start + _ROWS_PER_STATEMENT])

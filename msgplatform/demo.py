@@ -1,0 +1,154 @@
+"""The demo: the whole platform on this machine, real traffic, an account of every message."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from msgplatform import env
+
+# Below these minima the demo shows nothing and says so.
+MIN_MESSAGES = 1000
+ADMIN = "admin"
+_MARK = "MSGPLATFORM_DEMO"
+
+
+@dataclass
+class Run:
+    """What each flow gets (`core.flows.DemoRun`)."""
+
+    base_url: str
+    messages: int
+    folder: Path
+    timeout: float
+
+    def say(self, text: str) -> None:
+        """Progress goes to standard error: standard output belongs to the result."""
+        print(text, file=sys.stderr, flush=True)
+
+
+def enter(port: int) -> None:
+    """Start this command again with the demo's own settings, unless that happened already.
+
+    Settings are read once, at start, so a fresh folder, an embedded Redis and a free port must be
+    in the environment before Django is.
+    """
+    if os.environ.get(_MARK):
+        return
+    folder = env.state_dir() / "demo"
+    _require_no_other(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, mode=0o700)
+    port = port or _free_port()
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"DATABASE_URL", "COLD_DATABASE_URL", "REDIS_URL", "SMS_REDIS_URL", "DEBUG"}
+    }
+    settings = {
+        _MARK: str(port),
+        "STATE_DIR": str(folder),
+        "SECRET_KEY": secrets.token_urlsafe(50),
+        "PUBLIC_URL": f"http://127.0.0.1:{port}",
+        "OUTBOUND_ALLOW": "127.0.0.0/8",
+        "LOG_LEVEL": os.environ.get("LOG_LEVEL", "WARNING"),
+    }
+    os.execve(sys.executable, [sys.executable, *sys.argv], {**kept, **settings})
+
+
+def _require_no_other(folder: Path) -> None:
+    from msgplatform.supervision import is_running
+
+    if is_running(folder):
+        raise CommandError(f"a demo is running already in {folder}; stop it with Ctrl-C first")
+
+
+def _free_port() -> int:
+    """8000 when it is free: people expect it there."""
+    for port in (8000, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise CommandError("no free port on 127.0.0.1")
+
+
+class Demo:
+    """Starts the platform, runs every flow's part, stops the platform."""
+
+    def __init__(self, messages: int, timeout: float) -> None:
+        from django.conf import settings
+
+        from msgplatform.supervision import Platform
+
+        self.port = int(os.environ[_MARK])
+        self.run = Run(settings.PUBLIC_URL, messages, Path(settings.STATE_DIR), timeout)
+        self.platform = Platform(
+            Path(settings.STATE_DIR), host="127.0.0.1", port=self.port, env=dict(os.environ)
+        )
+        self.password = secrets.token_urlsafe(12)
+
+    def start(self) -> None:
+        self.run.say("starting Redis, the web server and the daemons …")
+        self.platform.start()
+        self._wait_until_ready()
+        self._create_admin()
+
+    def account(self) -> dict[str, Any]:
+        """Every flow's figures; `ok` is false when anything is missing."""
+        from msgplatform.core import flows
+
+        figures: dict[str, Mapping[str, Any]] = {}
+        for flow in flows.all():
+            figures[flow.name] = flow.demo(self.run)
+        ok = bool(figures) and all(
+            account["lost"] == 0 and account["accepted"] >= min(MIN_MESSAGES, self.run.messages)
+            for account in figures.values()
+        )
+        return {"ok": ok, "flows": figures}
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + 60
+        url = f"{self.run.base_url}/readyz"
+        while True:
+            try:
+                with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - own address
+                    if answer.status == 200:
+                        return
+            except (urllib.error.URLError, OSError) as error:
+                if time.monotonic() > deadline:
+                    logs = self.run.folder / "logs"
+                    raise CommandError(
+                        f"the platform did not become ready: {error}; see {logs}"
+                    ) from error
+            time.sleep(0.1)
+
+    def _create_admin(self) -> None:
+        from django.contrib.auth import get_user_model
+
+        get_user_model().objects.create_superuser(ADMIN, password=self.password)
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """The account as a table, a line a flow."""
+    columns = ["accepted", "copies", "delivered", "exhausted", "lost", "duplicates"]
+    lines = ["flow      " + "".join(f"{column:>12}" for column in columns)]
+    for name, figures in result["flows"].items():
+        cells = (figures.get(column, "") for column in columns)
+        lines.append(f"{name:<10}" + "".join(f"{cell!s:>12}" for cell in cells))
+    return "\n".join(lines)

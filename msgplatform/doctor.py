@@ -1,0 +1,168 @@
+"""What this installation has, what it lacks, and the line that mends it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from django.conf import settings
+from django.core import checks
+from django.db import connections
+from django.db.migrations.executor import MigrationExecutor
+from django.db.utils import Error as DatabaseError
+
+from msgplatform.core import embedded, flows, heartbeats
+from msgplatform.core.connections import RedisError, sms_redis, work_redis
+
+Level = Literal["ok", "warn", "bad"]
+LOW_DISK_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report; `mend` is a line to run or a variable to set."""
+
+    level: Level
+    what: str
+    mend: str = ""
+
+
+def examine() -> Iterator[Finding]:
+    """Look at everything; never raises for what it finds."""
+    yield Finding("ok", f"Python {sys.version.split()[0]}")
+    for look in (_settings, _database, _redis_server, _work_redis, _sms_redis, _daemons, _disk):
+        yield from _guarded(look)
+
+
+def _guarded(look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from look()
+    except (DatabaseError, RedisError, OSError) as error:
+        name = look.__name__.strip("_").replace("_", " ")
+        yield Finding("bad", f"{name}: {error}")
+
+
+def _settings() -> Iterator[Finding]:
+    problems = [m for m in checks.run_checks() if m.level >= checks.WARNING]
+    for message in problems:
+        level: Level = "bad" if message.level >= checks.ERROR else "warn"
+        yield Finding(level, str(message.msg), str(message.hint or ""))
+    if not problems:
+        yield Finding("ok", f"settings; reachable as {settings.PUBLIC_URL}")
+
+
+def _database() -> Iterator[Finding]:
+    for alias in settings.DATABASES:
+        connection = connections[alias]
+        version = connection.get_database_version()
+        yield Finding("ok", f"database {alias}: {connection.display_name} {_dotted(version)}")
+        executor = MigrationExecutor(connection)
+        plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+        if alias == "default" and plan:
+            mend = f"{sys.executable} manage.py migrate"
+            yield Finding("bad", f"{len(plan)} migrations are not applied", mend)
+        if connection.vendor == "mysql":
+            yield from _mysql(connection)
+
+
+def _mysql(connection: Any) -> Iterator[Finding]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@innodb_flush_log_at_trx_commit, @@max_allowed_packet")
+        flush, packet = cursor.fetchone()
+    if int(flush) != 1:
+        yield Finding(
+            "warn",
+            f"innodb_flush_log_at_trx_commit={flush}: a power cut loses accepted messages",
+            "SET GLOBAL innodb_flush_log_at_trx_commit=1",
+        )
+    if int(packet) < 16 << 20:
+        yield Finding(
+            "warn",
+            f"max_allowed_packet={packet}: a large batch may be refused",
+            "SET GLOBAL max_allowed_packet=16777216",
+        )
+
+
+def _redis_server() -> Iterator[Finding]:
+    if not (settings.REDIS_EMBEDDED or settings.SMS_REDIS_EMBEDDED):
+        return
+    found = embedded.find_redis()
+    if found is None:
+        yield Finding(
+            "bad", "no redis-server for the embedded Redis", "apt-get install redis-server"
+        )
+    else:
+        yield Finding("ok", f"embedded Redis: {found}")
+
+
+def _work_redis() -> Iterator[Finding]:
+    yield from _redis("REDIS_URL", work_redis(), settings.REDIS_EMBEDDED)
+
+
+def _sms_redis() -> Iterator[Finding]:
+    client = sms_redis()
+    yield from _redis("SMS_REDIS_URL", client, settings.SMS_REDIS_EMBEDDED)
+    try:
+        options: Any = client.config_get("append*")
+    except RedisError:
+        return
+    if options.get("appendonly") != "yes":
+        yield Finding(
+            "bad", "SMS Redis keeps no append-only file", "redis-cli CONFIG SET appendonly yes"
+        )
+    elif options.get("appendfsync") == "always":
+        yield Finding("ok", "SMS Redis survives a power cut (appendfsync always)")
+    else:
+        yield Finding(
+            "ok",
+            f"SMS Redis survives a killed process, not a power cut "
+            f"(appendfsync {options.get('appendfsync')})",
+            "for power cuts too: redis-cli CONFIG SET appendfsync always",
+        )
+
+
+def _redis(variable: str, client: Any, is_embedded: bool) -> Iterator[Finding]:
+    try:
+        info: Any = client.info("server")
+    except RedisError as error:
+        mend = f"{sys.executable} manage.py up starts it" if is_embedded else f"check {variable}"
+        yield Finding("bad", f"{variable}: {error}", mend)
+        return
+    version = str(info["redis_version"])
+    if tuple(int(part) for part in version.split(".")[:2]) < (6, 2):
+        yield Finding("bad", f"{variable}: Redis {version} is too old", "use Redis 6.2 or newer")
+        return
+    yield Finding("ok", f"{variable}: Redis {version}")
+    policy = client.config_get("maxmemory-policy").get("maxmemory-policy")
+    if policy != "noeviction":
+        yield Finding(
+            "bad",
+            f"{variable}: maxmemory-policy {policy} throws work away",
+            "redis-cli CONFIG SET maxmemory-policy noeviction",
+        )
+
+
+def _daemons() -> Iterator[Finding]:
+    running = {beat.role for beat in heartbeats.alive()}
+    for flow in flows.all():
+        for daemon in flow.daemons:
+            role = daemon.command.removeprefix("run_")
+            if role in running:
+                yield Finding("ok", f"{daemon.command} is running")
+            else:
+                mend = f"{sys.executable} manage.py {daemon.command}"
+                yield Finding("warn", f"{daemon.command} is not running", mend)
+
+
+def _disk() -> Iterator[Finding]:
+    settings.STATE_DIR.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(settings.STATE_DIR).free
+    text = f"{free / (1 << 30):.1f} GiB free in {settings.STATE_DIR}"
+    yield Finding("ok" if free > LOW_DISK_BYTES else "bad", text, "" if free else "make room")
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(str(part) for part in version)

@@ -1,0 +1,65 @@
+import json
+import signal
+import sys
+import threading
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from msgplatform import demo
+
+
+class Command(BaseCommand):
+    help = "Start everything on this machine, send real traffic, account for every message."
+    requires_system_checks = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--exit", action="store_true", help="stop when the account is made")
+        parser.add_argument("--json", action="store_true", help="print the account as JSON")
+        parser.add_argument("--port", type=int, default=0, help="default: 8000, or a free one")
+        parser.add_argument(
+            "--messages", type=int, default=2000, help="messages a flow (default 2000)"
+        )
+        parser.add_argument(
+            "--timeout", type=float, default=120, help="seconds for delivery (default 120)"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        demo.enter(options["port"])
+        stop = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: _interrupted(stop))
+        show = demo.Demo(options["messages"], options["timeout"])
+        try:
+            show.start()
+            result = show.account()
+            self._print(result, options["json"])
+            if not options["exit"]:
+                self._invite(show)
+                stop.wait()
+        finally:
+            show.platform.stop()
+        if not result["ok"]:
+            raise CommandError("messages are unaccounted for, or too few were sent")
+
+    def _print(self, result: dict[str, Any], as_json: bool) -> None:
+        sys.stderr.write(demo.table(result) + "\n")
+        if as_json:
+            self.stdout.write(json.dumps(result))
+
+    def _invite(self, show: demo.Demo) -> None:
+        sys.stderr.write(
+            f"\n  console   {show.run.base_url}/\n"
+            f"  user      {demo.ADMIN}\n"
+            f"  password  {show.password}\n"
+            f"  API docs  {show.run.base_url}/api/docs/\n\n"
+            "Ctrl-C stops everything.\n"
+        )
+
+
+def _interrupted(stop: threading.Event) -> None:
+    """The first signal ends the waiting; before that, it ends the work at hand."""
+    if stop.is_set():
+        return
+    stop.set()
+    raise KeyboardInterrupt

@@ -1,0 +1,208 @@
+"""The whole platform on one machine: which programs, and what must hold before they start."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket as sockets
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connections
+from django.db.migrations.executor import MigrationExecutor
+from django.db.utils import Error as DatabaseError
+
+from msgplatform import env as environment
+from msgplatform.core import flows
+from msgplatform.core.embedded import RedisServer
+from msgplatform.core.private_server import private_directory
+from msgplatform.supervision_config import Program
+from msgplatform.supervision_run import Lock, Refused, Supervisor, is_running
+
+__all__ = ["Platform", "Refused", "is_running"]
+
+_REDIS, _WEB, _BULK = 10, 100, 900  # priorities; daemons name their own
+_DRAIN_SECONDS = 20
+_STOP_SECONDS = _DRAIN_SECONDS + 10  # drained, and connections closed
+# Threads of a web worker. Intake waits in one for its group's commit, so many make large groups.
+_WEB_THREADS = 64
+# Connections that a worker holds at most (granian counts idle ones too); more wait in the kernel.
+_WEB_CONNECTIONS = 1024
+_MANAGE = environment.BASE_DIR / "manage.py"
+
+
+class Platform:
+    """Redis where none is configured, the web server and every flow's daemons, supervised.
+
+    `state_dir` must be the settings' STATE_DIR. Call `start` from a thread that stays.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        env: Mapping[str, str] | None = None,
+        workers: int = 1,
+        migrate: bool = False,
+    ) -> None:
+        if Path(state_dir) != Path(settings.STATE_DIR):
+            raise ValueError(f"{state_dir} is not the settings' STATE_DIR {settings.STATE_DIR}")
+        self.state_dir = Path(state_dir)
+        self.host, self.port = host, port
+        self.migrate = migrate
+        self.redis = embedded_redis(self.state_dir)
+        self._lock = Lock(self.state_dir / "run")
+        self._supervisor = Supervisor(
+            self.state_dir,
+            _socket(),
+            [*_redis_programs(self.redis), web(host, port, workers), *daemons()],
+            {**(env or {}), "STATE_DIR": str(self.state_dir)},
+            environment.BASE_DIR,
+        )
+
+    def start(self) -> Self:
+        """Check, prepare the database, start everything. Raises Refused, ServerMissing."""
+        private_directory(self.state_dir)
+        private_directory(self.state_dir / "run")
+        self._lock.take()
+        try:
+            for server in self.redis.values():
+                server.prepare()
+            require_free(self.host, self.port)
+            prepare_databases(self.migrate)
+            self._supervisor.start()
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """supervisord's exit code, or None when it still runs after `seconds`."""
+        return self._supervisor.wait(seconds)
+
+    def request_stop(self) -> None:
+        """For signal handlers: the first call stops in order, the second kills."""
+        self._supervisor.request_stop()
+
+    @property
+    def stop_requested(self) -> bool:
+        return self._supervisor.stop_requested
+
+    @property
+    def log(self) -> Path:
+        return self._supervisor.places.log
+
+    def stop(self) -> None:
+        """Stop everything in order: daemons drain, then web, then Redis."""
+        self._supervisor.stop()
+        self._lock.release()
+
+    def pids(self) -> dict[str, int]:
+        """Process name → pid of those that run now."""
+        return self._supervisor.pids()
+
+
+def _socket() -> Path:
+    # supervisord binds a name with its pid appended first, and that must fit too.
+    longest = environment.socket_path("supervisor.sock.1234567")
+    return longest.with_name("supervisor.sock")
+
+
+def embedded_redis(state_dir: Path) -> dict[str, RedisServer]:
+    """The Redis servers to run ourselves: those that no variable names."""
+    servers = {}
+    if settings.REDIS_EMBEDDED:
+        socket = environment.socket_path("work.sock")
+        servers["redis-work"] = RedisServer(state_dir / "redis-work", socket)
+    if settings.SMS_REDIS_EMBEDDED:
+        socket = environment.socket_path("sms.sock")
+        servers["redis-sms"] = RedisServer(state_dir / "redis-sms", socket, appendonly=True)
+    return servers
+
+
+def _redis_programs(servers: Mapping[str, RedisServer]) -> list[Program]:
+    return [Program(name, server.argv, _REDIS) for name, server in servers.items()]
+
+
+def web(host: str, port: int, workers: int) -> Program:
+    """The web server; at its end it answers what it has taken in."""
+    return Program(
+        "web",
+        [
+            *(sys.executable, "-m", "granian", "--interface", "wsgi", "--no-ws"),
+            *("--host", host, "--port", str(port), "--workers", str(workers)),
+            *("--blocking-threads", str(_WEB_THREADS), "--backpressure", str(_WEB_CONNECTIONS)),
+            *("--respawn-failed-workers", "--workers-kill-timeout", str(_DRAIN_SECONDS)),
+            "msgplatform.web_worker:application",
+        ],
+        _WEB,
+        stop_seconds=_STOP_SECONDS,
+    )
+
+
+def daemons() -> list[Program]:
+    """The daemons of every registered flow, and the one that works off bulk jobs."""
+    wanted = [daemon for flow in flows.all() for daemon in flow.daemons]
+    wanted.append(flows.Daemon("run_bulk", priority=_BULK))
+    return [
+        Program(
+            daemon.command,
+            [
+                *(sys.executable, str(_MANAGE), daemon.command),
+                *("--drain-seconds", str(_DRAIN_SECONDS)),
+            ],
+            daemon.priority,
+            daemon.processes,
+            _STOP_SECONDS,
+        )
+        for daemon in wanted
+    ]
+
+
+def require_free(host: str, port: int) -> None:
+    """Raises Refused when somebody listens on this address, or when it is not ours."""
+    try:
+        found = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)
+    except sockets.gaierror:
+        raise Refused(f"{host} is not an address of this machine; use --host 127.0.0.1") from None
+    family, kind, protocol, _, address = found[0]
+    with sockets.socket(family, kind, protocol) as probe:
+        # A connection that ended a moment ago does not count.
+        probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise Refused(
+                    f"Port {port} of {host} is in use by another program; choose one with --port."
+                ) from None
+            raise Refused(
+                f"{host}:{port} cannot be used: {os.strerror(error.errno or 0)}"
+            ) from None
+
+
+def prepare_databases(migrate: bool) -> None:
+    """Apply missing migrations: to SQLite unasked, to a server only with `migrate`."""
+    for alias in connections:
+        connection = connections[alias]
+        try:
+            executor = MigrationExecutor(connection)
+            missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+            if not missing:
+                continue
+            if not migrate and connection.vendor != "sqlite":
+                raise Refused(
+                    f"The database {alias} lacks {len(missing)} migrations. Apply them with: "
+                    f"{sys.executable} {_MANAGE} migrate --database {alias} "
+                    "(or start with --migrate)"
+                )
+            call_command("migrate", database=alias, interactive=False, verbosity=0)
+        except DatabaseError as error:
+            raise Refused(f"The database {alias} cannot be used: {error}") from None
+        finally:
+            connection.close()

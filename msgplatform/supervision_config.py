@@ -1,0 +1,145 @@
+"""supervisord's configuration for a list of programs. Pure text, nothing is started here."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgplatform.core import attached
+from msgplatform.core.errors import Permanent
+
+_LOG_BYTES = "10MB"
+_LOG_BACKUPS = 3
+# supervisord never gives a program up: with startsecs 0 an exit is no failed start, however quick,
+# and what it counts then is only that a process could not be made at all.
+_NEVER_GIVE_UP = 1_000_000_000
+
+
+class Unwritable(Permanent):
+    """A path that supervisord's configuration cannot express."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program, `processes` times. Lower priorities start first and stop last."""
+
+    name: str
+    argv: Sequence[str]
+    priority: int
+    processes: int = 1
+    stop_seconds: int = 30  # how long it may take to end before it is killed
+    longest_pause: float = 5.0  # seconds between two starts when it keeps exiting at once
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where supervisord and its programs keep what they write."""
+
+    run: Path
+    logs: Path
+    socket: Path
+
+    @property
+    def config(self) -> Path:
+        return self.run / "supervisord.conf"
+
+    @property
+    def pace(self) -> Path:
+        """Records of the last starts, one file a process."""
+        return self.run / "pace"
+
+    @property
+    def log(self) -> Path:
+        return self.logs / "supervisord.log"
+
+    @property
+    def output(self) -> Path:
+        """What supervisord says before it has a log."""
+        return self.logs / "supervisord.out"
+
+
+def render(programs: Sequence[Program], places: Places) -> str:
+    """The configuration file. Raises Unwritable."""
+    return "\n".join([*_supervisord(places), *_groups(programs), *_programs(programs, places)])
+
+
+def _supervisord(places: Places) -> Iterable[str]:
+    yield "; Written by `manage.py up` at every start. Look at it with:"
+    yield f"; supervisorctl -s unix://{places.socket} status"
+    yield "[supervisord]"
+    yield "nodaemon = true"
+    yield "silent = true"
+    yield f"logfile = {_value(places.log)}"
+    yield f"logfile_maxbytes = {_LOG_BYTES}"
+    yield f"logfile_backups = {_LOG_BACKUPS}"
+    yield f"pidfile = {_value(places.run / 'supervisord.pid')}"
+    yield "umask = 077"
+    if os.geteuid() == 0:
+        yield "user = root"  # said, not implied: otherwise it warns about it
+    yield ""
+    yield "[unix_http_server]"
+    yield f"file = {_value(places.socket)}"
+    yield "chmod = 0600"
+    yield ""
+    yield "[rpcinterface:supervisor]"
+    yield "supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface"
+    yield ""
+
+
+def _groups(programs: Sequence[Program]) -> Iterable[str]:
+    """One group a priority: groups stop one after another, the programs of a group together."""
+    levels = defaultdict(list)
+    for program in programs:
+        levels[program.priority].append(program.name)
+    for priority, names in sorted(levels.items()):
+        yield f"[group:level-{priority}]"
+        yield f"programs = {','.join(names)}"
+        yield f"priority = {priority}"
+        yield ""
+
+
+def _programs(programs: Sequence[Program], places: Places) -> Iterable[str]:
+    for program in programs:
+        pause = f"--longest-pause={program.longest_pause:g}"
+        argv = attached.command(program.argv, f"--pace={places.pace}", pause)
+        many = "-%(process_num)d" if program.processes > 1 else ""
+        log = _value(places.logs / program.name)
+        yield f"[program:{program.name}]"
+        yield f"command = {_command(argv)}"
+        yield f"process_name = %(program_name)s{many}"
+        yield f"numprocs = {program.processes}"
+        yield f"priority = {program.priority}"
+        yield "autostart = true"
+        yield "autorestart = true"
+        yield "startsecs = 0"
+        yield f"startretries = {_NEVER_GIVE_UP}"
+        # The first signal drains and the second kills: a group would pass it on twice to a
+        # program that signals its own workers.
+        yield "stopasgroup = false"
+        yield "killasgroup = true"
+        yield f"stopwaitsecs = {program.stop_seconds}"
+        yield "redirect_stderr = true"
+        yield f"stdout_logfile = {log}{many}.log"
+        yield f"stdout_logfile_maxbytes = {_LOG_BYTES}"
+        yield f"stdout_logfile_backups = {_LOG_BACKUPS}"
+        yield ""
+
+
+def _command(argv: Sequence[str]) -> str:
+    return _value(shlex.join(argv))
+
+
+def _value(value: object) -> str:
+    """A value as it stands: supervisord expands `%`, some values twice, and cuts comments off."""
+    text = str(value)
+    if re.search(r"[%\r\n]|\s[#;]", text):
+        raise Unwritable(
+            f"supervisord cannot be given {text!r}: it has a %, a line break, or a # or ; after a "
+            "space. Move the project or STATE_DIR to a folder without."
+        )
+    return text

@@ -1,0 +1,189 @@
+"""Runs supervisord as a child, in the foreground, once for a state directory."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+from xmlrpc.client import Error as RpcError
+from xmlrpc.client import ServerProxy
+
+from supervisor.xmlrpc import SupervisorTransport
+
+from msgplatform.core import attached
+from msgplatform.core.errors import PlatformError
+from msgplatform.core.private_server import private_directory, tail
+from msgplatform.supervision_config import Places, Program, render
+
+_START_SECONDS = 30.0
+_POLL_SECONDS = 0.05
+# Beyond the programs' own times: supervisord looks at its children once a second.
+_STOP_MARGIN_SECONDS = 10.0
+
+
+class Refused(PlatformError):
+    """The platform does not start; the message says why and what to do."""
+
+
+class Lock:
+    """One `up` for a state directory, held by an open file: it ends with the process."""
+
+    def __init__(self, run: Path) -> None:
+        self.path = run / "up.lock"
+        self._file = -1
+
+    def take(self) -> None:
+        """Raises Refused with the holder's pid."""
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(file, 20).decode(errors="replace").strip() or "unknown"
+            os.close(file)
+            raise Refused(
+                f"The platform runs already in {self.path.parent.parent} (process {holder}). "
+                f"Stop it with: kill {holder}"
+            ) from None
+        os.truncate(file, 0)
+        os.write(file, f"{os.getpid()}\n".encode())
+        self._file = file
+
+    def release(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def is_running(state_dir: Path) -> bool:
+    """Whether an `up` holds this state directory now."""
+    lock = Lock(state_dir / "run")
+    try:
+        lock.take()
+    except FileNotFoundError:
+        return False
+    except Refused:
+        return True
+    lock.release()
+    return False
+
+
+class Supervisor:
+    """supervisord with these programs. Start it from a thread that stays: see `core.attached`."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        socket: Path,
+        programs: Sequence[Program],
+        env: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        self.places = Places(run=state_dir / "run", logs=state_dir / "logs", socket=socket)
+        self.programs = programs
+        self.env = {**os.environ, **(env or {})}
+        self.directory = directory
+        self.stop_requested = False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        """Start supervisord and wait until it answers. Raises Refused."""
+        config = render(self.programs, self.places)
+        for folder in (self.places.run, self.places.logs, self.places.socket.parent):
+            private_directory(folder)
+        shutil.rmtree(self.places.pace, ignore_errors=True)
+        private_directory(self.places.pace)
+        self.places.config.write_text(config, encoding="utf-8")
+        self.places.socket.unlink(missing_ok=True)
+        supervisord = ["-m", "supervisor.supervisord", "--nodaemon", "-c", str(self.places.config)]
+        with self.places.output.open("wb") as output:
+            self._process = subprocess.Popen(  # noqa: S603 - our own command line
+                attached.command([sys.executable, *supervisord], "--parent", str(os.getpid())),
+                env=self.env,
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                process_group=0,  # Ctrl-C in a terminal is for us; we stop it in order
+            )
+        self._wait_until_it_answers(self._process)
+        return self
+
+    def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._answers():
+            if process.poll() is not None and self.stop_requested:
+                return
+            if process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                said = tail(self.places.output), tail(self.places.log)
+                raise Refused("supervisord did not start:\n" + "\n".join(said))
+            time.sleep(_POLL_SECONDS)
+
+    def _answers(self) -> bool:
+        try:
+            with self._rpc() as rpc:
+                return bool(rpc.supervisor.getState()["statename"] == "RUNNING")
+        except (OSError, RpcError):
+            return False
+
+    @contextmanager
+    def _rpc(self) -> Iterator[Any]:
+        transport = SupervisorTransport(None, None, f"unix://{self.places.socket}")
+        try:
+            yield ServerProxy("http://127.0.0.1", transport=transport)
+        finally:
+            transport.close()
+
+    def processes(self) -> list[dict[str, Any]]:
+        """What supervisord says about each process (its getAllProcessInfo). Raises OSError."""
+        with self._rpc() as rpc:
+            return list(rpc.supervisor.getAllProcessInfo())
+
+    def pids(self) -> dict[str, int]:
+        """Process name → pid of those that run now, supervisord among them."""
+        if self._process is None or self._process.poll() is not None:
+            return {}
+        running = {info["name"]: int(info["pid"]) for info in self.processes() if info["pid"]}
+        return {"supervisord": self._process.pid, **running}
+
+    def request_stop(self) -> None:
+        """Begin to stop everything in order; asked again, kill everything. For signal handlers."""
+        again, self.stop_requested = self.stop_requested, True
+        if self._process is not None and self._process.returncode is None:
+            # Without Popen's own lock and poll: the handler may have interrupted its wait().
+            os.kill(self._process.pid, signal.SIGKILL if again else signal.SIGTERM)
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """supervisord's exit code, or None when it still runs after `seconds`."""
+        if self._process is None:
+            return 0
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def stop(self) -> None:
+        """Stop everything in order, the last started first; kill what takes too long."""
+        if not self.stop_requested:
+            self.request_stop()
+        levels = {p.priority: p.stop_seconds for p in sorted(self.programs, key=_stop_seconds)}
+        if self.wait(sum(levels.values()) + _STOP_MARGIN_SECONDS) is None:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it at once: the kernel kills the programs with supervisord."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+def _stop_seconds(program: Program) -> int:
+    return program.stop_seconds

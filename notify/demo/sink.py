@@ -1,0 +1,117 @@
+"""A consumer for demo, tests and benches: answers webhooks and writes down what it got.
+
+    python -m notify.demo.sink --file seen.log [--delay 0.2] [--fail-every 10] [--status 503]
+
+Prints its port, then appends a line `<webhook-id> <unix time>` for every message that it answers
+with 2xx, flushed before the answer. It ends when its standard input is closed, so that it cannot
+outlive whoever started it. Standard library only: it must not share code with what it checks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+
+@dataclass
+class Personality:
+    """How the consumer behaves: `fail_every` n refuses the first delivery of every n-th id."""
+
+    file: BinaryIO
+    delay: float = 0.0
+    fail_every: int = 0
+    status: int = 200
+    refused: set[bytes] = field(default_factory=set)
+    seen: int = 0
+
+    def answer(self, message_id: bytes) -> int:
+        """The HTTP status for this message; what is answered 2xx is on disk before."""
+        if self.status >= 300:
+            return self.status
+        if self.fail_every and message_id not in self.refused:
+            self.seen += 1
+            if self.seen % self.fail_every == 0:
+                self.refused.add(message_id)
+                return 503
+        self.file.write(b"%s %.6f\n" % (message_id, time.time()))
+        self.file.flush()
+        return self.status
+
+
+class SinkProtocol(asyncio.Protocol):
+    """HTTP/1.1 with keep-alive, just enough for a POST with Content-Length."""
+
+    def __init__(self, personality: Personality) -> None:
+        self._personality = personality
+        self._buffer = b""
+        self._transport: asyncio.WriteTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while True:
+            head, separator, rest = self._buffer.partition(b"\r\n\r\n")
+            if not separator:
+                return
+            headers = _headers(head)
+            length = int(headers.get(b"content-length", b"0"))
+            if len(rest) < length:
+                return
+            self._buffer = rest[length:]
+            self._respond(headers.get(b"webhook-id", b"-"))
+
+    def _respond(self, message_id: bytes) -> None:
+        status = self._personality.answer(message_id)
+        response = b"HTTP/1.1 %d x\r\ncontent-length: 0\r\n\r\n" % status
+        if self._personality.delay:
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._personality.delay, self._write, response)
+        else:
+            self._write(response)
+
+    def _write(self, response: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(response)
+
+
+def _headers(head: bytes) -> dict[bytes, bytes]:
+    pairs = (line.partition(b":") for line in head.split(b"\r\n")[1:])
+    return {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+
+async def _serve(personality: Personality, port: int) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(
+        lambda: SinkProtocol(personality), "127.0.0.1", port, backlog=1024
+    )
+    print(server.sockets[0].getsockname()[1], flush=True)
+    # Standard input closes when the starter is gone, even by SIGKILL.
+    await loop.run_in_executor(None, sys.stdin.read)
+    server.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A consumer that writes down what it gets.")
+    parser.add_argument("--file", required=True)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds before each answer")
+    parser.add_argument("--fail-every", type=int, default=0)
+    parser.add_argument("--status", type=int, default=200)
+    options = parser.parse_args()
+    with open(options.file, "ab") as file, contextlib.suppress(KeyboardInterrupt):
+        personality = Personality(file, options.delay, options.fail_every, options.status)
+        asyncio.run(_serve(personality, options.port))
+    os._exit(0)  # the thread that reads standard input must not hold the process
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Starts a sink as a process of its own and reads what it wrote down."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+
+class SinkProcess:
+    """A running `notify.demo.sink`; its file is the only thing that is believed."""
+
+    def __init__(self, file: Path, arguments: list[str], port: int = 0) -> None:
+        self.file = file
+        file.touch()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "notify.demo.sink", "--file", str(file),
+             "--port", str(port), *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self._process.stdout is not None  # noqa: S101
+        line = self._process.stdout.readline()
+        if not line.strip():
+            raise RuntimeError(f"the sink for {file.name} did not start")
+        self.port = int(line)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hook"
+
+    def lines(self) -> list[str]:
+        """The message id of every delivery that was answered 2xx, in order."""
+        return [line.split()[0] for line in self.file.read_text().splitlines() if line]
+
+    def ids(self) -> set[str]:
+        return set(self.lines())
+
+    def close(self) -> None:
+        if self._process.stdin:
+            self._process.stdin.close()
+        self._process.wait(timeout=10)
+        if self._process.stdout:
+            self._process.stdout.close()
+
+    def __enter__(self) -> SinkProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

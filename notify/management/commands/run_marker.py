@@ -1,0 +1,11 @@
+from typing import Any
+
+from msgplatform.core.daemon import DaemonCommand
+from notify.marker import Marker
+
+
+class Command(DaemonCommand):
+    help = "Notify: writes back what became of each copy."
+
+    def worker(self, **options: Any) -> Marker:
+        return Marker()

@@ -1,0 +1,192 @@
+"""Notify's tables; names are the original's."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core.fields import ExactCharField
+from msgplatform.models import Biz
+from notify import signing
+
+# Seconds after each failed attempt until the next: ten attempts in 75 hours
+# (the schedule that Standard Webhooks suggests).
+DEFAULT_SCHEDULE = [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
+
+
+def default_schedule() -> list[int]:
+    return list(DEFAULT_SCHEDULE)
+
+
+class Receive(models.Model):
+    """A consumer: where messages go and how they are signed."""
+
+    name = models.SlugField(_("name"), max_length=64, unique=True)
+    title = models.CharField(_("title"), max_length=200, blank=True, default="")
+    url = models.URLField(
+        "URL", max_length=1000, help_text=_("Every message is POSTed to this address.")
+    )
+    secret = models.CharField(
+        _("signing secret"), max_length=100, default=signing.new_secret, editable=False
+    )
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        db_table = "receive"
+        verbose_name = _("consumer")
+        verbose_name_plural = _("consumers")
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.title or self.name
+
+
+class BizReceive(models.Model):
+    """A subscription: which consumer gets the messages of which business system."""
+
+    class Status(models.IntegerChoices):
+        NORMAL = 0, _("normal")
+        PAUSED = 1, _("paused")
+        DISCARDED = 2, _("discarded")
+
+    biz = models.ForeignKey(Biz, models.PROTECT, verbose_name=_("system"))
+    receive = models.ForeignKey(Receive, models.PROTECT, verbose_name=_("consumer"))
+    status = models.PositiveSmallIntegerField(
+        _("status"),
+        choices=Status,
+        default=Status.NORMAL,
+        help_text=_("Paused: copies are made and held. Discarded: no copies are made."),
+    )
+    timeout = models.FloatField(
+        _("timeout"),
+        null=True,
+        blank=True,
+        help_text=_("Seconds for one whole request; empty: the platform's default"),
+    )
+    schedule = models.JSONField(
+        _("retry schedule"),
+        default=default_schedule,
+        help_text=_("Seconds to wait after each failed attempt, e.g. [5, 300, 1800]"),
+    )
+    in_flight_limit = models.PositiveSmallIntegerField(
+        _("in-flight limit"), default=32, help_text=_("Requests open at the same time")
+    )
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        db_table = "biz_receive"
+        verbose_name = _("subscription")
+        verbose_name_plural = _("subscriptions")
+        constraints = [models.UniqueConstraint(fields=["biz", "receive"], name="biz_receive_pair")]
+
+    def __str__(self) -> str:
+        return f"{self.biz} → {self.receive}"
+
+
+class BizMsg(models.Model):
+    """A message as it was published. `payload` is the exact bytes: signatures cover bytes."""
+
+    class State(models.IntegerChoices):
+        ACCEPTED = 0, _("accepted")
+        SPLIT = 1, _("split")
+
+    id = models.BigIntegerField(primary_key=True)
+    biz = models.ForeignKey(
+        Biz, models.DO_NOTHING, db_constraint=False, db_index=False, verbose_name=_("system")
+    )
+    event_type = ExactCharField(_("event type"), max_length=128)
+    channel = ExactCharField(_("channel"), max_length=64, blank=True, default="")
+    payload = models.BinaryField(_("payload"))
+    state = models.PositiveSmallIntegerField(_("state"), choices=State, default=State.ACCEPTED)
+    created_at = models.DateTimeField(_("accepted"))
+    claimed_by = models.CharField(max_length=32, blank=True, default="")
+    lease_until = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "biz_msg"
+        verbose_name = _("message")
+        verbose_name_plural = _("messages")
+        ordering = ["-id"]
+        indexes = [models.Index(fields=["state", "id"], name="biz_msg_to_split")]
+
+    def __str__(self) -> str:
+        return f"{self.event_type} {self.pk}"
+
+
+class IdempotencyKey(models.Model):
+    """Which message a (business system, key) pair became; `id` is that message's id."""
+
+    id = models.BigIntegerField(primary_key=True)
+    bucket = models.PositiveSmallIntegerField()
+    biz_id = models.BigIntegerField()
+    key = ExactCharField(max_length=128)
+    payload_hash = models.CharField(max_length=64)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "idempotency"
+        constraints = [
+            models.UniqueConstraint(fields=["bucket", "biz_id", "key"], name="idempotency_key")
+        ]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class ReceiveMsg(models.Model):
+    """The copy of a message for one subscription."""
+
+    class Status(models.IntegerChoices):
+        PENDING = 0, _("pending")
+        QUEUED = 1, _("queued")
+        HELD = 2, _("held")
+        DELIVERED = 3, _("delivered")
+        EXHAUSTED = 4, _("exhausted")
+        POISON = 5, _("poison")
+        SKIPPED = 6, _("skipped")
+
+    id = models.BigIntegerField(primary_key=True)
+    msg = models.ForeignKey(
+        BizMsg,
+        models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        related_name="copies",
+        verbose_name=_("message"),
+    )
+    biz = models.ForeignKey(
+        Biz, models.DO_NOTHING, db_constraint=False, db_index=False, verbose_name=_("system")
+    )
+    biz_receive = models.ForeignKey(
+        BizReceive,
+        models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        verbose_name=_("subscription"),
+    )
+    status = models.PositiveSmallIntegerField(_("status"), choices=Status, default=Status.PENDING)
+    send_times = models.PositiveSmallIntegerField(_("attempts"), default=0)
+    # When the maker looks at this row again: its retry time while pending, the end of its lease
+    # while queued. One column, so that one index answers both.
+    next_at = models.DateTimeField(_("next look"))
+    claimed_by = models.CharField(max_length=32, blank=True, default="")
+    generation = models.PositiveSmallIntegerField(_("generation"), default=0)
+    http_status = models.PositiveSmallIntegerField(_("HTTP status"), default=0)
+    error = models.CharField(_("error"), max_length=200, blank=True, default="")
+    created_at = models.DateTimeField(_("accepted"))
+    updated_at = models.DateTimeField(_("last change"))
+
+    class Meta:
+        db_table = "receive_msg"
+        verbose_name = _("delivery")
+        verbose_name_plural = _("deliveries")
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(fields=["msg", "biz_receive"], name="receive_msg_once")
+        ]
+        indexes = [
+            models.Index(fields=["status", "biz_receive", "next_at"], name="receive_msg_due")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.msg_id} → {self.biz_receive_id}"

@@ -1,0 +1,53 @@
+"""What travels through the queues: orders from maker to sender, results from sender to marker."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+# Bounds of one order: RQ costs about 1.4 ms a job, so few large ones; small enough to drain well
+# within a lease and to keep a killed sender's unmarked work small.
+MAX_ITEMS = 500
+MAX_BYTES = 1024 * 1024
+
+
+class Item(msgspec.Struct, frozen=True, array_like=True):
+    """One message for one subscriber. `body` is the JSON text that is sent and signed."""
+
+    id: int
+    msg_id: int
+    attempt: int
+    body: str
+
+
+class Order(msgspec.Struct, frozen=True):
+    """A batch for one subscription. Nothing of it is sent unless the lease outlasts the send."""
+
+    subscription: int
+    claim: str
+    lease_until: float  # unix seconds
+    items: list[Item]
+
+
+Outcome = Literal["delivered", "failed", "unsent"]
+
+
+class Result(msgspec.Struct, frozen=True, array_like=True):
+    """What became of one item. `unsent` gives the row back without counting an attempt."""
+
+    id: int
+    subscription: int
+    claim: str
+    attempt: int
+    outcome: Outcome
+    http_status: int = 0
+    error: str = ""
+    seconds: float = 0.0
+    retry_after: float = 0.0
+
+
+def body(event_type: str, timestamp: str, payload: bytes) -> str:
+    """The Standard Webhooks body around the payload's exact bytes."""
+    head = f'{{"type":"{event_type}","timestamp":"{timestamp}","data":'
+    return head + payload.decode("utf-8") + "}"

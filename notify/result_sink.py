@@ -1,0 +1,98 @@
+"""The sender's writing thread: results go to the marker queue, then their orders are forgotten."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+
+from msgplatform.core import logging, queue_names, queues
+from msgplatform.core.backoff import Backoff
+from msgplatform.core.daemon import AWAY
+from msgplatform.core.failpoints import failpoint
+from notify.order_feed import ClaimedOrder
+from notify.orders import Result
+
+log = logging.get(__name__)
+
+BATCH = 500
+# How long a lone result may wait for company: the price of one RQ job against a late mark.
+GATHER_SECONDS = 0.05
+# Results in memory while Redis is away; beyond it the sender stops sending.
+MAX_WAITING = 20_000
+
+_Entry = tuple[ClaimedOrder, Result]
+
+
+class ResultSink:
+    """Writes results in batches. An order is forgotten after its last result is in Redis."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[_Entry] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="result-sink", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what is left, then end. Bounded: with Redis away the leases bring it back."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+
+    @property
+    def has_room(self) -> bool:
+        return self._queue.qsize() < MAX_WAITING
+
+    def put(self, order: ClaimedOrder, result: Result) -> None:
+        self._queue.put((order, result))
+
+    # -- the thread ------------------------------------------------------------------------------
+    def _run(self) -> None:
+        while True:
+            batch = self._gather()
+            if batch:
+                self._write(batch)
+            elif self._stopping.is_set():
+                return
+
+    def _gather(self) -> list[_Entry]:
+        """Up to BATCH results: the first is waited for, the others for GATHER_SECONDS at most."""
+        batch: list[_Entry] = []
+        deadline = time.monotonic() + 0.2
+        while len(batch) < BATCH:
+            try:
+                batch.append(self._queue.get(timeout=max(0.0, deadline - time.monotonic())))
+            except queue.Empty:
+                break
+            if len(batch) == 1:
+                deadline = time.monotonic() + GATHER_SECONDS
+        return batch
+
+    def _write(self, batch: list[_Entry]) -> None:
+        results = [result for _, result in batch]
+        pause = Backoff(first=0.2, factor=2.0, cap=5.0)
+        while not self._put(results):
+            if self._stopping.wait(pause.next()):
+                return
+        failpoint("sender_after_results_before_done")
+        finished = []
+        for order, _ in batch:
+            order.open_items -= 1
+            if order.open_items == 0:
+                finished.append(order.claimed)
+        try:
+            queues.done(finished)
+        except AWAY as error:
+            # Their results are safe; recover() drops the orders when their claim is over.
+            log.warning("orders_not_forgotten", count=len(finished), why=str(error)[:200])
+
+    def _put(self, results: list[Result]) -> bool:
+        failpoint("sender_before_results")
+        try:
+            queues.put(queue_names.NOTIFY_MARKER, [results], ttl=None)
+        except AWAY as error:
+            log.warning("results_waiting", count=len(results), why=str(error)[:200])
+            return False
+        return True

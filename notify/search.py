@@ -1,0 +1,87 @@
+"""Find messages, and tell the story of one."""
+
+from __future__ import annotations
+
+from django.utils.translation import gettext as _
+
+from msgplatform.core.flows import Hit, Page, TimelineEntry
+from notify.models import BizMsg, IdempotencyKey, ReceiveMsg
+
+# A page shows this much of a payload; the whole is in the API.
+SHOWN_PAYLOAD = 16 * 1024
+SHOWN_COPIES = 200
+_MAX_ID = 2**63 - 1
+
+
+def search(query: str, limit: int) -> list[Hit]:
+    """By message id, delivery id, idempotency key or exact event type; newest first."""
+    query = query.strip()
+    if not query:
+        return []
+    ids = _ids(query)
+    rows = BizMsg.objects.filter(id__in=ids) if ids else BizMsg.objects.filter(event_type=query)
+    found = rows.select_related("biz").order_by("-id").defer("payload")[:limit]
+    return [_hit(message) for message in found]
+
+
+def _ids(query: str) -> list[int]:
+    """Message ids that the query names directly: as id, copy's id, or idempotency key."""
+    ids = list(IdempotencyKey.objects.filter(key=query).values_list("id", flat=True)[:100])
+    if query.isascii() and query.isdigit() and int(query) <= _MAX_ID:
+        ids.append(int(query))
+        ids += ReceiveMsg.objects.filter(id=int(query)).values_list("msg_id", flat=True)
+    return ids
+
+
+def _hit(message: BizMsg) -> Hit:
+    return Hit(
+        id=str(message.pk),
+        title=message.event_type,
+        state=str(BizMsg.State(message.state).label),
+        at=message.created_at,
+        biz=str(message.biz),
+    )
+
+
+def page(id: str) -> Page | None:
+    """One message: its facts, its payload, and a line for each step of each copy."""
+    if not (id.isascii() and id.isdigit() and int(id) <= _MAX_ID):
+        return None
+    message = BizMsg.objects.select_related("biz").filter(id=int(id)).first()
+    if message is None:
+        return None
+    copies = ReceiveMsg.objects.filter(msg_id=message.pk).order_by("id")
+    shown = copies.select_related("biz_receive__receive", "biz_receive__biz")[:SHOWN_COPIES]
+    payload = bytes(message.payload)
+    text = payload[:SHOWN_PAYLOAD].decode("utf-8", "replace")
+    if len(payload) > SHOWN_PAYLOAD:
+        text += "\n… " + _("cut: %d bytes in all") % len(payload)
+    return Page(
+        id=str(message.pk),
+        title=message.event_type,
+        facts={
+            _("Business system"): str(message.biz),
+            _("Channel"): message.channel or "–",
+            _("State"): str(BizMsg.State(message.state).label),
+        },
+        body=text,
+        timeline=[
+            TimelineEntry(message.created_at, _("Accepted"), "accepted"),
+            *[_entry(copy) for copy in shown],
+        ],
+    )
+
+
+def _entry(copy: ReceiveMsg) -> TimelineEntry:
+    status = ReceiveMsg.Status(copy.status)
+    facts = [_("%d attempts") % copy.send_times]
+    if copy.http_status:
+        facts.append(f"HTTP {copy.http_status}")
+    if copy.error:
+        facts.append(copy.error)
+    return TimelineEntry(
+        copy.updated_at,
+        f"{copy.biz_receive.receive}: {status.label}",
+        status.name.lower(),
+        ", ".join(facts),
+    )

@@ -1,0 +1,56 @@
+"""JSON shapes of Notify's endpoints. Every id is a string: JavaScript rounds beyond 2^53."""
+
+from __future__ import annotations
+
+from rest_framework import serializers
+
+from notify.models import BizMsg, ReceiveMsg
+
+
+class PublishSerializer(serializers.Serializer):
+    """Documents the request; the view decodes it with msgspec to keep the payload's bytes."""
+
+    event_type = serializers.CharField(
+        max_length=128, help_text="Letters, digits and _ in parts joined by dots: order.paid"
+    )
+    payload = serializers.JSONField(
+        help_text="Any JSON, at most 256 KiB; delivered byte for byte as `data`"
+    )
+    channel = serializers.CharField(max_length=64, required=False, default="")
+    idempotency_key = serializers.CharField(
+        max_length=128,
+        required=False,
+        help_text="Repeat with the same key and get the first answer; the header works as well",
+    )
+
+
+class AcceptedSerializer(serializers.Serializer):
+    id = serializers.CharField(help_text="The message's id, stable across repeats")
+    outcome = serializers.ChoiceField(choices=["created", "duplicate"])
+
+
+class DeliverySerializer(serializers.ModelSerializer):
+    id = serializers.CharField(read_only=True)
+    subscription = serializers.CharField(source="biz_receive_id", read_only=True)
+    status = serializers.SerializerMethodField()
+
+    class Meta:
+        model = ReceiveMsg
+        fields = ["id", "subscription", "status", "send_times", "http_status", "error",
+                  "next_at", "updated_at"]  # fmt: skip
+
+    def get_status(self, copy: ReceiveMsg) -> str:
+        return ReceiveMsg.Status(copy.status).name.lower()
+
+
+class MessageSerializer(serializers.ModelSerializer):
+    id = serializers.CharField(read_only=True)
+    state = serializers.SerializerMethodField()
+    deliveries = DeliverySerializer(source="copies", many=True, read_only=True)
+
+    class Meta:
+        model = BizMsg
+        fields = ["id", "event_type", "channel", "state", "created_at", "deliveries"]
+
+    def get_state(self, message: BizMsg) -> str:
+        return BizMsg.State(message.state).name.lower()

@@ -1,0 +1,170 @@
+"""The platform as real processes, on servers that belong to one test.
+
+A process that is killed here stays dead until the test starts it again: the supervisor has its own
+test. The database is a new one, on SQLite or on MariaDB.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from msgplatform.core.connections import build
+from msgplatform.core.embedded import RedisServer
+
+ROOT = Path(__file__).resolve().parents[2]
+# Short, so that what a killed process held comes back within a test.
+LEASE_SECONDS = 5
+DAEMONS = ("run_maker", "run_sender", "run_marker")
+WEB = "web"
+
+
+class Cluster:
+    """Start, kill and look at the processes of one platform."""
+
+    def __init__(self, folder: Path, database_url: str) -> None:
+        self.folder = folder
+        self.port = _free_port()
+        self.base_url = f"http://127.0.0.1:{self.port}"
+        self.redis_server = RedisServer(folder / "redis", folder / "work.sock")
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.kills: list[str] = []
+        self.environment = {
+            **os.environ,
+            "DATABASE_URL": database_url,
+            "REDIS_URL": self.redis_server.url,
+            "STATE_DIR": str(folder / "state"),
+            "PUBLIC_URL": self.base_url,
+            "OUTBOUND_ALLOW": "127.0.0.0/8",
+            "NOTIFY_LEASE_SECONDS": str(LEASE_SECONDS),
+            "NOTIFY_TIMEOUT_SECONDS": "1.5",
+            "LOG_LEVEL": "INFO",
+        }
+
+    def __enter__(self) -> Cluster:
+        (self.folder / "state").mkdir()
+        self.redis_server.start()
+        self.redis = build(self.redis_server.url)
+        self.manage("migrate", "--verbosity", "0")
+        for name in (WEB, *DAEMONS):
+            self.start(name)
+        self.wait_until(self._ready, "the web server to be ready")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for process in self.processes.values():
+            process.kill()
+        for process in self.processes.values():
+            process.wait()
+        self.redis_server.kill()
+
+    # -- processes -------------------------------------------------------------------------------
+    def start(self, name: str, failpoint: str = "") -> None:
+        """Start a daemon or the web server; optionally with a place at which it dies."""
+        environment = dict(self.environment)
+        if failpoint:
+            environment["MSGPLATFORM_FAILPOINT"] = failpoint
+        log = (self.folder / f"{name}.log").open("ab")
+        with log:
+            self.processes[name] = subprocess.Popen(
+                self._command(name), cwd=ROOT, env=environment, stdout=log, stderr=log
+            )
+
+    def _command(self, name: str) -> list[str]:
+        if name == WEB:
+            return [
+                *(sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1"),
+                *("--port", str(self.port), "--workers", "1", "--blocking-threads", "16"),
+                *("--no-ws", "msgplatform.wsgi:application"),
+            ]
+        return [sys.executable, "manage.py", name]
+
+    def kill(self, name: str) -> None:
+        """SIGKILL, and the children too: granian's worker would go on otherwise."""
+        process = self.processes[name]
+        victims = [process.pid, *_children(process.pid)]
+        for pid in victims:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        process.wait()
+        self.kills.append(name)
+
+    def restart(self, name: str) -> None:
+        self.kill(name)
+        self.start(name)
+
+    def died(self, name: str) -> bool:
+        return self.processes[name].poll() is not None
+
+    # -- looking ---------------------------------------------------------------------------------
+    def manage(self, *arguments: str) -> str:
+        """Run a management command to its end; its standard output."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    def script(self, code: str) -> Any:
+        """Run code in a process of this platform; what it printed, as JSON."""
+        return json.loads(self.manage("shell", "--no-imports", "-c", code).splitlines()[-1])
+
+    def get(self, path: str, token: str) -> Any:
+        request = urllib.request.Request(
+            self.base_url + path, headers={"Authorization": f"Bearer {token}"}
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def wait_until(
+        self, condition: Callable[[], object], what: str, seconds: float = 60
+    ) -> None:
+        """Poll a condition of the outside world; fail with the logs' tails."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited {seconds} s for {what}\n{self._logs()}")
+            time.sleep(0.05)
+
+    def _ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(self.base_url + "/readyz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def _logs(self) -> str:
+        parts = []
+        for log in sorted(self.folder.glob("*.log")):
+            if log.stem in self.processes:
+                parts.append(f"--- {log.name}\n{log.read_text(errors='replace')[-1500:]}")
+        return "\n".join(parts)
+
+
+def _children(pid: int) -> list[int]:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in path.read_text().split()] if path.exists() else []
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,23 @@
+"""Rows that Notify's tests start from."""
+
+from __future__ import annotations
+
+from msgplatform.models import Biz
+from notify import intake
+from notify.models import BizReceive, Receive
+
+
+def subscription(
+    biz: Biz, name: str = "warehouse", schedule: list[int] | None = None, **fields: object
+) -> BizReceive:
+    receive, _ = Receive.objects.get_or_create(
+        name=name, defaults={"url": f"http://127.0.0.1:9/{name}"}
+    )
+    return BizReceive.objects.create(
+        biz=biz, receive=receive, schedule=schedule if schedule is not None else [60, 60], **fields
+    )
+
+
+def publish(biz: Biz, count: int = 1, payload: bytes = b'{"n":1}') -> list[int]:
+    events = [intake.Event(biz.pk, "order.paid", payload) for _ in range(count)]
+    return [verdict.id for verdict in intake.publish_many(events)]

@@ -1,0 +1,117 @@
+"""The daemon loop in real processes: signals, waking, patience, a unit that raises."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+# A worker whose behaviour is chosen by the first argument; it prints what happens.
+PROGRAM = """
+import sys, time, django
+django.setup()
+from msgplatform.core.daemon import Loop, Worker
+from msgplatform.core.errors import Unavailable
+
+class Probe(Worker):
+    role = "probe"
+    turns = 0
+    def turn(self):
+        self.turns += 1
+        print("turn", flush=True)
+        mode = sys.argv[1]
+        if mode == "raises":
+            raise ValueError("poison")
+        if mode == "away":
+            raise Unavailable("Redis is away")
+        return False
+    def drain(self, deadline):
+        print("draining", flush=True)
+        if sys.argv[1] == "slow-drain":
+            while time.monotonic() < deadline:
+                time.sleep(0.05)
+        print("drained", flush=True)
+    def stop(self):
+        print("stopped", flush=True)
+
+probe = Probe()
+probe.stopping.install()
+Loop(probe, idle_cap=3600).run(drain_seconds=float(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def start() -> Iterator[object]:
+    started: list[subprocess.Popen[str]] = []
+
+    def run(mode: str, drain_seconds: float = 60) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, mode, str(drain_seconds)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ,
+        )  # fmt: skip
+        started.append(process)
+        assert process.stdout
+        assert process.stdout.readline() == "turn\n"
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_drains(start, number: signal.Signals) -> None:  # type: ignore[no-untyped-def]
+    process = start("idle")
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=30)
+    assert output.splitlines()[-3:] == ["draining", "drained", "stopped"]
+    assert process.returncode == 0
+
+
+def test_the_second_signal_kills(start) -> None:  # type: ignore[no-untyped-def]
+    process = start("slow-drain")
+    process.send_signal(signal.SIGTERM)
+    while process.stdout.readline() != "draining\n":
+        pass
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGTERM
+    assert "drained" not in output
+
+
+def test_draining_is_bounded(start) -> None:  # type: ignore[no-untyped-def]
+    process = start("slow-drain", drain_seconds=0.2)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=30)
+    assert "drained" in output
+    assert process.returncode == 0
+
+
+def test_a_waiting_daemon_wakes_at_once(start) -> None:  # type: ignore[no-untyped-def]
+    """The loop's pauses grow to an hour here; `time.sleep` would not be woken by SIGTERM."""
+    process = start("idle")
+    deadline = time.monotonic() + 3
+    while time.monotonic() < deadline and process.stdout.readline() == "turn\n":
+        if time.monotonic() > deadline - 1.5:
+            break
+    begun = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert time.monotonic() - begun < 30
+
+
+@pytest.mark.parametrize(("mode", "logged"), [("raises", "turn_failed"), ("away", "waiting")])
+def test_trouble_does_not_end_the_daemon(start, mode: str, logged: str) -> None:  # type: ignore[no-untyped-def]
+    process = start(mode)
+    assert process.stdout.readline() == "turn\n", "it goes on after a pause"
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=30)
+    assert logged in errors
+    assert process.returncode == 0

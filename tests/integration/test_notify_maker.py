@@ -1,0 +1,210 @@
+"""Maker: one copy per subscription, each queued once per lease, bounded."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import redis
+from django.db.models import F
+from django.db.models.functions import Now
+
+from msgplatform.core import ids, queue_names, queues
+from msgplatform.models import Biz
+from notify import orders
+from notify.maker import ORDERS_PER_SUBSCRIPTION, Maker
+from notify.models import BizMsg, BizReceive, ReceiveMsg
+from tests.integration.notify_rows import publish, subscription
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+Status = ReceiveMsg.Status
+
+
+@pytest.fixture
+def biz() -> Biz:
+    return Biz.objects.create(name="orders")
+
+
+def queue_of(row: BizReceive) -> str:
+    return queue_names.notify(row.biz_id, row.receive_id)
+
+
+def claimed_orders(row: BizReceive) -> list[dict]:
+    found = []
+    while claimed := queues.claim(queue_of(row), 30):
+        found.append(claimed.data)
+    return found
+
+
+def run(maker: Maker) -> None:
+    while maker.turn():
+        pass
+
+
+def test_a_copy_per_subscription_of_that_system(biz: Biz) -> None:
+    other = Biz.objects.create(name="stock")
+    first, second = subscription(biz, "one"), subscription(biz, "two")
+    subscription(other, "one")
+    (message_id,) = publish(biz)
+    run(Maker())
+    copies = ReceiveMsg.objects.filter(msg_id=message_id)
+    assert {c.biz_receive_id for c in copies} == {first.pk, second.pk}
+    assert {c.status for c in copies} == {Status.QUEUED}
+    assert {ids.bucket_of(c.pk) for c in copies} == {ids.bucket_of(message_id)}
+
+
+def test_the_order_holds_everything_a_sender_needs(biz: Biz) -> None:
+    row = subscription(biz)
+    (message_id,) = publish(biz, payload='{ "名" : 1.00 }'.encode())
+    run(Maker())
+    (order,) = claimed_orders(row)
+    copy = ReceiveMsg.objects.get()
+    ((item_id, msg_id, attempt, body),) = order["items"]
+    assert (item_id, msg_id, attempt) == (copy.pk, message_id, 1)
+    assert (order["subscription"], order["claim"]) == (row.pk, copy.claimed_by)
+    assert body.endswith('"data":{ "名" : 1.00 }}'), "the payload's exact bytes"
+    assert json.loads(body)["type"] == "order.paid"
+
+
+def test_paused_gets_held_copies_and_discarded_none(biz: Biz) -> None:
+    paused = subscription(biz, "paused", status=BizReceive.Status.PAUSED)
+    subscription(biz, "discarded", status=BizReceive.Status.DISCARDED)
+    publish(biz)
+    run(Maker())
+    (copy,) = ReceiveMsg.objects.all()
+    assert (copy.biz_receive_id, copy.status) == (paused.pk, Status.HELD)
+    assert claimed_orders(paused) == []
+
+
+def test_a_message_without_subscriptions_is_split_into_nothing(biz: Biz) -> None:
+    publish(biz, 3)
+    run(Maker())
+    assert BizMsg.objects.filter(state=BizMsg.State.SPLIT).count() == 3
+    assert ReceiveMsg.objects.count() == 0
+
+
+def test_splitting_again_adds_nothing(biz: Biz) -> None:
+    subscription(biz)
+    publish(biz, 5)
+    maker = Maker()
+    run(maker)
+    BizMsg.objects.update(state=BizMsg.State.ACCEPTED, lease_until=None)
+    run(maker)
+    assert ReceiveMsg.objects.count() == 5
+
+
+def test_a_new_subscription_in_between_does_not_make_an_id_twice(biz: Biz) -> None:
+    """More copies than reserved ids: the split rolls back and is repeated."""
+    for n in range(3):
+        subscription(biz, f"s{n}")
+    maker = Maker()
+    maker.subscriptions.refresh()
+    for n in range(3, 40):
+        subscription(biz, f"s{n}")
+    publish(biz, 100)
+    done = False
+    for _ in range(10):
+        try:
+            maker.turn()
+            done = True
+            break
+        except Exception as error:  # noqa: BLE001
+            assert not error.permanent  # type: ignore[attr-defined]
+            assert ReceiveMsg.objects.count() == 0
+    assert done
+    run(maker)
+    assert ReceiveMsg.objects.count() == 4000
+
+
+def test_a_queued_copy_comes_back_when_its_lease_is_over(biz: Biz) -> None:
+    row = subscription(biz)
+    publish(biz)
+    maker = Maker()
+    run(maker)
+    (first,) = claimed_orders(row)
+    run(maker)
+    assert claimed_orders(row) == [], "not before the lease is over"
+    ReceiveMsg.objects.update(next_at=Now())
+    run(maker)
+    (second,) = claimed_orders(row)
+    assert second["claim"] != first["claim"]
+    assert second["items"] == first["items"], "an attempt that nobody made is not counted"
+
+
+def test_old_results_keep_leases_from_being_reclaimed(
+    biz: Biz, work_redis: redis.Redis
+) -> None:
+    """After an outage the marker queue is drained first: the outcome may be in there."""
+    row = subscription(biz)
+    publish(biz)
+    maker = Maker()
+    run(maker)
+    claimed_orders(row)
+    ReceiveMsg.objects.update(next_at=Now())
+    queues.put(queue_names.NOTIFY_MARKER, [[]], ttl=None)
+    job = work_redis.lindex("rq:queue:notify-marker", 0).decode()
+    work_redis.hset(f"rq:job:{job}", "enqueued_at", "2026-01-01T00:00:00.000000Z")
+    run(maker)
+    assert claimed_orders(row) == []
+    marker_job = queues.claim(queue_names.NOTIFY_MARKER, 30)
+    assert marker_job
+    queues.done([marker_job])
+    run(maker)
+    assert len(claimed_orders(row)) == 1
+
+
+def test_the_queue_of_a_dead_subscriber_stays_bounded(biz: Biz) -> None:
+    row = subscription(biz)
+    healthy = subscription(biz, "healthy")
+    limit = ORDERS_PER_SUBSCRIPTION * orders.MAX_ITEMS
+    publish(biz, limit + 200)
+    maker = Maker()
+    run(maker)
+    assert queues.depths([queue_of(row)])[queue_of(row)] == ORDERS_PER_SUBSCRIPTION
+    waiting = ReceiveMsg.objects.filter(biz_receive_id=row.pk, status=Status.PENDING)
+    assert waiting.count() == 200
+    for claimed in iter(lambda: queues.claim(queue_of(healthy), 30), None):
+        queues.done([claimed])
+    run(maker)
+    assert not ReceiveMsg.objects.filter(
+        biz_receive_id=healthy.pk, status=Status.PENDING
+    ).exists(), "the other one goes on"
+
+
+def test_orders_are_cut_by_bytes(biz: Biz) -> None:
+    row = subscription(biz)
+    publish(biz, 10, payload=b'"' + b"x" * 250_000 + b'"')
+    run(Maker())
+    made = claimed_orders(row)
+    assert sum(len(order["items"]) for order in made) == 10
+    assert all(
+        sum(len(item[3]) for item in order["items"]) <= orders.MAX_BYTES + 300 for order in made
+    )
+    assert len(made) == 3
+
+
+def test_an_idle_turn_writes_nothing(biz: Biz, django_assert_num_queries) -> None:  # type: ignore[no-untyped-def]
+    subscription(biz)
+    maker = Maker()
+    maker.turn()
+    with django_assert_num_queries(3):  # anything to split? due pending? due queued?
+        assert maker.turn() is False
+
+
+def test_retries_wait_for_their_time(biz: Biz) -> None:
+    from datetime import timedelta
+
+    row = subscription(biz)
+    publish(biz)
+    maker = Maker()
+    run(maker)
+    claimed_orders(row)
+    ReceiveMsg.objects.update(
+        status=Status.PENDING, send_times=F("send_times") + 1, next_at=Now() + timedelta(hours=1)
+    )
+    run(maker)
+    assert claimed_orders(row) == []
+    ReceiveMsg.objects.update(next_at=Now())
+    run(maker)
+    ((item,),) = [order["items"] for order in claimed_orders(row)]
+    assert item[2] == 2

@@ -1,0 +1,178 @@
+"""Marker: monotonic, set-wise, repeatable; a bad result steps aside."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from msgplatform.core import queue_names, queues
+from msgplatform.models import Alert, Biz, MinuteCounter
+from notify import requeue
+from notify.maker import Maker
+from notify.marker import Marker
+from notify.models import BizReceive, ReceiveMsg
+from notify.orders import Result
+from tests.integration.notify_rows import publish, subscription
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+Status = ReceiveMsg.Status
+
+
+@pytest.fixture
+def row() -> BizReceive:
+    return subscription(Biz.objects.create(name="orders"), schedule=[10, 1000])
+
+
+def queued(row: BizReceive, count: int = 1) -> list[ReceiveMsg]:
+    publish(row.biz, count)
+    maker = Maker()
+    while maker.turn():
+        pass
+    return list(ReceiveMsg.objects.filter(status=Status.QUEUED).order_by("id"))
+
+
+def result(copy: ReceiveMsg, outcome: str = "delivered", **fields: object) -> Result:
+    given: dict = {"attempt": copy.send_times + 1, "http_status": 200, **fields}
+    return Result(copy.pk, copy.biz_receive_id, copy.claimed_by, outcome=outcome, **given)  # type: ignore[arg-type]
+
+
+def mark(*results: Result) -> None:
+    queues.put(queue_names.NOTIFY_MARKER, [list(results)], ttl=None)
+    marker = Marker()
+    while marker.turn():
+        pass
+    assert queues.depths([queue_names.NOTIFY_MARKER])[queue_names.NOTIFY_MARKER] == 0
+
+
+def counted(name: str) -> int:
+    return sum(MinuteCounter.objects.filter(name=name).values_list("value", flat=True))
+
+
+def test_delivered(row: BizReceive) -> None:
+    copies = queued(row, 3)
+    mark(*[result(copy) for copy in copies])
+    for copy in ReceiveMsg.objects.all():
+        assert (copy.status, copy.send_times, copy.http_status, copy.claimed_by) == (
+            Status.DELIVERED, 1, 200, "",
+        )  # fmt: skip
+    assert counted("delivered") == 3
+
+
+def test_the_same_batch_twice_counts_once(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    mark(result(copy), result(copy))
+    mark(result(copy))
+    assert counted("delivered") == 1
+    assert ReceiveMsg.objects.get().send_times == 1
+
+
+def test_failed_waits_for_the_schedule(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    mark(result(copy, "failed", http_status=503, error=""))
+    copy.refresh_from_db()
+    assert (copy.status, copy.send_times, copy.http_status) == (Status.PENDING, 1, 503)
+    wait = (copy.next_at - timezone.now()).total_seconds()
+    assert 10 * 0.8 - 3 <= wait <= 10 * 1.2
+
+
+def test_failures_do_not_come_back_together(row: BizReceive) -> None:
+    copies = queued(row, 50)
+    mark(*[result(copy, "failed", http_status=500) for copy in copies])
+    times = set(ReceiveMsg.objects.values_list("next_at", flat=True))
+    assert len(times) > 40
+
+
+@pytest.mark.parametrize("fields", [{"http_status": 429}, {"http_status": 0, "error": "timeout"}])
+def test_an_overloaded_consumer_gets_a_minute(row: BizReceive, fields: dict) -> None:
+    (copy,) = queued(row)
+    mark(result(copy, "failed", **fields))
+    copy.refresh_from_db()
+    assert (copy.next_at - timezone.now()).total_seconds() > 55
+
+
+def test_retry_after_is_heard(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    mark(result(copy, "failed", http_status=503, retry_after=500.0))
+    copy.refresh_from_db()
+    assert copy.next_at - timezone.now() > timedelta(seconds=490)
+
+
+def test_the_schedule_ends_in_exhausted(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    mark(result(copy, "failed", attempt=3, http_status=404))
+    copy.refresh_from_db()
+    assert (copy.status, copy.send_times, copy.http_status) == (Status.EXHAUSTED, 3, 404)
+    assert counted("exhausted") == 1
+
+
+def test_a_success_applies_whatever_the_state(row: BizReceive) -> None:
+    """It was reclaimed meanwhile: the first claim's success still cancels the retry."""
+    (copy,) = queued(row)
+    ReceiveMsg.objects.update(claimed_by="somebody else", send_times=5, status=Status.EXHAUSTED)
+    mark(result(copy))
+    copy.refresh_from_db()
+    assert (copy.status, copy.send_times) == (Status.DELIVERED, 5)
+
+
+@pytest.mark.parametrize("outcome", ["failed", "unsent"])
+def test_a_failure_of_an_older_claim_changes_nothing(row: BizReceive, outcome: str) -> None:
+    (copy,) = queued(row)
+    ReceiveMsg.objects.update(claimed_by="somebody else")
+    mark(result(copy, outcome, http_status=500))
+    copy.refresh_from_db()
+    assert (copy.status, copy.send_times) == (Status.QUEUED, 0)
+    assert counted("failed") == 0
+
+
+def test_a_failure_after_the_success_changes_nothing(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    mark(result(copy))
+    mark(result(copy, "failed", http_status=500))
+    assert ReceiveMsg.objects.get().status == Status.DELIVERED
+
+
+def test_unsent_goes_back_without_an_attempt(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    mark(result(copy, "unsent"))
+    copy.refresh_from_db()
+    assert (copy.status, copy.send_times, copy.claimed_by) == (Status.PENDING, 0, "")
+
+
+def test_a_bad_result_does_not_stop_its_neighbours(row: BizReceive) -> None:
+    copies = queued(row, 20)
+    results = [result(copy) for copy in copies]
+    results[7] = result(copies[7], attempt=2**64 - 1)  # no column holds that
+    mark(*results)
+    states = [copy.status for copy in ReceiveMsg.objects.order_by("id")]
+    assert states.count(Status.DELIVERED) == 19
+    assert states[7] == Status.POISON
+    assert Alert.objects.get(kind="notify.poison").open_key
+
+
+def test_an_unreadable_batch_is_dropped(row: BizReceive) -> None:
+    queues.put(queue_names.NOTIFY_MARKER, [{"not": "results"}], ttl=None)
+    marker = Marker()
+    assert marker.turn() is True
+    assert marker.turn() is False
+
+
+def test_requeue_starts_a_new_generation(row: BizReceive) -> None:
+    copies = queued(row, 5)
+    mark(*[result(copy, "failed", attempt=3, http_status=500) for copy in copies])
+    assert requeue.matching({}).count() == 5
+    first = requeue.requeue({}, "", 3)
+    assert (first.done, bool(first.cursor)) == (3, True)
+    assert requeue.requeue({}, first.cursor, 3).done == 2
+    assert requeue.requeue({}, "", 3).done == 0, "a repeated step finds nothing"
+    for copy in ReceiveMsg.objects.all():
+        assert (copy.status, copy.send_times, copy.generation) == (Status.PENDING, 0, 1)
+
+
+def test_a_late_failure_does_not_touch_the_new_generation(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    mark(result(copy, "failed", attempt=3, http_status=500))
+    requeue.requeue({}, "", 10)
+    mark(result(copy, "failed", attempt=3, http_status=500))
+    assert ReceiveMsg.objects.get().status == Status.PENDING

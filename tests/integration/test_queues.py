@@ -1,0 +1,144 @@
+"""Work orders on a real Redis: nothing is lost or left over, whoever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import redis
+
+from msgplatform.core import queues
+from msgplatform.core.queue_names import NOTIFY_MARKER, RqQueues
+
+QUEUE = "notify-7-9"
+
+
+def left_over(client: redis.Redis) -> set[bytes]:
+    """Keys that should not be there when nothing is in hand."""
+    return set(client.keys("*")) - {b"rq:queues"}
+
+
+def test_an_order_goes_the_whole_way_and_leaves_nothing(work_redis: redis.Redis) -> None:
+    queues.put(QUEUE, [{"n": 1}, {"n": 2}], ttl=60)
+    assert queues.depths([QUEUE, "notify-1-1"]) == {QUEUE: 2, "notify-1-1": 0}
+    first, second = queues.claim(QUEUE, 30), queues.claim(QUEUE, 30)
+    assert first
+    assert second
+    assert [first.data, second.data] == [{"n": 1}, {"n": 2}]
+    assert queues.claim(QUEUE, 30) is None
+    assert queues.depths([QUEUE])[QUEUE] == 2, "an order in hand still takes room"
+    queues.done([first, second])
+    assert left_over(work_redis) == set()
+
+
+def test_text_survives_the_way(work_redis: redis.Redis) -> None:
+    body = '{"名":"小米 📱\\u0000 \\"quoted\\""}'
+    queues.put(QUEUE, [{"body": body}], ttl=60)
+    claimed = queues.claim(QUEUE, 30)
+    assert claimed
+    assert claimed.data == {"body": body}
+
+
+def test_a_queue_belongs_to_one_sender_at_a_time(work_redis: redis.Redis) -> None:
+    queues.put(QUEUE, [{}], ttl=60)
+    assert queues.own([QUEUE, "notify-1-1"], "a", 10) == [QUEUE], "only queues with work"
+    assert queues.own([QUEUE], "b", 10) == []
+    assert queues.own([QUEUE], "a", 10) == [QUEUE]
+    queues.renew([QUEUE], "b", 1000)
+    assert work_redis.pttl(f"queues:owner:{QUEUE}") <= 10_000, "only the owner renews"
+    queues.disown([QUEUE], "b")
+    assert queues.own([QUEUE], "b", 10) == []
+    queues.disown([QUEUE], "a")
+    assert queues.own([QUEUE], "b", 10) == [QUEUE]
+
+
+KILLED = """
+import os, signal, django
+django.setup()
+from msgplatform.core import queues
+assert queues.claim({queue!r}, {seconds})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def claim_and_die(queue: str, seconds: float) -> None:
+    script = KILLED.format(queue=queue, seconds=seconds)
+    ended = subprocess.run([sys.executable, "-c", script], env=os.environ, timeout=60, check=False)
+    assert ended.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("put_back", [True, False])
+def test_a_killed_claim_is_recovered(work_redis: redis.Redis, put_back: bool) -> None:
+    queues.put(NOTIFY_MARKER, [[1]], ttl=None)
+    claim_and_die(NOTIFY_MARKER, seconds=-1)
+    assert queues.recover(lambda name: put_back) == 1
+    again = queues.claim(NOTIFY_MARKER, 30)
+    if put_back:
+        assert again
+        assert again.data == [1]
+        queues.done([again])
+    else:
+        assert again is None
+    assert left_over(work_redis) == set()
+
+
+def test_a_live_claim_is_left_alone(work_redis: redis.Redis) -> None:
+    queues.put(QUEUE, [{}], ttl=60)
+    claimed = queues.claim(QUEUE, 30)
+    assert claimed
+    assert queues.recover(lambda name: True) == 0
+    assert queues.depths([QUEUE])[QUEUE] == 1
+
+
+def test_an_entry_without_a_claim_gets_a_grace(work_redis: redis.Redis) -> None:
+    """A process killed between moving the order and writing its claim."""
+    queues.put(QUEUE, [{"n": 1}], ttl=60)
+    work_redis.lmove(f"rq:queue:{QUEUE}", f"rq:queue:{QUEUE}:intermediate")
+    assert queues.recover(lambda name: True, grace=-1) == 0, "the first look only starts the clock"
+    assert queues.recover(lambda name: True, grace=60) == 1
+    claimed = queues.claim(QUEUE, 30)
+    assert claimed
+    assert claimed.data == {"n": 1}
+
+
+def test_an_expired_order_is_passed_over(work_redis: redis.Redis) -> None:
+    queues.put(QUEUE, [{"n": 1}, {"n": 2}], ttl=60)
+    first_id = work_redis.lindex(f"rq:queue:{QUEUE}", 0)
+    work_redis.delete(b"rq:job:" + first_id)
+    claimed = queues.claim(QUEUE, 30)
+    assert claimed
+    assert claimed.data == {"n": 2}
+
+
+def test_the_age_of_the_oldest_order(work_redis: redis.Redis) -> None:
+    assert queues.oldest_seconds(QUEUE) == 0
+    queues.put(QUEUE, [{}], ttl=60)
+    assert 0 <= queues.oldest_seconds(QUEUE) < 60
+
+
+def test_flushed_redis_is_an_empty_one(work_redis: redis.Redis) -> None:
+    queues.put(QUEUE, [{}], ttl=60)
+    claimed = queues.claim(QUEUE, 30)
+    work_redis.flushall()
+    assert claimed
+    queues.done([claimed])
+    assert queues.own([QUEUE], "a", 10) == [], "scripts are loaded again after a flush"
+    assert queues.claim(QUEUE, 30) is None
+
+
+def test_django_rq_sees_every_queue(work_redis: redis.Redis) -> None:
+    queues.put(QUEUE, [{}], ttl=60)
+    mapping = RqQueues("redis://x")
+    assert list(mapping) == [NOTIFY_MARKER, QUEUE]
+    assert "notify-1-2" in mapping
+    assert "no:such" not in mapping
+    with pytest.raises(KeyError):
+        mapping["no:such"]
+
+
+def test_an_rq_worker_fails_an_order_instead_of_swallowing_it() -> None:
+    with pytest.raises(RuntimeError, match="own daemons"):
+        queues.not_for_workers({})

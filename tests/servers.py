@@ -1,0 +1,151 @@
+"""A pytest plugin that gives every run servers of its own: two Redis, and a database.
+
+It is loaded by `-p tests.servers` and acts before Django's settings are imported. The database is
+a SQLite file, or a MariaDB with TEST_DATABASE=mariadb. The test database has the name that
+DATABASE_URL names, so that processes which a test starts see what the test sees.
+
+Everything lives in one folder below /tmp and goes away with the run, however that ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from msgplatform.core.embedded import MariaDb, RedisServer
+
+# What a developer's shell may carry, and would lead tests to real servers.
+_FOREIGN = (
+    "ALLOWED_HOSTS",
+    "COLD_DATABASE_URL",
+    "DEBUG",
+    "MSGPLATFORM_FAILPOINT",
+    "MSGPLATFORM_PROFILE",
+    "OUTBOUND_ALLOW",
+    "OUTBOUND_PROXY",
+    "TIME_ZONE",
+)
+_SECRETS = ("SECRET_KEY", "DATABASE_URL", "COLD_DATABASE_URL", "REDIS_URL", "SMS_REDIS_URL")
+
+
+class Servers:
+    """The servers of this run."""
+
+    def __init__(self) -> None:
+        # Short, because a socket's path may have only 107 bytes.
+        self.directory = Path(tempfile.mkdtemp(prefix="mp-test-"))
+        self.owner = os.getpid()
+        self.state = self.directory / "state"
+        self.state.mkdir(mode=0o700)
+        run = self.state / "run"
+        self.work = RedisServer(self.directory / "work", run / "work.sock")
+        self.sms = RedisServer(self.directory / "sms", run / "sms.sock", appendonly=True)
+        self._mariadb: MariaDb | None = None
+
+    def start(self) -> None:
+        self.work.start()
+        self.sms.start()
+
+    def mariadb(self) -> MariaDb:
+        """The run's MariaDB, started when first asked for."""
+        if self._mariadb is None:
+            # A server in another time zone: a time that is not made in UTC is seen as wrong.
+            options = {"innodb_flush_log_at_trx_commit": 2, "default_time_zone": "+08:00"}
+            self._mariadb = MariaDb(self.directory / "mariadb", options)
+        return self._mariadb.start()
+
+    def database_url(self) -> str:
+        kind = os.environ.get("TEST_DATABASE", "sqlite")
+        if kind == "mariadb":
+            return self.mariadb().url("msgplatform")
+        if kind == "sqlite":
+            return f"sqlite:///{self.state / 'msgplatform.db'}"
+        raise pytest.UsageError(f"TEST_DATABASE={kind!r}: sqlite and mariadb are known")
+
+    def set_environment(self) -> None:
+        for name in (*_FOREIGN, *(f"{name}_FILE" for name in _SECRETS)):
+            os.environ.pop(name, None)
+        os.environ.update(
+            DJANGO_SETTINGS_MODULE="msgplatform.settings",
+            DATABASE_URL=self.database_url(),
+            REDIS_URL=self.work.url,
+            SMS_REDIS_URL=self.sms.url,
+            STATE_DIR=str(self.state),
+            SECRET_KEY="a key for tests only, long enough for Django's check of its length",
+            PUBLIC_URL="http://testserver",
+        )
+        os.environ.setdefault("LOG_LEVEL", "WARNING")
+
+    def stop(self) -> None:
+        if os.getpid() != self.owner:  # a forked child that ends is not the end of the run
+            return
+        self.work.kill()
+        self.sms.kill()
+        if self._mariadb:
+            self._mariadb.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+_servers: Servers | None = None
+
+
+def pytest_addoption() -> None:
+    """The first hook that is called, at this plugin's import: servers start, variables are set."""
+    global _servers
+    if _servers is not None:
+        return
+    _servers = Servers()
+    # Also when pytest ends before the hooks that close a run, as for a wrong option.
+    atexit.register(_servers.stop)
+    _servers.start()
+    _servers.set_environment()
+
+
+def pytest_configure() -> None:
+    from django.db import connections
+
+    for alias in connections:
+        settings = connections[alias].settings_dict
+        # SQLite's default is in memory, which no other process and hardly a thread can share.
+        settings["TEST"]["NAME"] = settings["NAME"]
+
+
+@pytest.fixture(scope="session")
+def servers() -> Servers:
+    """The servers of this run, to be looked at or killed; a killed one must be started again."""
+    assert _servers is not None
+    return _servers
+
+
+@pytest.fixture(scope="session")
+def mariadb(servers: Servers) -> MariaDb:
+    """A running MariaDB, whatever TEST_DATABASE is; make databases with `create(name)`."""
+    return servers.mariadb()
+
+
+@pytest.fixture
+def work_redis(servers: Servers) -> Iterator[object]:
+    """A client of the work Redis, empty before and after the test."""
+    from msgplatform.core import connections
+
+    client = connections.work_redis()
+    client.flushall()
+    yield client
+    client.flushall()
+
+
+@pytest.fixture
+def sms_redis(servers: Servers) -> Iterator[object]:
+    """A client of the SMS Redis, empty before and after the test."""
+    from msgplatform.core import connections
+
+    client = connections.sms_redis()
+    client.flushall()
+    yield client
+    client.flushall()

@@ -1,0 +1,24 @@
+import pytest
+
+from msgplatform.core.attached import pause, quick_exits
+
+
+@pytest.mark.parametrize(
+    ("record", "now", "expected"),
+    [
+        ("", 100.0, 0),
+        ("torn", 100.0, 0),
+        ("99.0 0", 100.0, 1),
+        ("99.0 7", 100.0, 8),
+        ("90.0 7", 100.0, 0),  # it ran long enough
+        ("500.0 7", 100.0, 0),  # from before the machine's last start
+    ],
+)
+def test_quick_exits_in_a_row_are_counted(record, now, expected):
+    assert quick_exits(record, now) == expected
+
+
+def test_the_pause_grows_to_its_bound():
+    pauses = [pause(quick, 5.0) for quick in range(9)]
+    assert pauses == [0, 0, 0.25, 0.5, 1, 2, 4, 5, 5]
+    assert pause(100_000, 5.0) == 5.0
