@@ -60,7 +60,8 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
-ROOT_URLCONF = "msgplatform.urls"
+# A daemon serves nothing, and its system checks must not import what it does not have.
+ROOT_URLCONF = "" if DAEMON else "msgplatform.urls"
 WSGI_APPLICATION = "msgplatform.wsgi.application"
 TEMPLATES = [
     {
@@ -127,7 +128,7 @@ USE_I18N = True
 USE_TZ = True
 TIME_ZONE = env.time_zone("TIME_ZONE", "UTC")
 STATIC_URL = "/static/"
-STATIC_ROOT = BASE_DIR / "static"
+# Served straight from the packages: nothing has to be collected before a start.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 # Bodies: 16 MiB is the largest batch; views with a smaller bound check it themselves.

@@ -74,7 +74,7 @@ class NotifyFlow(flows.Flow):
         yield flows.Sample("notify_marker_orders", depth, help="Result batches to be marked")
 
     def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:
-        from notify.demo import run_demo
+        from notify.demo.run import run_demo
 
         return run_demo(run)
 

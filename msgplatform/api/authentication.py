@@ -51,11 +51,13 @@ def required_scope(view: APIView, method: str) -> str | None:
 class HasScope(BasePermission):
     """The key must carry the scope that the view names. A view that names none is closed."""
 
+    message = "This address names no scope; it stays closed until it does."
+
     def has_permission(self, request: Request, view: APIView) -> bool:
         if request.user is None:
             return False  # answered with 401
         method = request.method or ""
-        if not hasattr(view, method.lower()):
+        if method == "OPTIONS" or not hasattr(view, method.lower()):
             return True  # answered with 405; there is nothing here to protect
         scope = required_scope(view, method)
         if scope is None:

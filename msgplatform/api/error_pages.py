@@ -40,7 +40,8 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
     """handler403."""
-    return _answer(request, Problem(KINDS["forbidden"], str(exception)), "403.html")
+    problem = Problem(KINDS["forbidden"], str(exception) or KINDS["forbidden"].help)
+    return _answer(request, problem, "403.html")
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

@@ -279,7 +279,7 @@ def _(exc: MissingScope, view: Any) -> Problem:
 
 @describe.register
 def _(exc: django_errors.PermissionDenied, view: Any) -> Problem:
-    return Problem(KINDS["forbidden"], str(exc) or "The caller may not do this.")
+    return Problem(KINDS["forbidden"], str(exc) or KINDS["forbidden"].help)
 
 
 @describe.register
@@ -289,7 +289,8 @@ def _(exc: Http404, view: Any) -> Problem:
 
 @describe.register
 def _(exc: drf.MethodNotAllowed, view: Any) -> Problem:
-    allowed = ", ".join(getattr(view, "allowed_methods", []))
+    methods = getattr(view, "allowed_methods", [])
+    allowed = ", ".join(method for method in methods if method != "OPTIONS")
     return Problem(KINDS["method-not-allowed"], f"Use {allowed}." if allowed else str(exc.detail))
 
 

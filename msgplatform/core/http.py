@@ -67,7 +67,7 @@ class Engine:
         route = Proxy.parse(proxy) if proxy else None
         self._names = Resolver(guard, self._readiness.wake, lookup, dns_ttl)
         self._admission = Admission(guard, window, route, self._names)
-        self._policy = Policy(guard, route, body_cap, self._readiness.opened)
+        self._policy = Policy(pycurl, guard, route, body_cap, self._readiness.opened)
         self._options = _options(proxy, user_agent, ca_file or system_ca_file())
         self._running: dict[Any, Transfer] = {}
         self._idle: list[Transfer] = []

@@ -24,7 +24,7 @@ class Job:
 
     request: Request
     destination: Destination
-    lines: list[bytes]
+    lines: list[str | bytes]
     submitted: float
     addresses: list[str] = field(default_factory=list)
     peers: list[str] = field(default_factory=list)

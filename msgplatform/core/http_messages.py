@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
+from functools import lru_cache
 from typing import Any
 
 from msgplatform.core.errors import InvalidInput
@@ -17,7 +19,6 @@ _RESERVED = frozenset(
     | {"proxy-authorization", "proxy-connection", "transfer-encoding"}
 )
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_BREAKS = re.compile(r"[\r\n\0]")
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
 
 
@@ -59,28 +60,46 @@ class Response:
     address: str
 
 
-def header_lines(request: Request) -> list[bytes]:
+def header_lines(request: Request) -> list[str | bytes]:
     """`Name: value` lines as they go out. Raises InvalidInput for what must not be sent.
 
     Without a content type of its own a request has none.
     """
-    if not _TOKEN.fullmatch(request.method):
+    if not _is_token(request.method):
         raise InvalidInput("The request's method is not an HTTP token.", "method")
-    lines = [b"Expect:"]  # "name:" without a value keeps libcurl from adding the header
+    lines: list[str | bytes] = ["Expect:"]  # "name:" keeps libcurl from adding that header
     typed = False
     for name, value in request.headers:
-        lowered = name.lower()
-        if lowered in _RESERVED or not _TOKEN.fullmatch(name):
+        kind = _header_kind(name)
+        if kind is _Header.RESERVED:
             raise InvalidInput(f"The header {printable(name)!r} may not be set.", "headers")
-        if _BREAKS.search(value):
+        if "\n" in value or "\r" in value or "\0" in value:
             raise InvalidInput(f"The header {name} holds a line break.", "headers")
-        typed = typed or lowered == "content-type"
+        typed = typed or kind is _Header.CONTENT_TYPE
         # libcurl's notation for a header with an empty value is "name;".
-        line = f"{name}: {value}" if value.strip() else f"{name};"
-        lines.append(line.encode("utf-8", "replace"))
+        line = f"{name}: {value}" if value and not value.isspace() else f"{name};"
+        lines.append(line if line.isascii() else line.encode("utf-8", "replace"))
     if not typed:
-        lines.append(b"Content-Type:")
+        lines.append("Content-Type:")
     return lines
+
+
+class _Header(Enum):
+    CONTENT_TYPE = auto()
+    OTHER = auto()
+    RESERVED = auto()
+
+
+@lru_cache(maxsize=1024)
+def _header_kind(name: str) -> _Header:
+    if name.lower() in _RESERVED or not _TOKEN.fullmatch(name):
+        return _Header.RESERVED
+    return _Header.CONTENT_TYPE if name.lower() == "content-type" else _Header.OTHER
+
+
+@lru_cache(maxsize=64)
+def _is_token(method: str) -> bool:
+    return _TOKEN.fullmatch(method) is not None
 
 
 def printable(text: str) -> str:

@@ -1,10 +1,12 @@
 """One transfer: a libcurl handle, used again and again, and what its callbacks gather.
 
-Only `core.http` imports pycurl; libcurl's constants are attributes of every handle.
+Only `core.http` imports pycurl and hands it in as `Policy.pycurl`. (Its constants are attributes of
+every handle too, but there each look-up costs as much as a call of libcurl.)
 """
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import socket
@@ -43,6 +45,7 @@ _ERRORS = {
 class Policy:
     """What all transfers of an engine share. `opened` is told of each new socket."""
 
+    pycurl: Any
     guard: AddressGuard
     proxy: Proxy | None
     body_cap: int
@@ -54,36 +57,36 @@ class Transfer:
 
     def __init__(self, curl: Any, policy: Policy) -> None:
         self.curl, self._policy = curl, policy
+        self._pycurl = pycurl = policy.pycurl
         self.job: Job
-        self._headers, self._body = bytearray(), bytearray()
+        self._headers, self._body = io.BytesIO(), bytearray()
         self._read = 0
         self._fault: tuple[str, str] | None = None  # why a socket was not opened
         self._url = self._pin = ""
+        self._share = 0
         self._kind: tuple[str, bool] = ("", False)  # method, whether a body is sent
-        curl.setopt(curl.WRITEFUNCTION, self._on_body)
-        curl.setopt(curl.HEADERFUNCTION, self._on_header)
-        curl.setopt(curl.OPENSOCKETFUNCTION, self._open_socket)
-        curl.setopt(curl.SOCKOPTFUNCTION, self._on_opened)
+        curl.setopt(pycurl.WRITEFUNCTION, self._on_body)
+        # Written by C, line for line; libcurl itself ends a transfer at 300 KB of headers.
+        curl.setopt(pycurl.HEADERFUNCTION, self._headers.write)
+        curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
+        curl.setopt(pycurl.SOCKOPTFUNCTION, self._on_opened)
 
     def begin(self, job: Job, now: float) -> None:
         """Prepare the handle for the job's current address."""
-        curl, request = self.curl, job.request
+        curl, pycurl, request = self.curl, self._pycurl, job.request
         self.job, self._read, self._fault = job, 0, None
-        self._headers.clear()
+        self._headers.seek(0)
+        self._headers.truncate()
         self._body.clear()
         self._set_method(request.method, bool(request.body))
         if self._kind[1]:
-            curl.setopt(curl.POSTFIELDS, request.body)
-        curl.setopt(curl.HTTPHEADER, job.lines)
+            curl.setopt(pycurl.POSTFIELDS, request.body)
+        curl.setopt(pycurl.HTTPHEADER, job.lines)
         if self._url != job.destination.url:
             self._url = job.destination.url
-            curl.setopt(curl.URL, self._url)
+            curl.setopt(pycurl.URL, self._url)
         self._set_pin(job)
-        left = job.deadline - now
-        others = len(job.addresses) - job.attempt - 1
-        share = min(left / (others + 1), _CONNECT_SHARE_SECONDS) if others > 0 else left
-        curl.setopt(curl.TIMEOUT_MS, _milliseconds(left))
-        curl.setopt(curl.CONNECTTIMEOUT_MS, _milliseconds(share))
+        self._set_times(job, job.deadline - now)
 
     def may_try_next(self, code: int, now: float) -> bool:
         """Whether no connection came about, and there is another address and time to try it."""
@@ -93,61 +96,70 @@ class Transfer:
             and self._fault is None
             and job.attempt + 1 < len(job.addresses)
             and now < job.deadline
-            and not self.curl.getinfo(self.curl.CONNECT_TIME)
+            and not self.curl.getinfo(self._pycurl.CONNECT_TIME)
         )
 
     def response(self, code: int, message: str, now: float) -> Response:
         """What became of the job, once libcurl has finished it with `code`."""
-        curl, job = self.curl, self.job
-        status = curl.getinfo(curl.RESPONSE_CODE)
+        curl, pycurl, job = self.curl, self._pycurl, self.job
+        status = curl.getinfo(pycurl.RESPONSE_CODE)
         error = _ERRORS.get(code, "other") if code else ""
         if self._fault:
             error, message = self._fault
-        elif code and curl.getinfo(curl.HTTP_CONNECTCODE) >= 300:
+        elif code and curl.getinfo(pycurl.HTTP_CONNECTCODE) >= 300:
             error, status = "connect", 0  # the proxy's answer is not the target's
         elif not code and status < 200:
             error, message = "other", "The server gave no final answer."
         if status < 200:
             status = 0
-            self._headers.clear()
         if len(job.request.body) > _LARGE_BODY:
-            curl.setopt(curl.POSTFIELDS, b"")
+            curl.setopt(pycurl.POSTFIELDS, b"")
         return Response(
             job.request,
             status,
-            bytes(self._headers),
+            _last_block(self._headers.getvalue()) if status else b"",
             bytes(self._body),
             now - job.submitted,
             error,
             printable(message) if error else "",
-            curl.getinfo(curl.PRIMARY_IP),
+            curl.getinfo(pycurl.PRIMARY_IP),
         )
 
     def _set_method(self, method: str, has_body: bool) -> None:
         sends = method != "HEAD" and (has_body or method in ("POST", "PUT", "PATCH"))
         if (method, sends) == self._kind:
             return
-        self._kind, curl = (method, sends), self.curl
-        curl.setopt(curl.HTTPGET, 1)  # undoes POST and NOBODY
-        curl.unsetopt(curl.CUSTOMREQUEST)
+        self._kind, curl, pycurl = (method, sends), self.curl, self._pycurl
+        curl.setopt(pycurl.HTTPGET, 1)  # undoes POST and NOBODY
+        curl.unsetopt(pycurl.CUSTOMREQUEST)
         if method == "HEAD":
-            curl.setopt(curl.NOBODY, 1)
+            curl.setopt(pycurl.NOBODY, 1)
             return
         if sends:
-            curl.setopt(curl.POST, 1)
+            curl.setopt(pycurl.POST, 1)
         if method != ("POST" if sends else "GET"):
-            curl.setopt(curl.CUSTOMREQUEST, method)
+            curl.setopt(pycurl.CUSTOMREQUEST, method)
 
     def _set_pin(self, job: Job) -> None:
-        curl, proxy = self.curl, self._policy.proxy
+        curl, pycurl, proxy = self.curl, self._pycurl, self._policy.proxy
         if job.addresses:
             pin = f"::{bracketed(job.addresses[job.attempt])}:{job.destination.port}"
             if pin != self._pin:
                 self._pin = pin
-                curl.setopt(curl.CONNECT_TO, [pin])
+                curl.setopt(pycurl.CONNECT_TO, [pin])
         if proxy and not proxy.address:
             peers = ",".join(map(bracketed, job.peers))
-            curl.setopt(curl.RESOLVE, [f"{proxy.host}:{proxy.port}:{peers}"])
+            curl.setopt(pycurl.RESOLVE, [f"{proxy.host}:{proxy.port}:{peers}"])
+
+    def _set_times(self, job: Job, left: float) -> None:
+        self.curl.setopt(self._pycurl.TIMEOUT_MS, _milliseconds(left))
+        others = len(job.addresses) - job.attempt - 1
+        share = 0  # no limit but the deadline (and libcurl's own five minutes)
+        if others > 0:
+            share = _milliseconds(min(left / (others + 1), _CONNECT_SHARE_SECONDS))
+        if share != self._share:
+            self._share = share
+            self.curl.setopt(self._pycurl.CONNECTTIMEOUT_MS, share)
 
     def _open_socket(self, _purpose: int, peer: Any) -> Any:
         """The last look: whatever libcurl made of the URL, this is where it is about to go."""
@@ -158,29 +170,33 @@ class Transfer:
         elif not proxied and (reason := self._policy.guard.reason(address)):
             self._fault = ("address_forbidden", reason)
         if self._fault:
-            return self.curl.SOCKET_BAD
+            return self._pycurl.SOCKET_BAD
         try:
             return socket.socket(peer.family, peer.socktype, peer.protocol)
         except OSError as error:
             self._fault = ("other", f"No socket could be opened here: {error.strerror}.")
-            return self.curl.SOCKET_BAD
+            return self._pycurl.SOCKET_BAD
 
     def _on_opened(self, fd: int, _purpose: int) -> int:
         os.set_inheritable(fd, False)  # pycurl works on a duplicate that lost the flag
         self._policy.opened(fd)
-        return int(self.curl.SOCKOPT_OK)
-
-    def _on_header(self, line: bytes) -> None:
-        if line.startswith(b"HTTP/"):  # a new block: what went before was 1xx, or the proxy's
-            self._headers.clear()
-        self._headers += line[: max(0, _HEADER_CAP - len(self._headers))]
+        return int(self._pycurl.SOCKOPT_OK)
 
     def _on_body(self, data: bytes) -> int:
-        cap = self._policy.body_cap
-        self._read += len(data)
-        self._body += data[: max(0, cap - len(self._body))]
-        return len(data) if self._read <= cap * _READ_FACTOR else -1
+        length, cap = len(data), self._policy.body_cap
+        self._read += length
+        if self._read <= cap:
+            self._body += data
+        elif (room := cap - len(self._body)) > 0:
+            self._body += data[:room]
+        return length if self._read <= cap * _READ_FACTOR else -1
+
+
+def _last_block(headers: bytes) -> bytes:
+    """The final answer's headers: what goes before them is 1xx, or a proxy's answer to CONNECT."""
+    start = headers.rfind(b"\r\n\r\nHTTP/")
+    return headers[start + 4 if start >= 0 else 0 :][:_HEADER_CAP]
 
 
 def _milliseconds(seconds: float) -> int:
-    return max(1, math.ceil(seconds * 1000))  # 0 would mean no limit
+    return math.ceil(seconds * 1000) if seconds > 0.001 else 1  # 0 would mean no limit

@@ -72,10 +72,8 @@ class Api:
     def post(
         self, path: str, body: bytes = b"{}", key: str | None = None, **extra: Any
     ) -> HttpResponse:
-        content_type = extra.pop("content_type", "application/json")
-        return self.client.generic(
-            "POST", path, body, content_type=content_type, **_authorized(key), **extra
-        )
+        extra["CONTENT_TYPE"] = extra.pop("content_type", "application/json")
+        return self.client.generic("POST", path, body, **_authorized(key), **extra)
 
 
 def _authorized(key: str | None) -> dict[str, Any]:

@@ -59,7 +59,9 @@ class BatchView(APIView):
     @extend_schema(request=Batch, responses={200: Batch})
     def post(self, request: Request) -> Response:
         batch = decode(request, Batch, 2000)
-        return Response({"payloads": [bytes(item.payload).decode("latin-1") for item in batch.items]})
+        return Response(
+            {"payloads": [bytes(item.payload).decode("latin-1") for item in batch.items]}
+        )
 
 
 class ClosedView(APIView):
@@ -124,11 +126,11 @@ class FaultView(APIView):
     throttle_classes: list[Any] = []
 
     def get(self, request: Request, name: str) -> Response:
-        raise FAULTS[name]
+        raise FAULTS[name].with_traceback(None)
 
 
 def fault_page(request: HttpRequest, name: str) -> HttpResponse:
-    raise FAULTS[name]
+    raise FAULTS[name].with_traceback(None)
 
 
 class AuditSerializer(serializers.ModelSerializer):

@@ -66,9 +66,7 @@ class TestCreate:
 class TestVerify:
     def test_owner_and_scopes(self, api: Api) -> None:
         key, plain = api.key(READ)
-        assert keys.verify(plain) == ApiCaller(
-            key.biz_id, key.biz.name, key.pk, frozenset({READ})
-        )
+        assert keys.verify(plain) == ApiCaller(key.biz_id, key.biz.name, key.pk, frozenset({READ}))
 
     def test_right_prefix_with_a_wrong_secret(self, api: Api) -> None:
         _, plain = api.key(READ)

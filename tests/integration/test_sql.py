@@ -98,7 +98,8 @@ def test_insert_select_keeps_what_exists() -> None:
     Alert.objects.create(kind="k", subject="kept", key="b2", open_key="b2", first_at=MINUTE,
                          last_at=MINUTE)  # fmt: skip
     statement = """
-        INSERT INTO msgplatform_alert (kind, subject, text, open_key, `key`, count, first_at, last_at)
+        INSERT INTO msgplatform_alert
+          (kind, subject, text, open_key, `key`, count, first_at, last_at)
         SELECT 'k', 'made', '', b.name, b.name, 1, b.created_at, b.created_at
         FROM biz b WHERE b.id >= %s"""
     with connection.cursor() as cursor:
