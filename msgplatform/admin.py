@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
@@ -17,6 +19,7 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin as UnfoldModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from msgplatform.api import keys
 from msgplatform.models import Alert, ApiKey, AuditLog, Biz, BulkJob, MinuteCounter
@@ -74,8 +77,28 @@ class BizAdmin(ModelAdmin):
     search_fields = ["name", "title"]
 
 
+class ApiKeyForm(forms.ModelForm):
+    scopes = forms.MultipleChoiceField(
+        label=_("scopes"),
+        choices=lambda: [(name, f"{name}: {text}") for name, text in keys.scopes().items()],
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
+        help_text=_("What this key may do"),
+    )
+
+    class Meta:
+        model = ApiKey
+        fields = ["biz", "name", "scopes", "expires_at"]
+
+    def clean_expires_at(self) -> datetime | None:
+        moment: datetime | None = self.cleaned_data["expires_at"]
+        if moment and moment <= timezone.now():
+            raise forms.ValidationError(_("This time is over; choose one in the future."))
+        return moment
+
+
 @admin.register(ApiKey)
 class ApiKeyAdmin(ModelAdmin):
+    form = ApiKeyForm
     list_display = ["name", "biz", "prefix", "scopes", "last_used_at", "expires_at", "revoked_at"]
     list_filter = ["biz", "revoked_at"]
     list_select_related = ["biz"]
@@ -86,12 +109,6 @@ class ApiKeyAdmin(ModelAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
         fields = super().get_readonly_fields(request, obj)
         return [*fields, "biz"] if obj else fields
-
-    def formfield_for_dbfield(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
-        field = super().formfield_for_dbfield(db_field, request, **kwargs)
-        if field is not None and db_field.name == "scopes":
-            field.help_text = _("A list such as %(list)s") % {"list": sorted(keys.scopes())}
-        return field
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: ModelForm, change: bool) -> None:
         if change:

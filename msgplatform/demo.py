@@ -65,7 +65,8 @@ def enter(port: int) -> None:
         "OUTBOUND_ALLOW": "127.0.0.0/8",
         "LOG_LEVEL": os.environ.get("LOG_LEVEL", "WARNING"),
     }
-    os.execve(sys.executable, [sys.executable, *sys.argv], {**kept, **settings})
+    arguments = [sys.executable, *sys.argv]
+    os.execve(sys.executable, arguments, {**kept, **settings})  # noqa: S606 - ourselves
 
 
 def _require_no_other(folder: Path) -> None:

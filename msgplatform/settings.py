@@ -125,6 +125,7 @@ if env.flag("TRUST_X_FORWARDED_PROTO", False):
 X_FRAME_OPTIONS = "SAMEORIGIN"
 LANGUAGE_CODE = "en-us"
 USE_I18N = True
+FORMAT_MODULE_PATH = ["msgplatform.formats"]
 USE_TZ = True
 TIME_ZONE = env.time_zone("TIME_ZONE", "UTC")
 STATIC_URL = "/static/"
@@ -194,5 +195,6 @@ UNFOLD = {
     "SITE_HEADER": "msgplatform",
     "SITE_URL": "/",
     "SHOW_HISTORY": True,
+    "STYLES": ["msgplatform.console.navigation.stylesheet"],
     "SIDEBAR": {"show_search": True, "navigation": "msgplatform.console.navigation.sidebar"},
 }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.forms import ModelForm
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import ModelAdmin, ReadOnlyAdmin
+from msgplatform.admin import ModelAdmin, ReadOnlyAdmin, audit
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
 
 
@@ -18,6 +19,16 @@ from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
 class ReceiveAdmin(ModelAdmin):
     list_display = ["name", "title", "url", "created_at"]
     search_fields = ["name", "title", "url"]
+
+    def save_model(self, request: HttpRequest, obj: Receive, form: ModelForm, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        if not change:
+            audit(request, "consumer_created", obj.name, url=obj.url)
+            messages.warning(
+                request,
+                _("The signing secret is shown this once; give it to the consumer: %(secret)s")
+                % {"secret": obj.secret},
+            )
 
 
 @admin.register(BizReceive)
@@ -48,7 +59,7 @@ class BizMsgAdmin(ReadOnlyAdmin):
 @admin.register(ReceiveMsg)
 class ReceiveMsgAdmin(ReadOnlyAdmin):
     list_display = [
-        "story", "biz_receive", "status", "send_times", "http_status", "error", "next_at",
+        "story", "biz_receive", "status", "send_times", "http_status", "error", "due",
         "updated_at",
     ]  # fmt: skip
     list_filter = ["status", "biz_receive"]
@@ -56,6 +67,10 @@ class ReceiveMsgAdmin(ReadOnlyAdmin):
     list_display_links = None
     search_fields = ["=id", "=msg_id"]
     search_help_text = _("A delivery id or a message id")
+
+    @admin.display(description=_("next attempt"), ordering="next_at")
+    def due(self, copy: ReceiveMsg) -> Any:
+        return copy.next_at if copy.status == ReceiveMsg.Status.PENDING else None
 
     @admin.display(description=_("message"), ordering="msg_id")
     def story(self, copy: ReceiveMsg) -> str:

@@ -11,6 +11,7 @@ class NotifyConfig(AppConfig):
     verbose_name = _("Notify")
 
     def ready(self) -> None:
+        from notify import checks  # noqa: F401
         from notify.flow import NotifyFlow
 
         flows.register(NotifyFlow())

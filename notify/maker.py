@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -142,7 +142,7 @@ class Maker(Worker):
             for subscription_id, next_at in rows:
                 oldest[subscription_id] = min(next_at, oldest.get(subscription_id, next_at))
         # One second of slack: the claim itself asks the database's clock.
-        horizon = datetime.now(timezone.utc) + timedelta(seconds=1)
+        horizon = datetime.now(UTC) + timedelta(seconds=1)
         for subscription_id, next_at in sorted(oldest.items(), key=lambda pair: pair[1]):
             subscription = self.subscriptions.get(subscription_id)
             if subscription and subscription.sendable and next_at <= horizon:

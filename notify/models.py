@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.fields import ExactCharField
 from msgplatform.models import Biz
-from notify import signing
+from notify import signing, validators
 
 # Seconds after each failed attempt until the next: ten attempts in 75 hours
 # (the schedule that Standard Webhooks suggests).
@@ -23,8 +24,11 @@ class Receive(models.Model):
 
     name = models.SlugField(_("name"), max_length=64, unique=True)
     title = models.CharField(_("title"), max_length=200, blank=True, default="")
-    url = models.URLField(
-        "URL", max_length=1000, help_text=_("Every message is POSTed to this address.")
+    url = models.CharField(
+        "URL",
+        max_length=1000,
+        validators=[validators.url],
+        help_text=_("Every message is POSTed to this address."),
     )
     secret = models.CharField(
         _("signing secret"), max_length=100, default=signing.new_secret, editable=False
@@ -61,15 +65,21 @@ class BizReceive(models.Model):
         _("timeout"),
         null=True,
         blank=True,
+        validators=[validators.timeout],
         help_text=_("Seconds for one whole request; empty: the platform's default"),
     )
     schedule = models.JSONField(
         _("retry schedule"),
         default=default_schedule,
+        blank=True,
+        validators=[validators.schedule],
         help_text=_("Seconds to wait after each failed attempt, e.g. [5, 300, 1800]"),
     )
     in_flight_limit = models.PositiveSmallIntegerField(
-        _("in-flight limit"), default=32, help_text=_("Requests open at the same time")
+        _("in-flight limit"),
+        default=32,
+        validators=[MinValueValidator(1), MaxValueValidator(1000)],
+        help_text=_("Requests open at the same time"),
     )
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
 

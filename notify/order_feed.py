@@ -42,7 +42,6 @@ class OrderFeed:
     def __init__(self, owner: str, subscriptions: Subscriptions, wake: Callable[[], None]) -> None:
         self.owner = owner
         self.subscriptions = subscriptions
-        self.busy: set[int] = set()  # subscriptions with items in hand; set by the sender
         self._wake = wake
         self._inbox: deque[ClaimedOrder] = deque()
         self._held: dict[str, list[ClaimedOrder]] = {}

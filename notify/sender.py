@@ -21,11 +21,10 @@ from notify.order_feed import ClaimedOrder, OrderFeed
 from notify.orders import Item, Order, Result
 from notify.result_sink import ResultSink
 from notify.subscriptions import Subscription, Subscriptions
+from notify.validators import LEASE_MARGIN_SECONDS
 
 log = logging.get(__name__)
 
-# Clocks of database and sender may differ by this much without a message being sent twice.
-CLOCK_MARGIN_SECONDS = 2.0
 _POLL_SECONDS = 0.2
 _MAX_RETRY_AFTER = 24 * 3600.0
 
@@ -118,7 +117,7 @@ class Sender(Worker):
         if (
             subscription is None
             or not subscription.sendable
-            or order.order.lease_until < now + subscription.timeout + CLOCK_MARGIN_SECONDS
+            or order.order.lease_until < now + subscription.timeout + LEASE_MARGIN_SECONDS
         ):
             self._give_back(order, item)
         else:
@@ -155,7 +154,6 @@ class Sender(Worker):
         ]
         for key in empty:
             del self._lanes[key]
-        self.feed.busy = {key for key in self._lanes}
 
 
 def _request(

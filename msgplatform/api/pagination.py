@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -72,7 +73,7 @@ class KeysetPagination(BasePagination):
         raw = self._request.query_params.get(self.limit_param)
         if raw is None:
             return self.default_limit
-        if not raw.isdecimal() or not 1 <= int(raw[:9]) <= self.max_limit:
+        if not re.fullmatch("[0-9]{1,9}", raw) or not 1 <= int(raw) <= self.max_limit:
             raise InvalidInput(f"Set it to a number from 1 to {self.max_limit}.", self.limit_param)
         return int(raw)
 

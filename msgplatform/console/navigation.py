@@ -6,6 +6,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.templatetags.static import static
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
@@ -32,10 +33,14 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         {
             "title": _("Console"),
             "items": [
-                _item(_("Overview"), "monitoring", reverse("console:overview")),
+                {
+                    **_item(_("Overview"), "monitoring", reverse("console:overview")),
+                    # Every address of the console begins with this one.
+                    "active": request.path == reverse("console:overview"),
+                },
                 _item(_("Search"), "search", reverse("console:search")),
                 _item(_("Bulk requeue"), "replay", reverse("console:bulk")),
-                _item(_("Queues"), "stacks", reverse("rq_home")),
+                _item(_("Queues"), "stacks", reverse("django_rq:home")),
                 _item(_("API documentation"), "description", reverse("api-docs")),
             ],
         }
@@ -48,6 +53,11 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         ]
         groups.append({"title": app["name"], "separator": True, "items": items})
     return groups
+
+
+def stylesheet(request: HttpRequest) -> str:
+    """Our own style sheet, for every page of the console."""
+    return static("console/console.css")
 
 
 def _item(title: str, icon: str, link: str) -> dict[str, Any]:

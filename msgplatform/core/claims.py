@@ -52,10 +52,14 @@ def claim(
     """Claim up to `limit` free rows of `queryset` for `lease` seconds.
 
     The queryset holds the state filter and the order, on columns of its own table only, and no
-    slice. `set` are further columns to change, values or expressions. Fewer rows than `limit`
-    means that no more were free when it looked. Works inside a transaction of the caller too;
-    outside, each statement commits and is repeated after a deadlock or a lost connection.
+    slice (else ValueError). Order by what its index ends with, or the whole backlog is sorted for
+    each claim. `set` are further columns to change, values or expressions.
+
+    Fewer rows than `limit` means that no more were free when it looked. Works inside a
+    transaction of the caller too; outside, each statement commits and is repeated after a
+    deadlock or a lost connection.
     """
+    _refuse_what_an_update_cannot_repeat(queryset)
     chosen = getattr(queryset, "_db", None)  # what .using() said, else None
     database: str = using or chosen or router.db_for_write(queryset.model)
     free = _free(queryset.using(database), until)
@@ -118,6 +122,15 @@ def _free(queryset: QuerySet[Any], until: str) -> QuerySet[Any]:
     return queryset.filter(over)
 
 
+def _refuse_what_an_update_cannot_repeat(queryset: QuerySet[Any]) -> None:
+    query = queryset.query.clone()
+    query.get_initial_alias()
+    if query.is_sliced or query.distinct or query.group_by is not None:
+        raise ValueError("a claim needs a queryset without slice, distinct or aggregation")
+    if query.count_active_tables() != 1:
+        raise ValueError("a claim's queryset may filter on columns of its own table only")
+
+
 def _read(queryset: QuerySet[Any, Any], using: str) -> list[Any]:
     return sql.retrying(lambda: list(queryset.all()), using)
 
@@ -152,21 +165,17 @@ def _chunks(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
 def _update(queryset: QuerySet[Any], values: Mapping[str, Any], using: str) -> int:
     """UPDATE by primary key; the queryset names at most CHUNK keys.
 
-    Left to itself MariaDB takes the index on (state, time) as soon as few rows are still free,
-    that is under contention: it then locks in another order than the claims that go by primary
-    key, which deadlocks, and rewrites the index that it is reading.
+    Left to itself SQLite takes the index on (state, time) and reads the whole backlog. MariaDB
+    takes it as soon as few rows are still free, that is under contention: it then locks in
+    another order than the claims that go by primary key, which can deadlock.
     """
     query = cast(UpdateQuery, queryset.order_by().query.chain(UpdateQuery))
     query.add_update_values(dict(values))
-    if query.is_sliced or query.distinct or query.group_by is not None:
-        raise ValueError("a claim needs a queryset without slice, distinct or aggregation")
-    query.get_initial_alias()
-    if query.count_active_tables() != 1:
-        raise ValueError("a claim's queryset may filter on columns of its own table only")
     statement, parameters = query.get_compiler(using).as_sql()
-    if connections[using].vendor == "mysql":
-        table = connections[using].ops.quote_name(queryset.model._meta.db_table)
-        statement = statement.replace(f"{table} SET", f"{table} FORCE INDEX (PRIMARY) SET", 1)
+    table = connections[using].ops.quote_name(queryset.model._meta.db_table)
+    # SQLite's NOT INDEXED leaves the primary key, as FORCE INDEX (PRIMARY) does.
+    hint = "FORCE INDEX (PRIMARY)" if connections[using].vendor == "mysql" else "NOT INDEXED"
+    statement = statement.replace(f"{table} SET", f"{table} {hint} SET", 1)
     return sql.retrying(partial(_execute, statement, parameters, using), using)
 
 

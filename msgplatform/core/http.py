@@ -103,7 +103,8 @@ class Engine:
             self._start_ready()
             now = time.monotonic()
             until = min(end, self._timer, admission.next_deadline())
-            self._drive(0.0 if admission.refused or self._woken else until - now)
+            news = admission.refused or self._woken or self._active < len(self._running)
+            self._drive(0.0 if news else until - now)
             self._harvest(done)
             admission.settle()
             done += admission.refused
@@ -138,7 +139,7 @@ class Engine:
         for job in self._admission.take_ready():
             transfer = self._idle.pop() if self._idle else self._new_transfer()
             self._start(transfer, job, now)
-        if self._timer <= now:
+        if self._timer <= time.monotonic():
             self._run_timer()
 
     def _new_transfer(self) -> Transfer:

@@ -19,6 +19,7 @@ from msgplatform.core.resolver import Answer, Resolver
 
 _ADDRESSES_TRIED = 4
 _NO_SLOT = "No slot was free before the deadline; nothing was sent."
+_NO_TIME = "The deadline was over before anything was sent."
 _NO_NAME = "The name was not resolved before the deadline; nothing was sent."
 
 
@@ -56,9 +57,13 @@ class Admission:
             self._deadlines.watch(job)
 
     def take_ready(self) -> list[Job]:
-        """Jobs to start now."""
+        """Jobs to start now. One that is late already is answered instead."""
         ready, self._ready = self._ready, []
-        return ready
+        now = time.monotonic()
+        for job in ready:
+            if job.deadline <= now:
+                self._refuse(job, "timeout", _NO_TIME)
+        return [job for job in ready if job.deadline > now]
 
     def release(self) -> None:
         """A transfer has ended; `settle()` gives its slot to the next in the queue."""

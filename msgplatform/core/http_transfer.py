@@ -18,10 +18,13 @@ from msgplatform.core.addresses import AddressGuard, canonical
 from msgplatform.core.http_jobs import Job, Proxy, bracketed
 from msgplatform.core.http_messages import Response, printable
 
-_HEADER_CAP = 8192  # bytes
+_HEADER_CAP = 8192  # bytes that are kept
+_HEADER_FLOOD = 300 * 1024  # bytes at which libcurl gives up (it also does at 5,000 lines)
 _READ_FACTOR = 4  # × body_cap is read before a transfer is cut
 _CONNECT_SHARE_SECONDS = 3.0  # for an address when there is another one to try
 _LARGE_BODY = 65536  # bytes; an idle handle does not hold on to more
+
+_NO_ANSWER = "The server gave no final answer."
 
 # libcurl's result codes (curl/curl.h; part of its ABI) by our classes; the rest is `other`.
 _CONNECT_FAILED, _TIMED_OUT = 7, 28
@@ -35,7 +38,6 @@ _ERRORS = {
     52: "reset",  # nothing at all
     55: "reset",  # sending
     56: "reset",  # receiving
-    23: "too_large",  # our write callback said no
     100: "too_large",  # headers
     **dict.fromkeys((35, 53, 54, 58, 59, 60, 64, 66, 77, 80, 82, 83, 90, 91, 98), "tls"),
 }
@@ -61,12 +63,12 @@ class Transfer:
         self.job: Job
         self._headers, self._body = io.BytesIO(), bytearray()
         self._read = 0
-        self._fault: tuple[str, str] | None = None  # why a socket was not opened
+        self._fault: tuple[str, str] | None = None  # why we ended it ourselves
         self._url = self._pin = ""
         self._share = 0
         self._kind: tuple[str, bool] = ("", False)  # method, whether a body is sent
         curl.setopt(pycurl.WRITEFUNCTION, self._on_body)
-        # Written by C, line for line; libcurl itself ends a transfer at 300 KB of headers.
+        # A write in C for each line; libcurl bounds the sum.
         curl.setopt(pycurl.HEADERFUNCTION, self._headers.write)
         curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
         curl.setopt(pycurl.SOCKOPTFUNCTION, self._on_opened)
@@ -103,15 +105,10 @@ class Transfer:
         """What became of the job, once libcurl has finished it with `code`."""
         curl, pycurl, job = self.curl, self._pycurl, self.job
         status = curl.getinfo(pycurl.RESPONSE_CODE)
-        error = _ERRORS.get(code, "other") if code else ""
-        if self._fault:
-            error, message = self._fault
-        elif code and curl.getinfo(pycurl.HTTP_CONNECTCODE) >= 300:
-            error, status = "connect", 0  # the proxy's answer is not the target's
-        elif not code and status < 200:
-            error, message = "other", "The server gave no final answer."
-        if status < 200:
+        error, detail = self._verdict(code, message)
+        if error == "connect" or status < 200:
             status = 0
+            error = error or "other"
         if len(job.request.body) > _LARGE_BODY:
             curl.setopt(pycurl.POSTFIELDS, b"")
         return Response(
@@ -121,9 +118,21 @@ class Transfer:
             bytes(self._body),
             now - job.submitted,
             error,
-            printable(message) if error else "",
+            printable(detail or _NO_ANSWER) if error else "",
             curl.getinfo(pycurl.PRIMARY_IP),
         )
+
+    def _verdict(self, code: int, message: str) -> tuple[str, str]:
+        """Error class and detail."""
+        if self._fault:
+            return self._fault
+        if not code:
+            return "", ""
+        if self._headers.tell() > _HEADER_FLOOD:
+            return "too_large", message
+        if self.curl.getinfo(self._pycurl.HTTP_CONNECTCODE) >= 300:
+            return "connect", message  # the proxy answered, the target did not
+        return _ERRORS.get(code, "other"), message or f"libcurl gave up with code {code}."
 
     def _set_method(self, method: str, has_body: bool) -> None:
         sends = method != "HEAD" and (has_body or method in ("POST", "PUT", "PATCH"))
@@ -189,7 +198,10 @@ class Transfer:
             self._body += data
         elif (room := cap - len(self._body)) > 0:
             self._body += data[:room]
-        return length if self._read <= cap * _READ_FACTOR else -1
+        if self._read > cap * _READ_FACTOR:
+            self._fault = ("too_large", f"The body is longer than {cap * _READ_FACTOR} bytes.")
+            return -1
+        return length
 
 
 def _last_block(headers: bytes) -> bytes:

@@ -151,6 +151,15 @@ def _assert_nothing_left(cluster: Cluster) -> None:
     cluster.wait_until(lambda: not left(), f"Redis to be clean: {left()}", 6 * LEASE_SECONDS + 30)
 
 
+@pytest.fixture(scope="module")
+def crashing(
+    shared_cluster: Cluster,
+) -> Iterator[tuple[Cluster, dict[str, str], dict[str, SinkProcess]]]:
+    """One platform with its cast for all the deaths: a start costs more than a death."""
+    with cast(shared_cluster, {"one": [], "two": [], "three": []}, SYSTEMS) as (tokens, sinks):
+        yield shared_cluster, tokens, sinks
+
+
 @pytest.mark.parametrize(
     ("role", "failpoint"),
     [
@@ -165,19 +174,21 @@ def _assert_nothing_left(cluster: Cluster) -> None:
         ("run_marker", "marker_after_commit_before_done"),
     ],
 )
-def test_death_at_each_named_place(cluster: Cluster, role: str, failpoint: str) -> None:
-    with cast(cluster, {"one": [], "two": [], "three": []}, SYSTEMS) as (tokens, sinks):
-        cluster.kill(role)
-        cluster.start(role, failpoint)
-        # Granian's master starts a new worker by itself, which would die again: the test's own
-        # restart replaces both.
-        ended = threading.Thread(target=_start_again, args=(cluster, role))
-        ended.start()
-        accepted = publish_all(cluster.base_url, tokens, 200)
-        ended.join()
-        assert len({message.id for message in accepted}) == 200
-        cluster.wait_until(lambda: not missing(accepted, sinks), "every copy to arrive")
-        assert_marked(cluster)
+def test_death_at_each_named_place(
+    crashing: tuple[Cluster, dict[str, str], dict[str, SinkProcess]], role: str, failpoint: str
+) -> None:
+    cluster, tokens, sinks = crashing
+    cluster.kill(role)
+    cluster.start(role, failpoint)
+    # Granian's master starts a new worker by itself, which would die again: the test's own
+    # restart replaces both.
+    ended = threading.Thread(target=_start_again, args=(cluster, role))
+    ended.start()
+    accepted = publish_all(cluster.base_url, tokens, 200)
+    ended.join()
+    assert len({message.id for message in accepted}) == 200
+    cluster.wait_until(lambda: not missing(accepted, sinks), "every copy to arrive")
+    assert_marked(cluster)
 
 
 def _start_again(cluster: Cluster, role: str) -> None:

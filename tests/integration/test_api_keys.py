@@ -21,6 +21,15 @@ from tests.integration import api_support
 from tests.integration.api_support import READ, WRITE, Api
 
 api = pytest.fixture(api_support.api)
+MALFORMED = [
+    "",
+    "x",
+    "mp_",
+    "mp_a_b",
+    "mp_" + "A" * 12 + "_" + "b" * 43,
+    "mp_" + "a" * 12 + "_" + "b" * 44,
+    "mp_" + "é" * 56,
+]
 
 
 class TestCreate:
@@ -91,8 +100,7 @@ class TestVerify:
             assert keys.verify(wrong) is None
             assert keys.verify(wrong) is None
 
-    @pytest.mark.parametrize("text", ["", "x", "mp_", "mp_a_b", "mp_" + "A" * 12 + "_" + "b" * 43,
-                                      "mp_" + "a" * 12 + "_" + "b" * 44, "mp_" + "é" * 56])  # fmt: skip
+    @pytest.mark.parametrize("text", MALFORMED)
     def test_a_malformed_key_asks_nobody(
         self, api: Api, text: str, django_assert_num_queries: pytest.FixtureRequest
     ) -> None:
@@ -158,13 +166,32 @@ class TestLastUsed:
     def test_a_failing_write_fails_no_request(self, api: Api) -> None:
         _, plain = api.key()
 
-        def refuse_updates(execute, sql, params, many, context):  # noqa: ANN001, ANN202
+        def refuse_updates(execute, sql, params, many, context):
             if sql.startswith("UPDATE"):
                 raise OperationalError("disk full")
             return execute(sql, params, many, context)
 
         with connection.execute_wrapper(refuse_updates):
             assert api.get("/api/v1/test/echo", plain).status_code == 200
+
+
+@pytest.mark.django_db(transaction=True)
+class TestConnections:
+    """A server thread that looked at a key keeps no connection open for it."""
+
+    def test_closed_when_it_was_closed(self, api: Api) -> None:
+        _, plain = api.key()
+        connection.close()
+        assert keys.verify(plain) is not None
+        assert connection.connection is None
+        keys.write_last_used()
+        assert connection.connection is None
+
+    def test_left_open_when_it_was_open(self, api: Api) -> None:
+        _, plain = api.key()
+        connection.ensure_connection()
+        assert keys.verify(plain) is not None
+        assert connection.connection is not None
 
 
 class Clock:
@@ -183,7 +210,7 @@ class TestCache:
         self.clock = Clock()
         self.cache = KeyCache(self.clock)
         self.asked = 0
-        self.answer: Found | None | Exception = Found(self.caller, None)
+        self.answer: Found | Exception | None = Found(self.caller, None)
 
     def load(self) -> Found | None:
         self.asked += 1

@@ -132,8 +132,10 @@ class TestOutsideTheViews:
     def test_a_host_that_is_not_ours(self, api: Api) -> None:
         problem(api.get("/api/v1/test/echo", HTTP_HOST="evil.example"), 400, "bad-request")
 
-    @pytest.mark.parametrize(("name", "status"), [("denied", 403), ("missing", 404),
-                                                  ("suspicious", 400), ("too-big", 413)])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("name", "status"),
+        [("denied", 403), ("missing", 404), ("suspicious", 400), ("too-big", 413)],
+    )
     def test_pages_elsewhere(self, api: Api, name: str, status: int) -> None:
         assert_page(api.get(f"/page/{name}"), status)
 

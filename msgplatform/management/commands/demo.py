@@ -27,8 +27,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         demo.enter(options["port"])
         stop = threading.Event()
+        waiting = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: _interrupted(stop))
+            signal.signal(number, lambda *_: _interrupted(stop, waiting))
         show = demo.Demo(options["messages"], options["timeout"])
         try:
             show.start()
@@ -36,7 +37,11 @@ class Command(BaseCommand):
             self._print(result, options["json"])
             if not options["exit"]:
                 self._invite(show)
+                waiting.set()
                 stop.wait()
+        except KeyboardInterrupt:
+            show.run.say("interrupted; stopping …")
+            sys.exit(130)
         finally:
             show.platform.stop()
         if not result["ok"]:
@@ -57,9 +62,10 @@ class Command(BaseCommand):
         )
 
 
-def _interrupted(stop: threading.Event) -> None:
-    """The first signal ends the waiting; before that, it ends the work at hand."""
+def _interrupted(stop: threading.Event, waiting: threading.Event) -> None:
+    """The first signal ends the waiting, or breaks off the work; later ones change nothing."""
     if stop.is_set():
         return
     stop.set()
-    raise KeyboardInterrupt
+    if not waiting.is_set():
+        raise KeyboardInterrupt

@@ -1,0 +1,50 @@
+"""What a consumer or a subscription may be set to; said in the form, before anything runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+
+from msgplatform.core import destinations
+from msgplatform.core.errors import InvalidInput
+
+MAX_ATTEMPTS = 50
+MAX_DELAY_SECONDS = 7 * 86400
+# Between the end of a request and the end of its lease: what clocks of database and sender may
+# differ by without a message being sent twice.
+LEASE_MARGIN_SECONDS = 2.0
+
+
+def url(value: str) -> None:
+    """An address that the sender can call; names without a dot are fine in an internal network."""
+    try:
+        destinations.parse(value)
+    except InvalidInput as error:
+        raise ValidationError(str(error)) from None
+
+
+def schedule(value: Any) -> None:
+    """A list of seconds, one for each retry."""
+    if not isinstance(value, list) or len(value) > MAX_ATTEMPTS:
+        raise ValidationError(
+            _("Write a list of at most %d numbers such as [5, 300, 1800].") % MAX_ATTEMPTS
+        )
+    for seconds in value:
+        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not number or not 0 <= seconds <= MAX_DELAY_SECONDS:
+            raise ValidationError(
+                _("%(value)r is not a number of seconds from 0 to %(most)d.")
+                % {"value": seconds, "most": MAX_DELAY_SECONDS}
+            )
+
+
+def timeout(value: float) -> None:
+    """Short enough that a request ends before its lease does: otherwise it is sent twice."""
+    most = min(60.0, settings.NOTIFY_LEASE_SECONDS - LEASE_MARGIN_SECONDS)
+    if not 0.5 <= value <= most:
+        raise ValidationError(
+            _("Use 0.5 to %(most)g seconds (a request must end before its lease).") % {"most": most}
+        )

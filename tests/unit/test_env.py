@@ -1,0 +1,264 @@
+"""Configuration by environment: a wrong value is remembered with its mend, and never raises."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from msgplatform import env
+
+REDIS = ("redis", "rediss", "unix")
+NAME = "SOME_VARIABLE"
+Read = Callable[[], Any]
+
+
+@pytest.fixture(autouse=True)
+def no_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(env, "problems", [])
+    monkeypatch.delenv(NAME, raising=False)
+    monkeypatch.delenv(f"{NAME}_FILE", raising=False)
+
+
+def flag() -> bool:
+    return env.flag(NAME, True)
+
+
+def number() -> float:
+    return env.number(NAME, 15, 0.5, 60)
+
+
+def integer() -> int:
+    return env.integer(NAME, 120, 5, 3600)
+
+
+def networks() -> list[str]:
+    return env.networks(NAME)
+
+
+def redis_url() -> str:
+    return env.url(NAME, "redis://default/0", REDIS)
+
+
+def web_url() -> str:
+    return env.url(NAME, "https://localhost", ("http", "https"))
+
+
+def time_zone() -> str:
+    return env.time_zone(NAME, "UTC")
+
+
+def database() -> dict[str, Any]:
+    return env.database(NAME, "sqlite:////tmp/default.db")
+
+
+WRONG: list[tuple[Read, Any, list[str]]] = [
+    (flag, True, ["maybe", "2", "yess", "нет", "tru e"]),
+    (number, 15, ["x", "0.4", "61", "-1", "nan", "inf", "1,5", "0x10", "5 s"]),
+    (integer, 120, ["x", "4", "3601", "10.5", "1e3", "--5", "9" * 400]),
+    (networks, [], ["10.0.0.0/33", "10.0.0.1/8", "example.com", "10.0.0.0/8;10.1.0.0/16"]),
+    (redis_url, "redis://default/0", ["localhost:6379", "http://host", "redis:", "redis://", "//x",
+                                      "redis://[::1", "redis"]),
+    (web_url, "https://localhost", ["example.com", "ftp://host", "https://", "http://[::1",
+                                    "javascript:alert(1)", "https:"]),
+    (time_zone, "UTC", ["Mars/Base", "../../etc/passwd", "Asia", "UTC+8", "/etc/localtime"]),
+]  # fmt: skip
+RIGHT: list[tuple[Read, str, Any]] = [
+    (flag, "0", False),
+    (flag, " OFF ", False),
+    (flag, "Yes", True),
+    (number, "0.5", 0.5),
+    (number, "60", 60),
+    (integer, "5", 5),
+    (integer, " 3600 ", 3600),
+    (networks, "10.0.0.0/8, 192.168.1.5,", ["10.0.0.0/8", "192.168.1.5/32"]),
+    (networks, "fd00::/8", ["fd00::/8"]),
+    (redis_url, "rediss://user:p%40ss@host:6380/2", "rediss://user:p%40ss@host:6380/2"),
+    (redis_url, "unix:///run/redis.sock?db=1", "unix:///run/redis.sock?db=1"),
+    (web_url, "http://[::1]:8000", "http://[::1]:8000"),
+    (time_zone, "Asia/Shanghai", "Asia/Shanghai"),
+]
+
+
+@pytest.mark.parametrize(
+    ("read", "default", "raw"),
+    [(read, default, raw) for read, default, values in WRONG for raw in values],
+)
+def test_wrong(monkeypatch: pytest.MonkeyPatch, read: Read, default: Any, raw: str) -> None:
+    monkeypatch.setenv(NAME, raw)
+    assert read() == default
+    (problem,) = env.problems
+    assert problem.variable == NAME
+    assert NAME in problem.message
+    assert NAME in problem.hint
+
+
+@pytest.mark.parametrize(("read", "raw", "expected"), RIGHT)
+def test_right(monkeypatch: pytest.MonkeyPatch, read: Read, raw: str, expected: Any) -> None:
+    monkeypatch.setenv(NAME, raw)
+    assert read() == expected
+    assert not env.problems
+
+
+@pytest.mark.parametrize(("read", "default"), [(read, default) for read, default, _ in WRONG])
+@pytest.mark.parametrize("raw", [None, "", "  "])
+def test_unset(monkeypatch: pytest.MonkeyPatch, read: Read, default: Any, raw: str | None) -> None:
+    if raw is not None:
+        monkeypatch.setenv(NAME, raw)
+    assert read() == default
+    assert not env.problems
+
+
+def test_text_and_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (env.text(NAME, "x"), env.words(NAME, ["y"])) == ("x", ["y"])
+    monkeypatch.setenv(NAME, " a.example , b.example ,")
+    assert env.text(NAME) == "a.example , b.example ,"
+    assert env.words(NAME, []) == ["a.example", "b.example"]
+
+
+class TestDatabase:
+    @pytest.mark.parametrize(
+        "raw",
+        ["postgres://user:pw@host/name", "mysql://user:pw@host:3306/", "mysql://", "sqlite", "x",
+         "mysql://user:pw@host:port/name", "mysql://user:pw@[::1/name", "mysql:/host/name"],
+    )  # fmt: skip
+    def test_wrong(self, monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
+        monkeypatch.setenv(NAME, raw)
+        assert database()["NAME"] == "/tmp/default.db"
+        assert {problem.variable for problem in env.problems} == {NAME}
+
+    def test_wrong_without_default(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As for the archive, which need not be named."""
+        monkeypatch.setenv(NAME, "postgres://user:pw@host/name")
+        env.database(NAME, "")
+        assert {problem.variable for problem in env.problems} == {NAME}
+
+    def test_a_password_is_not_shown(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for raw in ("postgres://user:hunter2@host/name", "mysql://user:hunter2@host:port/name"):
+            monkeypatch.setenv(NAME, raw)
+            database()
+        assert env.problems
+        assert "hunter2" not in repr(env.problems)
+
+    @pytest.mark.parametrize("scheme", ["mysql", "mariadb"])
+    def test_mysql(self, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+        monkeypatch.setenv(NAME, f"{scheme}://us%40er:p%2Fw@host:3307/name")
+        config = database()
+        assert config["ENGINE"] == "django.db.backends.mysql"
+        assert (config["USER"], config["PASSWORD"]) == ("us@er", "p/w")
+        assert (config["HOST"], config["PORT"], config["NAME"]) == ("host", 3307, "name")
+        assert config["OPTIONS"]["isolation_level"] == "read committed"
+        assert "time_zone='+00:00'" in config["OPTIONS"]["init_command"]
+        assert not env.problems
+
+    def test_sqlite(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(NAME, "sqlite:////srv/platform.db")
+        config = database()
+        assert config["NAME"] == "/srv/platform.db"
+        assert config["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
+        assert not env.problems
+
+
+class TestSecret:
+    def test_the_variable_wins(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("from file")
+        monkeypatch.setenv(f"{NAME}_FILE", str(tmp_path / "file"))
+        assert env.secret(NAME) == "from file"
+        monkeypatch.setenv(NAME, "from variable")
+        assert env.secret(NAME) == "from variable"
+
+    def test_space_around_it_is_dropped(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        (tmp_path / "file").write_text("  s3cret \n\n")
+        monkeypatch.setenv(f"{NAME}_FILE", str(tmp_path / "file"))
+        assert env.secret(NAME) == "s3cret"
+
+    @pytest.mark.parametrize("content", [None, "", " \n", b"\xff\xfe"])
+    def test_a_file_that_gives_none(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | bytes | None
+    ) -> None:
+        path = tmp_path / "file"
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        elif content is not None:
+            path.write_text(content)
+        monkeypatch.setenv(f"{NAME}_FILE", str(path))
+        assert env.secret(NAME) == ""
+        assert [problem.variable for problem in env.problems] == [f"{NAME}_FILE"]
+
+    def test_the_default_file_may_be_absent(self, tmp_path: Path) -> None:
+        assert env.secret(NAME, default_file=tmp_path / "none") == ""
+        assert not env.problems
+        (tmp_path / "some").write_text("x")
+        assert env.secret(NAME, default_file=tmp_path / "some") == "x"
+
+
+class TestPlaces:
+    def test_a_socket_fits_into_its_address(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setenv("STATE_DIR", "/srv/mp")
+        assert env.socket_path("work.sock") == Path("/srv/mp/run/work.sock")
+        monkeypatch.setenv("STATE_DIR", str(tmp_path / ("long" * 40)))
+        work, sms = env.socket_path("work.sock"), env.socket_path("sms.sock")
+        assert len(os.fsencode(work)) <= env.MAX_SOCKET_PATH
+        assert work != sms
+        monkeypatch.setenv("STATE_DIR", str(tmp_path / ("longer" * 30)))
+        assert env.socket_path("work.sock") != work
+
+
+# Through Django: the whole way from the variable to what a person reads.
+CHECKED = {
+    "NOTIFY_LEASE_SECONDS": "4",
+    "TIME_ZONE": "Mars/Base",
+    "DEBUG": "maybe",
+    "REDIS_URL": "localhost:6379",
+    "PUBLIC_URL": "msg.example.com",
+    "DATABASE_URL": "postgres://user:hunter2@host/name",
+    "COLD_DATABASE_URL": "postgres://user:hunter2@host/name",
+    "OUTBOUND_ALLOW": "10.0.0.1/8",
+    "API_RATE_READ": "600 per minute",
+    "API_NUM_PROXIES": "-1",
+    "METRICS_TOKEN_FILE": "/no/such/file",
+}
+
+
+def manage(tmp_path: Path, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """manage.py with these variables and nothing of this process's environment but PATH."""
+    environ = {"PATH": os.environ["PATH"], "STATE_DIR": str(tmp_path), "SECRET_KEY": "x" * 50}
+    return subprocess.run(
+        [sys.executable, "manage.py", *args],
+        cwd=env.BASE_DIR,
+        env={**environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_check_names_every_wrong_variable_at_once(tmp_path: Path) -> None:
+    result = manage(tmp_path, "check", **CHECKED)
+    assert result.returncode == 1
+    for variable in CHECKED:
+        assert variable in result.stderr, result.stderr
+    assert "Traceback" not in result.stderr
+    assert "hunter2" not in result.stderr
+
+
+def test_check_is_content_with_a_right_environment(tmp_path: Path) -> None:
+    result = manage(tmp_path, "check")
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_daemon_says_it_too(tmp_path: Path) -> None:
+    result = manage(tmp_path, "run_maker", NOTIFY_LEASE_SECONDS="4")
+    assert result.returncode != 0
+    assert "NOTIFY_LEASE_SECONDS" in result.stderr
+    assert "Traceback" not in result.stderr
