@@ -122,7 +122,7 @@ class Flow(ABC):
 
     @abstractmethod
     def requeue(self, filter: Mapping[str, Any], cursor: str, limit: int) -> Requeued:
-        """Requeue the next `limit` matching messages after `cursor`; repeating a step is harmless."""
+        """Requeue the next `limit` matches after `cursor`; repeating a step is harmless."""
 
     @abstractmethod
     def metrics(self) -> Iterable[Sample]:

@@ -43,7 +43,7 @@ class RqQueues(dict[str, Any]):
         return self._config()
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default
+        return self[name] if name in self else default  # noqa: SIM401 - it is this very method
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and _NAME.fullmatch(name) is not None
