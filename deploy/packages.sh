@@ -12,6 +12,7 @@ need() { missing+=("$1"); }
 
 have mariadbd || need mariadb-server
 have redis-server || need redis-server
+have chromium || have chromium-browser || need chromium
 have gcc || have cc || need gcc
 have pkg-config || need pkg-config
 { have pkg-config && pkg-config --exists libmariadb; } || need libmariadb-dev

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from msgplatform.core.embedded import MariaDb
-from tests.flows.cluster import Cluster
+from tests.cluster import Cluster
 
 
 DATABASES = ["sqlite", "mariadb"]

@@ -19,7 +19,7 @@ import pytest
 from msgplatform.core.heartbeats import TTL_SECONDS
 from notify.demo.publisher import Accepted, publish_all
 from notify.demo.sink_process import SinkProcess
-from tests.flows.cluster import DAEMONS, LEASE_SECONDS, WEB, Cluster
+from tests.cluster import DAEMONS, LEASE_SECONDS, WEB, Cluster
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
 MESSAGES = 20_000 if FULL else 1_500

@@ -18,6 +18,7 @@ from tests.integration import api_support
 from tests.integration.api_support import READ, Api, problem
 
 api = pytest.fixture(api_support.api)
+MOST_PAGES = 50
 AUDIT, COUNTERS = "/api/v1/test/audit", "/api/v1/test/counters"
 
 
@@ -42,10 +43,13 @@ class Walk:
         return body
 
     def pages(self, url: str | None, link: str = "next") -> Iterator[dict[str, Any]]:
-        while url is not None:
+        for _ in range(MOST_PAGES):
+            if url is None:
+                return
             page = self.page(url)
             yield page
             url = page[link]
+        raise AssertionError("the walk does not end")
 
 
 def ids(page: dict[str, Any]) -> list[str]:

@@ -22,7 +22,7 @@ from typing import Any
 from msgplatform.core.connections import build
 from msgplatform.core.embedded import RedisServer
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 # Short, so that what a killed process held comes back within a test.
 LEASE_SECONDS = 5
 DAEMONS = ("run_maker", "run_sender", "run_marker")
@@ -32,8 +32,11 @@ WEB = "web"
 class Cluster:
     """Start, kill and look at the processes of one platform."""
 
-    def __init__(self, folder: Path, database_url: str) -> None:
+    def __init__(
+        self, folder: Path, database_url: str, programs: tuple[str, ...] = (WEB, *DAEMONS)
+    ) -> None:
         self.folder = folder
+        self.programs = programs
         self.port = _free_port()
         self.base_url = f"http://127.0.0.1:{self.port}"
         self.redis_server = RedisServer(folder / "redis", folder / "work.sock")
@@ -56,7 +59,7 @@ class Cluster:
         self.redis_server.start()
         self.redis = build(self.redis_server.url)
         self.manage("migrate", "--verbosity", "0")
-        for name in (WEB, *DAEMONS):
+        for name in self.programs:
             self.start(name)
         self.wait_until(self._ready, "the web server to be ready")
         return self
