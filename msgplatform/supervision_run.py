@@ -114,6 +114,8 @@ class Supervisor:
                 process_group=0,  # Ctrl-C in a terminal is for us; we stop it in order
             )
         self._wait_until_it_answers(self._process)
+        if self.stop_requested and self._process.poll() is None:
+            self._process.terminate()  # the request came before there was a process
         return self
 
     def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:

@@ -60,7 +60,8 @@ class TestReady:
             asked.append(1)
             let_go.wait(30)
 
-        monkeypatch.setitem(health.PROBES, "redis", health.Probe(hang))
+        probe = health.Probe(hang)
+        monkeypatch.setitem(health.PROBES, "redis", probe)
         monkeypatch.setattr(health, "READY_SECONDS", 0.2)
         began = time.monotonic()
         try:
@@ -72,6 +73,7 @@ class TestReady:
         finally:
             let_go.set()
         assert time.monotonic() - began < 5
+        probe._pool.shutdown()
         assert len(asked) == 1  # nobody piles up behind it
 
     def test_it_gives_nothing_away(self, api: Api, settings: Any) -> None:

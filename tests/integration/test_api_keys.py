@@ -155,6 +155,16 @@ class TestLastUsed:
             seen.append((self.used(key) - start).total_seconds())
         assert seen == [0, 0, 60, 60]
 
+    def test_nothing_to_write_writes_nothing(
+        self, api: Api, django_assert_num_queries: pytest.FixtureRequest
+    ) -> None:
+        _, plain = api.key()
+        api.get("/api/v1/test/echo", plain)
+        keys.forget()
+        with django_assert_num_queries(1) as captured:
+            api.get("/api/v1/test/echo", plain)
+        assert captured[0]["sql"].startswith("SELECT")
+
     def test_another_process_was_faster(self, api: Api) -> None:
         key, plain = api.key()
         keys.verify(plain)

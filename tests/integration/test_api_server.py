@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -45,6 +46,7 @@ class Server:
                      "ALLOWED_HOSTS": "127.0.0.1"},
                 stdout=out,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,  # its workers can be killed with it
             )  # fmt: skip
         self._wait()
 
@@ -81,7 +83,7 @@ class Server:
         try:
             self.process.wait(timeout=10)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 import socket
 import ssl
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,39 @@ def test_close_cuts_what_is_open_and_wake_is_harmless_after_it() -> None:
         engine.close()
         engine.close()
         engine.wake()
+
+
+def test_every_request_gets_exactly_one_response() -> None:
+    """All personalities at once, more requests than slots, deadlines that end in every phase."""
+
+    def lookup(name: str) -> list[str]:
+        if name == "slow.test":
+            time.sleep(0.1)
+        return names(slow_test="127.0.0.1", pair_test="127.0.0.9 127.0.0.1")(name)
+
+    chosen = [sinks.answering(), sinks.answering(close=True), sinks.slow(0.2), sinks.silent]
+    chosen += [sinks.dripping, sinks.huge, sinks.resetting(), sinks.answering(b"", close=True)]
+    with ExitStack() as stack:
+        servers = [stack.enter_context(Sink(personality)) for personality in chosen]
+        urls = [server.url(host=host) for server in servers for host in ("", "pair.test")]
+        urls += [servers[0].url(host="slow.test"), "http://none.test/", "http://10.0.0.1/", "x:"]
+        engine = stack.enter_context(
+            closing(Engine(AddressGuard(LOOPBACK), window=50, lookup=lookup, dns_ttl=0.2))
+        )
+        chance = random.Random(7)
+        for n in range(1000):
+            engine.submit(request(chance.choice(urls), timeout=chance.uniform(0.05, 3), tag=n))
+            assert engine.in_flight <= 50
+        responses = collect(engine, 1000, 30)
+        assert engine.poll(0) == []
+        assert engine.free == 50
+    assert sorted(response.request.tag for response in responses) == list(range(1000))
+    for response in responses:
+        assert response.seconds < response.request.timeout + 0.5
+        assert bool(response.error) == bool(response.detail)
+    assert {response.error for response in responses} >= {
+        *("", "dns", "timeout", "reset", "too_large", "address_forbidden", "bad_url")
+    }
 
 
 # -- deadline --------------------------------------------------------------------------------------

@@ -115,6 +115,15 @@ def test_a_second_request_to_stop_kills_what_does_not_end(folder):
         assert psutil.wait_procs(processes, timeout=5)[1] == []
 
 
+def test_a_request_to_stop_before_the_start_is_not_forgotten(folder):
+    supervisor = Supervisor(folder, folder / "run" / "s.sock", [Program("p", ["sleep", "60"], 1)])
+    supervisor.request_stop()
+    try:
+        assert supervisor.start().wait(15) == 0
+    finally:
+        supervisor.kill()
+
+
 def test_a_state_directory_is_held_by_one(folder):
     private_directory(folder / "run")
     assert not is_running(folder)

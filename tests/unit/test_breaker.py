@@ -220,7 +220,7 @@ def test_invariants() -> None:
 
 
 @given(
-    results=st.lists(st.tuples(st.floats(0, 2), st.booleans()), max_size=200),
+    results=st.lists(st.tuples(st.floats(0, 20), st.booleans()), max_size=200),
     policy=st.builds(
         Policy,
         failures_in_a_row=st.integers(1, 10),

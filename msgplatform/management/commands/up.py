@@ -25,7 +25,7 @@ class Command(BaseCommand):
         try:
             platform = Platform(settings.STATE_DIR, **{name: options[name] for name in names})
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
+                if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves SIGHUP
                     signal.signal(number, lambda *_: platform.request_stop())
             platform.start()
         except PlatformError as error:
