@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import dj_database_url
 
@@ -221,3 +221,8 @@ def socket_path(name: str) -> Path:
         return path
     digest = hashlib.sha256(os.fsencode(state_dir())).hexdigest()[:12]
     return Path(tempfile.gettempdir()) / f"msgplatform-{os.getuid()}-{digest}" / name
+
+
+def socket_url(name: str) -> str:
+    """The Redis URL of that socket; a folder's name may hold what a URL may not."""
+    return f"unix://{quote(str(socket_path(name)))}"

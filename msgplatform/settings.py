@@ -87,8 +87,8 @@ if COLD_DATABASE_URL_SET:
     DATABASES["cold"] = env.database("COLD_DATABASE_URL", "")
 
 _redis_schemes = ("redis", "rediss", "unix")
-REDIS_URL = env.url("REDIS_URL", f"unix://{env.socket_path('work.sock')}", _redis_schemes)
-SMS_REDIS_URL = env.url("SMS_REDIS_URL", f"unix://{env.socket_path('sms.sock')}", _redis_schemes)
+REDIS_URL = env.url("REDIS_URL", env.socket_url("work.sock"), _redis_schemes)
+SMS_REDIS_URL = env.url("SMS_REDIS_URL", env.socket_url("sms.sock"), _redis_schemes)
 REDIS_EMBEDDED = not env.secret("REDIS_URL")
 SMS_REDIS_EMBEDDED = not env.secret("SMS_REDIS_URL")
 CACHES = {

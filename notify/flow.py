@@ -24,10 +24,11 @@ _COUNTED = (*_OPEN, _Status.EXHAUSTED, _Status.POISON)
 class NotifyFlow(flows.Flow):
     name = "notify"
     title = "Notify"
+    # The one with the highest priority stops first: what is in hand drains towards the marker.
     daemons = (
-        flows.Daemon("run_maker", priority=510, help="splits and queues"),
+        flows.Daemon("run_marker", priority=510, help="writes back what became of each copy"),
         flows.Daemon("run_sender", priority=520, help="delivers"),
-        flows.Daemon("run_marker", priority=530, help="marks"),
+        flows.Daemon("run_maker", priority=530, help="splits and queues"),
     )
     urls = "notify.urls"
     scopes = {

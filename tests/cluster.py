@@ -93,7 +93,7 @@ class Cluster:
             return [
                 *(sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1"),
                 *("--port", str(self.port), "--workers", "1", "--blocking-threads", "16"),
-                *("--no-ws", "msgplatform.wsgi:application"),
+                *("--no-ws", "msgplatform.web_worker:application"),
             ]
         return [sys.executable, "manage.py", name]
 
