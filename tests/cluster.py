@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from typing import Any
 
 from msgplatform.core.connections import build
 from msgplatform.core.embedded import RedisServer
+from msgplatform.core.private_server import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 # Short, so that what a killed process held comes back within a test.
@@ -37,7 +37,7 @@ class Cluster:
     ) -> None:
         self.folder = folder
         self.programs = programs
-        self.port = _free_port()
+        self.port = free_port()
         self.base_url = f"http://127.0.0.1:{self.port}"
         self.redis_server = RedisServer(folder / "redis", folder / "work.sock")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -165,9 +165,3 @@ class Cluster:
 def _children(pid: int) -> list[int]:
     path = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(child) for child in path.read_text().split()] if path.exists() else []
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -11,7 +11,8 @@ from django.shortcuts import render
 from django.template import loader
 from django.views.decorators.csrf import csrf_exempt
 
-from msgplatform.api.problems import KINDS, Problem, describe
+from msgplatform.api.problem_kinds import KINDS
+from msgplatform.api.problems import Problem, describe
 from msgplatform.core import logging
 
 log = logging.get(__name__)

@@ -22,7 +22,8 @@ from drf_spectacular.plumbing import (
 from drf_spectacular.utils import Direction, OpenApiParameter
 
 from msgplatform.api.authentication import ApiCaller, required_scope
-from msgplatform.api.problems import CONTENT_TYPE, KINDS
+from msgplatform.api.problem_kinds import KINDS
+from msgplatform.api.problems import CONTENT_TYPE
 
 IDEMPOTENCY_KEY = OpenApiParameter(
     name="Idempotency-Key",

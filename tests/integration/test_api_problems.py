@@ -13,7 +13,7 @@ import pytest
 import structlog
 from django.http import HttpResponse
 
-from msgplatform.api.problems import KINDS
+from msgplatform.api.problem_kinds import KINDS
 from tests.integration import api_support
 from tests.integration.api_support import Api, problem
 

@@ -1,0 +1,70 @@
+"""The whole platform under `manage.py up`, with nothing to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from msgplatform.core.private_server import free_port
+from tests.cluster import ROOT
+
+LIMIT_BYTES = 1 << 30
+EXPECTED = {"granian", "run_maker", "run_sender", "run_marker", "run_bulk", "supervisord", "redis"}
+
+
+@pytest.fixture
+def up() -> Iterator[subprocess.Popen[bytes]]:
+    """`up` with the embedded Redis and SQLite, in a state directory of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="mp-up-"))
+    port = free_port()
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"DATABASE_URL", "REDIS_URL", "SMS_REDIS_URL"}
+    }
+    environment |= {"STATE_DIR": str(folder), "PUBLIC_URL": f"http://127.0.0.1:{port}"}
+    with (folder / "up.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "manage.py", "up", "--port", str(port)],
+            cwd=ROOT, env=environment, stdout=log, stderr=log,
+        )  # fmt: skip
+    _wait_until_ready(port, process, folder / "up.log")
+    yield process
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=90) == 0
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_until_ready(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 90
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
+                if answer.status == 200:
+                    return
+        except OSError:
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)
+
+
+def test_an_idle_platform_is_small(up: subprocess.Popen[bytes]) -> None:
+    family = [psutil.Process(up.pid), *psutil.Process(up.pid).children(recursive=True)]
+    lines = {process.pid: " ".join(process.cmdline()) for process in family}
+    for name in EXPECTED:
+        assert any(name in line for line in lines.values()), f"{name} is not running: {lines}"
+    sizes = {lines[process.pid][-60:]: process.memory_full_info().pss for process in family}
+    print({line: f"{size >> 20} MiB" for line, size in sizes.items()})
+    print(f"sum of PSS: {sum(sizes.values()) >> 20} MiB")
+    assert sum(sizes.values()) < LIMIT_BYTES
