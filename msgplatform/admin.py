@@ -127,7 +127,10 @@ class ApiKeyAdmin(ModelAdmin):
         for key in queryset.filter(revoked_at=None):
             audit(request, "api_key_revoked", str(key))
         count = queryset.filter(revoked_at=None).update(revoked_at=timezone.now())
-        messages.success(request, _("%d keys revoked.") % count)
+        keys.forget()
+        messages.success(
+            request, _("%d keys revoked; other processes refuse them within 30 seconds.") % count
+        )
 
 
 @admin.register(BulkJob)

@@ -118,11 +118,12 @@ def secret(name: str, default_file: Path | None = None) -> str:
         return ""
     try:
         value = path.read_text(encoding="utf-8").strip()
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         _report(
             f"{name}_FILE",
-            f"{name}_FILE={path} cannot be read: {error.strerror}",
-            "Name a file that this user can read.",
+            f"{name}_FILE={path} cannot be read: {why}",
+            "Name a text file that this user can read.",
         )
         return ""
     if not value:
@@ -135,8 +136,12 @@ def url(name: str, default: str, schemes: tuple[str, ...]) -> str:
     raw = secret(name)
     if not raw:
         return default
-    parts = urlsplit(raw)
-    if parts.scheme not in schemes or not (parts.netloc or parts.path):
+    try:
+        parts = urlsplit(raw)
+        usable = parts.scheme in schemes and bool(parts.netloc or parts.path)
+    except ValueError:
+        usable = False
+    if not usable:
         _report(
             name,
             f"{name} is not a URL of the kind {' or '.join(s + '://' for s in schemes)}",
@@ -162,6 +167,7 @@ SQLITE_OPTIONS: dict[str, Any] = {
 
 def database(name: str, default: str) -> dict[str, Any]:
     """Django's DATABASES entry for `sqlite:///path` or `mysql://user:password@host:port/name`."""
+    default = default or "sqlite://:memory:"  # only after a problem was reported
     raw = secret(name) or default
     hint = f"Set {name} to sqlite:////path/to/file or mysql://user:password@host:3306/name"
     if raw.startswith("mariadb://"):

@@ -105,11 +105,12 @@ class Maker(Worker):
     def _queue_due(self) -> int:
         room = self._room()
         queued = 0
-        for subscription in self._due(reclaim=self._may_reclaim()):
-            orders_free = min(room.get(subscription.queue, 0), room["total"])
-            for _ in range(orders_free):
-                count, made = self._queue_one(subscription)
+        for subscription, status in self._due():
+            queue = subscription.queue
+            while min(room.get(queue, 0), room["total"]) > 0:
+                count, made = self._queue_one(subscription, status)
                 queued += count
+                room[queue] -= made
                 room["total"] -= made
                 if count < orders.MAX_ITEMS:
                     break
@@ -124,35 +125,36 @@ class Maker(Worker):
     def _may_reclaim(self) -> bool:
         return queues.oldest_seconds(queue_names.NOTIFY_MARKER) < MARKER_LAG_SECONDS
 
-    def _due(self, reclaim: bool) -> Iterator[Subscription]:
-        """Subscriptions with copies that are due, the longest waiting first.
+    def _due(self) -> Iterator[tuple[Subscription, int]]:
+        """Subscriptions with copies that are due, and in which status; the longest waiting first.
 
         MIN per (status, subscription) is a loose index scan: its cost is the number of
-        subscriptions with such copies, however many copies there are.
+        subscriptions with such copies, however many copies there are. Each status is claimed by
+        itself, because one index range is read in order and two would be sorted.
         """
-        self._claimable = [_Status.PENDING, _Status.QUEUED] if reclaim else [_Status.PENDING]
-        oldest: dict[int, datetime] = {}
-        for status in self._claimable:
+        oldest: list[tuple[datetime, int, int]] = []
+        for status in (_Status.PENDING, _Status.QUEUED):
+            if status == _Status.QUEUED and not self._may_reclaim():
+                continue
             rows = (
                 ReceiveMsg.objects.filter(status=status)
                 .values_list("biz_receive_id")
                 .annotate(Min("next_at"))
                 .order_by()
             )
-            for subscription_id, next_at in rows:
-                oldest[subscription_id] = min(next_at, oldest.get(subscription_id, next_at))
+            oldest += [(next_at, subscription_id, status) for subscription_id, next_at in rows]
         # One second of slack: the claim itself asks the database's clock.
         horizon = datetime.now(UTC) + timedelta(seconds=1)
-        for subscription_id, next_at in sorted(oldest.items(), key=lambda pair: pair[1]):
+        for next_at, subscription_id, status in sorted(oldest):
             subscription = self.subscriptions.get(subscription_id)
             if subscription and subscription.sendable and next_at <= horizon:
-                yield subscription
+                yield subscription, status
 
-    def _queue_one(self, subscription: Subscription) -> tuple[int, int]:
+    def _queue_one(self, subscription: Subscription, status: int) -> tuple[int, int]:
         """Claim up to one order's worth of copies; (copies, orders) that were queued."""
-        due = ReceiveMsg.objects.filter(
-            status__in=self._claimable, biz_receive_id=subscription.id
-        ).order_by("next_at")
+        due = ReceiveMsg.objects.filter(status=status, biz_receive_id=subscription.id).order_by(
+            "next_at"
+        )
         lease = settings.NOTIFY_LEASE_SECONDS
         claim = claims.claim(
             due, limit=orders.MAX_ITEMS, lease=lease, until="next_at",

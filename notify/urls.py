@@ -1,8 +1,9 @@
 from django.urls import path
 
+from msgplatform.api import converters  # noqa: F401 - registers <id:…>
 from notify.api import MessageListView, MessageView
 
 urlpatterns = [
     path("messages", MessageListView.as_view(), name="messages"),
-    path("messages/<int:pk>", MessageView.as_view(), name="message"),
+    path("messages/<id:pk>", MessageView.as_view(), name="message"),
 ]

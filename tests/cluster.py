@@ -137,9 +137,7 @@ class Cluster:
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
 
-    def wait_until(
-        self, condition: Callable[[], object], what: str, seconds: float = 60
-    ) -> None:
+    def wait_until(self, condition: Callable[[], object], what: str, seconds: float = 60) -> None:
         """Poll a condition of the outside world; fail with the logs' tails."""
         deadline = time.monotonic() + seconds
         while not condition():

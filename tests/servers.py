@@ -23,9 +23,14 @@ from msgplatform.core.embedded import MariaDb, RedisServer
 # What a developer's shell may carry, and would lead tests to real servers.
 _FOREIGN = (
     "ALLOWED_HOSTS",
+    "API_NUM_PROXIES",
+    "API_RATE_FAILED",
+    "API_RATE_READ",
+    "API_RATE_WRITE",
     "COLD_DATABASE_URL",
     "DEBUG",
     "MSGPLATFORM_FAILPOINT",
+    "METRICS_TOKEN",
     "MSGPLATFORM_PROFILE",
     "OUTBOUND_ALLOW",
     "OUTBOUND_PROXY",

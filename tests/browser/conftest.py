@@ -68,9 +68,7 @@ def signed_in(platform: Cluster, browser: Browser) -> StorageState:
 @pytest.fixture
 def page(platform: Cluster, browser: Browser, signed_in: StorageState) -> Iterator[Page]:
     """A signed-in page at the overview. A script error or a refused request fails the test."""
-    context = browser.new_context(
-        viewport={"width": 1300, "height": 900}, storage_state=signed_in
-    )
+    context = browser.new_context(viewport={"width": 1300, "height": 900}, storage_state=signed_in)
     tab = context.new_page()
     tab.set_default_timeout(20_000)
     wrong: list[str] = []

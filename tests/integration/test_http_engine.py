@@ -298,8 +298,10 @@ def test_every_request_gets_exactly_one_response() -> None:
 # -- deadline --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("personality", [sinks.silent, sinks.slow(30)])
 def test_the_deadline_covers_the_headers(engine: Engine, personality: Any) -> None:
+    used = time.process_time()
     with Sink(personality) as sink:
         (response,) = send(engine, request(sink.url(), timeout=0.4))
+    assert time.process_time() - used < 0.2, "poll() spins while it waits for an answer"
     assert (response.status, response.error) == (0, "timeout")
     assert 0.4 <= response.seconds < 0.8
     assert response.detail

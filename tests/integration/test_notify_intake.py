@@ -21,7 +21,9 @@ def biz() -> Biz:
     return Biz.objects.create(name="orders")
 
 
-def event(biz: Biz, key: str | None = None, payload: bytes = b'{"n":1}', **more: str) -> intake.Event:
+def event(
+    biz: Biz, key: str | None = None, payload: bytes = b'{"n":1}', **more: str
+) -> intake.Event:
     return intake.Event(biz.pk, more.pop("event_type", "order.paid"), payload, key, **more)
 
 

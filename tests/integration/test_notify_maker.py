@@ -131,9 +131,7 @@ def test_a_queued_copy_comes_back_when_its_lease_is_over(biz: Biz) -> None:
     assert second["items"] == first["items"], "an attempt that nobody made is not counted"
 
 
-def test_old_results_keep_leases_from_being_reclaimed(
-    biz: Biz, work_redis: redis.Redis
-) -> None:
+def test_old_results_keep_leases_from_being_reclaimed(biz: Biz, work_redis: redis.Redis) -> None:
     """After an outage the marker queue is drained first: the outcome may be in there."""
     row = subscription(biz)
     publish(biz)

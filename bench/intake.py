@@ -1,0 +1,122 @@
+"""Intake: one message a request, over 64 keep-alive connections."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from django.db import connection
+
+from bench import messages, notify_rows
+from bench.ground import Ground
+from bench.measure import Side
+from bench.processes import BenchFailed, Crew, Program
+from bench.progress import Progress
+
+NAME = "intake"
+ORDER = 10
+ABOUT = (
+    "One message a request over 64 keep-alive connections from a load generator in a process of "
+    "its own; the web server is started with the command line of `up`, one worker. Every request "
+    "carries an API key and an idempotency key of its own, and is answered after the commit."
+)
+CONNECTIONS = 64
+
+
+class Intake(Side):
+    """Our web server under the load generator."""
+
+    def prepare(self) -> None:
+        notify_rows.empty()
+        self._cast = notify_rows.cast(self.ground.sink_url, 2)
+        self._progress = Progress(self.ground.file("load.progress"))
+
+    def programs(self) -> Sequence[Program]:
+        return [self.web(), self._load()]
+
+    def web(self) -> Program:
+        return self.ground.web()
+
+    def _load(self) -> Program:
+        return self.ground.module(
+            "load", "bench.load",
+            *("--port", self.ground.web_port, "--token", self._cast.token),
+            *("--prefix", self.stretch, "--connections", CONNECTIONS),
+            *("--progress", self._progress.file),
+            load=True,
+        )  # fmt: skip
+
+    def count(self) -> int:
+        return self._progress.count
+
+    def check(self, crew: Crew) -> None:
+        self.check_rows(accepted(self.stretch, crew))
+
+    def check_rows(self, expected: set[str]) -> None:
+        notify_rows.check_stored(expected)
+
+
+class DrfOrm(Intake):
+    """A DRF ModelSerializer view with save(); see `bench/references/drf_orm`."""
+
+    settings = ""
+    options: Sequence[str] = ()
+
+    def prepare(self) -> None:
+        super().prepare()
+        _create_table()
+
+    def web(self) -> Program:
+        module = f"bench.references.drf_orm.{self.settings}"
+        argv = [
+            *(sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1"),
+            *("--port", str(self.ground.web_port), *self.options),
+            "bench.references.drf_orm.wsgi:application",
+        ]
+        environment = {**self.ground.environment, "DJANGO_SETTINGS_MODULE": module}
+        return Program("web", argv, environment)
+
+    def check_rows(self, expected: set[str]) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT idempotency_key, payload FROM bench_message")
+            rows = cursor.fetchall()
+        notify_rows.same(len(rows), len(expected), self.name)
+        for key, payload in rows:
+            if key not in expected or json.loads(payload) != json.loads(messages.payload(key)):
+                raise BenchFailed(f"{self.name}: the message of {key} is not what was sent")
+
+
+class DrfOrmDefault(DrfOrm):
+    name = "drf+orm-default"
+    settings = "default_settings"
+
+
+class DrfOrmTuned(DrfOrm):
+    name = "drf+orm-tuned"
+    settings = "tuned_settings"
+    # The same threads as ours, so that 64 requests may wait for their commits together.
+    options = ("--blocking-threads", "64", "--no-ws")
+
+
+def accepted(stretch: str, crew: Crew) -> set[str]:
+    """The keys that the load generator saw accepted."""
+    counts = crew.printed("load")["accepted"]
+    return {
+        messages.key(f"{stretch}-{connection}", number)
+        for connection, count in enumerate(counts)
+        for number in range(count)
+    }
+
+
+def _create_table() -> None:
+    from bench.references.drf_orm.table import Message
+
+    with connection.schema_editor() as editor:
+        if Message._meta.db_table in connection.introspection.table_names():
+            editor.delete_model(Message)
+        editor.create_model(Message)
+
+
+def sides(ground: Ground) -> list[type[Side]]:
+    return [Intake, DrfOrmDefault, DrfOrmTuned]

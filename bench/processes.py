@@ -1,0 +1,166 @@
+"""The processes of one stretch: start in order, look at their CPU and memory, stop in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+
+from msgplatform.core import attached
+from msgplatform.core.errors import Permanent
+from msgplatform.core.private_server import tail
+
+_STOP_SECONDS = 60.0
+_READY_SECONDS = 60.0
+
+
+class BenchFailed(Permanent):
+    """A bench that measured nothing: a process died, or something was lost."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A process to start. `load` makes or takes in the work and is not what is measured."""
+
+    label: str
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    load: bool = False
+    ready: Callable[[], bool] = lambda: True
+
+
+class Crew:
+    """Programs as running processes; leaving the block stops them, the last one first."""
+
+    def __init__(self, programs: Iterable[Program], folder: Path, directory: Path) -> None:
+        self._programs = {program.label: program for program in programs}
+        self._folder, self._directory = folder, directory
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            for program in self._programs.values():
+                self._start(program)
+        except BaseException:
+            self._kill()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error:
+            self._kill()
+        else:
+            self.stop(*self._processes)
+
+    def stop(self, *labels: str) -> None:
+        """SIGTERM, and wait for the end in order; the last of `labels` first."""
+        for label in reversed(labels):
+            process = self._processes[label]
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            try:
+                code = process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                raise BenchFailed(f"{label} did not end\n{self._said(label)}") from None
+            if code not in (0, -signal.SIGTERM):
+                raise BenchFailed(f"{label} ended with {code}\n{self._said(label)}")
+
+    def check(self) -> None:
+        """Raises BenchFailed when one of them has ended."""
+        for label, process in self._processes.items():
+            if process.poll() is not None:
+                raise BenchFailed(f"{label} ended with {process.poll()}\n{self._said(label)}")
+
+    def printed(self, label: str) -> Any:
+        """The JSON that a program has printed; it must have ended."""
+        return json.loads(self._out(label).read_text())
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """CPU that each has used so far, with its children."""
+        return {label: cpu_seconds(p.pid) for label, p in self._processes.items()}
+
+    def pss_mb(self) -> float:
+        """Memory of the measured side: the sum of PSS over its processes, in MB (10^6 bytes)."""
+        pids = [self._processes[p.label].pid for p in self._programs.values() if not p.load]
+        return sum(_pss(process.pid) for pid in pids for process in _tree(pid)) / 1e6
+
+    def labels(self, load: bool) -> list[str]:
+        return [p.label for p in self._programs.values() if p.load == load]
+
+    # -- one process -----------------------------------------------------------------------------
+    def _start(self, program: Program) -> None:
+        with self._out(program.label).open("wb") as out, self._log(program.label).open("wb") as log:
+            self._processes[program.label] = subprocess.Popen(
+                attached.command(program.argv, "--parent", str(os.getpid())),
+                cwd=self._directory,
+                env=dict(program.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                process_group=0,  # Ctrl-C is for us; we stop them in order
+            )
+        deadline = time.monotonic() + _READY_SECONDS
+        while not program.ready():
+            self.check()
+            if time.monotonic() > deadline:
+                raise BenchFailed(f"{program.label} is not ready\n{self._said(program.label)}")
+            time.sleep(0.01)
+
+    def _kill(self) -> None:
+        for process in self._processes.values():
+            for each in _tree(process.pid) if process.poll() is None else []:
+                each.kill()
+            process.wait()
+
+    def _out(self, label: str) -> Path:
+        return self._folder / f"{label}.out"
+
+    def _log(self, label: str) -> Path:
+        return self._folder / f"{label}.log"
+
+    def _said(self, label: str) -> str:
+        return f"{tail(self._out(label))}\n{tail(self._log(label))}"
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process and its children, dead ones included."""
+    total = 0.0
+    for process in _tree(pid):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+        if process.pid == pid:
+            total += times.children_user + times.children_system
+    return total
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    try:
+        first = psutil.Process(pid)
+        return [first, *first.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _pss(pid: int) -> int:
+    """Bytes: private memory, and a fair share of what several processes have in common."""
+    try:
+        return int(psutil.Process(pid).memory_full_info().pss)
+    except psutil.NoSuchProcess:
+        return 0

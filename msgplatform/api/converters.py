@@ -1,0 +1,25 @@
+"""Path converters of the API."""
+
+from __future__ import annotations
+
+from django.urls import register_converter
+
+_MAX_ID = 2**63 - 1
+
+
+class IdConverter:
+    """`<id:pk>`: an id in an address. A string to the caller (and in the schema), as everywhere."""
+
+    regex = "[0-9]{1,19}"
+
+    def to_python(self, value: str) -> int:
+        number = int(value)
+        if number > _MAX_ID:
+            raise ValueError("no id is that large")  # Django answers 404
+        return number
+
+    def to_url(self, value: int | str) -> str:
+        return str(value)
+
+
+register_converter(IdConverter, "id")
