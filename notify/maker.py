@@ -103,9 +103,10 @@ class Maker(Worker):
 
     # -- queue -----------------------------------------------------------------------------------
     def _queue_due(self) -> int:
-        room = self._room()
+        due = self._due()
+        room = self._room() if due else {}
         queued = 0
-        for subscription, status in self._due():
+        for subscription, status in due:
             queue = subscription.queue
             while min(room.get(queue, 0), room["total"]) > 0:
                 count, made = self._queue_one(subscription, status)
@@ -125,7 +126,7 @@ class Maker(Worker):
     def _may_reclaim(self) -> bool:
         return queues.oldest_seconds(queue_names.NOTIFY_MARKER) < MARKER_LAG_SECONDS
 
-    def _due(self) -> Iterator[tuple[Subscription, int]]:
+    def _due(self) -> list[tuple[Subscription, int]]:
         """Subscriptions with copies that are due, and in which status; the longest waiting first.
 
         MIN per (status, subscription) is a loose index scan: its cost is the number of
@@ -142,13 +143,15 @@ class Maker(Worker):
                 .annotate(Min("next_at"))
                 .order_by()
             )
-            oldest += [(next_at, subscription_id, status) for subscription_id, next_at in rows]
+            oldest += [(next_at, subscription_id, int(status)) for subscription_id, next_at in rows]
         # One second of slack: the claim itself asks the database's clock.
         horizon = datetime.now(UTC) + timedelta(seconds=1)
-        for next_at, subscription_id, status in sorted(oldest):
-            subscription = self.subscriptions.get(subscription_id)
-            if subscription and subscription.sendable and next_at <= horizon:
-                yield subscription, status
+        found = [
+            (self.subscriptions.get(subscription_id), status)
+            for next_at, subscription_id, status in sorted(oldest)
+            if next_at <= horizon
+        ]
+        return [(row, status) for row, status in found if row and row.sendable]
 
     def _queue_one(self, subscription: Subscription, status: int) -> tuple[int, int]:
         """Claim up to one order's worth of copies; (copies, orders) that were queued."""

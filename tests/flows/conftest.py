@@ -10,7 +10,6 @@ import pytest
 from msgplatform.core.embedded import MariaDb
 from tests.cluster import Cluster
 
-
 DATABASES = ["sqlite", "mariadb"]
 
 

@@ -129,7 +129,7 @@ def test_many_threads_with_common_keys_make_one_message_a_key(biz: Biz) -> None:
                 part = order[start : start + 20]
                 verdicts = intake.publish_many([event(biz, key) for key in part])
                 mine.update({k: v.id for k, v in zip(part, verdicts, strict=True)})
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             errors.append(error)
         finally:
             connection.close()
