@@ -14,8 +14,9 @@ import uuid
 from collections import deque
 from dataclasses import dataclass, field
 
-from msgplatform.core import http, logging
+from msgplatform.core import logging
 from msgplatform.core.daemon import Worker
+from msgplatform.core.http import engine as http
 from notify import signing
 from notify.order_feed import ClaimedOrder, OrderFeed
 from notify.orders import Item, Order, Result

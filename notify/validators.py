@@ -8,8 +8,8 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from msgplatform.core import destinations
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.http import destinations
 
 MAX_ATTEMPTS = 50
 MAX_DELAY_SECONDS = 7 * 86400

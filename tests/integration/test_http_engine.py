@@ -17,8 +17,14 @@ from typing import Any
 
 import pytest
 
-from msgplatform.core.http import AddressGuard, Engine, Request, Response, engine_from_settings
-from msgplatform.core.resolver import Resolver
+from msgplatform.core.http.engine import (
+    AddressGuard,
+    Engine,
+    Request,
+    Response,
+    engine_from_settings,
+)
+from msgplatform.core.http.resolver import Resolver
 from tests.integration import http_sinks as sinks
 from tests.integration.http_sinks import Sink
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgplatform.core import destinations
-from msgplatform.core.addresses import AddressGuard, canonical, embedded, from_numbers
 from msgplatform.core.errors import AddressForbidden, InvalidInput
+from msgplatform.core.http import destinations
+from msgplatform.core.http.addresses import AddressGuard, canonical, embedded, from_numbers
 
 EVERYTHING = ("0.0.0.0/0", "::/0")
 

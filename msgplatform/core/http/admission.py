@@ -10,12 +10,12 @@ import time
 from collections import deque
 from functools import lru_cache
 
-from msgplatform.core import destinations
-from msgplatform.core.addresses import AddressGuard
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.http_jobs import Deadlines, Job, Proxy
-from msgplatform.core.http_messages import Request, Response, header_lines, printable
-from msgplatform.core.resolver import Answer, Resolver
+from msgplatform.core.http import destinations
+from msgplatform.core.http.addresses import AddressGuard
+from msgplatform.core.http.jobs import Deadlines, Job, Proxy
+from msgplatform.core.http.messages import Request, Response, header_lines, printable
+from msgplatform.core.http.resolver import Answer, Resolver
 
 _ADDRESSES_TRIED = 4
 _NO_SLOT = "No slot was free before the deadline; nothing was sent."

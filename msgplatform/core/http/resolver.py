@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
-from msgplatform.core.addresses import AddressGuard, canonical
+from msgplatform.core.http.addresses import AddressGuard, canonical
 
 Lookup = Callable[[str], Sequence[str]]
 

@@ -13,8 +13,8 @@ from functools import lru_cache
 from ipaddress import IPv6Address
 from urllib.parse import quote
 
-from msgplatform.core.addresses import canonical, from_numbers
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.http.addresses import canonical, from_numbers
 
 MAX_LENGTH = 4096  # characters
 _URL = re.compile(r"(https?)://([^/?#]*)([^#]*)(?:#.*)?", re.IGNORECASE)

@@ -1,8 +1,4 @@
-"""One transfer: a libcurl handle, used again and again, and what its callbacks gather.
-
-Only `core.http` imports pycurl and hands it in as `Policy.pycurl`. (Its constants are attributes of
-every handle too, but there each look-up costs as much as a call of libcurl.)
-"""
+"""One transfer: a libcurl handle, used again and again, and what its callbacks gather."""
 
 from __future__ import annotations
 
@@ -14,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from msgplatform.core.addresses import AddressGuard, canonical
-from msgplatform.core.http_jobs import Job, Proxy, bracketed
-from msgplatform.core.http_messages import Response, printable
+import pycurl
+
+from msgplatform.core.http.addresses import AddressGuard, canonical
+from msgplatform.core.http.jobs import Job, Proxy, bracketed
+from msgplatform.core.http.messages import Response, printable
 
 _HEADER_CAP = 8192  # bytes that are kept
 _HEADER_FLOOD = 300 * 1024  # bytes at which libcurl gives up (it also does at 5,000 lines)
@@ -47,7 +45,6 @@ _ERRORS = {
 class Policy:
     """What all transfers of an engine share. `opened` is told of each new socket."""
 
-    pycurl: Any
     guard: AddressGuard
     proxy: Proxy | None
     body_cap: int
@@ -59,7 +56,6 @@ class Transfer:
 
     def __init__(self, curl: Any, policy: Policy) -> None:
         self.curl, self._policy = curl, policy
-        self._pycurl = pycurl = policy.pycurl
         self.job: Job
         self._headers, self._body = io.BytesIO(), bytearray()
         self._read = 0
@@ -75,7 +71,7 @@ class Transfer:
 
     def begin(self, job: Job, now: float) -> None:
         """Prepare the handle for the job's current address."""
-        curl, pycurl, request = self.curl, self._pycurl, job.request
+        curl, request = self.curl, job.request
         self.job, self._read, self._fault = job, 0, None
         self._headers.seek(0)
         self._headers.truncate()
@@ -98,12 +94,12 @@ class Transfer:
             and self._fault is None
             and job.attempt + 1 < len(job.addresses)
             and now < job.deadline
-            and not self.curl.getinfo(self._pycurl.CONNECT_TIME)
+            and not self.curl.getinfo(pycurl.CONNECT_TIME)
         )
 
     def response(self, code: int, message: str, now: float) -> Response:
         """What became of the job, once libcurl has finished it with `code`."""
-        curl, pycurl, job = self.curl, self._pycurl, self.job
+        curl, job = self.curl, self.job
         status = curl.getinfo(pycurl.RESPONSE_CODE)
         error, detail = self._verdict(code, message)
         if error == "connect" or status < 200:
@@ -130,7 +126,7 @@ class Transfer:
             return "", ""
         if self._headers.tell() > _HEADER_FLOOD:
             return "too_large", message
-        if self.curl.getinfo(self._pycurl.HTTP_CONNECTCODE) >= 300:
+        if self.curl.getinfo(pycurl.HTTP_CONNECTCODE) >= 300:
             return "connect", message  # the proxy answered, the target did not
         return _ERRORS.get(code, "other"), message or f"libcurl gave up with code {code}."
 
@@ -138,7 +134,7 @@ class Transfer:
         sends = method != "HEAD" and (has_body or method in ("POST", "PUT", "PATCH"))
         if (method, sends) == self._kind:
             return
-        self._kind, curl, pycurl = (method, sends), self.curl, self._pycurl
+        self._kind, curl = (method, sends), self.curl
         curl.setopt(pycurl.HTTPGET, 1)  # undoes POST and NOBODY
         curl.unsetopt(pycurl.CUSTOMREQUEST)
         if method == "HEAD":
@@ -150,7 +146,7 @@ class Transfer:
             curl.setopt(pycurl.CUSTOMREQUEST, method)
 
     def _set_pin(self, job: Job) -> None:
-        curl, pycurl, proxy = self.curl, self._pycurl, self._policy.proxy
+        curl, proxy = self.curl, self._policy.proxy
         if job.addresses:
             pin = f"::{bracketed(job.addresses[job.attempt])}:{job.destination.port}"
             if pin != self._pin:
@@ -161,14 +157,14 @@ class Transfer:
             curl.setopt(pycurl.RESOLVE, [f"{proxy.host}:{proxy.port}:{peers}"])
 
     def _set_times(self, job: Job, left: float) -> None:
-        self.curl.setopt(self._pycurl.TIMEOUT_MS, _milliseconds(left))
+        self.curl.setopt(pycurl.TIMEOUT_MS, _milliseconds(left))
         others = len(job.addresses) - job.attempt - 1
         share = 0  # no limit but the deadline (and libcurl's own five minutes)
         if others > 0:
             share = _milliseconds(min(left / (others + 1), _CONNECT_SHARE_SECONDS))
         if share != self._share:
             self._share = share
-            self.curl.setopt(self._pycurl.CONNECTTIMEOUT_MS, share)
+            self.curl.setopt(pycurl.CONNECTTIMEOUT_MS, share)
 
     def _open_socket(self, _purpose: int, peer: Any) -> Any:
         """The last look: whatever libcurl made of the URL, this is where it is about to go."""
@@ -179,17 +175,17 @@ class Transfer:
         elif not proxied and (reason := self._policy.guard.reason(address)):
             self._fault = ("address_forbidden", reason)
         if self._fault:
-            return self._pycurl.SOCKET_BAD
+            return pycurl.SOCKET_BAD
         try:
             return socket.socket(peer.family, peer.socktype, peer.protocol)
         except OSError as error:
             self._fault = ("other", f"No socket could be opened here: {error.strerror}.")
-            return self._pycurl.SOCKET_BAD
+            return pycurl.SOCKET_BAD
 
     def _on_opened(self, fd: int, _purpose: int) -> int:
         os.set_inheritable(fd, False)  # pycurl works on a duplicate that lost the flag
         self._policy.opened(fd)
-        return int(self._pycurl.SOCKOPT_OK)
+        return int(pycurl.SOCKOPT_OK)
 
     def _on_body(self, data: bytes) -> int:
         length, cap = len(data), self._policy.body_cap

@@ -27,14 +27,14 @@ from typing import Any
 import pycurl
 from django.conf import settings
 
-from msgplatform.core.addresses import AddressGuard
-from msgplatform.core.http_admission import Admission
-from msgplatform.core.http_environment import allow_sockets, system_ca_file
-from msgplatform.core.http_jobs import Job, Proxy
-from msgplatform.core.http_messages import Request, Response
-from msgplatform.core.http_transfer import Policy, Transfer
-from msgplatform.core.readiness import Readiness
-from msgplatform.core.resolver import TTL_SECONDS, Lookup, Resolver, system_lookup
+from msgplatform.core.http.addresses import AddressGuard
+from msgplatform.core.http.admission import Admission
+from msgplatform.core.http.environment import allow_sockets, system_ca_file
+from msgplatform.core.http.jobs import Job, Proxy
+from msgplatform.core.http.messages import Request, Response
+from msgplatform.core.http.readiness import Readiness
+from msgplatform.core.http.resolver import TTL_SECONDS, Lookup, Resolver, system_lookup
+from msgplatform.core.http.transfer import Policy, Transfer
 
 __all__ = ["AddressGuard", "Engine", "Request", "Response", "engine_from_settings"]
 
@@ -67,7 +67,7 @@ class Engine:
         route = Proxy.parse(proxy) if proxy else None
         self._names = Resolver(guard, self._readiness.wake, lookup, dns_ttl)
         self._admission = Admission(guard, window, route, self._names)
-        self._policy = Policy(pycurl, guard, route, body_cap, self._readiness.opened)
+        self._policy = Policy(guard, route, body_cap, self._readiness.opened)
         self._options = _options(proxy, user_agent, ca_file or system_ca_file())
         self._running: dict[Any, Transfer] = {}
         self._idle: list[Transfer] = []

@@ -7,9 +7,9 @@ import math
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from msgplatform.core.addresses import canonical
-from msgplatform.core.destinations import Destination
-from msgplatform.core.http_messages import Request
+from msgplatform.core.http.addresses import canonical
+from msgplatform.core.http.destinations import Destination
+from msgplatform.core.http.messages import Request
 
 _LONGEST_SECONDS = 86400.0
 
