@@ -30,7 +30,7 @@ MARIADB_OPTIONS: Mapping[str, str | int] = {
 
 
 class Ground:
-    """A database and a Redis of this bench alone; `web_port` and `sink_port` are free."""
+    """A database and two Redis of this bench alone; `web_port` and `sink_port` are free."""
 
     def __init__(self, database: str) -> None:
         # Short, because a socket's path may have only 107 bytes.
@@ -38,6 +38,9 @@ class Ground:
         self.database = database
         self.web_port, self.sink_port = free_port(), free_port()
         self.redis = RedisServer(self.folder / "redis", self.folder / "work.sock")
+        self.sms_redis = RedisServer(
+            self.folder / "redis-sms", self.folder / "sms.sock", appendonly=True
+        )
         self.mariadb = (
             MariaDb(self.folder / "db", MARIADB_OPTIONS) if database == "mariadb" else None
         )
@@ -46,6 +49,7 @@ class Ground:
     def __enter__(self) -> Self:
         try:
             self.redis.start()
+            self.sms_redis.start()
             if self.mariadb:
                 self.mariadb.start()
             self.environment = self._environment()
@@ -56,6 +60,7 @@ class Ground:
 
     def __exit__(self, *_: object) -> None:
         self.redis.kill()
+        self.sms_redis.kill()
         if self.mariadb:
             self.mariadb.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -83,7 +88,7 @@ class Ground:
 
     def web(self) -> Program:
         """The web server, with the command line that `up` uses."""
-        from msgplatform.supervision import web
+        from msgplatform.supervision.platform import web
 
         argv = web("127.0.0.1", self.web_port, workers=1).argv
         return Program("web", list(argv), self.environment)
@@ -105,7 +110,7 @@ class Ground:
             "DJANGO_SETTINGS_MODULE": "msgplatform.settings",
             "DATABASE_URL": self.mariadb.create("bench") if self.mariadb else url,
             "REDIS_URL": self.redis.url,
-            "SMS_REDIS_URL": self.redis.url,
+            "SMS_REDIS_URL": self.sms_redis.url,
             "STATE_DIR": str(state),
             "SECRET_KEY": secrets.token_urlsafe(50),
             "PUBLIC_URL": f"http://127.0.0.1:{self.web_port}",

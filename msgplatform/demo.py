@@ -70,7 +70,7 @@ def enter(port: int) -> None:
 
 
 def _require_no_other(folder: Path) -> None:
-    from msgplatform.supervision import is_running
+    from msgplatform.supervision.platform import is_running
 
     if is_running(folder):
         raise CommandError(f"a demo is running already in {folder}; stop it with Ctrl-C first")
@@ -95,7 +95,7 @@ class Demo:
     def __init__(self, messages: int, timeout: float) -> None:
         from django.conf import settings
 
-        from msgplatform.supervision import Platform
+        from msgplatform.supervision.platform import Platform
 
         self.port = int(os.environ[_MARK])
         self.run = Run(settings.PUBLIC_URL, messages, Path(settings.STATE_DIR), timeout)

@@ -131,6 +131,17 @@ def secret(name: str, default_file: Path | None = None) -> str:
     return value
 
 
+def existing_file(name: str) -> str:
+    """The path of a file that can be read, or ''."""
+
+    def parse(raw: str) -> str:
+        if not (os.path.isfile(raw) and os.access(raw, os.R_OK)):
+            raise ValueError("there is no such file that this user can read")
+        return raw
+
+    return _parsed(name, "", parse, f"Set {name} to the path of a readable file.")
+
+
 def url(name: str, default: str, schemes: tuple[str, ...]) -> str:
     """A URL of one of these schemes; `NAME_FILE` works too (a URL may hold a password)."""
     raw = secret(name)

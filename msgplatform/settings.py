@@ -179,6 +179,8 @@ METRICS_TOKEN = env.secret("METRICS_TOKEN")
 # Networks that the address guard lets through although they are private. Cloud metadata and
 # link-local addresses stay refused whatever stands here.
 OUTBOUND_ALLOW = env.networks("OUTBOUND_ALLOW")
+# A bundle with a private certificate authority; '' means the system's own.
+OUTBOUND_CA_FILE = env.existing_file("OUTBOUND_CA_FILE")
 OUTBOUND_PROXY = env.url("OUTBOUND_PROXY", "", ("http", "https", "socks5", "socks5h"))
 
 # -- Notify --------------------------------------------------------------------------------------

@@ -19,9 +19,9 @@ import pytest
 
 from msgplatform.core.embedded import free_port
 from msgplatform.core.private_server import private_directory
-from msgplatform.supervision import require_free
-from msgplatform.supervision_config import Program
-from msgplatform.supervision_run import Lock, Refused, Supervisor, is_running
+from msgplatform.supervision.config import Program
+from msgplatform.supervision.platform import require_free
+from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running
 
 ROOT = Path(__file__).resolve().parents[2]
 # Writes its name at its end, as a daemon that drains.

@@ -202,9 +202,10 @@ class Engine:
 
 
 def engine_from_settings(**overrides: Any) -> Engine:
-    """An engine with the installation's allow list and proxy; `overrides`: Engine's arguments."""
+    """An engine as the settings OUTBOUND_* say; `overrides` are Engine's arguments."""
     guard = overrides.pop("guard", None) or AddressGuard(settings.OUTBOUND_ALLOW)
-    return Engine(guard, **{"proxy": settings.OUTBOUND_PROXY, **overrides})
+    configured = {"proxy": settings.OUTBOUND_PROXY, "ca_file": settings.OUTBOUND_CA_FILE}
+    return Engine(guard, **{**configured, **overrides})
 
 
 def _options(proxy: str, user_agent: str, ca_file: str) -> list[tuple[int, Any]]:

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from msgplatform.core.errors import PlatformError
-from msgplatform.supervision import Platform
+from msgplatform.supervision.platform import Platform
 
 
 class Command(BaseCommand):

@@ -20,8 +20,8 @@ from msgplatform import env as environment
 from msgplatform.core import flows
 from msgplatform.core.embedded import RedisServer
 from msgplatform.core.private_server import private_directory
-from msgplatform.supervision_config import Program
-from msgplatform.supervision_run import Lock, Refused, Supervisor, is_running
+from msgplatform.supervision.config import Program
+from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running
 
 __all__ = ["Platform", "Refused", "is_running"]
 

@@ -21,7 +21,7 @@ from supervisor.xmlrpc import SupervisorTransport
 from msgplatform.core import attached
 from msgplatform.core.errors import PlatformError
 from msgplatform.core.private_server import private_directory, tail
-from msgplatform.supervision_config import Places, Program, render
+from msgplatform.supervision.config import Places, Program, render
 
 _START_SECONDS = 30.0
 _POLL_SECONDS = 0.05
