@@ -116,7 +116,10 @@ def test_a_second_request_to_stop_kills_what_does_not_end(folder):
 
 
 def test_a_request_to_stop_before_the_start_is_not_forgotten(folder):
-    supervisor = Supervisor(folder, folder / "run" / "s.sock", [Program("p", ["sleep", "60"], 1)])
+    # A signal that reaches a child between supervisord's fork and exec is lost: it asks again,
+    # with SIGKILL, after stop_seconds.
+    program = Program("p", ["sleep", "60"], 1, stop_seconds=2)
+    supervisor = Supervisor(folder, folder / "run" / "s.sock", [program])
     supervisor.request_stop()
     try:
         assert supervisor.start().wait(15) == 0

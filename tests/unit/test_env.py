@@ -223,6 +223,7 @@ CHECKED = {
     "DATABASE_URL": "postgres://user:hunter2@host/name",
     "COLD_DATABASE_URL": "postgres://user:hunter2@host/name",
     "OUTBOUND_ALLOW": "10.0.0.1/8",
+    "OUTBOUND_CA_FILE": "/no/such/file",
     "API_RATE_READ": "600 per minute",
     "API_NUM_PROXIES": "-1",
     "METRICS_TOKEN_FILE": "/no/such/file",
