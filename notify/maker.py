@@ -1,8 +1,7 @@
-"""Maker: splits messages into a copy per subscription and puts due copies on the queues.
+"""Maker: splits messages (`splitter.py`), then puts due copies on the queues.
 
-Both steps can be repeated. The split is one transaction; a killed maker's is rolled back. The
-claim of due copies commits before they are queued; a maker killed in between leaves copies whose
-lease runs out, and the next one queues them again.
+The claim of due copies commits before they are queued; a maker killed in between leaves copies
+whose lease runs out, and the next one queues them again.
 """
 
 from __future__ import annotations
@@ -12,21 +11,19 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
-from django.db import connection, transaction
-from django.db.models import Min, QuerySet
+from django.db.models import Min
 from django.db.models.functions import Now
 
-from msgplatform.core import claims, ids, logging, queue_names, queues, sql
+from msgplatform.core import claims, logging, queue_names, queues
 from msgplatform.core.daemon import Worker
-from msgplatform.core.errors import Temporary
 from msgplatform.core.failpoints import failpoint
 from notify import orders
-from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify.models import ReceiveMsg
+from notify.splitter import Splitter
 from notify.subscriptions import Subscription, Subscriptions
 
 log = logging.get(__name__)
 
-SPLIT_BATCH = 500
 # Orders waiting or in hand: enough to keep a sender busy, few enough that memory stays bounded
 # (an order is at most 1 MiB) and a pause takes effect soon.
 ORDERS_PER_SUBSCRIPTION = 4
@@ -37,22 +34,6 @@ MARKER_LAG_SECONDS = 5.0
 
 _Status = ReceiveMsg.Status
 
-_SPLIT = """
-INSERT INTO receive_msg
-  (id, msg_id, biz_id, biz_receive_id, status, send_times, next_at, claimed_by, generation,
-   http_status, error, created_at, updated_at)
-SELECT ((%s + ROW_NUMBER() OVER (ORDER BY m.id, s.id) - 1) << 15) | (%s << 8) | (m.id & 255),
-  m.id, m.biz_id, s.id, CASE s.status WHEN {paused} THEN {held} ELSE {pending} END, 0,
-  m.created_at, '', 0, 0, '', m.created_at, m.created_at
-FROM biz_msg m JOIN biz_receive s ON s.biz_id = m.biz_id
-WHERE m.id IN ({{ids}}) AND s.status IN ({normal}, {paused})
-""".format(
-    paused=int(BizReceive.Status.PAUSED),
-    normal=int(BizReceive.Status.NORMAL),
-    held=int(_Status.HELD),
-    pending=int(_Status.PENDING),
-)
-
 
 class Maker(Worker):
     role = "maker"
@@ -60,46 +41,16 @@ class Maker(Worker):
     def __init__(self) -> None:
         super().__init__()
         self.subscriptions = Subscriptions()
+        self.splitter = Splitter()
         self._next_recover = 0.0
 
     def turn(self) -> bool:
         self.subscriptions.refresh()
         self._recover()
-        split = self._split()
+        split = self.splitter.split()
         queued = self._queue_due()
         self.heartbeat.done += split + queued
         return bool(split or queued)
-
-    # -- split -----------------------------------------------------------------------------------
-    def _split(self) -> int:
-        """Claim accepted messages and insert their copies, in one transaction."""
-        waiting = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).order_by("id")
-        if not waiting.exists():
-            return 0  # an idle turn writes nothing, and reserves no ids
-        block = ids.reserve(SPLIT_BATCH * max(1, self._copies_per_message()))
-        return sql.retrying(lambda: self._split_once(waiting, block))
-
-    def _copies_per_message(self) -> int:
-        counts: dict[int, int] = {}
-        for subscription in self.subscriptions.all():
-            counts[subscription.biz_id] = counts.get(subscription.biz_id, 0) + 1
-        return max(counts.values(), default=0)
-
-    def _split_once(self, waiting: QuerySet[BizMsg], block: ids.Block) -> int:
-        with transaction.atomic(durable=True):
-            claim = claims.claim(
-                waiting, limit=SPLIT_BATCH, lease=60, set={"state": BizMsg.State.SPLIT}
-            )
-            if claim.ids:
-                made = _insert_copies(claim.ids, block)
-                if made > block.count:
-                    # A subscription appeared between refresh and insert: with more copies than
-                    # reserved ids two processes could make the same id. Roll back, read again.
-                    self.subscriptions = Subscriptions()
-                    raise Temporary("a subscription was added meanwhile; the split is repeated")
-            failpoint("maker_split_before_commit")
-        failpoint("maker_split_after_commit")
-        return len(claim.ids)
 
     # -- queue -----------------------------------------------------------------------------------
     def _queue_due(self) -> int:
@@ -183,16 +134,6 @@ class Maker(Worker):
         self._next_recover = time.monotonic() + RECOVER_EVERY_SECONDS
         # A result is the only copy of what a subscriber answered; an order can be made again.
         queues.recover(put_back=lambda name: name == queue_names.NOTIFY_MARKER)
-
-
-def _insert_copies(message_ids: Sequence[int], block: ids.Block) -> int:
-    placeholders = ",".join(["%s"] * len(message_ids))
-    with connection.cursor() as cursor:
-        cursor.execute(
-            sql.keep_existing(_SPLIT.format(ids=placeholders), "receive_msg"),
-            [block.base, block.node, *message_ids],
-        )
-        return cursor.rowcount
 
 
 def _items(copy_ids: Sequence[int]) -> Iterator[orders.Item]:

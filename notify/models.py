@@ -61,6 +61,20 @@ class BizReceive(models.Model):
         default=Status.NORMAL,
         help_text=_("Paused: copies are made and held. Discarded: no copies are made."),
     )
+    event_types = models.JSONField(
+        _("event types"),
+        default=list,
+        blank=True,
+        validators=[validators.event_types],
+        help_text=_('Patterns such as ["order.*", "stock.empty"]; empty: every event type'),
+    )
+    channels = models.JSONField(
+        _("channels"),
+        default=list,
+        blank=True,
+        validators=[validators.channels],
+        help_text=_('Exact names such as ["eu", "us"]; empty: every channel'),
+    )
     timeout = models.FloatField(
         _("timeout"),
         null=True,

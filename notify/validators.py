@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from django.conf import settings
@@ -10,8 +11,11 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
+from notify import matching
 
 MAX_ATTEMPTS = 50
+MAX_PATTERNS = 100
+_CHANNEL = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 MAX_DELAY_SECONDS = 7 * 86400
 # Between the end of a request and the end of its lease: what clocks of database and sender may
 # differ by without a message being sent twice.
@@ -38,6 +42,26 @@ def schedule(value: Any) -> None:
             raise ValidationError(
                 _("%(value)r is not a number of seconds from 0 to %(most)d.")
                 % {"value": seconds, "most": MAX_DELAY_SECONDS}
+            )
+
+
+def event_types(value: Any) -> None:
+    """A list of patterns; a wildcard is `*`."""
+    _list_of(value, matching.PATTERN, _('Write a list of patterns such as ["order.*"].'))
+
+
+def channels(value: Any) -> None:
+    """A list of channel names."""
+    _list_of(value, _CHANNEL, _('Write a list of channel names such as ["eu"].'))
+
+
+def _list_of(value: Any, form: re.Pattern[str], message: str) -> None:
+    if not isinstance(value, list) or len(value) > MAX_PATTERNS:
+        raise ValidationError(message)
+    for item in value:
+        if not isinstance(item, str) or not form.fullmatch(item):
+            raise ValidationError(
+                _("%(message)s %(item)r is none.") % {"message": message, "item": item}
             )
 
 

@@ -10,9 +10,8 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from msgplatform.core import ids, queue_names, queues
-from msgplatform.core.errors import Temporary
 from msgplatform.models import Biz
-from notify import orders
+from notify import intake, orders
 from notify.maker import ORDERS_PER_SUBSCRIPTION, Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from tests.integration.notify_rows import publish, subscription
@@ -94,20 +93,49 @@ def test_splitting_again_adds_nothing(biz: Biz) -> None:
     assert ReceiveMsg.objects.count() == 5
 
 
-def test_a_new_subscription_in_between_does_not_make_an_id_twice(biz: Biz) -> None:
-    """More copies than reserved ids: the split rolls back and is repeated."""
-    for n in range(3):
-        subscription(biz, f"s{n}")
-    maker = Maker()
-    maker.subscriptions.refresh()
-    for n in range(3, 40):
+def test_more_copies_than_reserved_ids(biz: Biz) -> None:
+    """The split rolls back and is repeated with enough, so that no id is made twice."""
+    for n in range(40):
         subscription(biz, f"s{n}")
     publish(biz, 100)
-    with pytest.raises(Temporary):
-        maker.turn()
-    assert ReceiveMsg.objects.count() == 0
-    run(maker)
+    run(Maker())
     assert ReceiveMsg.objects.count() == 4000
+
+
+@pytest.mark.parametrize(
+    ("event_types", "channels", "wanted"),
+    [
+        ([], [], {"order.paid/", "order.paid/eu", "order.sent/us", "stock.empty/eu"}),
+        (["order.*"], [], {"order.paid/", "order.paid/eu", "order.sent/us"}),
+        (["order.paid", "stock.*"], [], {"order.paid/", "order.paid/eu", "stock.empty/eu"}),
+        (["*.paid"], ["eu"], {"order.paid/eu"}),
+        ([], ["eu", "us"], {"order.paid/eu", "order.sent/us", "stock.empty/eu"}),
+        (["order"], [], set()),
+        (["Order.*"], [], set()),
+    ],
+)
+def test_only_what_a_subscription_wants(
+    biz: Biz, event_types: list[str], channels: list[str], wanted: set[str]
+) -> None:
+    subscription(biz, event_types=event_types, channels=channels)
+    subscription(biz, "everything")
+    kinds = [("order.paid", ""), ("order.paid", "eu"), ("order.sent", "us"), ("stock.empty", "eu")]
+    intake.publish_many([intake.Event(biz.pk, kind, b"1", None, where) for kind, where in kinds])
+    run(Maker())
+    copies = ReceiveMsg.objects.filter(biz_receive__receive__name="warehouse")
+    found = {f"{c.msg.event_type}/{c.msg.channel}" for c in copies.select_related("msg")}
+    assert found == wanted
+    assert ReceiveMsg.objects.count() == len(wanted) + len(kinds)
+
+
+def test_a_subscription_counts_from_the_moment_it_is_there(biz: Biz) -> None:
+    """No cache between: what is published after the subscription was saved reaches it."""
+    maker = Maker()
+    run(maker)
+    subscription(biz)
+    publish(biz)
+    run(maker)
+    assert ReceiveMsg.objects.count() == 1
 
 
 def test_a_queued_copy_comes_back_when_its_lease_is_over(biz: Biz) -> None:

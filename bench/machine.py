@@ -1,0 +1,74 @@
+"""What the figures were measured on: facts about the machine, without its name."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import statistics
+import subprocess
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+from msgplatform.core.embedded import find_redis
+from msgplatform.core.private_server import find_program
+
+_SYNCS = 100
+
+
+def facts() -> dict[str, str]:
+    """Name → value, in the order in which one reads them."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    return {
+        "processor": f"{_processor()}, {os.cpu_count()} cores",
+        "memory": f"{memory:.0f} GB",
+        "system": f"{platform.system()} {platform.release()}, {_distribution()}",
+        "disk": f"one write and fdatasync of 512 bytes: {_sync_ms():.2f} ms (median)",
+        "Python": platform.python_version(),
+        "MariaDB": _version(find_program("mariadbd", "mysqld")),
+        "Redis": _version(find_redis()),
+        "packages": ", ".join(
+            f"{name} {version(name)}"
+            for name in ("Django", "djangorestframework", "granian", "rq", "redis", "pycurl",
+                         "mysqlclient", "requests")
+        ),
+    }  # fmt: skip
+
+
+def _processor() -> str:
+    found = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo"), re.MULTILINE)
+    return found[1] if found else platform.machine()
+
+
+def _distribution() -> str:
+    found = re.search(r'^PRETTY_NAME="?([^"\n]+)', _read("/etc/os-release"), re.MULTILINE)
+    return found[1] if found else "unknown distribution"
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def _version(program: Path | None) -> str:
+    if program is None:
+        return "not installed"
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"\d+\.\d+\.\d+", said.stdout)
+    return found[0] if found else "unknown"
+
+
+def _sync_ms() -> float:
+    """What a commit has to wait for at the least, where the benches keep their databases."""
+    times = []
+    with tempfile.TemporaryFile() as file:
+        for _ in range(_SYNCS):
+            os.write(file.fileno(), b"x" * 512)
+            begun = time.perf_counter()
+            os.fdatasync(file.fileno())
+            times.append(time.perf_counter() - begun)
+    return statistics.median(times) * 1000

@@ -1,0 +1,84 @@
+"""Notify as a whole: HTTP in, delivered, marked, by all its processes on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from django.db.models import Sum
+
+from bench import intake, notify_rows
+from bench.ground import Ground
+from bench.measure import Side
+from bench.processes import BenchFailed, Crew, Program
+from bench.progress import Progress
+from bench.sender import sink
+from msgplatform.models import MinuteCounter
+from notify.models import BizMsg, ReceiveMsg
+
+NAME = "notify"
+ORDER = 60
+ABOUT = (
+    "The whole way of a message: published over HTTP on 64 connections, split, queued, signed, "
+    "delivered to one subscriber and marked, by one process of each role. The load generator holds "
+    "back while 4,000 messages are accepted and not yet marked, so that what is measured is what "
+    "all of them keep up together."
+)
+_AT_MOST = 4_000
+_REST_SECONDS = 60.0
+
+
+class Notify(Side):
+    """Web, maker, sender and marker on the machine's cores, beside database, load and sink."""
+
+    poll_seconds = 0.02
+
+    def prepare(self) -> None:
+        notify_rows.empty()
+        self._cast = notify_rows.cast(self.ground.sink_url, 1)
+        self._accepted = Progress(self.ground.file("load.progress"))
+        self._marked = Progress(self.ground.file("marked.progress"))
+        self._arrived = Progress(self.ground.file("sink.progress"))
+        self._seen = self.ground.file("sink.seen")
+
+    def programs(self) -> Sequence[Program]:
+        load = self.ground.module(
+            "load", "bench.load",
+            *("--port", self.ground.web_port, "--token", self._cast.token),
+            *("--prefix", self.stretch, "--connections", intake.CONNECTIONS),
+            *("--progress", self._accepted.file),
+            *("--behind", self._marked.file, "--at-most", _AT_MOST),
+            load=True,
+        )  # fmt: skip
+        daemons = [self.ground.daemon(f"run_{role}") for role in ("marker", "sender", "maker")]
+        return [sink(self.ground, self._arrived, self._seen), *daemons, self.ground.web(), load]
+
+    def count(self) -> int:
+        """What the minute counters say; they are written in the transaction that marks."""
+        rows = MinuteCounter.objects.filter(name="delivered").aggregate(total=Sum("value"))
+        self._marked.count = int(rows["total"] or 0)
+        return self._marked.count
+
+    def finish(self, crew: Crew) -> None:
+        """No more requests; wait until everything accepted is marked."""
+        crew.stop("load")
+        deadline = time.monotonic() + _REST_SECONDS
+        while (missing := self._accepted.count - self.count()) > 0:
+            if time.monotonic() > deadline:
+                raise BenchFailed(f"{missing} messages were not delivered")
+            time.sleep(self.poll_seconds)
+
+    def check(self, crew: Crew) -> None:
+        keys = intake.accepted(self.stretch, crew)
+        notify_rows.check_stored(keys)
+        notify_rows.check_seen(self._seen.read_bytes(), keys)
+        delivered = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.DELIVERED)
+        notify_rows.same(delivered.count(), len(keys), "delivered copies")
+        notify_rows.same(ReceiveMsg.objects.count(), len(keys), "copies")
+        notify_rows.same(
+            BizMsg.objects.filter(state=BizMsg.State.SPLIT).count(), len(keys), "split messages"
+        )
+
+
+def sides(ground: Ground) -> list[type[Side]]:
+    return [Notify]

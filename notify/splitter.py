@@ -1,0 +1,133 @@
+"""Split: a copy of each message for every subscription that wants it, set by set.
+
+One transaction claims the messages, reads the subscriptions and inserts the copies, so a killed
+process leaves nothing half done. A unique (message, subscription) makes it repeatable.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from django.db import connection, transaction
+
+from msgplatform.core import claims, ids, sql
+from msgplatform.core.errors import Temporary
+from msgplatform.core.failpoints import failpoint
+from notify.matching import Filter, compile_filter
+from notify.models import BizMsg, BizReceive, ReceiveMsg
+
+BATCH = 500
+# The claim and the split are one transaction: the lease only has to outlast it.
+_LEASE_SECONDS = 60
+_Status = ReceiveMsg.Status
+
+_INSERT = """
+INSERT INTO receive_msg
+  (id, msg_id, biz_id, biz_receive_id, status, send_times, next_at, claimed_by, generation,
+   http_status, error, created_at, updated_at)
+SELECT ((%s + ROW_NUMBER() OVER (ORDER BY m.id, s.id) - 1) << 15) | (%s << 8) | (m.id & 255),
+  m.id, m.biz_id, s.id, CASE s.status WHEN %s THEN %s ELSE %s END, 0,
+  m.created_at, '', 0, 0, '', m.created_at, m.created_at
+FROM biz_msg m JOIN biz_receive s ON s.biz_id = m.biz_id
+WHERE m.id IN ({messages}) AND s.id IN ({subscriptions})
+"""
+# Copies for a paused subscription are made and held.
+_STATES = [int(BizReceive.Status.PAUSED), int(_Status.HELD), int(_Status.PENDING)]
+
+_Group = tuple[tuple[int, ...], list[int]]  # (subscriptions, messages that all of them want)
+
+
+class _NotEnoughIds(Temporary):
+    """Ids are reserved outside of transactions, before it is known how many are needed."""
+
+    def __init__(self, copies: int) -> None:
+        super().__init__(f"{copies} copies need more ids than were reserved")
+        self.copies = copies
+
+
+class Splitter:
+    """Remembers how many copies a batch made, to reserve that many ids for the next."""
+
+    def __init__(self) -> None:
+        self._copies = BATCH
+
+    def split(self) -> int:
+        """Split up to BATCH accepted messages; how many they were."""
+        if not BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).exists():
+            return 0  # an idle turn writes nothing, and reserves no ids
+        while True:
+            block = ids.reserve(self._copies)
+            try:
+                return sql.retrying(lambda: _split_once(block))  # noqa: B023 - called at once
+            except _NotEnoughIds as error:
+                self._copies = error.copies
+
+
+def _split_once(block: ids.Block) -> int:
+    with transaction.atomic(durable=True):
+        claim = claims.claim(
+            BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).order_by("id"),
+            limit=BATCH,
+            lease=_LEASE_SECONDS,
+            set={"state": BizMsg.State.SPLIT},
+        )
+        groups = _groups(claim.ids)
+        copies = sum(len(subscriptions) * len(messages) for subscriptions, messages in groups)
+        if copies > block.count:
+            raise _NotEnoughIds(copies)  # rolls back
+        _insert(groups, block)
+        failpoint("maker_split_before_commit")
+    failpoint("maker_split_after_commit")
+    return len(claim.ids)
+
+
+def _groups(message_ids: Sequence[int]) -> list[_Group]:
+    """Messages by the set of subscriptions that want them; mostly one set a business system.
+
+    Subscriptions are read after the claim: one that was there when a message was accepted is seen.
+    """
+    rows = BizMsg.objects.filter(id__in=message_ids).order_by("id")
+    messages = list(rows.values_list("id", "biz_id", "event_type", "channel"))
+    filters = _filters({biz_id for _, biz_id, _, _ in messages})
+    wanted: dict[tuple[int, str, str], tuple[int, ...]] = {}
+    groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for message_id, biz_id, event_type, channel in messages:
+        kind = (biz_id, event_type, channel)
+        if kind not in wanted:
+            of_biz = filters.get(biz_id, ())
+            wanted[kind] = tuple(pk for pk, rule in of_biz if rule.wants(event_type, channel))
+        groups[wanted[kind]].append(message_id)
+    groups.pop((), None)  # nobody wants these
+    return list(groups.items())
+
+
+def _filters(biz_ids: Iterable[int]) -> dict[int, list[tuple[int, Filter]]]:
+    rows = BizReceive.objects.filter(biz_id__in=biz_ids).exclude(status=BizReceive.Status.DISCARDED)
+    found: dict[int, list[tuple[int, Filter]]] = defaultdict(list)
+    for pk, biz_id, event_types, channels in rows.order_by("id").values_list(
+        "id", "biz_id", "event_types", "channels"
+    ):
+        found[biz_id].append((pk, _filter(tuple(event_types), tuple(channels))))
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _filter(event_types: tuple[str, ...], channels: tuple[str, ...]) -> Filter:
+    return compile_filter(event_types, channels)
+
+
+def _insert(groups: Iterable[_Group], block: ids.Block) -> None:
+    base = block.base
+    for subscriptions, messages in groups:
+        statement = _INSERT.format(
+            messages=",".join(["%s"] * len(messages)),
+            subscriptions=",".join(["%s"] * len(subscriptions)),
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(
+                sql.keep_existing(statement, "receive_msg"),
+                [base, block.node, *_STATES, *messages, *subscriptions],
+            )
+        base += len(messages) * len(subscriptions)
