@@ -10,16 +10,25 @@ from rest_framework import status
 from rest_framework.generics import ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from msgplatform.api.authentication import ApiCaller
-from msgplatform.api.json import decode
+from msgplatform.api.json import decode, decode_item
 from msgplatform.core.errors import Conflict, InvalidInput
 from notify import intake
 from notify.models import BizMsg
-from notify.serializers import AcceptedSerializer, MessageSerializer, PublishSerializer
+from notify.serializers import (
+    AcceptedSerializer,
+    MessageSerializer,
+    PublishBatchSerializer,
+    PublishSerializer,
+    VerdictsSerializer,
+)
 
 # The payload's bound plus the envelope around it.
 MAX_MESSAGE_BYTES = intake.MAX_PAYLOAD_BYTES + 4096
+MAX_BATCH = 1000
+MAX_BATCH_BYTES = 16 * 1024 * 1024
 
 
 class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -71,6 +80,67 @@ class MessageListView(ListAPIView):
         )
 
 
+class BatchBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Items are decoded one by one: a wrong one must not refuse its neighbours."""
+
+    messages: list[msgspec.Raw]
+
+
+class MessageBatchView(APIView):
+    """Publish up to 1000 events in one request; the answer has a verdict for each, in order."""
+
+    required_scope = "events:write"
+    max_body_bytes = MAX_BATCH_BYTES
+
+    @extend_schema(
+        request=PublishBatchSerializer,
+        responses={
+            200: OpenApiResponse(
+                VerdictsSerializer, "What became of each event; everything created is durable."
+            )
+        },
+    )
+    def post(self, request: Request) -> Response:
+        items = decode(request, BatchBody, MAX_BATCH_BYTES).messages
+        if not 1 <= len(items) <= MAX_BATCH:
+            raise InvalidInput(f"Send 1 to {MAX_BATCH} messages in one request.", "messages")
+        biz_id = _caller(request).biz_id
+        verdicts: list[dict[str, str]] = []
+        events: list[intake.Event] = []
+        places: list[int] = []
+        for place, item in enumerate(items):
+            try:
+                events.append(_from_body(biz_id, decode_item(item, PublishBody)))
+            except InvalidInput as error:
+                verdicts.append(_rejected(error))
+            else:
+                places.append(place)
+                verdicts.append({})
+        for place, verdict in zip(places, intake.publish_many(events), strict=True):
+            verdicts[place] = _shown(verdict)
+        return Response({"results": verdicts})
+
+
+def _shown(verdict: intake.Verdict) -> dict[str, str]:
+    if verdict.outcome == "rejected":
+        return {
+            "outcome": "rejected",
+            "code": verdict.code,
+            "field": verdict.field,
+            "detail": verdict.reason,
+        }
+    return {"outcome": verdict.outcome, "id": str(verdict.id)}
+
+
+def _rejected(error: InvalidInput) -> dict[str, str]:
+    return {
+        "outcome": "rejected",
+        "code": "invalid",
+        "field": error.field,
+        "detail": str(error),
+    }
+
+
 def _caller(request: Request) -> ApiCaller:
     """Who calls; DRF types `user` as a Django user, ours is the API key's."""
     return cast(ApiCaller, request.user)
@@ -84,12 +154,14 @@ def _event(request: Request) -> intake.Event:
             "the header Idempotency-Key and the body's idempotency_key differ; send one of them",
             "idempotency_key",
         )
+    if header is not None:
+        body.idempotency_key = header
+    return _from_body(_caller(request).biz_id, body)
+
+
+def _from_body(biz_id: int, body: PublishBody) -> intake.Event:
     return intake.Event(
-        biz=_caller(request).biz_id,
-        event_type=body.event_type,
-        payload=bytes(body.payload),
-        idempotency_key=header if header is not None else body.idempotency_key,
-        channel=body.channel,
+        biz_id, body.event_type, bytes(body.payload), body.idempotency_key, body.channel
     )
 
 

@@ -1,9 +1,10 @@
 from django.urls import path
 
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
-from notify.api import MessageListView, MessageView
+from notify.api import MessageBatchView, MessageListView, MessageView
 
 urlpatterns = [
     path("messages", MessageListView.as_view(), name="messages"),
+    path("messages/batch", MessageBatchView.as_view(), name="message-batch"),
     path("messages/<id:pk>", MessageView.as_view(), name="message"),
 ]

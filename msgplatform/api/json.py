@@ -47,6 +47,15 @@ def decode(request: Request, type: type[T], max_bytes: int = DEFAULT_MAX_BODY_BY
         raise _invalid(error) from None
 
 
+def decode_item(item: msgspec.Raw, type: type[T]) -> T:
+    """A value that was kept raw, for batches that are judged item by item. Raises InvalidInput."""
+    try:
+        value: T = _decoder(cast(Any, type)).decode(item)
+    except msgspec.ValidationError as error:
+        raise _invalid(error) from None
+    return value
+
+
 def read_body(request: HttpRequest, max_bytes: int) -> bytes:
     """The whole body, never more than `max_bytes`. Raises BodyTooLarge, ParseError."""
     encoding = request.META.get("HTTP_CONTENT_ENCODING", "identity")
