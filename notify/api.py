@@ -19,6 +19,7 @@ from notify import intake
 from notify.models import BizMsg
 from notify.serializers import (
     AcceptedSerializer,
+    MessageDetailSerializer,
     MessageSerializer,
     PublishBatchSerializer,
     PublishSerializer,
@@ -169,7 +170,9 @@ class MessageView(RetrieveAPIView):
     """One event with what became of each of its copies."""
 
     required_scope = "events:read"
-    serializer_class = MessageSerializer
+    serializer_class = MessageDetailSerializer
 
     def get_queryset(self) -> Any:
-        return BizMsg.objects.filter(biz_id=_caller(self.request).biz_id).prefetch_related("copies")
+        return BizMsg.objects.filter(biz_id=_caller(self.request).biz_id).prefetch_related(
+            "copies__attempts"
+        )

@@ -214,3 +214,36 @@ class ReceiveMsg(models.Model):
 
     def __str__(self) -> str:
         return f"{self.msg_id} → {self.biz_receive_id}"
+
+
+class Attempt(models.Model):
+    """One request and its answer. Unique per claim: a repeated mark adds nothing."""
+
+    id = models.BigIntegerField(primary_key=True)
+    copy = models.ForeignKey(
+        ReceiveMsg,
+        models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        related_name="attempts",
+        verbose_name=_("delivery"),
+    )
+    claim = models.CharField(max_length=32)
+    number = models.PositiveSmallIntegerField(_("attempt"))
+    at = models.DateTimeField(_("time"))
+    seconds = models.FloatField(_("seconds"))
+    http_status = models.PositiveSmallIntegerField(_("HTTP status"), default=0)
+    error = models.CharField(_("error"), max_length=32, blank=True, default="")
+    detail = models.CharField(_("detail"), max_length=300, blank=True, default="")
+    response_headers = models.TextField(_("response headers"), blank=True, default="")
+    response_body = models.TextField(_("response body"), blank=True, default="")
+
+    class Meta:
+        db_table = "attempt"
+        verbose_name = _("attempt")
+        verbose_name_plural = _("attempts")
+        ordering = ["id"]
+        constraints = [models.UniqueConstraint(fields=["copy", "claim"], name="attempt_once")]
+
+    def __str__(self) -> str:
+        return f"{self.copy_id} #{self.number}"

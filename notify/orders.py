@@ -30,6 +30,10 @@ class Order(msgspec.Struct, frozen=True):
     items: list[Item]
 
 
+# What is kept of an answer, in bytes. It travels through Redis and stays in the attempts' log.
+RESPONSE_HEADERS_KEPT = 2048
+RESPONSE_BODY_KEPT = 4096
+
 Outcome = Literal["delivered", "failed", "unsent"]
 
 
@@ -45,6 +49,10 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
     error: str = ""
     seconds: float = 0.0
     retry_after: float = 0.0
+    at: float = 0.0  # unix seconds at which the request was sent
+    detail: str = ""
+    response_headers: str = ""
+    response_body: str = ""
 
 
 def body(event_type: str, timestamp: str, payload: bytes) -> str:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
 from msgplatform.core.flows import Hit, Page, TimelineEntry
-from notify.models import BizMsg, IdempotencyKey, ReceiveMsg
+from notify.models import Attempt, BizMsg, IdempotencyKey, ReceiveMsg
 
 # A page shows this much of a payload; the whole is in the API.
 SHOWN_PAYLOAD = 16 * 1024
 SHOWN_COPIES = 200
+SHOWN_ATTEMPTS = 1000
 _MAX_ID = 2**63 - 1
 
 
@@ -51,7 +56,7 @@ def page(id: str) -> Page | None:
     if message is None:
         return None
     copies = ReceiveMsg.objects.filter(msg_id=message.pk).order_by("id")
-    shown = copies.select_related("biz_receive__receive", "biz_receive__biz")[:SHOWN_COPIES]
+    shown = list(copies.select_related("biz_receive__receive", "biz_receive__biz")[:SHOWN_COPIES])
     payload = bytes(message.payload)
     text = payload[:SHOWN_PAYLOAD].decode("utf-8", "replace")
     if len(payload) > SHOWN_PAYLOAD:
@@ -67,18 +72,42 @@ def page(id: str) -> Page | None:
         body=text,
         timeline=[
             TimelineEntry(message.created_at, _("Accepted"), "accepted"),
-            *[_entry(copy) for copy in shown],
+            *_story(shown),
         ],
+    )
+
+
+def _story(copies: Sequence[ReceiveMsg]) -> Iterator[TimelineEntry]:
+    """Each copy's attempts, then what became of it."""
+    attempts: dict[int, list[Attempt]] = defaultdict(list)
+    rows = Attempt.objects.filter(copy_id__in=[copy.pk for copy in copies]).order_by("id")
+    for attempt in rows[:SHOWN_ATTEMPTS]:
+        attempts[attempt.copy_id].append(attempt)
+    for copy in copies:
+        for attempt in attempts[copy.pk]:
+            yield _tried(copy, attempt)
+        yield _entry(copy)
+
+
+def _tried(copy: ReceiveMsg, attempt: Attempt) -> TimelineEntry:
+    answer = f"HTTP {attempt.http_status}" if attempt.http_status else attempt.error
+    parts = [answer, f"{attempt.seconds:.3f} s", attempt.detail, attempt.response_body]
+    return TimelineEntry(
+        attempt.at,
+        _("%(consumer)s: attempt %(number)d")
+        % {"consumer": copy.biz_receive.receive, "number": attempt.number},
+        "attempt",
+        " · ".join(part for part in parts if part),
     )
 
 
 def _entry(copy: ReceiveMsg) -> TimelineEntry:
     status = ReceiveMsg.Status(copy.status)
-    facts = [_("%d attempts") % copy.send_times]
-    if copy.http_status:
-        facts.append(f"HTTP {copy.http_status}")
-    if copy.error:
-        facts.append(copy.error)
+    facts = []
+    if status == ReceiveMsg.Status.PENDING and copy.send_times:
+        facts.append(_("next attempt %s") % formats.localize(timezone.localtime(copy.next_at)))
+    if copy.generation:
+        facts.append(_("sent again %d times") % copy.generation)
     return TimelineEntry(
         copy.updated_at,
         f"{copy.biz_receive.receive}: {status.label}",

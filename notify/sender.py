@@ -19,7 +19,13 @@ from msgplatform.core.daemon import Worker
 from msgplatform.core.http import engine as http
 from notify import signing
 from notify.order_feed import ClaimedOrder, OrderFeed
-from notify.orders import Item, Order, Result
+from notify.orders import (
+    RESPONSE_BODY_KEPT,
+    RESPONSE_HEADERS_KEPT,
+    Item,
+    Order,
+    Result,
+)
 from notify.result_sink import ResultSink
 from notify.subscriptions import Subscription, Subscriptions
 from notify.validators import LEASE_MARGIN_SECONDS
@@ -136,18 +142,7 @@ class Sender(Worker):
         delivered = 200 <= response.status < 300
         if not delivered:
             self.heartbeat.failed += 1
-        self.sink.put(
-            order,
-            _result(
-                order.order,
-                item,
-                outcome="delivered" if delivered else "failed",
-                http_status=response.status,
-                error=response.error,
-                seconds=round(response.seconds, 4),
-                retry_after=0.0 if delivered else _retry_after(response.headers),
-            ),
-        )
+        self.sink.put(order, _answer(order.order, item, response, delivered))
 
     def _drop_empty_lanes(self) -> None:
         empty = [
@@ -181,6 +176,27 @@ def _result(order: Order, item: Item, **fields: object) -> Result:
         attempt=item.attempt,
         **fields,  # type: ignore[arg-type]
     )
+
+
+def _answer(order: Order, item: Item, response: http.Response, delivered: bool) -> Result:
+    return _result(
+        order,
+        item,
+        outcome="delivered" if delivered else "failed",
+        http_status=response.status,
+        error=response.error,
+        seconds=round(response.seconds, 4),
+        retry_after=0.0 if delivered else _retry_after(response.headers),
+        at=round(time.time() - response.seconds, 3),
+        detail=response.detail,
+        response_headers=_text(response.headers, RESPONSE_HEADERS_KEPT),
+        response_body=_text(response.body, RESPONSE_BODY_KEPT),
+    )
+
+
+def _text(raw: bytes, kept: int) -> str:
+    """As text that any database takes; what is no UTF-8 becomes U+FFFD."""
+    return raw[:kept].decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
 def _retry_after(headers: bytes) -> float:

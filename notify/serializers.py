@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from notify.models import BizMsg, ReceiveMsg
+from notify.models import Attempt, BizMsg, ReceiveMsg
 
 
 class PublishSerializer(serializers.Serializer):
@@ -72,3 +72,23 @@ class MessageSerializer(serializers.ModelSerializer):
 
     def get_state(self, message: BizMsg) -> str:
         return BizMsg.State(message.state).name.lower()
+
+
+class AttemptSerializer(serializers.ModelSerializer):
+    class Meta:
+        model = Attempt
+        fields = ["number", "at", "seconds", "http_status", "error", "detail",
+                  "response_headers", "response_body"]  # fmt: skip
+
+
+class TriedDeliverySerializer(DeliverySerializer):
+    attempts = AttemptSerializer(many=True, read_only=True)
+
+    class Meta(DeliverySerializer.Meta):
+        fields = [*DeliverySerializer.Meta.fields, "attempts"]
+
+
+class MessageDetailSerializer(MessageSerializer):
+    """One message with every answer."""
+
+    deliveries = TriedDeliverySerializer(source="copies", many=True, read_only=True)

@@ -70,7 +70,7 @@ def claim(
         ids = _read(free.values_list("pk", flat=True)[:wanted], database)
         if not ids:
             break
-        _update(free.filter(pk__in=ids), values, database)
+        update_by_key(free.filter(pk__in=ids), values, database)
         _collect(made, queryset.model, ids, until, database)
         if len(ids) < wanted:
             break
@@ -154,7 +154,7 @@ def _update_claimed(
     rows = model._base_manager.using(using).filter(claimed_by=token)
     if isinstance(claim, str):
         return sql.retrying(lambda: rows.update(**values), using)
-    return sum(_update(rows.filter(pk__in=ids), values, using) for ids in _chunks(claim.ids))
+    return sum(update_by_key(rows.filter(pk__in=ids), values, using) for ids in _chunks(claim.ids))
 
 
 def _chunks(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
@@ -162,13 +162,17 @@ def _chunks(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
         yield ids[start : start + CHUNK]
 
 
-def _update(queryset: QuerySet[Any], values: Mapping[str, Any], using: str) -> int:
-    """UPDATE by primary key; the queryset names at most CHUNK keys.
+def update_by_key(
+    queryset: QuerySet[Any], values: Mapping[str, Any], using: str | None = None
+) -> int:
+    """UPDATE by primary key, how many rows; the queryset names at most CHUNK keys and may add
+    conditions on columns of its own table.
 
     Left to itself SQLite takes the index on (state, time) and reads the whole backlog. MariaDB
     takes it as soon as few rows are still free, that is under contention: it then locks in
     another order than the claims that go by primary key, which can deadlock.
     """
+    using = using or router.db_for_write(queryset.model)
     query = cast(UpdateQuery, queryset.order_by().query.chain(UpdateQuery))
     query.add_update_values(dict(values))
     statement, parameters = query.get_compiler(using).as_sql()

@@ -71,6 +71,7 @@ def test_from_nothing_to_a_delivered_message(page: Page, platform: Cluster) -> N
     page.keyboard.press("Enter")
     page.click(".console td a")
     expect(page.locator(".timeline")).to_contain_text("till: delivered")
+    expect(page.locator(".timeline")).to_contain_text("till: attempt 1")
     expect(page.locator(".timeline")).to_contain_text("HTTP 200")
     expect(page.locator("pre")).to_contain_text('"number": 0')
 

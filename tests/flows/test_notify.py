@@ -97,7 +97,12 @@ def test_one_message_goes_the_whole_way(cluster: Cluster) -> None:
             shown = cluster.get(f"/api/v1/messages/{accepted.id}", tokens["orders"])
             return [d["status"] for d in shown["deliveries"]] == ["delivered"]
 
+        def answers() -> list[int]:
+            (copy,) = cluster.get(f"/api/v1/messages/{accepted.id}", tokens["orders"])["deliveries"]
+            return [attempt["http_status"] for attempt in copy["attempts"]]
+
         cluster.wait_until(delivered, "the mark")
+        assert answers() == [200]
         (listed,) = cluster.get("/api/v1/messages", tokens["orders"])["results"]
         assert listed["id"] == accepted.id
         assert isinstance(listed["id"], str)

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from msgplatform.core import queue_names, queues
+from msgplatform.core import ids, queue_names, queues
 from msgplatform.models import Alert, Biz, MinuteCounter
 from notify import requeue
 from notify.maker import Maker
@@ -66,6 +66,31 @@ def test_the_same_batch_twice_counts_once(row: BizReceive) -> None:
     mark(result(copy))
     assert counted("delivered") == 1
     assert ReceiveMsg.objects.get().send_times == 1
+
+
+def test_every_attempt_is_written_down_once(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    first = result(
+        copy, "failed", http_status=503, at=1_700_000_000.5, seconds=0.25,
+        response_headers="retry-after: 1", response_body="忙 busy\ufffd",
+    )  # fmt: skip
+    mark(first, first)
+    mark(first)
+    (attempt,) = copy.attempts.all()
+    assert ids.bucket_of(attempt.pk) == ids.bucket_of(copy.pk)
+    assert (attempt.number, attempt.http_status, attempt.seconds) == (1, 503, 0.25)
+    assert attempt.at.timestamp() == 1_700_000_000.5
+    assert attempt.response_body == "忙 busy\ufffd"
+    copy.refresh_from_db()
+    copy.claimed_by = "another claim"
+    mark(result(copy, attempt=2))
+    assert [(a.number, a.http_status) for a in copy.attempts.order_by("id")] == [(1, 503), (2, 200)]
+
+
+def test_what_was_not_sent_is_no_attempt(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    mark(result(copy, "unsent"))
+    assert copy.attempts.count() == 0
 
 
 def test_failed_waits_for_the_schedule(row: BizReceive) -> None:
