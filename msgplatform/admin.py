@@ -32,6 +32,13 @@ class ModelAdmin(UnfoldModelAdmin):
     show_full_result_count = False
 
 
+class UndeletableAdmin(ModelAdmin):
+    """Rows that messages refer to: they are switched off instead, and history stays readable."""
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
 class BoundedPaginator(Paginator):
     """Counts no further than a person pages: COUNT(*) of a hot table grows with the table."""
 
@@ -71,7 +78,7 @@ def audit(request: HttpRequest, action: str, target: str, **detail: Any) -> None
 
 
 @admin.register(Biz)
-class BizAdmin(ModelAdmin):
+class BizAdmin(UndeletableAdmin):
     list_display = ["name", "title", "enabled", "created_at"]
     list_filter = ["enabled"]
     search_fields = ["name", "title"]

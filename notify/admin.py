@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin, messages
+from django.db.models import QuerySet
 from django.forms import ModelForm
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import ModelAdmin, ReadOnlyAdmin, audit
+from msgplatform.admin import ReadOnlyAdmin, UndeletableAdmin, audit
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
 
 
 @admin.register(Receive)
-class ReceiveAdmin(ModelAdmin):
+class ReceiveAdmin(UndeletableAdmin):
     list_display = ["name", "title", "url", "created_at"]
     search_fields = ["name", "title", "url"]
 
@@ -32,11 +33,41 @@ class ReceiveAdmin(ModelAdmin):
 
 
 @admin.register(BizReceive)
-class BizReceiveAdmin(ModelAdmin):
-    list_display = ["__str__", "status", "timeout", "in_flight_limit", "created_at"]
+class BizReceiveAdmin(UndeletableAdmin):
+    list_display = ["__str__", "status", "event_types", "channels", "in_flight_limit"]
     list_filter = ["status", "biz"]
     list_select_related = ["biz", "receive"]
     autocomplete_fields = ["biz", "receive"]
+    actions = ["pause", "resume_and_release", "resume_and_skip", "discard"]
+
+    def save_model(
+        self, request: HttpRequest, obj: BizReceive, form: ModelForm, change: bool
+    ) -> None:
+        super().save_model(request, obj, form, change)
+        action = "subscription_changed" if change else "subscription_created"
+        audit(request, action, str(obj), fields=sorted(form.changed_data))
+
+    def _set(self, request: HttpRequest, rows: QuerySet[BizReceive], action: str, to: int) -> None:
+        for row in rows:
+            audit(request, f"subscription_{action}", str(row))
+        count = rows.update(status=to)
+        messages.success(request, _("%d subscriptions changed.") % count)
+
+    @admin.action(description=_("Pause: hold new copies"), permissions=["change"])
+    def pause(self, request: HttpRequest, queryset: QuerySet[BizReceive]) -> None:
+        self._set(request, queryset, "paused", BizReceive.Status.PAUSED)
+
+    @admin.action(description=_("Resume and send what was held"), permissions=["change"])
+    def resume_and_release(self, request: HttpRequest, queryset: QuerySet[BizReceive]) -> None:
+        self._set(request, queryset, "resumed", BizReceive.Status.NORMAL)
+
+    @admin.action(description=_("Resume and skip what was held"), permissions=["change"])
+    def resume_and_skip(self, request: HttpRequest, queryset: QuerySet[BizReceive]) -> None:
+        self._set(request, queryset, "resumed_skipping", BizReceive.Status.SKIPPING)
+
+    @admin.action(description=_("Discard: make no copies"), permissions=["change"])
+    def discard(self, request: HttpRequest, queryset: QuerySet[BizReceive]) -> None:
+        self._set(request, queryset, "discarded", BizReceive.Status.DISCARDED)
 
 
 @admin.register(BizMsg)

@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from msgplatform.core import claims, logging, queue_names, queues
 from msgplatform.core.daemon import Worker
 from msgplatform.core.failpoints import failpoint
-from notify import orders
+from notify import holds, orders
 from notify.models import ReceiveMsg
 from notify.splitter import Splitter
 from notify.subscriptions import Subscription, Subscriptions
@@ -29,6 +29,7 @@ log = logging.get(__name__)
 ORDERS_PER_SUBSCRIPTION = 4
 ORDERS_IN_TOTAL = 256
 RECOVER_EVERY_SECONDS = 10.0
+SETTLE_EVERY_SECONDS = 1.0
 # With results this old waiting, expired leases are not reclaimed: their outcome may be in there.
 MARKER_LAG_SECONDS = 5.0
 
@@ -42,15 +43,16 @@ class Maker(Worker):
         super().__init__()
         self.subscriptions = Subscriptions()
         self.splitter = Splitter()
-        self._next_recover = 0.0
+        self._next_recover = self._next_settle = 0.0
 
     def turn(self) -> bool:
         self.subscriptions.refresh()
         self._recover()
+        settled = self._settle_holds()
         split = self.splitter.split()
         queued = self._queue_due()
         self.heartbeat.done += split + queued
-        return bool(split or queued)
+        return bool(split or queued or settled)
 
     # -- queue -----------------------------------------------------------------------------------
     def _queue_due(self) -> int:
@@ -127,6 +129,14 @@ class Maker(Worker):
         return len(claim.ids), len(made)
 
     # -- recovery --------------------------------------------------------------------------------
+    def _settle_holds(self) -> int:
+        """Every second, and without a pause while there is something to settle."""
+        if time.monotonic() < self._next_settle:
+            return 0
+        moved = holds.settle()
+        self._next_settle = time.monotonic() + (0 if moved else SETTLE_EVERY_SECONDS)
+        return moved
+
     def _recover(self) -> None:
         """Clean up after killed senders and markers, now and then."""
         if time.monotonic() < self._next_recover:

@@ -52,6 +52,7 @@ class BizReceive(models.Model):
         NORMAL = 0, _("normal")
         PAUSED = 1, _("paused")
         DISCARDED = 2, _("discarded")
+        SKIPPING = 3, _("resuming, held copies are skipped")
 
     biz = models.ForeignKey(Biz, models.PROTECT, verbose_name=_("system"))
     receive = models.ForeignKey(Receive, models.PROTECT, verbose_name=_("consumer"))
@@ -59,7 +60,10 @@ class BizReceive(models.Model):
         _("status"),
         choices=Status,
         default=Status.NORMAL,
-        help_text=_("Paused: copies are made and held. Discarded: no copies are made."),
+        help_text=_(
+            "Paused: copies are made and held; back to normal releases them. "
+            "Discarded: no copies are made, what waits is skipped."
+        ),
     )
     event_types = models.JSONField(
         _("event types"),

@@ -35,7 +35,7 @@ class Subscription:
 
     @property
     def sendable(self) -> bool:
-        return self.status == BizReceive.Status.NORMAL
+        return self.status in (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING)
 
 
 class Subscriptions:

@@ -76,6 +76,42 @@ def test_paused_gets_held_copies_and_discarded_none(biz: Biz) -> None:
     assert claimed_orders(paused) == []
 
 
+def test_resume_releases_what_was_held(biz: Biz) -> None:
+    paused = subscription(biz, status=BizReceive.Status.PAUSED)
+    publish(biz, 3)
+    run(Maker())
+    BizReceive.objects.update(status=BizReceive.Status.NORMAL)
+    run(Maker())
+    assert sum(len(order["items"]) for order in claimed_orders(paused)) == 3
+
+
+def test_resume_may_skip_what_was_held(biz: Biz) -> None:
+    paused = subscription(biz, status=BizReceive.Status.PAUSED)
+    publish(biz, 3)
+    run(Maker())
+    BizReceive.objects.update(status=BizReceive.Status.SKIPPING)
+    publish(biz)
+    maker = Maker()
+    run(maker)
+    assert ReceiveMsg.objects.filter(status=Status.SKIPPED).count() == 3
+    assert sum(len(order["items"]) for order in claimed_orders(paused)) == 1, "the new one is sent"
+    maker._next_settle = 0.0
+    run(maker)
+    paused.refresh_from_db()
+    assert paused.status == BizReceive.Status.NORMAL
+
+
+@pytest.mark.parametrize("waiting", [Status.HELD, Status.PENDING])
+def test_discarding_skips_what_waits(biz: Biz, waiting: int) -> None:
+    subscription(biz, status=BizReceive.Status.PAUSED)
+    publish(biz, 3)
+    run(Maker())
+    ReceiveMsg.objects.update(status=waiting)
+    BizReceive.objects.update(status=BizReceive.Status.DISCARDED)
+    run(Maker())
+    assert ReceiveMsg.objects.filter(status=Status.SKIPPED).count() == 3
+
+
 def test_a_message_without_subscriptions_is_split_into_nothing(biz: Biz) -> None:
     publish(biz, 3)
     run(Maker())
