@@ -86,7 +86,7 @@ class BizAdmin(UndeletableAdmin):
 
 class ApiKeyForm(forms.ModelForm):
     scopes = forms.MultipleChoiceField(
-        label=_("scopes"),
+        label=_("Scopes"),
         choices=lambda: [(name, f"{name}: {text}") for name, text in keys.scopes().items()],
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
         help_text=_("What this key may do"),

@@ -67,7 +67,7 @@ def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     found = flow.page(id) if flow else None
     if flow is None or found is None:
         raise Http404(_("There is no such message; it may have been deleted by retention."))
-    return _page(request, "message.html", found.title, flow=flow, message=found)
+    return _page(request, "message.html", _("Message"), flow=flow, message=found)
 
 
 @staff_member_required
