@@ -1,7 +1,7 @@
 """Benchmarks: every step of a flow beside what one would write instead, in one run.
 
 A module here with a `NAME` is a bench: it says in `ABOUT` what is measured and gives in
-`sides(ground)` the ways of doing the work, ours first. `python manage.py bench` finds it.
+`sides()` the ways of doing the work, ours first. `python manage.py bench` finds it.
 
     catalogue   which benches there are            ground      private servers and the environment
     measure     one stretch: start, count, check   processes   real processes, their CPU and memory

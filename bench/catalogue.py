@@ -1,4 +1,8 @@
-"""Which benches there are: the modules of this package with a `NAME`."""
+"""Which benches there are: the modules of this package with a `NAME`.
+
+Such a module has also `ORDER` (where it stands among the others), `ABOUT` (a paragraph for
+docs/benchmarks.md) and `sides()` (subclasses of `measure.Side`, ours first).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,8 @@ def _all() -> dict[str, ModuleType]:
     names = [found.name for found in pkgutil.iter_modules(bench.__path__)]
     modules = [importlib.import_module(f"bench.{n}") for n in names if not n.startswith("__")]
     found = [module for module in modules if hasattr(module, "NAME")]
-    return {module.NAME: module for module in sorted(found, key=lambda m: (getattr(m, "ORDER", 1000), m.NAME))}
+    found.sort(key=lambda module: (module.ORDER, module.NAME))
+    return {module.NAME: module for module in found}
 
 
 def names() -> Sequence[str]:

@@ -10,7 +10,7 @@ import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -94,11 +94,16 @@ class Ground:
         return Program("web", list(argv), self.environment)
 
     def module(
-        self, label: str, module: str, *arguments: object, load: bool = False, **settings: str
+        self,
+        label: str,
+        module: str,
+        *arguments: object,
+        load: bool = False,
+        ready: Callable[[], bool] = lambda: True,
     ) -> Program:
         """`python -m module arguments`; `load` marks what is not part of the measured side."""
         argv = [sys.executable, "-m", module, *map(str, arguments)]
-        return Program(label, argv, {**self.environment, **settings}, load=load)
+        return Program(label, argv, self.environment, load, ready)
 
     def _environment(self) -> dict[str, str]:
         state = self.folder / "state"

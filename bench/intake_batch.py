@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench import messages, notify_rows
-from bench.ground import Ground
 from bench.measure import Side
 from bench.processes import Crew, Program
 from bench.progress import Progress
@@ -50,18 +49,20 @@ class PublishMany(Side):
 
 
 class Executemany(PublishMany):
-    """The limit: the same rows by `executemany`, nothing around it."""
+    """The limit: the same rows of both tables by `executemany` in one transaction; nothing is
+    validated, and a repeated key would be an error.
+    """
 
     name = "executemany"
     module = "bench.references.bare_insert"
 
 
 class BulkCreate(PublishMany):
-    """The same rows by Django's `bulk_create`."""
+    """The same rows by Django's `bulk_create` in one transaction, as little around them."""
 
     name = "bulk_create"
     module = "bench.references.bulk_create"
 
 
-def sides(ground: Ground) -> list[type[Side]]:
+def sides() -> list[type[Side]]:
     return [PublishMany, Executemany, BulkCreate]

@@ -16,7 +16,7 @@ def run_bench(name: str, ground: Ground, seconds: float, runs: int) -> dict[str,
     if module is None:
         raise LookupError(name)
     load_before = os.getloadavg()[0]
-    sides = module.sides(ground)
+    sides = module.sides()
     stretches: dict[str, list[measure.Stretch]] = {side.name: [] for side in sides}
     for number in range(runs):
         for side in sides:

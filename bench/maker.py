@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bench import drain, messages, notify_rows
-from bench.ground import Ground
 from bench.measure import Side
-from bench.processes import Crew, Program
+from bench.processes import BenchFailed, Crew, Program
 from bench.progress import Progress
 from bench.references import rq_jobs
 from msgplatform.core import queue_names
@@ -64,11 +63,12 @@ class Maker(Side):
         expected = Counter((*row, messages.expected_digest(self.keys[row[1]])) for row in rows)
         if Counter(seen) != expected:
             notify_rows.same(len(seen), expected.total(), "copies in the queues")
-            raise notify_rows.BenchFailed("a queued copy is not what was published")
+            raise BenchFailed("a queued copy is not what was published")
 
 
 class RqPerMessage(Maker):
-    """An ORM read of 500 messages, then one RQ job a copy."""
+    """Messages are read 500 at a time by the ORM, with one RQ `enqueue()` for each copy; no row
+    keeps what becomes of a copy, so it does less than ours."""
 
     name = "rq-per-message"
     backlog = 8_000
@@ -91,11 +91,11 @@ class RqPerMessage(Maker):
             {messages.expected_digest(self.keys[msg_id]): SUBSCRIBERS for msg_id in split}
         )
         if found != expected:
-            raise notify_rows.BenchFailed(f"{self.name}: a job is not what was published")
+            raise BenchFailed(f"{self.name}: a job is not what was published")
 
 
 class RqMany(RqPerMessage):
-    """The same with RQ's `enqueue_many`: 500 jobs in one round trip."""
+    """The same with RQ's `enqueue_many`: a page's 1000 jobs in one round trip."""
 
     name = "rq-enqueue-many"
     backlog = 25_000
@@ -107,5 +107,5 @@ def _records(data: bytes) -> list[bytes]:
     return [data[start : start + size] for start in range(0, len(data), size)]
 
 
-def sides(ground: Ground) -> list[type[Side]]:
+def sides() -> list[type[Side]]:
     return [Maker, RqPerMessage, RqMany]

@@ -8,7 +8,6 @@ from datetime import timedelta
 from django.utils import timezone
 
 from bench import notify_rows
-from bench.ground import Ground
 from bench.measure import Side
 from bench.processes import BenchFailed, Crew, Program
 from bench.progress import Progress
@@ -98,7 +97,9 @@ class Marker(Side):
 
 
 class OrmSave(Marker):
-    """`save()` for each result; see `bench/references/orm_save.py`."""
+    """`save(update_fields=…)` for each result, each a commit; copies are read 500 at a time, the
+    results are in memory, no queue is read and no counter kept.
+    """
 
     name = "orm-save"
     backlog = 5_000
@@ -139,5 +140,5 @@ def _after(number: int) -> tuple[int, int, int]:
     return (_Status.PENDING, 503, 1) if bad else (_Status.DELIVERED, 200, 1)
 
 
-def sides(ground: Ground) -> list[type[Side]]:
+def sides() -> list[type[Side]]:
     return [Marker, OrmSave]

@@ -53,12 +53,16 @@ class Side:
 
 @dataclass(frozen=True)
 class Stretch:
-    """What one stretch gave: units a second, CPU seconds by process, memory of the side."""
+    """What one stretch gave: units a second, CPU seconds by process, memory of the side.
+
+    `measured` and `load` say which processes are the side's, and which make or take in the work.
+    """
 
     rate: float
     seconds: float
     units: int
     cpu: dict[str, float]
+    measured: list[str]
     load: list[str]
     pss_mb: float
     extra: dict[str, Any]
@@ -97,9 +101,9 @@ def run(side: Side) -> Stretch:
     if units <= 0 or seconds <= 0:
         raise BenchFailed(f"{side.name}: nothing happened within {side.seconds:g} seconds")
     cpu = {label: after.cpu[label] - before.cpu[label] for label in after.cpu}
-    load = crew.labels(load=True)
+    ours, load = crew.labels(load=False), crew.labels(load=True)
     extra = crew.printed("load") if "load" in load else {}
-    return Stretch(units / seconds, seconds, units, cpu, load, pss_mb, extra)
+    return Stretch(units / seconds, seconds, units, cpu, ours, load, pss_mb, extra)
 
 
 def _await_first(side: Side, crew: Crew) -> None:

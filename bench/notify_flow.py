@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from django.db.models import Sum
 
 from bench import intake, notify_rows
-from bench.ground import Ground
 from bench.measure import Side
 from bench.processes import BenchFailed, Crew, Program
 from bench.progress import Progress
@@ -80,5 +79,5 @@ class Notify(Side):
         )
 
 
-def sides(ground: Ground) -> list[type[Side]]:
+def sides() -> list[type[Side]]:
     return [Notify]

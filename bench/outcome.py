@@ -23,7 +23,6 @@ def result(
     ours, *references = stretches
     rates = {side: [s.rate for s in runs] for side, runs in stretches.items()}
     medians = {side: statistics.median(values) for side, values in rates.items()}
-    load = set(stretches[ours][0].load)
     return {
         "bench": name,
         "rate": _short(medians[ours]),
@@ -31,7 +30,7 @@ def result(
         "against": {side: _short(medians[side]) for side in references},
         "ratio": {side: round(medians[ours] / medians[side], 2) for side in references},
         "rss_mb": round(statistics.median(s.pss_mb for s in stretches[ours]), 1),
-        "rss_of": [l for l in stretches[ours][0].cpu if l not in load | {"mariadb", "redis"}],
+        "rss_of": stretches[ours][0].measured,
         "spread": {
             side: round((max(values) - min(values)) / medians[side], 3)
             for side, values in rates.items()

@@ -67,7 +67,10 @@ def _machine(results: Sequence[Result]) -> str:
 
 
 def _overview(results: Sequence[Result]) -> str:
-    head = ["| bench | ours | reference | its rate | ours is | memory |", "|---|---:|---|---:|---:|---:|"]
+    head = [
+        "| bench | ours | reference | its rate | ours is | memory |",
+        "|---|---:|---|---:|---:|---:|",
+    ]
     lines = []
     for result in results:
         ours = [f"`{result['bench']}`", f"{_rate(result['rate'])}/s"]
@@ -95,7 +98,7 @@ def _references(module: ModuleType | None) -> list[str]:
     if module is None:
         return []
     lines = []
-    for side in module.sides(None)[1:]:
+    for side in module.sides()[1:]:
         text = " ".join((inspect.getdoc(side) or "").split("\n\n")[0].split())
         lines.append(f"- `{side.name}`: {text}")
     return [*lines, ""] if lines else []

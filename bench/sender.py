@@ -136,14 +136,11 @@ class PycurlMulti(Sending):
 
 def sink(ground: Ground, progress: Progress, seen: object) -> Program:
     """The subscriber's process, ready when it listens."""
-    program = ground.module(
+    return ground.module(
         "sink", "bench.sink",
         *("--port", ground.sink_port, "--progress", progress.file, "--seen", seen),
-        load=True,
+        load=True, ready=lambda: _listens(ground.sink_port),
     )  # fmt: skip
-    return Program(
-        program.label, program.argv, program.environment, True, lambda: _listens(ground.sink_port)
-    )
 
 
 def _listens(port: int) -> bool:
@@ -175,5 +172,5 @@ def _items(job: queues.Claimed) -> list[int]:
     return [item[0] for item in job.data["items"]]
 
 
-def sides(ground: Ground) -> list[type[Side]]:
+def sides() -> list[type[Side]]:
     return [Sender, RqRequests, PycurlMulti]

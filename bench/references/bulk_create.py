@@ -21,7 +21,7 @@ def main() -> None:
     from bench import notify_rows
     from notify.models import BizMsg, IdempotencyKey
 
-    biz, number = options.biz, 0
+    biz, kind, number = options.biz, messages.EVENT_TYPE, 0
     while not stop:
         with options.progress.idle():
             keys = [messages.key(options.prefix, number + n) for n in range(options.batch)]
@@ -36,9 +36,7 @@ def main() -> None:
                 for i, (key, _) in zip(ids, events, strict=True)
             )
             BizMsg.objects.bulk_create(
-                BizMsg(
-                    id=i, biz_id=biz, event_type=messages.EVENT_TYPE, payload=payload, created_at=now
-                )
+                BizMsg(id=i, biz_id=biz, event_type=kind, payload=payload, created_at=now)
                 for i, (_, payload) in zip(ids, events, strict=True)
             )
         number += options.batch
