@@ -34,8 +34,8 @@ test-full: tools  ## every test, with the full load
 check: tools  ## style, types, imports, migrations
 	@deploy/check.sh
 
-bench: tools  ## the benchmarks (ARGS="--help")
-	@$(python) manage.py bench $(ARGS)
+bench: tools  ## the benchmarks, into docs/benchmarks.md (ARGS="intake --json")
+	@$(python) manage.py bench $(or $(ARGS),--all --write docs/benchmarks.md)
 
 # What tests, checks and benchmarks need beside the platform: servers, a compiler, pytest.
 tools:

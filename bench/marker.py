@@ -13,7 +13,7 @@ from bench.processes import BenchFailed, Crew, Program
 from bench.progress import Progress
 from msgplatform.core import queue_names, queues, sql
 from msgplatform.models import MinuteCounter
-from notify.models import ReceiveMsg
+from notify.models import Attempt, ReceiveMsg
 from notify.orders import Result
 
 NAME = "marker"
@@ -30,6 +30,12 @@ _COLUMNS = (
     "id", "msg_id", "biz_id", "biz_receive_id", "status", "send_times", "next_at", "claimed_by",
     "generation", "http_status", "error", "created_at", "updated_at",
 )  # fmt: skip
+# What the log of attempts keeps beside the outcome.
+SENT_AT = 1_795_161_600.0  # unix seconds
+HEADERS = (
+    "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n",
+    "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n",
+)
 _Status = ReceiveMsg.Status
 
 
@@ -67,6 +73,8 @@ class Marker(Side):
         counters = MinuteCounter.objects.filter(name__in=("delivered", "failed"))
         notify_rows.same(sum(c.value for c in counters), self.count(), "in the minute counters")
 
+        notify_rows.same(Attempt.objects.count(), self.count(), "attempts in the log")
+
     def check_rows(self, marked: int) -> None:
         rows = ReceiveMsg.objects.values_list("id", "status", "http_status", "send_times")
         found = {row_id: tuple(state) for row_id, *state in rows}
@@ -103,6 +111,7 @@ class OrmSave(Marker):
 
     name = "orm-save"
     backlog = 5_000
+    arguments: tuple[str, ...] = ()
 
     def begin(self, batches: int) -> None:
         self.total = batches * _BATCH
@@ -111,9 +120,10 @@ class OrmSave(Marker):
     def programs(self) -> Sequence[Program]:
         return [
             self.ground.module(
-                "saver", "bench.references.orm_save", "--progress", self._progress.file
+                "saver", "bench.references.orm_save",
+                *("--progress", self._progress.file, *self.arguments),
             )
-        ]
+        ]  # fmt: skip
 
     def count(self) -> int:
         return self._progress.count
@@ -122,16 +132,36 @@ class OrmSave(Marker):
         self.check_rows(self._progress.count)
 
 
+class OrmSaveAndLog(OrmSave):
+    """The same, and the attempt logged by `create()` in the same transaction, as ours logs it."""
+
+    name = "orm-save+log"
+    arguments = ("--log",)
+
+    def check(self, crew: Crew) -> None:
+        super().check(crew)
+        notify_rows.same(Attempt.objects.count(), self._progress.count, "attempts in the log")
+
+
 def refused(number: int) -> bool:
     """Whether the `number`-th delivery was answered with 503."""
     return number % 20 == 0
 
 
 def result(number: int, row_id: int, subscription: int) -> Result:
-    """The `number`-th copy's result."""
+    """The `number`-th copy's result, as a sender makes it."""
     bad = refused(number)
-    outcome, status = ("failed", 503) if bad else ("delivered", 200)
-    return Result(row_id, subscription, _CLAIM, 1, outcome, status, "", 0.0123)  # type: ignore[arg-type]
+    return Result(
+        id=row_id,
+        subscription=subscription,
+        claim=_CLAIM,
+        attempt=1,
+        outcome="failed" if bad else "delivered",
+        http_status=503 if bad else 200,
+        seconds=0.0123,
+        at=SENT_AT,
+        response_headers=HEADERS[bad],
+    )
 
 
 def _after(number: int) -> tuple[int, int, int]:
@@ -141,4 +171,4 @@ def _after(number: int) -> tuple[int, int, int]:
 
 
 def sides() -> list[type[Side]]:
-    return [Marker, OrmSave]
+    return [Marker, OrmSave, OrmSaveAndLog]

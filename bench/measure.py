@@ -10,7 +10,7 @@ from typing import Any
 from bench.ground import ROOT, Ground
 from bench.processes import BenchFailed, Crew, Program, cpu_seconds
 
-_FIRST_SECONDS = 120.0
+_FIRST_SECONDS = 60.0
 # Connections are made, caches filled and code imported before the clock starts.
 _WARM_UP_SHARE, _WARM_UP_SECONDS = 0.2, 1.0
 
@@ -99,7 +99,9 @@ def run(side: Side) -> Stretch:
     side.check(crew)
     units, seconds = after.count - before.count, after.at - before.at
     if units <= 0 or seconds <= 0:
-        raise BenchFailed(f"{side.name}: nothing happened within {side.seconds:g} seconds")
+        raise BenchFailed(
+            f"{side.name}: nothing was done within {side.seconds:g} seconds; try longer"
+        )
     cpu = {label: after.cpu[label] - before.cpu[label] for label in after.cpu}
     ours, load = crew.labels(load=False), crew.labels(load=True)
     extra = crew.printed("load") if "load" in load else {}
@@ -111,7 +113,9 @@ def _await_first(side: Side, crew: Crew) -> None:
     while side.count() <= 0:
         crew.check()
         if time.monotonic() > deadline:
-            raise BenchFailed(f"{side.name}: nothing happened in {_FIRST_SECONDS:g} seconds")
+            raise BenchFailed(
+                f"{side.name}: nothing happened in {_FIRST_SECONDS:g} seconds\n{crew.said()}"
+            )
         time.sleep(side.poll_seconds)
 
 

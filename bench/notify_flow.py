@@ -13,7 +13,7 @@ from bench.processes import BenchFailed, Crew, Program
 from bench.progress import Progress
 from bench.sender import sink
 from msgplatform.models import MinuteCounter
-from notify.models import BizMsg, ReceiveMsg
+from notify.models import Attempt, BizMsg, ReceiveMsg
 
 NAME = "notify"
 ORDER = 60
@@ -74,6 +74,7 @@ class Notify(Side):
         delivered = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.DELIVERED)
         notify_rows.same(delivered.count(), len(keys), "delivered copies")
         notify_rows.same(ReceiveMsg.objects.count(), len(keys), "copies")
+        notify_rows.same(Attempt.objects.count(), len(keys), "attempts in the log")
         notify_rows.same(
             BizMsg.objects.filter(state=BizMsg.State.SPLIT).count(), len(keys), "split messages"
         )

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
+from django.apps import apps
 from django.db import connection
+from django.db.models import Model
 from django.utils import timezone
 
 from bench import messages
@@ -15,11 +17,11 @@ from bench.processes import BenchFailed
 from msgplatform.api import keys
 from msgplatform.core import ids, sql
 from msgplatform.core.connections import work_redis
-from msgplatform.models import Biz
+from msgplatform.models import Biz, MinuteCounter
 from notify.models import BizMsg, BizReceive, Receive
 from notify.orders import Item
 
-_HOT = ("receive_msg", "biz_msg", "idempotency", "msgplatform_minutecounter")
+_SETTINGS: tuple[type[Model], ...] = (Receive, BizReceive)
 _PAGE = 20_000
 
 
@@ -46,10 +48,12 @@ def cast(url: str, subscribers: int) -> Cast:
     return Cast(biz, token, subscriptions)
 
 
-def empty(*tables: str) -> None:
-    """No messages, no queues; of the hot tables and of `tables`."""
+def empty() -> None:
+    """No messages and no queues; business systems, keys and subscriptions stay."""
+    models: list[type[Model]] = [MinuteCounter, *apps.get_app_config("notify").get_models()]
+    tables = [model._meta.db_table for model in models if model not in _SETTINGS]
     with connection.cursor() as cursor:
-        for table in (*_HOT, *tables):
+        for table in tables:
             verb = "TRUNCATE TABLE" if connection.vendor == "mysql" else "DELETE FROM"
             cursor.execute(f"{verb} {connection.ops.quote_name(table)}")
     work_redis().flushall()

@@ -36,6 +36,10 @@ def result(
             for side, values in rates.items()
         },
         "rates": {side: [_short(value) for value in values] for side, values in rates.items()},
+        "measured_seconds": {
+            side: round(statistics.median(s.seconds for s in runs), 2)
+            for side, runs in stretches.items()
+        },
         "load_cpu": {
             side: round(statistics.median(s.load_cpu for s in runs), 2)
             for side, runs in stretches.items()

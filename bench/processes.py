@@ -101,6 +101,10 @@ class Crew:
     def labels(self, load: bool) -> list[str]:
         return [p.label for p in self._programs.values() if p.load == load]
 
+    def said(self) -> str:
+        """The last lines of each program's output and log."""
+        return "\n".join(f"--- {label}\n{self._said(label)}" for label in self._processes)
+
     # -- one process -----------------------------------------------------------------------------
     def _start(self, program: Program) -> None:
         with self._out(program.label).open("wb") as out, self._log(program.label).open("wb") as log:
