@@ -6,7 +6,7 @@ again at the last saved page, and a page that is repeated changes nothing.
 
 from __future__ import annotations
 
-import time
+from datetime import timedelta
 
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
@@ -26,14 +26,8 @@ _State = BulkJob.State
 class BulkRunner(Worker):
     role = "bulk"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._not_before = 0.0  # paces the job to its rate
-
     def turn(self) -> bool:
         """One page of one job; true when there was one."""
-        if time.monotonic() < self._not_before:
-            self.stopping.wait(self._not_before - time.monotonic())
         open_jobs = BulkJob.objects.filter(state__in=[_State.PENDING, _State.RUNNING])
         if not open_jobs.exists():
             return False
@@ -65,11 +59,10 @@ class BulkRunner(Worker):
             cursor=step.cursor,
             done=F("done") + step.done,
             claimed_by="",
-            lease_until=None,
+            # The pace of all runners together: nobody can claim the job before its next page.
+            lease_until=Now() + timedelta(seconds=limit / job.rate) if job.rate else None,
             **({"state": _State.DONE, "finished_at": timezone.now()} if finished else {}),
         )
-        if job.rate:
-            self._not_before = time.monotonic() + limit / job.rate
 
 
 def _mine(job: BulkJob) -> QuerySet[BulkJob]:

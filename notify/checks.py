@@ -16,15 +16,15 @@ def lease_outlasts_request(
     app_configs: Sequence[Any] | None, **kwargs: Any
 ) -> list[checks.CheckMessage]:
     """A lease that ends during a request lets a second sender deliver the same message."""
-    least = settings.NOTIFY_TIMEOUT_SECONDS + LEASE_MARGIN_SECONDS
+    least = 2 * settings.NOTIFY_TIMEOUT_SECONDS + LEASE_MARGIN_SECONDS
     lease = settings.NOTIFY_LEASE_SECONDS
-    if lease > least:
+    if lease >= least:
         return []
     return [
         checks.Error(
-            f"NOTIFY_LEASE_SECONDS={lease} is not longer than a request "
-            f"may take (NOTIFY_TIMEOUT_SECONDS={settings.NOTIFY_TIMEOUT_SECONDS:g})",
-            hint=f"Set NOTIFY_LEASE_SECONDS above {least:g}, better to several times that.",
+            f"NOTIFY_LEASE_SECONDS={lease} is shorter than twice a "
+            f"request may take (NOTIFY_TIMEOUT_SECONDS={settings.NOTIFY_TIMEOUT_SECONDS:g})",
+            hint=f"Set NOTIFY_LEASE_SECONDS to {least:g} or more, better to several times that.",
             id="notify.E001",
         )
     ]

@@ -31,6 +31,7 @@ class NotifyFlow(flows.Flow):
         flows.Daemon("run_maker", priority=530, help="splits and queues"),
     )
     urls = "notify.urls"
+    permission = "notify.view_bizmsg"
     scopes = {
         "events:write": "publish events",
         "events:read": "read events and what became of them",

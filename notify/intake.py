@@ -183,7 +183,8 @@ def _insert_messages(rows: list[_Row], now: datetime) -> None:
     if not rows:
         return
     accepted = int(BizMsg.State.ACCEPTED)
-    sql.insert(
+    # Keep: after a connection lost during COMMIT the same rows, with the same ids, come again.
+    sql.insert_or_keep(
         "biz_msg",
         ("id", "biz_id", "event_type", "channel", "payload", "state", "created_at", "claimed_by"),
         [

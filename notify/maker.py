@@ -7,12 +7,12 @@ whose lease runs out, and the next one queues them again.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db.models import Min
-from django.db.models.functions import Now
+from django.db.models.functions import Length, Now
 
 from msgplatform.core import claims, logging, queue_names, queues
 from msgplatform.core.daemon import Worker
@@ -25,7 +25,8 @@ from notify.subscriptions import Subscription, Subscriptions
 log = logging.get(__name__)
 
 # Orders waiting or in hand: enough to keep a sender busy, few enough that memory stays bounded
-# (an order is at most 1 MiB) and a pause takes effect soon.
+# (an order is at most 1 MiB) and a pause takes effect soon. The total does not count against a
+# subscription's first order: the queues of dead subscribers must not keep a healthy one empty.
 ORDERS_PER_SUBSCRIPTION = 4
 ORDERS_IN_TOTAL = 256
 RECOVER_EVERY_SECONDS = 10.0
@@ -61,7 +62,7 @@ class Maker(Worker):
         queued = 0
         for subscription, status in due:
             queue = subscription.queue
-            while min(room.get(queue, 0), room["total"]) > 0:
+            while _may_queue(room, queue):
                 count, made = self._queue_one(subscription, status)
                 queued += count
                 room[queue] -= made
@@ -71,6 +72,7 @@ class Maker(Worker):
         return queued
 
     def _room(self) -> dict[str, int]:
+        """Orders that each queue may get, and under "total" how many beyond their first."""
         depths = queues.depths([s.queue for s in self.subscriptions.all()])
         room = {name: ORDERS_PER_SUBSCRIPTION - depth for name, depth in depths.items()}
         room["total"] = ORDERS_IN_TOTAL - sum(depths.values())
@@ -119,14 +121,17 @@ class Maker(Worker):
         if not claim.ids:
             return 0, 0
         failpoint("maker_after_commit_before_enqueue")
-        batches = list(_batches(_items(claim.ids)))
-        made = [
-            orders.Order(subscription.id, claim.token, claim.lease_until.timestamp(), batch)
-            for batch in batches
-        ]
-        # The order outlives the lease a little: a late one is given back, not lost silently.
-        queues.put(subscription.queue, made, ttl=2 * lease)
-        return len(claim.ids), len(made)
+        packed, left = _pack(claim.ids)
+        if left:
+            rows = ReceiveMsg.objects.filter(id__in=left, claimed_by=claim.token)
+            claims.update_by_key(rows, {"status": _Status.PENDING, "claimed_by": "",
+                                        "next_at": Now()})  # fmt: skip
+        lease_until = claim.lease_until.timestamp()
+        for batch in packed:
+            order = orders.Order(subscription.id, claim.token, lease_until, list(_items(batch)))
+            # The order outlives the lease a little: a late one is given back, not lost silently.
+            queues.put(subscription.queue, [order], ttl=2 * lease)
+        return len(claim.ids) - len(left), len(packed)
 
     # -- recovery --------------------------------------------------------------------------------
     def _settle_holds(self) -> int:
@@ -146,6 +151,11 @@ class Maker(Worker):
         queues.recover(put_back=lambda name: name == queue_names.NOTIFY_MARKER)
 
 
+def _may_queue(room: Mapping[str, int], queue: str) -> bool:
+    here = room.get(queue, 0)
+    return here == ORDERS_PER_SUBSCRIPTION or (here > 0 and room["total"] > 0)
+
+
 def _items(copy_ids: Sequence[int]) -> Iterator[orders.Item]:
     rows = (
         ReceiveMsg.objects.filter(id__in=copy_ids)
@@ -160,15 +170,20 @@ def _items(copy_ids: Sequence[int]) -> Iterator[orders.Item]:
         yield orders.Item(copy_id, msg_id, send_times + 1, text)
 
 
-def _batches(items: Iterator[orders.Item]) -> Iterator[list[orders.Item]]:
-    """Cut by bytes; the count is bounded by the claim. One large item is a batch of its own."""
-    batch: list[orders.Item] = []
-    size = 0
-    for item in items:
-        if batch and size + len(item.body) > orders.MAX_BYTES:
-            yield batch
-            batch, size = [], 0
-        batch.append(item)
-        size += len(item.body)
-    if batch:
-        yield batch
+def _pack(copy_ids: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+    """Copies by order, cut by bytes, and those that are too much for one subscription's share.
+
+    Sizes are asked first, so that no more than one order's payloads are in memory. A large item
+    is an order of its own.
+    """
+    sizes = ReceiveMsg.objects.filter(id__in=copy_ids).annotate(size=Length("msg__payload"))
+    packed: list[list[int]] = [[]]
+    filled = 0
+    for copy_id, size in sizes.order_by("id").values_list("id", "size"):
+        if packed[-1] and filled + size > orders.MAX_BYTES:
+            packed.append([])
+            filled = 0
+        packed[-1].append(copy_id)
+        filled += size
+    left = [copy_id for batch in packed[ORDERS_PER_SUBSCRIPTION:] for copy_id in batch]
+    return packed[:ORDERS_PER_SUBSCRIPTION], left

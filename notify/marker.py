@@ -36,17 +36,20 @@ class Marker(Worker):
     def __init__(self) -> None:
         super().__init__()
         self.subscriptions = Subscriptions()
+        self._jobs: list[queues.Claimed] = []
 
     def turn(self) -> bool:
         """Mark up to a few thousand results; true when there were any."""
-        jobs = self._claim()
-        if not jobs:
+        # What an outage interrupted comes first: it is the oldest, and only we have it.
+        self._jobs = self._jobs or self._claim()
+        if not self._jobs:
             return False
         self.subscriptions.refresh()
-        for job in jobs:
-            self._mark(_read(job))
+        while self._jobs:
+            self._mark(_read(self._jobs[0]))
             failpoint("marker_after_commit_before_done")
-            queues.done([job])
+            queues.done([self._jobs[0]])
+            del self._jobs[0]
         return True
 
     def _claim(self) -> list[queues.Claimed]:
@@ -95,6 +98,9 @@ class Marker(Worker):
     def _schedule(self, subscription_id: int) -> Sequence[float]:
         """Of a subscription that is gone: no further attempt."""
         subscription = self.subscriptions.get(subscription_id)
+        if subscription is None:  # newer than what is known, or gone
+            self.subscriptions.refresh(at_once=True)
+            subscription = self.subscriptions.get(subscription_id)
         return subscription.schedule if subscription else ()
 
     def _poison(self, result: Result, error: Exception) -> None:

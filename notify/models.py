@@ -135,7 +135,11 @@ class BizMsg(models.Model):
         verbose_name = _("message")
         verbose_name_plural = _("messages")
         ordering = ["-id"]
-        indexes = [models.Index(fields=["state", "id"], name="biz_msg_to_split")]
+        indexes = [
+            models.Index(fields=["state", "id"], name="biz_msg_to_split"),
+            models.Index(fields=["biz", "id"], name="biz_msg_of_biz"),
+            models.Index(fields=["event_type", "id"], name="biz_msg_of_type"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.event_type} {self.pk}"

@@ -19,8 +19,9 @@ from notify.subscriptions import Subscriptions
 
 log = logging.get(__name__)
 
-# Orders in the inbox or being sent, over all subscriptions (an order is at most 1 MiB).
-MAX_HELD = 64
+# Orders in hand beyond the first of each subscription (an order is at most 1 MiB). The first does
+# not count: subscribers that hang must not keep the others from getting theirs.
+MAX_SECOND_ORDERS = 64
 # Orders of one subscription in hand: one being sent, one ready behind it.
 MAX_PER_SUBSCRIPTION = 2
 # A queue belongs to one sender at a time; a killed owner's queue is free after this long.
@@ -98,19 +99,18 @@ class OrderFeed:
     def _claim_round(self) -> int:
         self._forget_finished()
         queues.renew(list(self._held), self.owner, OWNERSHIP_SECONDS)
-        room = MAX_HELD - sum(len(held) for held in self._held.values())
+        second = sum(len(held) - 1 for held in self._held.values())
         wanted = [
-            s.queue for s in self.subscriptions.all() if s.sendable and self._has_room(s.queue)
+            s.queue
+            for s in self.subscriptions.all()
+            if s.sendable and self._has_room(s.queue, MAX_SECOND_ORDERS - second)
         ]
-        claimed = 0
-        for name in queues.own(wanted, self.owner, OWNERSHIP_SECONDS) if room > 0 else []:
-            if claimed >= room:
-                break
-            claimed += self._claim_one(name)
-        return claimed
+        ready = queues.own(wanted, self.owner, OWNERSHIP_SECONDS)
+        return sum(self._claim_one(name) for name in ready)
 
-    def _has_room(self, name: str) -> bool:
-        return len(self._held.get(name, ())) < MAX_PER_SUBSCRIPTION
+    def _has_room(self, name: str, second_orders: int) -> bool:
+        held = len(self._held.get(name, ()))
+        return held == 0 or (held < MAX_PER_SUBSCRIPTION and second_orders > 0)
 
     def _forget_finished(self) -> None:
         for name, held in list(self._held.items()):

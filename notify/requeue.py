@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
+from msgplatform.core import claims, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Requeued
-from notify.models import ReceiveMsg
+from notify.models import BizReceive, ReceiveMsg
 
 _Status = ReceiveMsg.Status
 FILTERS = {
@@ -32,32 +34,40 @@ def matching(filter: Mapping[str, Any]) -> QuerySet[ReceiveMsg]:
     if filter.get("subscription"):
         rows = rows.filter(biz_receive_id=_number(filter, "subscription"))
     if filter.get("biz"):
-        rows = rows.filter(biz_id=_number(filter, "biz"))
+        of_biz = BizReceive.objects.filter(biz_id=_number(filter, "biz"))
+        rows = rows.filter(biz_receive_id__in=list(of_biz.values_list("id", flat=True)))
     return rows
 
 
 def _number(filter: Mapping[str, Any], field: str) -> int:
-    try:
-        return int(filter[field])
-    except (TypeError, ValueError):
-        raise InvalidInput("use the id, a whole number", field) from None
+    text = str(filter[field])
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise InvalidInput("use the id, a whole number", field)
+    return int(text)
 
 
 def requeue(filter: Mapping[str, Any], cursor: str, limit: int) -> Requeued:
-    """Requeue the next `limit` copies after `cursor` (an id). A repeated step finds nothing."""
-    after = int(cursor or 0)
-    rows = matching(filter).filter(id__gt=after).order_by("id")
-    ids = list(rows.values_list("id", flat=True)[:limit])
+    """Requeue the next `limit` copies; a repeated step finds only what is left.
+
+    No page is skipped, because requeued copies leave the set; the cursor is the time of the first
+    step, so that a copy that is exhausted again meanwhile is not requeued for ever.
+    """
+    begun = cursor or sql.now().isoformat()
+    rows = matching(filter).filter(updated_at__lte=datetime.fromisoformat(begun))
+    # The order of the index (status, biz_receive, next_at): every page costs the same.
+    page = rows.order_by("biz_receive_id", "next_at").values_list("id", flat=True)[:limit]
+    ids = list(page)
     if not ids:
         return Requeued(cursor="", done=0)
-    changed = ReceiveMsg.objects.filter(
-        id__in=ids, status__in=[_Status.EXHAUSTED, _Status.POISON]
-    ).update(
-        status=_Status.PENDING,
-        send_times=0,
-        generation=F("generation") + 1,
-        claimed_by="",
-        next_at=Now(),
-        updated_at=Now(),
+    changed = claims.update_by_key(
+        ReceiveMsg.objects.filter(id__in=ids, status__in=list(_STATES.values())),
+        {
+            "status": _Status.PENDING,
+            "send_times": 0,
+            "generation": F("generation") + 1,
+            "claimed_by": "",
+            "next_at": Now(),
+            "updated_at": Now(),
+        },
     )
-    return Requeued(cursor=str(ids[-1]) if len(ids) == limit else "", done=changed)
+    return Requeued(cursor=begun if len(ids) == limit else "", done=changed)

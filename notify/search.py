@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from django.db.models import Q
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
+from msgplatform.core import ids as id_numbers
 from msgplatform.core.flows import Hit, Page, TimelineEntry
+from msgplatform.models import Biz
 from notify.models import Attempt, BizMsg, IdempotencyKey, ReceiveMsg
 
 # A page shows this much of a payload; the whole is in the API.
@@ -31,11 +34,20 @@ def search(query: str, limit: int) -> list[Hit]:
 
 def _ids(query: str) -> list[int]:
     """Message ids that the query names directly: as id, copy's id, or idempotency key."""
-    ids = list(IdempotencyKey.objects.filter(key=query).values_list("id", flat=True)[:100])
-    if query.isascii() and query.isdigit() and int(query) <= _MAX_ID:
+    # The index begins with the bucket, which follows from business system and key.
+    places = Q()
+    for biz_id in Biz.objects.values_list("id", flat=True):
+        places |= Q(bucket=id_numbers.bucket(biz_id, query), biz_id=biz_id, key=query)
+    keyed = IdempotencyKey.objects.filter(places) if places else IdempotencyKey.objects.none()
+    ids = list(keyed.values_list("id", flat=True)[:100])
+    if _is_id(query):
         ids.append(int(query))
         ids += ReceiveMsg.objects.filter(id=int(query)).values_list("msg_id", flat=True)
     return ids
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= _MAX_ID
 
 
 def _hit(message: BizMsg) -> Hit:
@@ -50,7 +62,7 @@ def _hit(message: BizMsg) -> Hit:
 
 def page(id: str) -> Page | None:
     """One message: its facts, its payload, and a line for each step of each copy."""
-    if not (id.isascii() and id.isdigit() and int(id) <= _MAX_ID):
+    if not _is_id(id):
         return None
     message = BizMsg.objects.select_related("biz").filter(id=int(id)).first()
     if message is None:

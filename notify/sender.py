@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 from msgplatform.core import logging
@@ -47,14 +47,14 @@ class Lane:
 class Sender(Worker):
     role = "sender"
 
-    def __init__(self, window: int = 256) -> None:
+    def __init__(self, window: int = 1024) -> None:
         super().__init__()
         self.name = uuid.uuid4().hex
         self.subscriptions = Subscriptions()
         self.engine = http.engine_from_settings(window=window)
         self.sink = ResultSink()
         self.feed = OrderFeed(self.name, self.subscriptions, wake=self.engine.wake)
-        self._lanes: dict[int, Lane] = {}
+        self._lanes: OrderedDict[int, Lane] = OrderedDict()
 
     def start(self) -> None:
         self.sink.start()
@@ -103,21 +103,28 @@ class Sender(Worker):
         if not self.sink.has_room:
             return 0
         sent = 0
-        progress = True
-        while progress and self.engine.free > 0:
-            progress = False
-            for subscription_id, lane in self._lanes.items():
-                if lane.waiting and self._send_next(subscription_id, lane):
-                    progress = True
-                    sent += 1
-                    if self.engine.free <= 0:
-                        break
+        share = self._share()
+        ready = deque(key for key, lane in self._lanes.items() if lane.waiting)
+        while ready and self.engine.free > 0:
+            key = ready.popleft()
+            lane = self._lanes[key]
+            if not self._send_next(key, lane, share):
+                continue  # its window is full
+            sent += 1
+            # Whoever had a turn goes to the end, here and for the next call.
+            self._lanes.move_to_end(key)
+            if lane.waiting:
+                ready.append(key)
         return sent
 
-    def _send_next(self, subscription_id: int, lane: Lane) -> bool:
+    def _share(self) -> int:
+        """How much of the engine's window one subscription may fill: hanging ones leave room."""
+        return max(1, self.engine.window // (len(self._lanes) + 1))
+
+    def _send_next(self, subscription_id: int, lane: Lane, share: int) -> bool:
         """Send or give back the lane's first item; false when its window is full."""
         subscription = self.subscriptions.get(subscription_id)
-        if subscription and lane.in_flight >= subscription.in_flight_limit:
+        if subscription and lane.in_flight >= min(share, subscription.in_flight_limit):
             return False
         order, item = lane.waiting.popleft()
         now = time.time()

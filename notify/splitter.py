@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from django.db import connection, transaction
+from django.db.models import QuerySet
 
 from msgplatform.core import claims, ids, sql
 from msgplatform.core.errors import Temporary
@@ -19,6 +20,8 @@ from notify.matching import Filter, compile_filter
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 
 BATCH = 500
+# Copies in one transaction: a thousand subscriptions make half a million of a full batch.
+MAX_COPIES = 20_000
 # The claim and the split are one transaction: the lease only has to outlast it.
 _LEASE_SECONDS = 60
 _Status = ReceiveMsg.Status
@@ -48,30 +51,40 @@ class _NotEnoughIds(Temporary):
 
 
 class Splitter:
-    """Remembers how many copies a batch made, to reserve that many ids for the next."""
+    """Remembers how many copies a message makes, to reserve about as many ids as are needed.
+
+    Reserved ids are ticks: many more than needed would run ahead of the clock.
+    """
 
     def __init__(self) -> None:
-        self._copies = BATCH
+        self._per_message = 1
 
     def split(self) -> int:
         """Split up to BATCH accepted messages; how many they were."""
-        if not BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).exists():
+        limit = max(1, min(BATCH, MAX_COPIES // self._per_message))
+        waiting = _waiting()[:limit].count()
+        if not waiting:
             return 0  # an idle turn writes nothing, and reserves no ids
+        needed = waiting * self._per_message
         while True:
-            block = ids.reserve(self._copies)
+            block = ids.reserve(needed)
             try:
-                return sql.retrying(lambda: _split_once(block))  # noqa: B023 - called at once
+                messages, copies = sql.retrying(partial(_split_once, block, waiting))
             except _NotEnoughIds as error:
-                self._copies = error.copies
+                needed = error.copies
+                continue
+            self._per_message = max(1, -(-copies // max(1, messages)))
+            return messages
 
 
-def _split_once(block: ids.Block) -> int:
+def _waiting() -> QuerySet[BizMsg]:
+    return BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).order_by("id")
+
+
+def _split_once(block: ids.Block, limit: int) -> tuple[int, int]:
     with transaction.atomic(durable=True):
         claim = claims.claim(
-            BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).order_by("id"),
-            limit=BATCH,
-            lease=_LEASE_SECONDS,
-            set={"state": BizMsg.State.SPLIT},
+            _waiting(), limit=limit, lease=_LEASE_SECONDS, set={"state": BizMsg.State.SPLIT}
         )
         groups = _groups(claim.ids)
         copies = sum(len(subscriptions) * len(messages) for subscriptions, messages in groups)
@@ -80,7 +93,7 @@ def _split_once(block: ids.Block) -> int:
         _insert(groups, block)
         failpoint("maker_split_before_commit")
     failpoint("maker_split_after_commit")
-    return len(claim.ids)
+    return len(claim.ids), copies
 
 
 def _groups(message_ids: Sequence[int]) -> list[_Group]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from msgplatform.core import logging, queue_names
+from msgplatform.core import alerts, logging, queue_names
 from msgplatform.core.daemon import AWAY
-from notify import signing
+from notify import signing, validators
 from notify.models import BizReceive
 
 log = logging.get(__name__)
@@ -46,10 +46,10 @@ class Subscriptions:
         self._refresh_seconds = refresh_seconds
         self._next = 0.0
 
-    def refresh(self) -> None:
+    def refresh(self, at_once: bool = False) -> None:
         """Read them again if it is time. With the database away, what is known stays."""
         now = time.monotonic()
-        if now < self._next:
+        if now < self._next and not at_once:
             return
         self._next = now + self._refresh_seconds
         try:
@@ -68,7 +68,21 @@ class Subscriptions:
 
 def _read() -> list[Subscription]:
     rows = BizReceive.objects.select_related("receive").order_by("id")
-    return [_from_row(row) for row in rows]
+    return [found for row in rows if (found := _readable(row))]
+
+
+def _readable(row: BizReceive) -> Subscription | None:
+    """One row that cannot be used must not stop all the others."""
+    try:
+        return _from_row(row)
+    except (TypeError, ValueError) as error:
+        alerts.raise_alert(
+            "notify.subscription",
+            f"The subscription {row} cannot be used",
+            f"{error}. Correct it in the console; its copies wait.",
+            key=f"notify.subscription:{row.pk}",
+        )
+        return None
 
 
 def _from_row(row: BizReceive) -> Subscription:
@@ -79,7 +93,8 @@ def _from_row(row: BizReceive) -> Subscription:
         status=row.status,
         url=row.receive.url,
         keys=(signing.decode_secret(row.receive.secret),),
-        timeout=row.timeout or settings.NOTIFY_TIMEOUT_SECONDS,
+        # However it is set: a request that may outlast its lease would never be sent.
+        timeout=min(row.timeout or settings.NOTIFY_TIMEOUT_SECONDS, validators.longest_timeout()),
         schedule=tuple(float(seconds) for seconds in row.schedule),
         in_flight_limit=row.in_flight_limit,
     )

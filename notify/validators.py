@@ -65,9 +65,14 @@ def _list_of(value: Any, form: re.Pattern[str], message: str) -> None:
             )
 
 
+def longest_timeout() -> float:
+    """Half of the lease: the other half is for waiting in the queue."""
+    return min(60.0, settings.NOTIFY_LEASE_SECONDS / 2 - LEASE_MARGIN_SECONDS / 2)
+
+
 def timeout(value: float) -> None:
     """Short enough that a request ends before its lease does: otherwise it is sent twice."""
-    most = min(60.0, settings.NOTIFY_LEASE_SECONDS - LEASE_MARGIN_SECONDS)
+    most = longest_timeout()
     if not 0.5 <= value <= most:
         raise ValidationError(
             _("Use 0.5 to %(most)g seconds (a request must end before its lease).") % {"most": most}

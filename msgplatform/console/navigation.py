@@ -29,6 +29,7 @@ _ICONS = {
 
 def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
     """Unfold's navigation structure for this user."""
+    may_empty = request.user.is_active and request.user.is_superuser
     groups: list[dict[str, Any]] = [
         {
             "title": _("Console"),
@@ -40,7 +41,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
                 },
                 _item(_("Search"), "search", reverse("console:search")),
                 _item(_("Bulk requeue"), "replay", reverse("console:bulk")),
-                _item(_("Queues"), "stacks", reverse("django_rq:home")),
+                *([_item(_("Queues"), "stacks", reverse("django_rq:home"))] if may_empty else []),
                 _item(_("API documentation"), "description", reverse("api-docs")),
             ],
         }

@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.admin.views.decorators import staff_member_required
 from django.contrib.auth.decorators import permission_required
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
@@ -55,7 +56,8 @@ def overview(request: HttpRequest) -> HttpResponse:
 def search(request: HttpRequest) -> HttpResponse:
     """Search every flow; the query is in the URL, so a result can be sent to a colleague."""
     query = request.GET.get("q", "").strip()[:MAX_QUERY]
-    hits = [(flow, hit) for flow in flows.all() for hit in flow.search(query, SEARCH_LIMIT)]
+    visible = [flow for flow in flows.all() if request.user.has_perm(flow.permission)]
+    hits = [(flow, hit) for flow in visible for hit in flow.search(query, SEARCH_LIMIT)]
     return _page(request, "search.html", _("Search"), query=query, hits=hits, limit=SEARCH_LIMIT)
 
 
@@ -64,6 +66,8 @@ def search(request: HttpRequest) -> HttpResponse:
 def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     """The timeline of one message."""
     flow = flows.get(flow_name)
+    if flow and not request.user.has_perm(flow.permission):
+        raise PermissionDenied
     found = flow.page(id) if flow else None
     if flow is None or found is None:
         raise Http404(_("There is no such message; it may have been deleted by retention."))

@@ -101,6 +101,7 @@ class Flow(ABC):
     title: str
     daemons: Sequence[Daemon] = ()
     urls: str | None = None  # dotted module with the `urlpatterns` that /api/v1/ includes
+    permission: str  # Django permission that a person needs in order to see messages
     scopes: Mapping[str, str] = {}  # API key scope → what it allows
     filters: Mapping[str, str] = {}  # requeue filter field → its help text
 

@@ -108,10 +108,16 @@ def claim(name: str, seconds: float) -> Claimed | None:
     """
     connection = work_redis()
     queue = _queue(name)
-    found = Queue.dequeue_any([queue], None, connection=connection, serializer=Serializer)
-    if found is None:
-        return None
-    job, _ = found
+    while True:
+        found = Queue.lmove(connection, queue.key, None)
+        if found is None:
+            return None
+        job_id = found[1].decode()
+        try:
+            job = Job.fetch(job_id, connection=connection, serializer=Serializer)
+            break
+        except NoSuchJobError:  # its ttl is over; its rows are queued again by their lease
+            connection.lrem(queue.intermediate_queue_key, 1, job_id)
     connection.zadd(_CLAIMS, {f"{name}|{job.id}": _now() + seconds})
     enqueued = job.enqueued_at.timestamp() if job.enqueued_at else 0.0
     return Claimed(name, job.id, job.args[0], enqueued)
@@ -192,6 +198,8 @@ def recover(put_back: Callable[[str], bool], grace: float = 60.0) -> int:
     connection = work_redis()
     recovered = 0
     for queue in Queue.all(connection=connection, serializer=Serializer):
+        if not put_back(queue.name):
+            recovered += _drop_expired(queue)
         for job_id in queue.intermediate_queue.get_job_ids():
             member = f"{queue.name}|{job_id}"
             until = connection.zscore(_CLAIMS, member)
@@ -202,6 +210,21 @@ def recover(put_back: Callable[[str], bool], grace: float = 60.0) -> int:
                 recovered += 1
     _drop_stale_claims()
     return recovered
+
+
+def _drop_expired(queue: Queue) -> int:
+    """Entries whose order's ttl is over: they would fill a queue that nobody drains for ever."""
+    connection = work_redis()
+    dropped = 0
+    for key in (queue.key, queue.intermediate_queue_key):
+        entries: Any = connection.lrange(key, 0, -1)
+        with connection.pipeline(transaction=False) as pipe:
+            for job_id in entries:
+                pipe.exists(Job.key_for(job_id.decode()))
+            there = pipe.execute()
+        for job_id in (entry for entry, exists in zip(entries, there, strict=True) if not exists):
+            dropped += int(connection.lrem(key, 1, job_id))
+    return dropped
 
 
 def _recover_one(queue: Queue, job_id: str, back: bool) -> None:

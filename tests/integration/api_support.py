@@ -28,6 +28,7 @@ class ThingsFlow(flows.Flow):
 
     name = "things"
     title = "Things"
+    permission = "msgplatform.view_biz"
     scopes = {READ: "Read things.", WRITE: "Write things."}
 
     def status(self) -> flows.Status:

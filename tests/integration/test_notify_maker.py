@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 import redis
+from django.conf import settings
 from django.db.models import F
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from msgplatform.core import ids, queue_names, queues
-from msgplatform.models import Biz
+from msgplatform.models import Alert, Biz
 from notify import intake, orders
-from notify.maker import ORDERS_PER_SUBSCRIPTION, Maker
-from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify.maker import ORDERS_IN_TOTAL, ORDERS_PER_SUBSCRIPTION, Maker
+from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
+from notify.subscriptions import Subscriptions
 from tests.integration.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -248,8 +252,6 @@ def test_an_idle_turn_writes_nothing(biz: Biz, django_assert_num_queries) -> Non
 
 
 def test_retries_wait_for_their_time(biz: Biz) -> None:
-    from datetime import timedelta
-
     row = subscription(biz)
     publish(biz)
     maker = Maker()
@@ -264,3 +266,64 @@ def test_retries_wait_for_their_time(biz: Biz) -> None:
     run(maker)
     ((item,),) = [order["items"] for order in claimed_orders(row)]
     assert item[2] == 2
+
+
+def test_dead_subscribers_do_not_use_up_the_room_of_others(biz: Biz) -> None:
+    for n in range(ORDERS_IN_TOTAL // ORDERS_PER_SUBSCRIPTION + 3):
+        subscription(biz, f"dead-{n}")
+    for _ in range(4):
+        publish(biz, orders.MAX_ITEMS // 10)
+    maker = Maker()
+    run(maker)
+    other = Biz.objects.create(name="healthy")
+    healthy = subscription(other, "healthy")
+    publish(other, 5)
+    maker.subscriptions.refresh(at_once=True)
+    run(maker)
+    assert sum(len(order["items"]) for order in claimed_orders(healthy)) == 5
+
+
+def test_orders_whose_time_is_over_do_not_fill_a_queue(biz: Biz, work_redis: redis.Redis) -> None:
+    row = subscription(biz)
+    publish(biz, 3)
+    maker = Maker()
+    run(maker)
+    for key in work_redis.keys("rq:job:*"):
+        work_redis.delete(key)
+    assert queues.recover(lambda name: False) == 1
+    assert queues.depths([queue_of(row)])[queue_of(row)] == 0
+
+
+def test_one_unusable_subscription_does_not_stop_the_others(biz: Biz) -> None:
+    bad, good = subscription(biz, "bad"), subscription(biz, "good")
+    Receive.objects.filter(pk=bad.receive_id).update(secret="not a secret")
+    publish(biz)
+    run(Maker())
+    assert len(claimed_orders(good)) == 1
+    assert claimed_orders(bad) == []
+    assert Alert.objects.get(kind="notify.subscription").count == 1
+
+
+def test_ids_do_not_run_ahead_of_the_clock(biz: Biz) -> None:
+    """A batch that needed many ids must not make every later message reserve as many."""
+    for n in range(50):
+        subscription(biz, f"s{n}")
+    publish(biz, 200)
+    maker = Maker()
+    run(maker)
+    small = Biz.objects.create(name="small")
+    subscription(small, "small")
+    for _ in range(30):
+        publish(small)
+        run(maker)
+    newest = ReceiveMsg.objects.order_by("-id").first()
+    assert newest
+    assert ids.datetime_of(newest.pk) - timezone.now() < timedelta(seconds=2)
+
+
+def test_a_timeout_longer_than_the_lease_is_cut(biz: Biz) -> None:
+    """It would never be sent: its lease is always too short."""
+    subscription(biz, timeout=3600.0)
+    known = Subscriptions()
+    known.refresh()
+    assert known.all()[0].timeout <= settings.NOTIFY_LEASE_SECONDS / 2

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+import redis
+from django.db import OperationalError, connection
 from django.utils import timezone
 
 from msgplatform.core import ids, queue_names, queues
@@ -201,3 +203,36 @@ def test_a_late_failure_does_not_touch_the_new_generation(row: BizReceive) -> No
     requeue.requeue({}, "", 10)
     mark(result(copy, "failed", attempt=3, http_status=500))
     assert ReceiveMsg.objects.get().status == Status.PENDING
+
+
+def test_a_subscription_newer_than_the_cache_has_its_schedule(row: BizReceive) -> None:
+    marker = Marker()
+    marker.subscriptions.refresh()
+    newer = subscription(row.biz, "newer", schedule=[60])
+    copies = queued(row)
+    (copy,) = [copy for copy in copies if copy.biz_receive_id == newer.pk]
+    queues.put(queue_names.NOTIFY_MARKER, [[result(copy, "failed", http_status=503)]], ttl=None)
+    marker.turn()
+    copy.refresh_from_db()
+    assert copy.status == Status.PENDING
+
+
+def test_an_outage_keeps_the_results_in_the_queue(row: BizReceive, work_redis: redis.Redis) -> None:
+    """Only what was in hand is held; the rest waits where the maker sees how old it is."""
+    copies = queued(row, 40)
+    for copy in copies:
+        queues.put(queue_names.NOTIFY_MARKER, [[result(copy)]], ttl=None)
+    marker = Marker()
+    settings_dict = connection.settings_dict
+    name = settings_dict["NAME"]
+    connection.close()
+    settings_dict["NAME"] = "/no/such/place"
+    for _ in range(5):
+        with pytest.raises(OperationalError):
+            marker.turn()
+        connection.close()
+    settings_dict["NAME"] = name
+    assert work_redis.llen("rq:queue:notify-marker") >= 30
+    while marker.turn():
+        pass
+    assert ReceiveMsg.objects.filter(status=Status.DELIVERED).count() == 40

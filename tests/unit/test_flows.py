@@ -24,6 +24,7 @@ class TestContract:
     def test_name_is_a_slug(self, flow: flows.Flow) -> None:
         assert re.fullmatch(r"[a-z]+", flow.name)
         assert flow.title
+        assert re.fullmatch(r"[a-z]+\.[a-z]+_[a-z]+", flow.permission)
 
     def test_daemons_are_commands_of_this_project(self, flow: flows.Flow) -> None:
         commands = get_commands()
