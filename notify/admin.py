@@ -92,9 +92,7 @@ class SubscriptionFilter(admin.RelatedFieldListFilter):
 
     MOST = 500
 
-    def field_choices(
-        self, field: Any, request: HttpRequest, model_admin: admin.ModelAdmin
-    ) -> Any:
+    def field_choices(self, field: Any, request: HttpRequest, model_admin: admin.ModelAdmin) -> Any:
         rows = BizReceive.objects.select_related("biz", "receive").order_by("biz", "receive")
         return [(row.pk, str(row)) for row in rows[: self.MOST]]
 
