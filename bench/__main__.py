@@ -12,6 +12,7 @@ import os
 import sys
 
 from bench.ground import DATABASES, Ground
+from msgplatform.core.errors import PlatformError
 
 
 def main() -> None:
@@ -27,8 +28,8 @@ def main() -> None:
         _prepare_django()
         from bench.interleave import run_bench
 
-        json.dump(run_bench(options.name, ground, options.seconds, options.runs), sys.stdout)
-    sys.stdout.flush()
+        result = run_bench(options.name, ground, options.seconds, options.runs)
+    json.dump(result, sys.stdout)
 
 
 def _prepare_django() -> None:
@@ -40,4 +41,9 @@ def _prepare_django() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except PlatformError as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -14,8 +14,10 @@ from typing import Any
 
 from bench import catalogue, ground, report
 from bench.processes import BenchFailed
+from msgplatform.core import attached
 
-DATABASES = ground.DATABASES
+# The child stops its processes and servers, and removes its folder.
+_STOP_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -48,17 +50,21 @@ def run(names: Sequence[str], options: Options) -> Iterator[dict[str, Any]]:
 
 def _run_one(name: str, options: Options) -> dict[str, Any]:
     """In a process of its own, which makes its environment before Django reads it."""
-    argv = [
+    program = [
         *(sys.executable, "-m", "bench", name, "--seconds", str(options.seconds)),
         *("--runs", str(options.runs), "--database", options.database),
     ]
-    with subprocess.Popen(argv, cwd=ground.ROOT, env=dict(os.environ), stdout=-1) as child:
+    with subprocess.Popen(
+        attached.command(program, "--parent", str(os.getpid())),
+        cwd=ground.ROOT,
+        stdout=subprocess.PIPE,
+        process_group=0,  # Ctrl-C is for us: twice would break off the cleaning up
+    ) as child:
         try:
             said, _ = child.communicate()
         except BaseException:
-            # Ctrl-C reached the child too; it stops its servers and then ends.
             child.send_signal(signal.SIGINT)
-            child.wait(60)
+            child.wait(_STOP_SECONDS)
             raise
     if child.returncode:
         raise BenchFailed(f"the bench {name} failed with {child.returncode}; see above")

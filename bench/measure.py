@@ -123,7 +123,8 @@ def _run_until(side: Side, crew: Crew, seconds: float) -> None:
     """Let `seconds` pass, or less when the backlog is done."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
-        if side.total and side.count() >= side.total:
+        done = side.count()  # a side may pass it on to its load generator
+        if side.total and done >= side.total:
             return
         time.sleep(min(left, side.poll_seconds))
     crew.check()

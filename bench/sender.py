@@ -113,7 +113,7 @@ class PycurlMulti(Sending):
     """The limit: libcurl's multi interface with 64 handles, bodies from memory, no signature."""
 
     name = "pycurl-multi"
-    backlog = 60_000
+    backlog = 120_000
 
     def prepare(self) -> None:
         super().prepare()

@@ -52,11 +52,7 @@ def enter(port: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, mode=0o700)
     port = port or _free_port()
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in {"DATABASE_URL", "COLD_DATABASE_URL", "REDIS_URL", "SMS_REDIS_URL", "DEBUG"}
-    }
+    kept = {name: value for name, value in os.environ.items() if not _configures(name)}
     settings = {
         _MARK: str(port),
         "STATE_DIR": str(folder),
@@ -67,6 +63,14 @@ def enter(port: int) -> None:
     }
     arguments = [sys.executable, *sys.argv]
     os.execve(sys.executable, arguments, {**kept, **settings})  # noqa: S606 - ourselves
+
+
+def _configures(name: str) -> bool:
+    """Whether a variable could lead the demo to somebody's real database, Redis or network."""
+    name = name.removesuffix("_FILE")
+    return name in {"DEBUG", "SECRET_KEY", "ALLOWED_HOSTS"} or name.startswith(
+        ("DATABASE_", "COLD_DATABASE_", "REDIS_", "SMS_REDIS_", "OUTBOUND_", "METRICS_", "API_")
+    )
 
 
 def _require_no_other(folder: Path) -> None:
@@ -118,7 +122,7 @@ class Demo:
         for flow in flows.all():
             figures[flow.name] = flow.demo(self.run)
         ok = bool(figures) and all(
-            account["lost"] == 0 and account["accepted"] >= min(MIN_MESSAGES, self.run.messages)
+            account["lost"] == 0 and account["accepted"] >= MIN_MESSAGES
             for account in figures.values()
         )
         return {"ok": ok, "flows": figures}

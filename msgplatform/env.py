@@ -167,6 +167,9 @@ MYSQL_OPTIONS: dict[str, Any] = {
     "isolation_level": "read committed",
     "init_command": "SET time_zone='+00:00', sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'",
     "connect_timeout": 5,
+    # A connection that died without a word would otherwise hold its process for hours.
+    "read_timeout": 60,
+    "write_timeout": 60,
 }
 SQLITE_OPTIONS: dict[str, Any] = {
     # Deferred BEGIN lets two writers deadlock into "database is locked"; IMMEDIATE queues them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import msgspec
+from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
 from rest_framework import status
 from rest_framework.generics import ListAPIView, RetrieveAPIView
@@ -50,7 +51,11 @@ class MessageListView(ListAPIView):
     max_body_bytes = MAX_MESSAGE_BYTES
 
     def get_queryset(self) -> Any:
-        return BizMsg.objects.filter(biz_id=_caller(self.request).biz_id).prefetch_related("copies")
+        return (
+            BizMsg.objects.defer("payload")
+            .filter(biz_id=_caller(self.request).biz_id)
+            .prefetch_related("copies")
+        )
 
     @extend_schema(
         request=PublishSerializer,
@@ -147,6 +152,11 @@ def _caller(request: Request) -> ApiCaller:
     return cast(ApiCaller, request.user)
 
 
+def _messages_of(request: Request) -> QuerySet[BizMsg]:
+    """A business system sees its own; payloads are not shown, so they are not read."""
+    return BizMsg.objects.filter(biz_id=_caller(request).biz_id).defer("payload")
+
+
 def _event(request: Request) -> intake.Event:
     body = decode(request, PublishBody, MAX_MESSAGE_BYTES)
     header = request.headers.get("Idempotency-Key")
@@ -173,6 +183,8 @@ class MessageView(RetrieveAPIView):
     serializer_class = MessageDetailSerializer
 
     def get_queryset(self) -> Any:
-        return BizMsg.objects.filter(biz_id=_caller(self.request).biz_id).prefetch_related(
-            "copies__attempts"
+        return (
+            BizMsg.objects.defer("payload")
+            .filter(biz_id=_caller(self.request).biz_id)
+            .prefetch_related("copies__attempts")
         )

@@ -24,8 +24,9 @@ def settle() -> int:
     holding = _having(_Held)
     moved = sum(_settle_held(pk, statuses[pk]) for pk in holding if pk in statuses)
     if discarded := [pk for pk, status in statuses.items() if status == _Status.DISCARDED]:
-        pending = _having(_Pending)
-        moved += sum(_move(pk, _Pending, _Skipped) for pk in discarded if pk in pending)
+        for status in (_Pending, ReceiveMsg.Status.QUEUED):
+            waiting = _having(status)
+            moved += sum(_move(pk, status, _Skipped) for pk in discarded if pk in waiting)
     _finish_skipping(holding)
     return moved
 
@@ -43,6 +44,8 @@ def _settle_held(subscription: int, status: int) -> int:
 
 def _move(subscription: int, status: int, to: int) -> int:
     copies = ReceiveMsg.objects.filter(status=status, biz_receive_id=subscription)
+    if status == ReceiveMsg.Status.QUEUED:
+        copies = copies.filter(next_at__lte=Now())  # before that its result may come
     page = list(copies.order_by("next_at").values_list("id", flat=True)[:PAGE])
     rows = ReceiveMsg.objects.filter(id__in=page, status=status)
     values = {"status": to, "updated_at": Now(), "next_at": Now()}

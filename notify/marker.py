@@ -12,11 +12,10 @@ from collections.abc import Sequence
 import msgspec
 from django.db import transaction
 from django.db.models.functions import Now
-from django.db.utils import DataError, IntegrityError
 from django.utils import timezone
 
 from msgplatform.core import alerts, ids, logging, queue_names, queues, sql
-from msgplatform.core.daemon import Worker
+from msgplatform.core.daemon import AWAY, Worker
 from msgplatform.core.failpoints import failpoint
 from notify import attempts, counters, marks
 from notify.models import ReceiveMsg
@@ -69,7 +68,9 @@ class Marker(Worker):
         block = ids.reserve(len(made)) if made else None
         try:
             sql.retrying(lambda: self._mark_once(results, made, block))
-        except (DataError, IntegrityError, OverflowError) as error:
+        except AWAY:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, one result must not stop all
             if len(results) == 1:
                 self._poison(results[0], error)
                 return
@@ -106,7 +107,7 @@ class Marker(Worker):
     def _poison(self, result: Result, error: Exception) -> None:
         """Our own fault: step aside and tell, the rest of the batch goes on."""
         log.error("poison_result", id=result.id, why=str(error)[:200])
-        ReceiveMsg.objects.filter(id=result.id).exclude(status=_Status.DELIVERED).update(
+        ReceiveMsg.objects.filter(id=result.id, claimed_by=result.claim).update(
             status=_Status.POISON, error=type(error).__name__, claimed_by="", updated_at=Now()
         )
         alerts.raise_alert(

@@ -95,4 +95,8 @@ class ResultSink:
         except AWAY as error:
             log.warning("results_waiting", count=len(results), why=str(error)[:200])
             return False
+        except Exception:
+            # This thread must not end: nobody else writes results.
+            log.exception("results_not_written", count=len(results))
+            return False
         return True

@@ -125,6 +125,8 @@ class MariaDb(PrivateServer):
         return [
             *(_mariadb_program("mariadbd", "mysqld"), "--no-defaults", *_as_root()),
             *(f"--datadir={self.data}", f"--socket={self.socket}"),
+            # In a shared /tmp a server that starts removes the temporary tables of the others.
+            f"--tmpdir={self.directory}",
             *(f"--port={self.port}", "--bind-address=127.0.0.1", "--skip-name-resolve"),
             *(f"--{name.replace('_', '-')}={value}" for name, value in self.options.items()),
         ]

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 
 from msgplatform.core.connections import RedisError, work_redis
 
@@ -55,4 +55,10 @@ def alive() -> list[Heartbeat]:
     if not keys:
         return []
     values: list[bytes | None] = client.mget(keys)  # type: ignore[assignment]
-    return [Heartbeat(**json.loads(value)) for value in values if value]
+    return [_read(value) for value in values if value]
+
+
+def _read(value: bytes) -> Heartbeat:
+    """Fields of another version are passed over: during an upgrade both run."""
+    known = {field.name for field in fields(Heartbeat)}
+    return Heartbeat(**{k: v for k, v in json.loads(value).items() if k in known})

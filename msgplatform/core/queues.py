@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import django_rq
@@ -153,16 +154,16 @@ def depths(names: Sequence[str]) -> dict[str, int]:
 
 
 def oldest_seconds(name: str) -> float:
-    """Age of the first waiting order; 0 for an empty queue."""
+    """Age of the oldest order that waits or is in somebody's hands; 0 for an empty queue."""
+    connection = work_redis()
     queue = _queue(name)
-    first = queue.get_job_ids(0, 1)
-    if not first:
-        return 0.0
-    try:
-        job = Job.fetch(first[0], connection=queue.connection, serializer=Serializer)
-    except NoSuchJobError:
-        return 0.0
-    return max(0.0, _now() - job.enqueued_at.timestamp()) if job.enqueued_at else 0.0
+    ages = [0.0]
+    for key in (queue.key, queue.intermediate_queue_key):
+        first: Any = connection.lindex(key, 0)
+        enqueued: Any = first and connection.hget(Job.key_for(first.decode()), "enqueued_at")
+        if enqueued:
+            ages.append(_now() - datetime.fromisoformat(enqueued.decode()).timestamp())
+    return max(ages)
 
 
 def own(names: Sequence[str], owner: str, seconds: float) -> list[str]:
