@@ -58,8 +58,8 @@ class Marker(Worker):
             if job is None:
                 break
             jobs.append(job)
-        if jobs and jobs[0].enqueued_at:
-            self.heartbeat.lag = max(0.0, timezone.now().timestamp() - jobs[0].enqueued_at)
+        oldest = jobs[0].enqueued_at if jobs else 0.0
+        self.heartbeat.lag = max(0.0, timezone.now().timestamp() - oldest) if oldest else 0.0
         return jobs
 
     def _mark(self, results: Sequence[Result]) -> None:

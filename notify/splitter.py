@@ -32,7 +32,7 @@ INSERT INTO receive_msg
    http_status, error, created_at, updated_at)
 SELECT ((%s + ROW_NUMBER() OVER (ORDER BY m.id, s.id) - 1) << 15) | (%s << 8) | (m.id & 255),
   m.id, m.biz_id, s.id, CASE s.status WHEN %s THEN %s ELSE %s END, 0,
-  m.created_at, '', 0, 0, '', m.created_at, m.created_at
+  {now}, '', 0, 0, '', m.created_at, {now}
 FROM biz_msg m JOIN biz_receive s ON s.biz_id = m.biz_id
 WHERE m.id IN ({messages}) AND s.id IN ({subscriptions})
 """
@@ -72,6 +72,9 @@ class Splitter:
                 messages, copies = sql.retrying(partial(_split_once, block, waiting))
             except _NotEnoughIds as error:
                 needed = error.copies
+                if needed > MAX_COPIES and waiting > 1:
+                    waiting = max(1, waiting * MAX_COPIES // needed)
+                    needed = MAX_COPIES
                 continue
             self._per_message = max(1, -(-copies // max(1, messages)))
             return messages
@@ -135,6 +138,7 @@ def _insert(groups: Iterable[_Group], block: ids.Block) -> None:
     base = block.base
     for subscriptions, messages in groups:
         statement = _INSERT.format(
+            now=sql.now_sql(),  # the database's clock: a web host's may be wrong
             messages=",".join(["%s"] * len(messages)),
             subscriptions=",".join(["%s"] * len(subscriptions)),
         )

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from msgplatform.core import ids, queue_names, queues
 from msgplatform.models import Alert, Biz
-from notify import intake, orders
+from notify import intake, orders, splitter
 from notify.maker import ORDERS_IN_TOTAL, ORDERS_PER_SUBSCRIPTION, Maker
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
 from notify.subscriptions import Subscriptions
@@ -105,7 +105,7 @@ def test_resume_may_skip_what_was_held(biz: Biz) -> None:
     assert paused.status == BizReceive.Status.NORMAL
 
 
-@pytest.mark.parametrize("waiting", [Status.HELD, Status.PENDING])
+@pytest.mark.parametrize("waiting", [Status.HELD, Status.PENDING, Status.QUEUED])
 def test_discarding_skips_what_waits(biz: Biz, waiting: int) -> None:
     subscription(biz, status=BizReceive.Status.PAUSED)
     publish(biz, 3)
@@ -302,6 +302,21 @@ def test_one_unusable_subscription_does_not_stop_the_others(biz: Biz) -> None:
     assert len(claimed_orders(good)) == 1
     assert claimed_orders(bad) == []
     assert Alert.objects.get(kind="notify.subscription").count == 1
+
+
+def test_a_transaction_makes_a_bounded_number_of_copies(
+    biz: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splitter, "MAX_COPIES", 100)
+    for n in range(30):
+        subscription(biz, f"s{n}")
+    publish(biz, 50)
+    maker = Maker()
+    made = maker.splitter.split()
+    assert 1 <= made <= 3
+    assert ReceiveMsg.objects.count() == made * 30
+    run(maker)
+    assert ReceiveMsg.objects.count() == 50 * 30
 
 
 def test_ids_do_not_run_ahead_of_the_clock(biz: Biz) -> None:

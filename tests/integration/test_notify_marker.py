@@ -236,3 +236,18 @@ def test_an_outage_keeps_the_results_in_the_queue(row: BizReceive, work_redis: r
     while marker.turn():
         pass
     assert ReceiveMsg.objects.filter(status=Status.DELIVERED).count() == 40
+
+
+def test_a_result_that_nothing_can_read_does_not_stop_the_marker(row: BizReceive) -> None:
+    """Whatever it raises: the neighbours in its batch and the batches behind it are marked."""
+    copies = queued(row, 3)
+    queues.put(
+        queue_names.NOTIFY_MARKER,
+        [[result(copies[0]), result(copies[1], at=1e18)], [result(copies[2])]],
+        ttl=None,
+    )
+    marker = Marker()
+    while marker.turn():
+        pass
+    states = [copy.status for copy in ReceiveMsg.objects.order_by("id")]
+    assert states == [Status.DELIVERED, Status.POISON, Status.DELIVERED]

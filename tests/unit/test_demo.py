@@ -1,0 +1,22 @@
+"""The demo must never reach what an installation's own variables name."""
+
+from __future__ import annotations
+
+import pytest
+
+from msgplatform.demo import _configures
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["DATABASE_URL", "DATABASE_URL_FILE", "COLD_DATABASE_URL_FILE", "REDIS_URL", "REDIS_URL_FILE",
+     "SMS_REDIS_URL_FILE", "SECRET_KEY_FILE", "DEBUG", "OUTBOUND_PROXY", "ALLOWED_HOSTS",
+     "API_RATE_WRITE", "METRICS_TOKEN_FILE"],
+)  # fmt: skip
+def test_left_out(name: str) -> None:
+    assert _configures(name)
+
+
+@pytest.mark.parametrize("name", ["PATH", "HOME", "LANG", "VIRTUAL_ENV", "LOG_LEVEL"])
+def test_kept(name: str) -> None:
+    assert not _configures(name)
