@@ -24,7 +24,9 @@ from notify.subscriptions import Subscriptions
 
 log = logging.get(__name__)
 
-CLAIM_SECONDS = 60.0
+# Of a killed marker the batch comes back after this long; one that is merely slow is repeated,
+# which changes nothing.
+CLAIM_SECONDS = 15.0
 _JOBS_PER_TURN = 8
 _Status = ReceiveMsg.Status
 

@@ -1,4 +1,5 @@
 import json
+import signal
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -31,6 +32,8 @@ class Command(BaseCommand):
         names = bench.names() if options["all"] else options["names"]
         if problem := bench.unknown(names):
             raise CommandError(problem)
+        # As Ctrl-C, so that servers and folders go away in order.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         settings = bench.Options(options["seconds"], options["runs"], options["database"])
         results = []
         try:
