@@ -47,6 +47,10 @@ class Sending(Side):
     def count(self) -> int:
         return self._progress.count
 
+    def seen(self) -> set[bytes]:
+        """Digests of what the sink got."""
+        return set(messages.split_digests(self._seen.read_bytes()))
+
     def check_seen(self, keys: Sequence[str]) -> None:
         notify_rows.check_seen(self._seen.read_bytes(), keys)
 
@@ -105,6 +109,8 @@ class RqRequests(Sending):
 
     def check(self, crew: Crew) -> None:
         waiting = set(rq_jobs.queued_digests())
+        # Stopped between taking a job and running it, the worker leaves it unsent.
+        waiting |= set(rq_jobs.digests_in_hand()) - self.seen()
         sent = [key for key in self._keys if messages.expected_digest(key) not in waiting]
         self.check_seen(sent)
 

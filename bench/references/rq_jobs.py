@@ -57,9 +57,17 @@ def put_all(url: str, pairs: Sequence[tuple[str, str]]) -> None:
 
 def queued_digests() -> Iterator[bytes]:
     """The digest of the body of every job that waits."""
-    waiting = queue()
-    ids = waiting.get_job_ids()
+    return _digests(queue().get_job_ids())
+
+
+def digests_in_hand() -> Iterator[bytes]:
+    """The same of the jobs that a worker had taken out when it was stopped (one, or none)."""
+    return _digests(queue().intermediate_queue.get_job_ids())
+
+
+def _digests(ids: Sequence[str]) -> Iterator[bytes]:
+    connection = queue().connection
     for start in range(0, len(ids), _PAGE):
-        for job in Job.fetch_many(ids[start : start + _PAGE], connection=waiting.connection):
+        for job in Job.fetch_many(ids[start : start + _PAGE], connection=connection):
             if job is not None:
                 yield messages.digest(job.args[2].encode())
