@@ -20,7 +20,9 @@ _Skipped = ReceiveMsg.Status.SKIPPED
 
 def settle() -> int:
     """Move up to PAGE waiting copies of each subscription whose status says so; how many."""
-    statuses = dict(BizReceive.objects.exclude(status=_Status.PAUSED).values_list("id", "status"))
+    holding_status = (_Status.PAUSED, _Status.DISABLED)
+    moving = BizReceive.objects.exclude(status__in=holding_status)
+    statuses = dict(moving.values_list("id", "status"))
     holding = _having(_Held)
     moved = sum(_settle_held(pk, statuses[pk]) for pk in holding if pk in statuses)
     if discarded := [pk for pk, status in statuses.items() if status == _Status.DISCARDED]:

@@ -38,11 +38,11 @@ def sign(keys: Iterable[bytes], message_id: str, timestamp: int, body: bytes) ->
 
 
 def headers(
-    keys: Iterable[bytes], message_id: str, timestamp: int, body: bytes
+    keys: Iterable[bytes], message_id: str, timestamp: int, body: bytes, prefix: str = "webhook"
 ) -> list[tuple[str, str]]:
     """The three headers of one attempt; `timestamp` is the attempt's, in unix seconds."""
     return [
-        ("webhook-id", message_id),
-        ("webhook-timestamp", str(timestamp)),
-        ("webhook-signature", sign(keys, message_id, timestamp, body)),
+        (f"{prefix}-id", message_id),
+        (f"{prefix}-timestamp", str(timestamp)),
+        (f"{prefix}-signature", sign(keys, message_id, timestamp, body)),
     ]

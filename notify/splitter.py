@@ -31,13 +31,14 @@ INSERT INTO receive_msg
   (id, msg_id, biz_id, biz_receive_id, status, send_times, next_at, claimed_by, generation,
    http_status, error, created_at, updated_at)
 SELECT ((%s + ROW_NUMBER() OVER (ORDER BY m.id, s.id) - 1) << 15) | (%s << 8) | (m.id & 255),
-  m.id, m.biz_id, s.id, CASE s.status WHEN %s THEN %s ELSE %s END, 0,
+  m.id, m.biz_id, s.id, CASE WHEN s.status IN (%s, %s) THEN %s ELSE %s END, 0,
   {now}, '', 0, 0, '', m.created_at, {now}
 FROM biz_msg m JOIN biz_receive s ON s.biz_id = m.biz_id
 WHERE m.id IN ({messages}) AND s.id IN ({subscriptions})
 """
-# Copies for a paused subscription are made and held.
-_STATES = [int(BizReceive.Status.PAUSED), int(_Status.HELD), int(_Status.PENDING)]
+# Copies for a subscription that is paused or disabled are made and held.
+_PAUSED = (int(BizReceive.Status.PAUSED), int(BizReceive.Status.DISABLED))
+_STATES = [*_PAUSED, int(_Status.HELD), int(_Status.PENDING)]
 
 _Group = tuple[tuple[int, ...], list[int]]  # (subscriptions, messages that all of them want)
 

@@ -1,17 +1,23 @@
-"""The settings of subscriptions, cached: the senders go on with them while the database is away."""
+"""The settings of subscriptions, cached: the daemons go on with them while the database is away."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Any
 
 from django.conf import settings
+from django.db import close_old_connections
+from django.utils import timezone
 
 from msgplatform.core import alerts, logging, queue_names
 from msgplatform.core.daemon import AWAY
 from notify import signing, validators
-from notify.models import BizReceive
+from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
 
 log = logging.get(__name__)
 
@@ -29,9 +35,14 @@ class Subscription:
     status: int
     url: str
     keys: tuple[bytes, ...]
+    header_prefix: str
+    headers: tuple[tuple[str, str], ...]
+    networks: tuple[IPv4Network | IPv6Network, ...]
     timeout: float
-    schedule: tuple[float, ...]
+    schedule: tuple[float, ...]  # a wait after each failed attempt but the last
     in_flight_limit: int
+    rate_limit: float  # requests a second; 0: no limit
+    failing_since: datetime | None
 
     @property
     def sendable(self) -> bool:
@@ -39,10 +50,11 @@ class Subscription:
 
 
 class Subscriptions:
-    """All subscriptions by id."""
+    """All subscriptions by id. An unreadable row is left out, with an alert until it is mended."""
 
     def __init__(self, refresh_seconds: float = REFRESH_SECONDS) -> None:
         self._rows: dict[int, Subscription] = {}
+        self._unreadable: set[int] = set()
         self._refresh_seconds = refresh_seconds
         self._next = 0.0
 
@@ -53,36 +65,66 @@ class Subscriptions:
             return
         self._next = now + self._refresh_seconds
         try:
-            self._rows = {row.id: row for row in _read()}
+            rows = list(BizReceive.objects.select_related("receive").order_by("id"))
         except AWAY as error:
             if not self._rows:
                 raise
             log.warning("subscriptions_not_refreshed", why=str(error)[:200])
+            return
+        self._take_over(rows)
 
     def get(self, subscription_id: int) -> Subscription | None:
         return self._rows.get(subscription_id)
 
+    def is_unreadable(self, subscription_id: int) -> bool:
+        """It is there, but cannot be used until somebody corrects it."""
+        return subscription_id in self._unreadable
+
     def all(self) -> Sequence[Subscription]:
         return list(self._rows.values())
 
+    def _take_over(self, rows: Sequence[BizReceive]) -> None:
+        found: dict[int, Subscription] = {}
+        unreadable: set[int] = set()
+        for row in rows:
+            try:
+                found[row.pk] = _from_row(row)
+            except (TypeError, ValueError, AttributeError) as error:
+                # One row that cannot be used must not stop all the others.
+                unreadable.add(row.pk)
+                if row.pk not in self._unreadable:
+                    _complain(row, error)
+        for mended in self._unreadable - unreadable:
+            alerts.resolve(_alert_key(mended))
+        self._rows, self._unreadable = found, unreadable
 
-def _read() -> list[Subscription]:
-    rows = BizReceive.objects.select_related("receive").order_by("id")
-    return [found for row in rows if (found := _readable(row))]
 
+class Refresher:
+    """Keeps `Subscriptions` fresh from a thread of its own: a database that hangs stops nobody."""
 
-def _readable(row: BizReceive) -> Subscription | None:
-    """One row that cannot be used must not stop all the others."""
-    try:
-        return _from_row(row)
-    except (TypeError, ValueError) as error:
-        alerts.raise_alert(
-            "notify.subscription",
-            f"The subscription {row} cannot be used",
-            f"{error}. Correct it in the console; its copies wait.",
-            key=f"notify.subscription:{row.pk}",
-        )
-        return None
+    def __init__(self, subscriptions: Subscriptions) -> None:
+        self._subscriptions = subscriptions
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="refresher", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Not joined: it may hang with the database, and owns nothing that must be given back."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                close_old_connections()
+                self._subscriptions.refresh()
+            except AWAY as error:
+                log.warning("subscriptions_waiting", why=str(error)[:200])
+            except Exception:
+                log.exception("subscriptions_failed")
+            self._stopping.wait(0.5)
+        close_old_connections()
 
 
 def _from_row(row: BizReceive) -> Subscription:
@@ -92,9 +134,47 @@ def _from_row(row: BizReceive) -> Subscription:
         queue=queue_names.notify(row.biz_id, row.receive_id),
         status=row.status,
         url=row.receive.url,
-        keys=(signing.decode_secret(row.receive.secret),),
+        keys=tuple(_keys(row.receive)),
+        header_prefix=row.receive.header_prefix,
+        headers=tuple(row.receive.headers.items()),
+        networks=tuple(ip_network(network) for network in row.receive.networks),
         # However it is set: a request that may outlast its lease would never be sent.
         timeout=min(row.timeout or settings.NOTIFY_TIMEOUT_SECONDS, validators.longest_timeout()),
-        schedule=tuple(float(seconds) for seconds in row.schedule),
+        schedule=waits(row.schedule, row.attempts_limit),
         in_flight_limit=row.in_flight_limit,
+        rate_limit=row.rate_limit or 0.0,
+        failing_since=row.failing_since,
     )
+
+
+def waits(schedule: Sequence[Any], attempts_limit: int | None) -> tuple[float, ...]:
+    """The schedule cut, or continued with its last wait, to one less than the attempts allowed."""
+    seconds = tuple(float(wait) for wait in schedule)
+    if attempts_limit is None:
+        return seconds
+    missing = attempts_limit - 1 - len(seconds)
+    return seconds[: attempts_limit - 1] + (seconds[-1:] or (DEFAULT_SCHEDULE[0],)) * max(
+        0, missing
+    )
+
+
+def _keys(receive: Receive) -> list[bytes]:
+    """The secret's key first; after a rotation the previous one too, until its time is over."""
+    keys = [signing.decode_secret(receive.secret)]
+    until = receive.previous_secret_until
+    if receive.previous_secret and until and until > timezone.now():
+        keys.append(signing.decode_secret(receive.previous_secret))
+    return keys
+
+
+def _complain(row: BizReceive, error: Exception) -> None:
+    alerts.raise_alert(
+        "notify.subscription",
+        f"The subscription {row} cannot be used",
+        f"{error}. Correct it in the console; its copies wait.",
+        key=_alert_key(row.pk),
+    )
+
+
+def _alert_key(subscription_id: int) -> str:
+    return f"notify.subscription:{subscription_id}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Any
 
@@ -15,6 +16,17 @@ from notify import matching
 
 MAX_ATTEMPTS = 50
 MAX_PATTERNS = 100
+MAX_HEADERS = 20
+# RFC 9110 §5.6.2 and §5.5, without the bytes that only cause trouble.
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]{0,998}[\x21-\x7e])?")
+_PREFIX = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+# Written by the platform, or by its HTTP engine for each connection.
+_OWN_HEADERS = frozenset({
+    "webhook-id", "webhook-timestamp", "webhook-signature", "content-type", "content-length",
+    "content-encoding", "host", "connection", "transfer-encoding", "expect", "upgrade", "te",
+    "trailer", "keep-alive", "proxy-authorization", "proxy-connection", "accept-encoding",
+})  # fmt: skip
 _CHANNEL = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 MAX_DELAY_SECONDS = 7 * 86400
 # Between the end of a request and the end of its lease: what clocks of database and sender may
@@ -43,6 +55,40 @@ def schedule(value: Any) -> None:
                 _("%(value)r is not a number of seconds from 0 to %(most)d.")
                 % {"value": seconds, "most": MAX_DELAY_SECONDS}
             )
+
+
+def headers(value: Any) -> None:
+    """Names and values of further request headers; what the platform sets itself is refused."""
+    if not isinstance(value, dict) or len(value) > MAX_HEADERS:
+        raise ValidationError(
+            _('Write at most %d headers such as {"X-Api-Key": "…"}.') % MAX_HEADERS
+        )
+    for name, content in value.items():
+        if not _HEADER_NAME.fullmatch(name) or name.lower() in _OWN_HEADERS:
+            raise ValidationError(_("%r cannot be set as a header.") % name)
+        if not isinstance(content, str) or not _HEADER_VALUE.fullmatch(content):
+            raise ValidationError(
+                _("The value of %s must be 1 to 1000 visible ASCII characters.") % name
+            )
+
+
+def header_prefix(value: str) -> None:
+    """The part before -id, -timestamp and -signature."""
+    if not _PREFIX.fullmatch(value):
+        raise ValidationError(_("Use small letters, digits and - such as webhook."))
+
+
+def networks(value: Any) -> None:
+    """A list of networks in CIDR form."""
+    if not isinstance(value, list) or len(value) > MAX_PATTERNS:
+        raise ValidationError(_('Write a list of networks such as ["10.2.0.0/16"].'))
+    for item in value:
+        try:
+            ipaddress.ip_network(item if isinstance(item, str) else "")
+        except ValueError:
+            raise ValidationError(
+                _("%r is not a network such as 10.2.0.0/16 or 2001:db8::/32.") % item
+            ) from None
 
 
 def event_types(value: Any) -> None:

@@ -1,0 +1,77 @@
+"""How each subscription is doing right now, said by the sender that owns its queue.
+
+A hash in the work Redis, field = subscription id. It is a report, not a truth: a flush empties it,
+the next second fills it again. The maker reads it to queue no more than will be sent, the console
+to show it, a sender that takes a queue over to go on with its predecessor's breaker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from msgplatform.core.breaker import State
+from msgplatform.core.connections import work_redis
+
+_KEY = "notify:live"
+# A report this old is of a sender that is gone. One about an open breaker stays for longer than
+# the longest pause between two probes.
+STALE_SECONDS = 15.0
+_STALE_OPEN_SECONDS = 900.0
+
+
+class Live(msgspec.Struct, frozen=True):
+    """`retry_at` (unix seconds) is when the next probe may go while the breaker is not closed.
+
+    `per_second` is how many answers came lately while there was always something to send; 0 when
+    that is not known.
+    """
+
+    at: float
+    sender: str
+    in_flight: int = 0
+    waiting: int = 0
+    breaker: State = State.CLOSED
+    opened_in_a_row: int = 0
+    retry_at: float = 0.0
+    per_second: float = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        return self.breaker is not State.CLOSED
+
+
+def report(states: Mapping[int, Live], gone: Iterable[int] = ()) -> None:
+    """Write these subscriptions' states and forget those that have nothing to say any more."""
+    with work_redis().pipeline(transaction=False) as pipe:
+        for subscription, state in states.items():
+            pipe.hset(_KEY, str(subscription), msgspec.json.encode(state))
+        if dropped := [str(subscription) for subscription in gone]:
+            pipe.hdel(_KEY, *dropped)
+        pipe.execute()
+
+
+def read() -> dict[int, Live]:
+    """By subscription id; stale reports are left out. Raises RedisError."""
+    rows: dict[bytes, bytes] = work_redis().hgetall(_KEY)  # type: ignore[assignment]
+    now = time.time()
+    found = {}
+    for subscription, raw in rows.items():
+        try:
+            state = msgspec.json.decode(raw, type=Live)
+        except msgspec.MsgspecError:  # of another version: during an upgrade both run
+            continue
+        age = now - state.at
+        if age < (_STALE_OPEN_SECONDS if state.is_open else STALE_SECONDS):
+            found[int(subscription)] = state
+    return found
+
+
+def prune() -> None:
+    """Drop what `read` leaves out; called now and then by the maker."""
+    kept = read()
+    fields: list[bytes] = work_redis().hkeys(_KEY)  # type: ignore[assignment]
+    if dropped := [field for field in fields if int(field) not in kept]:
+        work_redis().hdel(_KEY, *dropped)

@@ -1,0 +1,15 @@
+"""Notify's tables; names are the original's."""
+
+from notify.models.messages import Attempt, BizMsg, IdempotencyKey, ReceiveMsg
+from notify.models.subscriptions import DEFAULT_SCHEDULE, BizReceive, Receive, default_schedule
+
+__all__ = [
+    "DEFAULT_SCHEDULE",
+    "Attempt",
+    "BizMsg",
+    "BizReceive",
+    "IdempotencyKey",
+    "Receive",
+    "ReceiveMsg",
+    "default_schedule",
+]

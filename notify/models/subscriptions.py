@@ -1,0 +1,166 @@
+"""Consumers, and which of them gets the messages of which business system."""
+
+from __future__ import annotations
+
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.models import Biz
+from notify import signing, validators
+
+# Seconds after each failed attempt until the next: ten attempts in 75 hours
+# (the schedule that Standard Webhooks suggests).
+DEFAULT_SCHEDULE = [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
+
+
+def default_schedule() -> list[int]:
+    return list(DEFAULT_SCHEDULE)
+
+
+class Receive(models.Model):
+    """A consumer: where messages go and how they are signed."""
+
+    name = models.SlugField(_("name"), max_length=64, unique=True)
+    title = models.CharField(_("title"), max_length=200, blank=True, default="")
+    url = models.CharField(
+        "URL",
+        max_length=1000,
+        validators=[validators.url],
+        help_text=_("Every message is POSTed to this address."),
+    )
+    secret = models.CharField(
+        _("signing secret"), max_length=100, default=signing.new_secret, editable=False
+    )
+    # After a rotation both secrets sign until this time, so that the consumer can change over.
+    previous_secret = models.CharField(max_length=100, blank=True, default="", editable=False)
+    previous_secret_until = models.DateTimeField(
+        _("previous secret until"), null=True, blank=True, editable=False
+    )
+    header_prefix = models.CharField(
+        _("prefix of the signature headers"),
+        max_length=32,
+        default="webhook",
+        validators=[validators.header_prefix],
+        help_text=_(
+            "webhook is the standard: webhook-id, webhook-timestamp, webhook-signature. Another "
+            "prefix is for consumers that come from elsewhere."
+        ),
+    )
+    headers = models.JSONField(
+        _("headers"),
+        default=dict,
+        blank=True,
+        validators=[validators.headers],
+        help_text=_('Sent with every message, such as {"X-Api-Key": "…"}'),
+    )
+    networks = models.JSONField(
+        _("allowed networks"),
+        default=list,
+        blank=True,
+        validators=[validators.networks],
+        help_text=_(
+            'Where this consumer may be, such as ["10.2.0.0/16"]; empty: wherever the platform '
+            "may deliver to. It narrows what OUTBOUND_ALLOW opens, it opens nothing."
+        ),
+    )
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        db_table = "receive"
+        verbose_name = _("consumer")
+        verbose_name_plural = _("consumers")
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.title or self.name
+
+
+class BizReceive(models.Model):
+    """A subscription: which consumer gets the messages of which business system."""
+
+    class Status(models.IntegerChoices):
+        NORMAL = 0, _("normal")
+        PAUSED = 1, _("paused")
+        DISCARDED = 2, _("discarded")
+        SKIPPING = 3, _("resuming, held copies are skipped")
+        DISABLED = 4, _("disabled by the platform")
+
+    biz = models.ForeignKey(Biz, models.PROTECT, verbose_name=_("system"))
+    receive = models.ForeignKey(Receive, models.PROTECT, verbose_name=_("consumer"))
+    status = models.PositiveSmallIntegerField(
+        _("status"),
+        choices=Status,
+        default=Status.NORMAL,
+        help_text=_(
+            "Paused: copies are made and held; back to normal releases them. "
+            "Discarded: no copies are made, what waits is skipped."
+        ),
+    )
+    event_types = models.JSONField(
+        _("event types"),
+        default=list,
+        blank=True,
+        validators=[validators.event_types],
+        help_text=_('Patterns such as ["order.*", "stock.empty"]; empty: every event type'),
+    )
+    channels = models.JSONField(
+        _("channels"),
+        default=list,
+        blank=True,
+        validators=[validators.channels],
+        help_text=_('Exact names such as ["eu", "us"]; empty: every channel'),
+    )
+    timeout = models.FloatField(
+        _("timeout"),
+        null=True,
+        blank=True,
+        validators=[validators.timeout],
+        help_text=_("Seconds for one whole request; empty: the platform's default"),
+    )
+    schedule = models.JSONField(
+        _("retry schedule"),
+        default=default_schedule,
+        blank=True,
+        validators=[validators.schedule],
+        help_text=_("Seconds to wait after each failed attempt, e.g. [5, 300, 1800]"),
+    )
+    attempts_limit = models.PositiveSmallIntegerField(
+        _("attempts limit"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(validators.MAX_ATTEMPTS + 1)],
+        help_text=_(
+            "Requests for one message before it is exhausted; the schedule's last wait is "
+            "repeated when it is shorter. Empty: one more than the schedule has waits."
+        ),
+    )
+    in_flight_limit = models.PositiveSmallIntegerField(
+        _("in-flight limit"),
+        default=32,
+        validators=[MinValueValidator(1), MaxValueValidator(1000)],
+        help_text=_("Requests open at the same time"),
+    )
+    rate_limit = models.FloatField(
+        _("rate limit"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0.01), MaxValueValidator(100_000)],
+        help_text=_("Requests a second, spread evenly; empty: no limit"),
+    )
+    # Written by the marker: since when every attempt failed, and how many in a row.
+    failing_since = models.DateTimeField(_("failing since"), null=True, blank=True, editable=False)
+    failures = models.PositiveIntegerField(_("failures in a row"), default=0, editable=False)
+    disabled_reason = models.CharField(
+        _("why it is disabled"), max_length=200, blank=True, default="", editable=False
+    )
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        db_table = "biz_receive"
+        verbose_name = _("subscription")
+        verbose_name_plural = _("subscriptions")
+        constraints = [models.UniqueConstraint(fields=["biz", "receive"], name="biz_receive_pair")]
+
+    def __str__(self) -> str:
+        return f"{self.biz} → {self.receive}"
