@@ -16,6 +16,7 @@ from msgplatform.core.breaker import State
 from msgplatform.core.connections import work_redis
 
 _KEY = "notify:live"
+_SENDERS = "notify:senders"  # zset: sender → unix time of its last word
 # A report this old is of a sender that is gone. One about an open breaker stays for longer than
 # the longest pause between two probes.
 STALE_SECONDS = 15.0
@@ -75,3 +76,22 @@ def prune() -> None:
     fields: list[bytes] = work_redis().hkeys(_KEY)  # type: ignore[assignment]
     if dropped := [field for field in fields if int(field) not in kept]:
         work_redis().hdel(_KEY, *dropped)
+
+
+# -- senders -------------------------------------------------------------------------------------
+def present(sender: str) -> int:
+    """Say that this sender is here; how many are, this one included."""
+    now = time.time()
+    with work_redis().pipeline(transaction=False) as pipe:
+        pipe.zadd(_SENDERS, {sender: now})
+        pipe.zremrangebyscore(_SENDERS, "-inf", now - STALE_SECONDS)
+        pipe.zcard(_SENDERS)
+        return max(1, int(pipe.execute()[-1]))
+
+
+def withdraw(sender: str, states: Iterable[int]) -> None:
+    """The sender ends: its closed lanes say nothing any more, open breakers stay known."""
+    rows: dict[int, Live] = {key: state for key, state in read().items() if state.sender == sender}
+    gone = [key for key in states if key in rows and not rows[key].is_open]
+    report({}, gone)
+    work_redis().zrem(_SENDERS, sender)

@@ -3,50 +3,79 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 from django.conf import settings
-from django.db import close_old_connections
 
 from msgplatform.core import logging, queues
 from msgplatform.core.backoff import Backoff
 from msgplatform.core.daemon import AWAY
-from notify.orders import Order
+from notify import live
+from notify.orders import Item, Order
 from notify.subscriptions import Subscriptions
 
 log = logging.get(__name__)
 
-# Orders in hand beyond the first of each subscription (an order is at most 1 MiB). The first does
-# not count: subscribers that hang must not keep the others from getting theirs.
-MAX_SECOND_ORDERS = 64
 # Orders of one subscription in hand: one being sent, one ready behind it.
 MAX_PER_SUBSCRIPTION = 2
+# What is in hand in all, in bodies' bytes and in messages: a thousand subscriptions with full
+# orders would be a gigabyte. Beyond it a queue waits for its turn, the longest-waiting first.
+MAX_BYTES = 48 * 1024 * 1024
+MAX_ITEMS = 60_000
 # A queue belongs to one sender at a time; a killed owner's queue is free after this long.
 OWNERSHIP_SECONDS = 10.0
+REPORT_SECONDS = 1.0
+_ALL = 1_000_000
+_JOIN_SECONDS = 5.0  # a Redis that hangs must not hold up the end of the process
 
 
 @dataclass(eq=False, slots=True)
 class ClaimedOrder:
-    """An order in hand; `open_items` counts down to the moment when it can be forgotten."""
+    """An order in hand; `open_items` counts down to the moment when it can be forgotten.
+
+    `before` is the report of the sender that had this subscription's queue until now, if any.
+    """
 
     claimed: queues.Claimed
     order: Order
     open_items: int
+    size: int
+    before: live.Live | None = None
 
 
 class OrderFeed:
-    """Claims orders of subscriptions that this process owns and that have room."""
+    """Claims orders of subscriptions that this process owns and that have room.
 
-    def __init__(self, owner: str, subscriptions: Subscriptions, wake: Callable[[], None]) -> None:
+    `only` dedicates it to these subscriptions. `states` is what the sending thread last said of
+    its lanes; the feed reports it, because that thread does no I/O but HTTP.
+    """
+
+    def __init__(
+        self,
+        owner: str,
+        subscriptions: Subscriptions,
+        wake: Callable[[], None],
+        only: Collection[int] = (),
+    ) -> None:
         self.owner = owner
         self.subscriptions = subscriptions
+        self.states: Mapping[int, live.Live] = {}
+        self._only = frozenset(only)
         self._wake = wake
         self._inbox: deque[ClaimedOrder] = deque()
         self._held: dict[str, list[ClaimedOrder]] = {}
+        self._known: dict[int, live.Live] = {}
+        self._reported: Mapping[int, live.Live] = {}
+        self._next_report = 0.0
+        self._senders = 1
+        self._share = _ALL
+        self._turn = 0  # where the next round begins, so that no queue is always the last
         self._stopping = threading.Event()
+        self._nudged = threading.Event()
         self._thread = threading.Thread(target=self._run, name="order-feed", daemon=True)
 
     def start(self) -> None:
@@ -54,8 +83,16 @@ class OrderFeed:
 
     def stop(self) -> None:
         self._stopping.set()
+        self._nudged.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(_JOIN_SECONDS)
+
+    def say(self, states: Mapping[int, live.Live], at_once: bool) -> None:
+        """What the lanes are doing; `at_once` for news that the maker should know now."""
+        self.states = states
+        if at_once:
+            self._next_report = 0.0
+            self._nudged.set()
 
     def take(self) -> list[ClaimedOrder]:
         """What was claimed since the last call; called by the sending thread."""
@@ -68,6 +105,7 @@ class OrderFeed:
         """Let another sender have the queues at once instead of after the ownership's end."""
         try:
             queues.disown(list(self._held), self.owner)
+            live.withdraw(self.owner, self._reported)
         except AWAY:
             return
 
@@ -77,8 +115,7 @@ class OrderFeed:
         trouble = Backoff(first=0.2, factor=2.0, cap=5.0)
         while not self._stopping.is_set():
             try:
-                close_old_connections()
-                self.subscriptions.refresh()
+                self._report()
                 claimed = self._claim_round()
             except AWAY as error:
                 log.warning("feed_waiting", why=str(error)[:200])
@@ -92,33 +129,86 @@ class OrderFeed:
             if claimed:
                 idle.reset()
                 self._wake()
-            else:
-                self._stopping.wait(idle.next())
-        close_old_connections()
+            elif self._nudged.wait(idle.next()):
+                self._nudged.clear()
+
+    def _report(self) -> None:
+        """Say how the lanes are, hear how the others' are, and how many senders there are."""
+        if time.monotonic() < self._next_report:
+            return
+        self._next_report = time.monotonic() + REPORT_SECONDS
+        states = self.states
+        live.report(states, gone=self._reported.keys() - states.keys())
+        self._reported = states
+        self._known = live.read()
+        self._senders = live.present(self.owner)
 
     def _claim_round(self) -> int:
         self._forget_finished()
         queues.renew(list(self._held), self.owner, OWNERSHIP_SECONDS)
-        second = sum(len(held) - 1 for held in self._held.values())
-        wanted = [
-            s.queue
-            for s in self.subscriptions.all()
-            if s.sendable and self._has_room(s.queue, MAX_SECOND_ORDERS - second)
-        ]
-        ready = queues.own(wanted, self.owner, OWNERSHIP_SECONDS)
-        return sum(self._claim_one(name) for name in ready)
+        wanted = self._wanted()
+        ready = queues.own(list(wanted), self.owner, OWNERSHIP_SECONDS)
+        self._share = share = self._fair_share(ready)
+        mine = [name for name in ready if name in self._held]
+        fresh = [name for name in ready if name not in self._held]
+        room = max(0, share - len(self._held))
+        if len(fresh) > room:
+            queues.disown(fresh[room:], self.owner)
+        claimed = 0
+        # Who has nothing comes first: a second order must not take the place of a first.
+        for name in [*fresh[:room], *mine]:
+            if not self._has_memory():
+                break
+            claimed += self._claim_one(name, wanted[name])
+        return claimed
 
-    def _has_room(self, name: str, second_orders: int) -> bool:
-        held = len(self._held.get(name, ()))
-        return held == 0 or (held < MAX_PER_SUBSCRIPTION and second_orders > 0)
+    def _wanted(self) -> dict[str, int]:
+        """Queues from which an order may be taken → their subscription, in turns."""
+        surplus = self._surplus()
+        rows = [
+            (s.queue, s.id)
+            for s in self.subscriptions.all()
+            if s.sendable
+            and (not self._only or s.id in self._only)
+            and s.queue not in surplus
+            and len(self._held.get(s.queue, ())) < MAX_PER_SUBSCRIPTION
+        ]
+        self._turn = (self._turn + 1) % max(1, len(rows))
+        return dict(rows[self._turn :] + rows[: self._turn])
+
+    def _fair_share(self, ready: Sequence[str]) -> int:
+        """How many queues this sender may own: its part of those that have work anywhere."""
+        if self._senders < 2 or self._only:
+            return _ALL
+        working = set(ready) | set(self._held)
+        for subscription in self._known:
+            if row := self.subscriptions.get(subscription):
+                working.add(row.queue)
+        return -(-len(working) // self._senders)
+
+    def _surplus(self) -> set[str]:
+        """Queues to be left to other senders: what is in hand is finished, no more is taken."""
+        return set(sorted(self._held)[self._share :])
+
+    def _has_memory(self) -> bool:
+        size = items = 0
+        for held in self._held.values():
+            for order in held:
+                size += order.size
+                items += order.open_items
+        return size < MAX_BYTES and items < MAX_ITEMS
 
     def _forget_finished(self) -> None:
+        empty = []
         for name, held in list(self._held.items()):
             held[:] = [order for order in held if order.open_items > 0]
             if not held:
                 del self._held[name]
+                empty.append(name)
+        if self._senders > 1:
+            queues.disown(empty, self.owner)
 
-    def _claim_one(self, name: str) -> int:
+    def _claim_one(self, name: str, subscription: int) -> int:
         claimed = queues.claim(name, seconds=2.0 * settings.NOTIFY_LEASE_SECONDS)
         if claimed is None:
             return 0
@@ -129,7 +219,14 @@ class OrderFeed:
             log.exception("order_unreadable", queue=name, job=claimed.id)
             queues.done([claimed])
             return 0
-        held = ClaimedOrder(claimed, order, len(order.items))
+        before = self._known.get(subscription)
+        if before and before.sender == self.owner:
+            before = None
+        held = ClaimedOrder(claimed, order, len(order.items), _size(order.items), before)
         self._held.setdefault(name, []).append(held)
         self._inbox.append(held)
         return 1
+
+
+def _size(items: Sequence[Item]) -> int:
+    return sum(len(item.body) for item in items)

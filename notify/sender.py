@@ -11,52 +11,52 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from collections.abc import Collection
 
-from msgplatform.core import logging
+from django.conf import settings
+
+from msgplatform.core import breaker, logging
 from msgplatform.core.daemon import Worker
 from msgplatform.core.http import engine as http
-from notify import signing
+from notify import exchange
+from notify.lanes import Lane, Lanes
 from notify.order_feed import ClaimedOrder, OrderFeed
-from notify.orders import (
-    RESPONSE_BODY_KEPT,
-    RESPONSE_HEADERS_KEPT,
-    Item,
-    Order,
-    Result,
-)
+from notify.orders import Item
 from notify.result_sink import ResultSink
-from notify.subscriptions import Subscription, Subscriptions
+from notify.subscriptions import Refresher, Subscription, Subscriptions
 from notify.validators import LEASE_MARGIN_SECONDS
 
 log = logging.get(__name__)
 
 _POLL_SECONDS = 0.2
-_MAX_RETRY_AFTER = 24 * 3600.0
-
-
-@dataclass(slots=True)
-class Lane:
-    """What one subscription has in hand: its orders' items in order, and what is in flight."""
-
-    waiting: deque[tuple[ClaimedOrder, Item]] = field(default_factory=deque)
-    in_flight: int = 0
+# How often the lanes' state is handed to the feed, which reports it once a second.
+_SAY_SECONDS = 0.5
 
 
 class Sender(Worker):
+    """`only` dedicates the process to these subscriptions."""
+
     role = "sender"
 
-    def __init__(self, window: int = 1024) -> None:
+    def __init__(
+        self,
+        window: int = 1024,
+        only: Collection[int] = (),
+        policy: breaker.Policy | None = None,
+    ) -> None:
         super().__init__()
         self.name = uuid.uuid4().hex
         self.subscriptions = Subscriptions()
+        self.refresher = Refresher(self.subscriptions)
         self.engine = http.engine_from_settings(window=window)
         self.sink = ResultSink()
-        self.feed = OrderFeed(self.name, self.subscriptions, wake=self.engine.wake)
-        self._lanes: OrderedDict[int, Lane] = OrderedDict()
+        self.feed = OrderFeed(self.name, self.subscriptions, self.engine.wake, only)
+        self.lanes = Lanes(window, policy or _policy())
+        self._next_say = 0.0
+        self._breaker_moved = False
 
     def start(self) -> None:
+        self.refresher.start()
         self.sink.start()
         self.feed.start()
 
@@ -64,11 +64,10 @@ class Sender(Worker):
         """Take in claimed orders, send what the windows allow, collect answers."""
         took = self._take_in()
         sent = self._fill_windows()
-        responses = self.engine.poll(0.0 if took or sent else _POLL_SECONDS)
-        for response in responses:
+        busy = took or sent
+        for response in self.engine.poll(0.0 if busy else self._patience()):
             self._answered(response)
-        self._drop_empty_lanes()
-        self.heartbeat.done += len(responses)
+        self._say()
         # poll() has waited already; an idle engine must not wait a second time in the loop.
         return True
 
@@ -76,15 +75,14 @@ class Sender(Worker):
         """Finish what is in flight; give back, unsent, what has not been started."""
         self.feed.stop()
         self._take_in()
-        for lane in self._lanes.values():
-            while lane.waiting:
-                order, item = lane.waiting.popleft()
-                self._give_back(order, item)
+        for lane in self.lanes:
+            self._give_back_all(lane)
         while self.engine.in_flight and time.monotonic() < deadline:
             for response in self.engine.poll(_POLL_SECONDS):
                 self._answered(response)
 
     def stop(self) -> None:
+        self.refresher.stop()
         self.feed.stop()
         self.sink.stop()
         self.engine.close()
@@ -94,125 +92,99 @@ class Sender(Worker):
     def _take_in(self) -> int:
         claimed = self.feed.take()
         for order in claimed:
-            lane = self._lanes.setdefault(order.order.subscription, Lane())
+            lane = self.lanes.of(order.order.subscription, order.before)
             lane.waiting.extend((order, item) for item in order.order.items)
         return len(claimed)
 
     def _fill_windows(self) -> int:
-        """One message a subscription in turn, so that a long queue does not starve a short one."""
-        if not self.sink.has_room:
+        """Lanes in turn, each an equal part of what is free: a long queue starves no short one."""
+        ready = self.lanes.ready()
+        if not ready or not self.sink.has_room:
             return 0
+        active = sum(1 for lane in self.lanes if lane.waiting or lane.in_flight)
         sent = 0
-        share = self._share()
-        ready = deque(key for key, lane in self._lanes.items() if lane.waiting)
-        while ready and self.engine.free > 0:
-            key = ready.popleft()
-            lane = self._lanes[key]
-            if not self._send_next(key, lane, share):
-                continue  # its window is full
-            sent += 1
-            # Whoever had a turn goes to the end, here and for the next call.
-            self._lanes.move_to_end(key)
-            if lane.waiting:
-                ready.append(key)
+        for number, lane in enumerate(ready):
+            free = self.engine.free
+            if free <= 0:
+                break
+            part = max(1, free // (len(ready) - number))
+            if count := self._send_from(lane, part, active):
+                sent += count
+                self.lanes.had_turn(lane)
         return sent
 
-    def _share(self) -> int:
-        """How much of the engine's window one subscription may fill: hanging ones leave room."""
-        return max(1, self.engine.window // (len(self._lanes) + 1))
+    def _send_from(self, lane: Lane, most: int, active: int) -> int:
+        """Send up to `most` of one lane's messages, as far as its limits go; how many went."""
+        subscription = self.subscriptions.get(lane.subscription)
+        if subscription is None or not subscription.sendable:
+            self._give_back_all(lane)
+            return 0
+        now = time.monotonic()
+        lane.adapt(subscription, now)
+        room = self.lanes.room(lane, subscription.in_flight_limit, self.engine.free, active)
+        allowed = int(min(room, most, lane.allowance(now)))
+        sent = self._send(lane, subscription, allowed) if allowed > 0 else 0
+        if sent:
+            lane.sent(now, sent)
+        if lane.must_give_back:
+            self._give_back_all(lane)
+        return sent
 
-    def _send_next(self, subscription_id: int, lane: Lane, share: int) -> bool:
-        """Send or give back the lane's first item; false when its window is full."""
-        subscription = self.subscriptions.get(subscription_id)
-        if subscription and lane.in_flight >= min(share, subscription.in_flight_limit):
-            return False
-        order, item = lane.waiting.popleft()
+    def _send(self, lane: Lane, subscription: Subscription, most: int) -> int:
+        """Messages whose lease may end during the request are given back instead."""
         now = time.time()
-        if (
-            subscription is None
-            or not subscription.sendable
-            or order.order.lease_until < now + subscription.timeout + LEASE_MARGIN_SECONDS
-        ):
-            self._give_back(order, item)
-        else:
-            lane.in_flight += 1
-            self.engine.submit(_request(subscription, order, item, int(now)))
-        return True
+        horizon = now - self.subscriptions.clock_ahead + subscription.timeout + LEASE_MARGIN_SECONDS
+        sent = 0
+        while lane.waiting and sent < most:
+            order, item = lane.waiting.popleft()
+            if order.order.lease_until < horizon:
+                self._give_back(order, item)
+                continue
+            self.engine.submit(exchange.request(subscription, order, item, int(now)))
+            sent += 1
+        return sent
+
+    def _give_back_all(self, lane: Lane) -> None:
+        while lane.waiting:
+            self._give_back(*lane.waiting.popleft())
 
     def _give_back(self, order: ClaimedOrder, item: Item) -> None:
-        self.sink.put(order, _result(order.order, item, outcome="unsent"))
+        self.sink.put(order, exchange.unsent(order.order, item))
 
     # -- out -------------------------------------------------------------------------------------
     def _answered(self, response: http.Response) -> None:
         order, item = response.request.tag
-        self._lanes[order.order.subscription].in_flight -= 1
+        lane = self.lanes[order.order.subscription]
+        now = time.monotonic()
+        if lane.answered(response.status, now, now - response.seconds):
+            self._breaker_moved = True
+            log.info(
+                "breaker", subscription=lane.subscription, state=lane.breaker.state,
+                wait=round(lane.breaker.wait(now), 1),
+            )  # fmt: skip
+            if lane.must_give_back:
+                self._give_back_all(lane)
         delivered = 200 <= response.status < 300
-        if not delivered:
-            self.heartbeat.failed += 1
-        self.sink.put(order, _answer(order.order, item, response, delivered))
+        self.heartbeat.done += 1
+        self.heartbeat.failed += not delivered
+        self.sink.put(order, exchange.answer(order.order, item, response, delivered))
 
-    def _drop_empty_lanes(self) -> None:
-        empty = [
-            key for key, lane in self._lanes.items() if not lane.waiting and not lane.in_flight
-        ]
-        for key in empty:
-            del self._lanes[key]
+    # -- between turns ---------------------------------------------------------------------------
+    def _patience(self) -> float:
+        """Until something can happen by itself: a paced message is due, a probe may go."""
+        return min(_POLL_SECONDS, self.lanes.next_wait(time.monotonic()))
 
-
-def _request(
-    subscription: Subscription, order: ClaimedOrder, item: Item, timestamp: int
-) -> http.Request:
-    body = item.body.encode()
-    return http.Request(
-        url=subscription.url,
-        body=body,
-        headers=[
-            ("content-type", "application/json"),
-            *signing.headers(subscription.keys, str(item.msg_id), timestamp, body),
-        ],
-        timeout=subscription.timeout,
-        tag=(order, item),
-    )
+    def _say(self) -> None:
+        """Hand the lanes' state to the feed; at once when a breaker moved."""
+        now = time.monotonic()
+        if now < self._next_say and not self._breaker_moved:
+            return
+        self.lanes.drop_idle(now)
+        self.feed.say(self.lanes.report(self.name, now), at_once=self._breaker_moved)
+        self._next_say, self._breaker_moved = now + _SAY_SECONDS, False
 
 
-def _result(order: Order, item: Item, **fields: object) -> Result:
-    return Result(
-        id=item.id,
-        subscription=order.subscription,
-        claim=order.claim,
-        attempt=item.attempt,
-        **fields,  # type: ignore[arg-type]
-    )
-
-
-def _answer(order: Order, item: Item, response: http.Response, delivered: bool) -> Result:
-    return _result(
-        order,
-        item,
-        outcome="delivered" if delivered else "failed",
-        http_status=response.status,
-        error=response.error,
-        seconds=round(response.seconds, 4),
-        retry_after=0.0 if delivered else _retry_after(response.headers),
-        at=round(time.time() - response.seconds, 3),
-        detail=response.detail,
-        response_headers=_text(response.headers, RESPONSE_HEADERS_KEPT),
-        response_body=_text(response.body, RESPONSE_BODY_KEPT),
-    )
-
-
-def _text(raw: bytes, kept: int) -> str:
-    """As text that any database takes; what is no UTF-8 becomes U+FFFD."""
-    return raw[:kept].decode("utf-8", "replace").replace("\0", "\ufffd")
-
-
-def _retry_after(headers: bytes) -> float:
-    """Seconds of a Retry-After header in delta form, bounded; 0 without one.
-
-    The date form is left to the schedule: it needs the two clocks to agree.
-    """
-    for line in headers.split(b"\r\n"):
-        name, _, value = line.partition(b":")
-        if name.strip().lower() == b"retry-after" and value.strip().isdigit():
-            return min(float(value), _MAX_RETRY_AFTER)
-    return 0.0
+def _policy() -> breaker.Policy:
+    if settings.NOTIFY_BREAKER:
+        return breaker.Policy(probe_timeout=2 * settings.NOTIFY_TIMEOUT_SECONDS)
+    return breaker.Policy(failures_in_a_row=10**9, min_results=10**9)

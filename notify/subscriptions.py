@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone
 
-from msgplatform.core import alerts, logging, queue_names
+from msgplatform.core import alerts, logging, queue_names, sql
 from msgplatform.core.daemon import AWAY
 from notify import signing, validators
 from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
@@ -23,6 +24,7 @@ log = logging.get(__name__)
 
 # How long a change in the console may take to reach a running daemon.
 REFRESH_SECONDS = 2.0
+CLOCK_TOLERANCE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +55,13 @@ class Subscriptions:
     """All subscriptions by id. An unreadable row is left out, with an alert until it is mended."""
 
     def __init__(self, refresh_seconds: float = REFRESH_SECONDS) -> None:
+        # Seconds by which this machine's clock is ahead of the database's, which leases go by.
+        self.clock_ahead = 0.0
         self._rows: dict[int, Subscription] = {}
         self._unreadable: set[int] = set()
         self._refresh_seconds = refresh_seconds
         self._next = 0.0
+        self._clock_is_wrong = False
 
     def refresh(self, at_once: bool = False) -> None:
         """Read them again if it is time. With the database away, what is known stays."""
@@ -66,6 +71,7 @@ class Subscriptions:
         self._next = now + self._refresh_seconds
         try:
             rows = list(BizReceive.objects.select_related("receive").order_by("id"))
+            self._compare_clocks()
         except AWAY as error:
             if not self._rows:
                 raise
@@ -82,6 +88,25 @@ class Subscriptions:
 
     def all(self) -> Sequence[Subscription]:
         return list(self._rows.values())
+
+    def _compare_clocks(self) -> None:
+        before = time.time()
+        database = sql.now().timestamp()
+        self.clock_ahead = (before + time.time()) / 2 - database
+        key = f"notify.clock:{socket.gethostname()}"
+        if abs(self.clock_ahead) < CLOCK_TOLERANCE_SECONDS:
+            if self._clock_is_wrong:
+                self._clock_is_wrong = False
+                alerts.resolve(key)
+        elif not self._clock_is_wrong:
+            self._clock_is_wrong = True
+            alerts.raise_alert(
+                "notify.clock",
+                f"The clock of {socket.gethostname()} differs from the database's",
+                f"By {self.clock_ahead:+.0f} seconds. Consumers refuse signatures whose time is "
+                "off by more than five minutes; synchronise both machines' clocks.",
+                key=key,
+            )
 
     def _take_over(self, rows: Sequence[BizReceive]) -> None:
         found: dict[int, Subscription] = {}

@@ -61,6 +61,13 @@ class Breaker:
         self._row = 0
         self._slices: deque[list[int]] = deque()  # [number of the slice, results, failures]
 
+    def resume(self, now: float, wait: float, opened_in_a_row: int) -> None:
+        """Go on with what another breaker for the same receiver knew: open for `wait` seconds."""
+        self.state = State.OPEN
+        self.opened_in_a_row = max(1, opened_in_a_row)
+        self._change(now)
+        self._retry_at = now + wait
+
     def allow(self, now: float) -> bool:
         """Whether a call may start now. True while not closed makes this call the probe."""
         if self.state is State.CLOSED:

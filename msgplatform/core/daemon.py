@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from types import FrameType
@@ -21,8 +22,9 @@ from django.db.utils import InterfaceError, OperationalError
 from msgplatform.core import logging
 from msgplatform.core.backoff import Backoff
 from msgplatform.core.connections import RedisError
+from msgplatform.core.copies import Copies, without_option
 from msgplatform.core.errors import Temporary
-from msgplatform.core.heartbeats import INTERVAL_SECONDS, Heartbeat
+from msgplatform.core.heartbeats import Beat, Heartbeat
 
 log = logging.get(__name__)
 
@@ -89,20 +91,21 @@ class Loop:
         self.worker = worker
         self.idle = Backoff(first=0.02, factor=1.3, cap=idle_cap)
         self.trouble = Backoff(first=0.2, factor=2.0, cap=10.0)
-        self._next_beat = 0.0
+        self.beat = Beat(worker.heartbeat)
 
     def run(self, drain_seconds: float) -> None:
         worker = self.worker
         log.info("started", role=worker.role, pid=os.getpid())
-        worker.start()
+        self.beat.start()
         try:
+            worker.start()
             while not worker.stopping:
-                self._beat()
+                worker.heartbeat.turn_at = time.time()
                 self._wait(self._one_turn())
             worker.drain(time.monotonic() + drain_seconds)
         finally:
             worker.stop()
-            worker.heartbeat.withdraw()
+            self.beat.stop()
             log.info("stopped", role=worker.role, done=worker.heartbeat.done)
 
     def _one_turn(self) -> float:
@@ -131,12 +134,6 @@ class Loop:
         if seconds > 0:
             self.worker.stopping.wait(seconds)
 
-    def _beat(self) -> None:
-        now = time.monotonic()
-        if now >= self._next_beat:
-            self._next_beat = now + INTERVAL_SECONDS
-            self.worker.heartbeat.send()
-
 
 class DaemonCommand(BaseCommand):
     """Base of every `run_*` command: parses options, builds one worker, runs the loop."""
@@ -150,6 +147,9 @@ class DaemonCommand(BaseCommand):
             default=20.0,
             help="how long the first SIGTERM may take to finish what is in hand (default 20)",
         )
+        parser.add_argument(
+            "--processes", type=int, default=1, help="run this many of them (default 1)"
+        )
 
     def worker(self, **options: Any) -> Worker:
         """The role's worker, built from the command's options."""
@@ -157,6 +157,11 @@ class DaemonCommand(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         self.check()
+        if not 1 <= options["processes"] <= 64:
+            raise CommandError("--processes must be 1 to 64")
+        if options["processes"] > 1:
+            Copies(without_option(sys.argv, "--processes"), options["processes"]).run()
+            return
         worker = self.worker(**options)
         worker.stopping.install()
         drain_seconds: float = options["drain_seconds"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 import time
 from dataclasses import asdict, dataclass, field, fields
 
@@ -27,6 +28,7 @@ class Heartbeat:
     failed: int = 0
     lag: float | None = None
     at: float = 0.0
+    turn_at: float = field(default_factory=time.time)  # when its loop last began a turn
 
     @property
     def key(self) -> str:
@@ -46,6 +48,31 @@ class Heartbeat:
             work_redis().delete(self.key)
         except RedisError:
             return
+
+
+class Beat:
+    """Sends a heartbeat from a thread of its own: a Redis that hangs holds up no work."""
+
+    def __init__(self, heartbeat: Heartbeat) -> None:
+        self._heartbeat = heartbeat
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and do not look alive for the rest of the TTL."""
+        self._stopping.set()
+        self._thread.join(timeout=1)
+        if not self._thread.is_alive():
+            self._heartbeat.withdraw()
+
+    def _run(self) -> None:
+        while True:
+            self._heartbeat.send()
+            if self._stopping.wait(INTERVAL_SECONDS):
+                return
 
 
 def alive() -> list[Heartbeat]:

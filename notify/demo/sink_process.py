@@ -33,6 +33,10 @@ class SinkProcess:
         """The message id of every delivery that was answered 2xx, in order."""
         return [line.split()[0] for line in self.file.read_text().splitlines() if line]
 
+    def times(self) -> list[float]:
+        """When each of them came, in unix seconds by the sink's clock."""
+        return [float(line.split()[1]) for line in self.file.read_text().splitlines() if line]
+
     def ids(self) -> set[str]:
         return set(self.lines())
 

@@ -1,5 +1,7 @@
 from typing import Any
 
+from django.core.management.base import CommandParser
+
 from msgplatform.core.daemon import DaemonCommand
 from notify.sender import Sender
 
@@ -7,5 +9,22 @@ from notify.sender import Sender
 class Command(DaemonCommand):
     help = "Notify: delivers queued copies to their consumers."
 
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument(
+            "--subscription",
+            type=int,
+            action="append",
+            default=[],
+            metavar="ID",
+            help="deliver only this subscription's; may be repeated (default: all)",
+        )
+        parser.add_argument(
+            "--window",
+            type=int,
+            default=1024,
+            help="requests open at the same time, all subscriptions together (default 1024)",
+        )
+
     def worker(self, **options: Any) -> Sender:
-        return Sender()
+        return Sender(window=max(1, options["window"]), only=options["subscription"])

@@ -1,0 +1,97 @@
+"""Several processes of one daemon under one command: `--processes N`.
+
+Each copy is the same command line without the option, dies with this process, and is started again
+when it ends by itself. The parent only waits; it opens no connection.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+from msgplatform.core import attached, logging
+from msgplatform.core.backoff import Backoff
+
+log = logging.get(__name__)
+
+_LOOK_SECONDS = 0.5
+# A copy that ran this long was not broken from the start.
+_LONG_RUN_SECONDS = 10.0
+
+
+class Copy:
+    """One of the processes, and when it may be started again."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = attached.command(command)
+        self._pause = Backoff(first=0.25, factor=2.0, cap=10.0)
+        self._started = self._next_start = 0.0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def keep_running(self) -> None:
+        """Start it if it does not run and its pause is over."""
+        now = time.monotonic()
+        if self.process is not None:
+            if self.process.poll() is None:
+                return
+            log.warning("copy_ended", code=self.process.returncode)
+            if now - self._started > _LONG_RUN_SECONDS:
+                self._pause.reset()
+            self._next_start = now + self._pause.next()
+            self.process = None
+        if now >= self._next_start:
+            self._started = now
+            self.process = subprocess.Popen(self._command)  # noqa: S603 - our own command line
+
+    def signal(self, number: int) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
+
+    def wait(self) -> None:
+        if self.process is not None:
+            self.process.wait()
+
+
+class Copies:
+    """Runs `count` processes of `command` until SIGTERM or SIGINT; the second one kills them."""
+
+    def __init__(self, command: Sequence[str], count: int) -> None:
+        self._copies = [Copy(command) for _ in range(count)]
+        self._stop = threading.Event()
+
+    def run(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._handle)
+        while not self._stop.is_set():
+            for copy in self._copies:
+                copy.keep_running()
+            self._stop.wait(_LOOK_SECONDS)
+        for copy in self._copies:
+            copy.signal(signal.SIGTERM)
+        for copy in self._copies:
+            copy.wait()
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        if self._stop.is_set():
+            for copy in self._copies:
+                copy.signal(signal.SIGKILL)
+        self._stop.set()
+
+
+def without_option(argv: Sequence[str], option: str) -> list[str]:
+    """The command line that starts one copy: this one, without `option` and its value."""
+    kept: list[str] = []
+    skip = False
+    for word in argv:
+        if skip:
+            skip = False
+        elif word == option:
+            skip = True
+        elif not word.startswith(f"{option}="):
+            kept.append(word)
+    return [sys.executable, *kept]

@@ -1,0 +1,56 @@
+"""Spread calls evenly: a rate limit as a generic cell rate algorithm (ITU-T I.371).
+
+No clock and no I/O: every call says what time it is, in seconds of one clock that does not go back.
+Not thread-safe; its owner is one loop.
+"""
+
+from __future__ import annotations
+
+import math
+
+# A loop that looks every few milliseconds must be able to send what fell due in between; more
+# than this much at once is a burst that the limit is there to prevent.
+BURST_SECONDS = 0.05
+
+
+class Pacer:
+    """At most `rate` calls a second (0: no limit), and at most `burst` at the same moment.
+
+    In any stretch of T seconds there are no more than rate × T + burst calls.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._due = -math.inf  # when the next call is due by the even spacing
+        self.change(rate)
+
+    def change(self, rate: float) -> None:
+        """Another rate from now on; what was sent before still counts."""
+        self.rate = rate
+        self.burst = max(1, math.floor(rate * BURST_SECONDS))
+
+    def allowance(self, now: float) -> float:
+        """How many calls may start now: a whole number, or infinity."""
+        if not self.rate:
+            return math.inf
+        ahead = max(0.0, (self._due - now) * self.rate)  # calls made before their even time
+        # A hair of tolerance: without it a caller that waited exactly long enough is sent away.
+        return max(0, math.floor(self.burst - ahead + 1e-6))
+
+    def take(self, now: float, calls: int = 1) -> None:
+        """Count calls that start now."""
+        if self.rate:
+            self._due = max(self._due, now) + calls / self.rate
+
+    def wait(self, now: float) -> float:
+        """Seconds until `allowance` is at least one; 0 when it is."""
+        if not self.rate:
+            return 0.0
+        return max(0.0, self._due - now - (self.burst - 1) / self.rate)
+
+    def hold(self, now: float) -> None:
+        """Assume a call was made just now, by somebody who kept the same limit before us."""
+        self.take(now, self.burst)
+
+    def is_idle(self, now: float) -> bool:
+        """Nothing that was sent matters any more: a new pacer would behave the same."""
+        return self._due <= now

@@ -1,0 +1,154 @@
+"""Lanes: what one subscription may send, and what it may not take from the others."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from msgplatform.core import breaker as circuit
+from msgplatform.core.queues import Claimed
+from notify import lanes
+from notify.lanes import Lane, Lanes, is_alive
+from notify.live import Live
+from notify.order_feed import ClaimedOrder
+from notify.orders import Item, Order
+
+POLICY = circuit.Policy(failures_in_a_row=3, first=10.0, jitter=0.0)
+
+
+def filled(lane: Lane, count: int = 5) -> Lane:
+    items = [Item(n, n, 1, "{}") for n in range(count)]
+    order = Order(lane.subscription, "c", 0.0, items)
+    claimed = ClaimedOrder(Claimed("q", "j", None, 0.0), order, count, 0)
+    lane.waiting.extend((claimed, item) for item in items)
+    return lane
+
+
+def failed(lane: Lane, now: float, times: int) -> None:
+    for _ in range(times):
+        lane.sent(now, 1)
+        lane.answered(0, now, now)
+
+
+class TestBreaker:
+    def test_opens_and_wants_its_messages_given_back(self) -> None:
+        lane = filled(Lane(1, POLICY, None))
+        failed(lane, 100.0, 3)
+        assert lane.must_give_back
+        assert lane.allowance(100.0) == 0
+
+    def test_one_probe_when_its_time_has_come(self) -> None:
+        lane = filled(Lane(1, POLICY, None))
+        failed(lane, 100.0, 3)
+        assert lane.allowance(110.0) == 1
+        lane.sent(110.0, 1)
+        assert lane.allowance(110.0) == 0, "no second probe beside the first"
+        assert not lane.must_give_back, "what waits behind the probe stays"
+
+    def test_goes_on_when_the_probe_succeeds(self) -> None:
+        lane = filled(Lane(1, POLICY, None))
+        failed(lane, 100.0, 3)
+        lane.sent(110.0, 1)
+        assert lane.answered(204, 110.1, 110.0)
+        assert lane.allowance(110.1) > 1
+
+    def test_a_new_sender_goes_on_with_an_open_breaker(self) -> None:
+        before = Live(
+            at=time.time(), sender="other", breaker=circuit.State.OPEN,
+            opened_in_a_row=4, retry_at=time.time() + 30,
+        )  # fmt: skip
+        lane = Lane(1, POLICY, before)
+        now = time.monotonic()
+        assert lane.must_give_back
+        assert lane.allowance(now + 25) == 0
+        assert lane.allowance(now + 31) == 1
+        assert lane.live("me", now).opened_in_a_row == 4
+
+    @pytest.mark.parametrize(
+        ("status", "alive"),
+        [(200, True), (204, True), (400, True), (409, True), (422, True), (301, False),
+         (401, False), (403, False), (404, False), (410, False), (429, False), (500, False),
+         (503, False), (0, False)],
+    )  # fmt: skip
+    def test_who_refuses_one_message_is_not_away(self, status: int, alive: bool) -> None:
+        assert is_alive(status) is alive
+
+
+class TestRoom:
+    def room(self, lane: Lane, limit: int = 100, free: int = 64, active: int = 1) -> int:
+        return Lanes(64, POLICY).room(lane, limit, free, active)
+
+    def test_the_subscriptions_own_limit(self) -> None:
+        lane = Lane(1, POLICY, None)
+        assert self.room(lane, limit=3) == 3
+        lane.in_flight = 3
+        assert self.room(lane, limit=3) <= 0
+
+    def test_a_share_of_the_window(self) -> None:
+        assert self.room(Lane(1, POLICY, None), active=3) == 64 // 4
+
+    def test_the_reserve_is_for_first_requests(self) -> None:
+        """Hanging consumers cannot take the last quarter; one that just came gets a place."""
+        lane = Lane(1, POLICY, None)
+        reserve = 64 // lanes.RESERVE
+        lane.in_flight = 1
+        assert self.room(lane, free=reserve) <= 0
+        lane.in_flight = 0
+        assert self.room(lane, free=reserve) == 1
+
+
+class TestRate:
+    def subscription(self, rate: float) -> Any:
+        class _Subscription:
+            rate_limit = rate
+
+        return _Subscription()
+
+    def test_allows_what_is_due(self) -> None:
+        lane = filled(Lane(1, POLICY, None))
+        lane.adapt(self.subscription(2.0), 100.0)
+        assert lane.allowance(100.0) == 1
+        lane.sent(100.0, 1)
+        assert lane.allowance(100.4) == 0
+        assert lane.allowance(100.5) == 1
+
+    def test_takes_over_from_another_sender_with_a_pause(self) -> None:
+        lane = filled(Lane(1, POLICY, Live(at=time.time(), sender="other")))
+        lane.adapt(self.subscription(2.0), 100.0)
+        assert lane.allowance(100.4) == 0
+        assert lane.allowance(100.5) == 1
+
+    def test_next_wait_is_the_first_paced_lane_with_work(self) -> None:
+        some = Lanes(64, POLICY)
+        for key, rate in ((1, 1.0), (2, 10.0), (3, 0.0)):
+            lane = filled(some.of(key))
+            lane.adapt(self.subscription(rate), 100.0)
+            lane.sent(100.0, 1)
+        assert some.next_wait(100.0) == pytest.approx(0.1)
+
+    def test_an_idle_lane_is_dropped_when_its_pace_is_over(self) -> None:
+        some = Lanes(64, POLICY)
+        lane = some.of(1)
+        lane.adapt(self.subscription(1.0), 100.0)
+        lane.sent(100.0, 1)
+        lane.answered(200, 100.1, 100.0)
+        some.drop_idle(100.2)
+        assert list(some) == [lane], "a new lane would forget the last request"
+        some.drop_idle(101.1)
+        assert list(some) == []
+
+
+def test_measured_rate_is_known_only_while_there_is_always_work() -> None:
+    lane = filled(Lane(1, POLICY, None))
+    start = time.monotonic()
+    lane.measure(start + 1)
+    for _ in range(20):
+        lane.sent(start + 1, 1)
+        lane.answered(200, start + 1, start + 1)
+    lane.measure(start + 2)
+    assert lane.per_second > 0
+    lane.waiting.clear()
+    lane.measure(start + 3)
+    assert lane.per_second == 0
