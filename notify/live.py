@@ -51,6 +51,7 @@ def report(states: Mapping[int, Live], gone: Iterable[int] = ()) -> None:
             pipe.hset(_KEY, str(subscription), msgspec.json.encode(state))
         if dropped := [str(subscription) for subscription in gone]:
             pipe.hdel(_KEY, *dropped)
+        pipe.expire(_KEY, int(_STALE_OPEN_SECONDS))
         pipe.execute()
 
 

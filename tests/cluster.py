@@ -6,6 +6,7 @@ test. The database is a new one, on SQLite or on MariaDB.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -100,14 +101,29 @@ class Cluster:
     def kill(self, name: str) -> None:
         """SIGKILL, and the children too: granian's worker would go on otherwise."""
         process = self.processes[name]
-        victims = [process.pid, *_children(process.pid)]
-        for pid in victims:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        self._signal(name, signal.SIGKILL)
         process.wait()
         self.kills.append(name)
+
+    def pause(self, name: str) -> None:
+        """SIGSTOP: the process is there and does nothing until `standing_still` ends."""
+        self._signal(name, signal.SIGSTOP)
+
+    @contextlib.contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Every process of the platform is stopped meanwhile, for a look at one moment."""
+        living = [name for name in self.processes if not self.died(name)]
+        for name in living:
+            self._signal(name, signal.SIGSTOP)
+        yield
+        for name in living:
+            self._signal(name, signal.SIGCONT)
+
+    def _signal(self, name: str, number: int) -> None:
+        pid = self.processes[name].pid
+        for victim in (pid, *_children(pid)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim, number)
 
     def restart(self, name: str) -> None:
         self.kill(name)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 CONNECTIONS = 8
 # Every so many messages the request is repeated with the same key, as after a lost answer.
 REPEAT_EVERY = 50
+BATCH = 100
 _TRIES = 60
 
 
@@ -23,6 +24,7 @@ class Accepted:
 
     id: str
     system: str
+    event_type: str
 
 
 class Publisher(threading.Thread):
@@ -45,37 +47,74 @@ class Publisher(threading.Thread):
                 first = self._post(number, token)
                 if number % REPEAT_EVERY == 0 and self._post(number, token) != first:
                     raise RuntimeError(f"a repeat of message {number} got another id")
-                self.accepted.append(Accepted(first, system))
+                self.accepted.append(Accepted(first, system, event_type(number)))
         except Exception as error:  # noqa: BLE001 - handed to the main thread
             self.error = error
 
     def _post(self, number: int, token: str) -> str:
-        body = json.dumps(
-            {
-                "event_type": "demo.happened",
-                "payload": {"number": number, "text": "消息 ✓ message", "price": 12.50},
-                "idempotency_key": f"{self._key_prefix}-{number}",
-            }
-        )
+        body = json.dumps(message(self._key_prefix, number))
+        return str(json.loads(self._until_answered("/api/v1/messages", body, token))["id"])
+
+    def _until_answered(self, path: str, body: str, token: str) -> bytes:
+        """The body of a 2xx answer; what may be repeated is repeated."""
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         for _ in range(_TRIES):
-            status, answer = self._once(body, headers)
+            status, answer = self._once(path, body, headers)
             if status in (200, 202):
-                return str(json.loads(answer)["id"])
+                return answer
             if status and status != 503 and status != 429:
                 raise RuntimeError(f"HTTP {status}: {answer[:300]!r}")
             time.sleep(0.5)
-        raise RuntimeError(f"message {number} was not accepted after {_TRIES} tries")
+        raise RuntimeError(f"nothing was accepted after {_TRIES} tries: {body[:100]}")
 
-    def _once(self, body: str, headers: dict[str, str]) -> tuple[int, bytes]:
+    def _once(self, path: str, body: str, headers: dict[str, str]) -> tuple[int, bytes]:
         """(0, …) when the connection broke: it may or may not have been accepted."""
         try:
-            self._connection.request("POST", "/api/v1/messages", body, headers)
+            self._connection.request("POST", path, body, headers)
             response = self._connection.getresponse()
             return response.status, response.read()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             return 0, str(error).encode()
+
+
+class BatchPublisher(Publisher):
+    """The same messages, a hundred a request, each with a verdict of its own."""
+
+    def run(self) -> None:
+        try:
+            waiting: dict[tuple[str, str], list[int]] = {}
+            for number, system, token in self._work:
+                batch = waiting.setdefault((system, token), [])
+                batch.append(number)
+                if len(batch) == BATCH:
+                    self._publish(system, token, waiting.pop((system, token)))
+            for (system, token), numbers in waiting.items():
+                self._publish(system, token, numbers)
+        except Exception as error:  # noqa: BLE001 - handed to the main thread
+            self.error = error
+
+    def _publish(self, system: str, token: str, numbers: list[int]) -> None:
+        body = {"messages": [message(self._key_prefix, number) for number in numbers]}
+        answer = self._until_answered("/api/v1/messages/batch", json.dumps(body), token)
+        for number, verdict in zip(numbers, json.loads(answer)["results"], strict=True):
+            if verdict["outcome"] not in ("created", "duplicate"):
+                raise RuntimeError(f"message {number} was refused: {verdict}")
+            self.accepted.append(Accepted(verdict["id"], system, event_type(number)))
+
+
+def message(key_prefix: str, number: int) -> dict[str, object]:
+    """What is published under this number."""
+    return {
+        "event_type": event_type(number),
+        "payload": {"number": number, "text": "消息 ✓ message", "price": 12.50},
+        "idempotency_key": f"{key_prefix}-{number}",
+    }
+
+
+def event_type(number: int) -> str:
+    """One in ten is a rare one."""
+    return "demo.rare" if number % 10 == 7 else "demo.happened"
 
 
 class _Shared:
@@ -94,14 +133,18 @@ class _Shared:
 
 
 def publish_all(
-    base_url: str, tokens: Mapping[str, str], count: int, connections: int = CONNECTIONS
+    base_url: str,
+    tokens: Mapping[str, str],
+    count: int,
+    connections: int = CONNECTIONS,
+    kind: type[Publisher] = Publisher,
 ) -> list[Accepted]:
     """Publish `count` messages, the systems in turn; what the platform accepted."""
     systems = list(tokens.items())
     work = ((number, *systems[number % len(systems)]) for number in range(count))
     shared = iter(_Shared(work))
     prefix = f"demo-{uuid.uuid4().hex[:12]}"
-    publishers = [Publisher(base_url, shared, prefix) for _ in range(connections)]
+    publishers = [kind(base_url, shared, prefix) for _ in range(connections)]
     for publisher in publishers:
         publisher.start()
     for publisher in publishers:

@@ -1,37 +1,23 @@
-"""The demo's cast: business systems that publish, consumers that behave differently."""
+"""The demo of Notify: publish, rotate a secret, forge, wait, account for every copy."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from msgplatform.api import keys
 from msgplatform.core.flows import DemoRun
-from msgplatform.models import Biz
-from notify.demo.publisher import Accepted, publish_all
+from notify import rotation
+from notify.demo import cast, forgery
+from notify.demo.publisher import Accepted, BatchPublisher, publish_all
 from notify.demo.sink_process import SinkProcess
-from notify.models import BizReceive, Receive, ReceiveMsg
+from notify.models import Receive, ReceiveMsg
 
-# name, arguments of its sink; the last one is meant to be dead.
-SINKS: list[tuple[str, list[str]]] = [
-    ("warehouse", []),
-    ("billing", ["--delay", "0.05"]),
-    ("mailings", ["--fail-every", "10"]),
-    ("retired-system", ["--status", "500"]),
-]
-DEAD = "retired-system"
-# name, which consumers subscribe
-SYSTEMS: list[tuple[str, list[str]]] = [
-    ("orders", ["warehouse", "billing", "mailings"]),
-    ("customers", ["billing", "mailings"]),
-    ("stock", ["warehouse", "retired-system"]),
-]
-# Short, so that failing and recovering fits into a demo.
-SCHEDULE = [1, 1, 2, 2]
+# Below it the demo shows nothing and says so.
+MIN_MESSAGES = 10_000
 
 
 @dataclass
@@ -50,49 +36,37 @@ class Account:
 
 def run_demo(run: DemoRun) -> Mapping[str, Any]:
     """Publish over HTTP, wait for the consumers' files, account for every copy."""
-    with _sinks(Path(run.folder)) as sinks:
-        tokens = _cast(sinks)
-        run.say(f"notify: {run.messages} messages from {len(SYSTEMS)} business systems")
-        accepted = publish_all(run.base_url, tokens, run.messages)
-        account = Account(_expected(accepted), sinks)
+    consumers = cast.consumers()
+    with _sinks(Path(run.folder), consumers) as sinks:
+        tokens = cast.create(consumers, {name: sink.url for name, sink in sinks.items()})
+        run.say(f"notify: {run.messages} messages from {len(tokens)} business systems to")
+        for consumer in consumers:
+            run.say(f"notify:   {consumer.name:<15} {consumer.story}")
+        accepted = publish_all(run.base_url, tokens, run.messages // 2)
+        secret = _rotate()
+        rest = run.messages - len(accepted)
+        accepted += publish_all(run.base_url, tokens, rest, kind=BatchPublisher)
+        forged = forgery.refused(sinks[cast.VERIFYING].url, secret)
+        account = Account(cast.expected(consumers, accepted), sinks)
         exhausted = _await(run, account)
-        return _report(accepted, account, exhausted)
+        return _report(accepted, account, exhausted, forged)
 
 
 @contextlib.contextmanager
-def _sinks(folder: Path) -> Iterator[dict[str, SinkProcess]]:
+def _sinks(folder: Path, consumers: Sequence[cast.Consumer]) -> Iterator[dict[str, SinkProcess]]:
     with contextlib.ExitStack() as stack:
         yield {
-            name: stack.enter_context(SinkProcess(folder / f"{name}.log", arguments))
-            for name, arguments in SINKS
+            c.name: stack.enter_context(SinkProcess(folder / f"{c.name}.log", list(c.sink)))
+            for c in consumers
         }
 
 
-def _cast(sinks: Mapping[str, SinkProcess]) -> dict[str, str]:
-    """Business systems, consumers, subscriptions; returns an API key per business system."""
-    receives = {}
-    for name, sink in sinks.items():
-        receives[name], _ = Receive.objects.update_or_create(
-            name=name, defaults={"url": sink.url, "title": name.replace("-", " ").title()}
-        )
-    tokens = {}
-    for name, subscribers in SYSTEMS:
-        biz, _ = Biz.objects.get_or_create(name=name, defaults={"title": name.title()})
-        _, tokens[name] = keys.create(biz, "demo", ["events:write", "events:read"])
-        for subscriber in subscribers:
-            BizReceive.objects.update_or_create(
-                biz=biz, receive=receives[subscriber], defaults={"schedule": SCHEDULE}
-            )
-    return tokens
-
-
-def _expected(accepted: list[Accepted]) -> dict[str, set[str]]:
-    expected: dict[str, set[str]] = {name: set() for name, _ in SINKS}
-    subscribers = dict(SYSTEMS)
-    for message in accepted:
-        for name in subscribers[message.system]:
-            expected[name].add(message.id)
-    return expected
+def _rotate() -> str:
+    """In the middle of the traffic the verifying consumer's secret is rotated; it goes on with
+    its old one, which is returned, as consumers do until somebody has changed their settings."""
+    receive = Receive.objects.get(name=cast.VERIFYING)
+    rotation.rotate(receive.pk, rotation.mark_of(receive), hours=1)
+    return receive.secret
 
 
 def _await(run: DemoRun, account: Account) -> set[str]:
@@ -101,7 +75,7 @@ def _await(run: DemoRun, account: Account) -> set[str]:
     said = 0.0
     while True:
         missing = account.missing()
-        exhausted = _exhausted() & missing[DEAD]
+        exhausted = _exhausted() & missing[cast.DEAD]
         left = sum(map(len, missing.values())) - len(exhausted)
         if not left or time.monotonic() > deadline:
             return exhausted
@@ -114,23 +88,27 @@ def _await(run: DemoRun, account: Account) -> set[str]:
 def _exhausted() -> set[str]:
     """Only at the consumer that is meant to be dead: anywhere else it would be a loss."""
     rows = ReceiveMsg.objects.filter(
-        biz_receive__receive__name=DEAD, status=ReceiveMsg.Status.EXHAUSTED
+        biz_receive__receive__name=cast.DEAD, status=ReceiveMsg.Status.EXHAUSTED
     )
     return {str(msg_id) for msg_id in rows.values_list("msg_id", flat=True)}
 
 
-def _report(accepted: list[Accepted], account: Account, exhausted: set[str]) -> Mapping[str, Any]:
+def _report(
+    accepted: list[Accepted], account: Account, exhausted: set[str], forged: tuple[int, int]
+) -> Mapping[str, Any]:
     missing = account.missing()
-    missing[DEAD] -= exhausted
-    lost = sum(map(len, missing.values()))
+    missing[cast.DEAD] -= exhausted
     delivered = sum(len(ids & account.sinks[name].ids()) for name, ids in account.expected.items())
     return {
         "accepted": len({message.id for message in accepted}),
-        "systems": len(SYSTEMS),
-        "subscribers": len(SINKS),
+        "at_least": MIN_MESSAGES,
+        "systems": len(cast.SYSTEMS),
+        "subscribers": len(account.sinks),
         "copies": sum(map(len, account.expected.values())),
         "delivered": delivered,
         "exhausted": len(exhausted),
-        "lost": lost,
+        "lost": sum(map(len, missing.values())),
         "duplicates": account.duplicates(),
+        "forgeries_refused": f"{forged[0]} of {forged[1]}",
+        "problem": "" if forged[0] == forged[1] else "a forged message was believed",
     }

@@ -1,39 +1,56 @@
 """A consumer for demo, tests and benches: answers webhooks and writes down what it got.
 
     python -m notify.demo.sink --file seen.log [--delay 0.2] [--fail-every 10] [--status 503]
+        [--down-for 5] [--secret whsec_…]
 
 Prints its port, then appends a line `<webhook-id> <unix time>` for every message that it answers
-with 2xx, flushed before the answer. It ends when its standard input is closed, so that it cannot
-outlive whoever started it. Standard library only: it must not share code with what it checks.
+with 2xx, flushed before the answer. With a secret it verifies signatures by the specification
+(Standard Webhooks 1.0.0) and answers a wrong one with 401. It ends when its standard input is
+closed, so that it cannot outlive whoever started it. Standard library only: it must not share code
+with what it checks.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import contextlib
+import hmac
 import os
 import sys
 import time
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
+_TOLERANCE_SECONDS = 300
+
 
 @dataclass
 class Personality:
-    """How the consumer behaves: `fail_every` n refuses the first delivery of every n-th id."""
+    """How the consumer behaves: `fail_every` n refuses the first delivery of every n-th id,
+    `down_for` refuses everything for so many seconds from the first request on."""
 
     file: BinaryIO
     delay: float = 0.0
     fail_every: int = 0
     status: int = 200
+    down_for: float = 0.0
+    secret: str = ""
     refused: set[bytes] = field(default_factory=set)
     seen: int = 0
+    first: float = 0.0
 
-    def answer(self, message_id: bytes) -> int:
+    def answer(self, headers: dict[bytes, bytes], body: bytes) -> int:
         """The HTTP status for this message; what is answered 2xx is on disk before."""
+        message_id = headers.get(b"webhook-id", b"-")
+        self.first = self.first or time.monotonic()
         if self.status >= 300:
             return self.status
+        if self.secret and not _is_signed(self.secret, headers, body):
+            return 401
+        if self.down_for and time.monotonic() - self.first < self.down_for:
+            return 503
         if self.fail_every and message_id not in self.refused:
             self.seen += 1
             if self.seen % self.fail_every == 0:
@@ -67,10 +84,10 @@ class SinkProtocol(asyncio.Protocol):
             if len(rest) < length:
                 return
             self._buffer = rest[length:]
-            self._respond(headers.get(b"webhook-id", b"-"))
+            self._respond(headers, rest[:length])
 
-    def _respond(self, message_id: bytes) -> None:
-        status = self._personality.answer(message_id)
+    def _respond(self, headers: dict[bytes, bytes], body: bytes) -> None:
+        status = self._personality.answer(headers, body)
         response = b"HTTP/1.1 %d x\r\ncontent-length: 0\r\n\r\n" % status
         if self._personality.delay:
             loop = asyncio.get_running_loop()
@@ -86,6 +103,18 @@ class SinkProtocol(asyncio.Protocol):
 def _headers(head: bytes) -> dict[bytes, bytes]:
     pairs = (line.partition(b":") for line in head.split(b"\r\n")[1:])
     return {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+
+def _is_signed(secret: str, headers: dict[bytes, bytes], body: bytes) -> bool:
+    """By the specification, in a few lines of its own: the sender's code must not judge itself."""
+    message_id, timestamp = headers.get(b"webhook-id", b""), headers.get(b"webhook-timestamp", b"")
+    if not timestamp.isdigit() or abs(time.time() - int(timestamp)) > _TOLERANCE_SECONDS:
+        return False
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    digest = hmac.digest(key, message_id + b"." + timestamp + b"." + body, "sha256")
+    wanted = b"v1," + base64.b64encode(digest)
+    given = headers.get(b"webhook-signature", b"").split()
+    return any(hmac.compare_digest(wanted, signature) for signature in given)
 
 
 async def _serve(personality: Personality, port: int) -> None:
@@ -106,9 +135,14 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.0, help="seconds before each answer")
     parser.add_argument("--fail-every", type=int, default=0)
     parser.add_argument("--status", type=int, default=200)
+    parser.add_argument("--down-for", type=float, default=0.0, help="seconds from the first one")
+    parser.add_argument("--secret", default="", help="verify signatures made with this secret")
     options = parser.parse_args()
     with open(options.file, "ab") as file, contextlib.suppress(KeyboardInterrupt):
-        personality = Personality(file, options.delay, options.fail_every, options.status)
+        personality = Personality(
+            file, options.delay, options.fail_every, options.status, options.down_for,
+            options.secret,
+        )  # fmt: skip
         asyncio.run(_serve(personality, options.port))
     os._exit(0)  # the thread that reads standard input must not hold the process
 

@@ -5,87 +5,18 @@ Accounting is by what the client saw accepted and what the consumers' own files 
 
 from __future__ import annotations
 
-import contextlib
-import os
-import random
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from msgplatform.core.heartbeats import TTL_SECONDS
-from notify.demo.publisher import Accepted, publish_all
+from notify.demo.publisher import publish_all
 from notify.demo.sink_process import SinkProcess
-from tests.cluster import DAEMONS, LEASE_SECONDS, WEB, Cluster
-
-FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
-MESSAGES = 20_000 if FULL else 1_500
-
-CAST = """
-import json
-from msgplatform.api import keys
-from msgplatform.models import Biz
-from notify.models import BizReceive, Receive
-tokens = {{}}
-for biz_name, urls in {cast!r}.items():
-    biz = Biz.objects.create(name=biz_name)
-    tokens[biz_name] = keys.create(biz, "test", ["events:write", "events:read"])[1]
-    for name, url in urls.items():
-        receive, _ = Receive.objects.get_or_create(name=name, defaults={{"url": url}})
-        BizReceive.objects.create(biz=biz, receive=receive, schedule={schedule!r})
-print(json.dumps(tokens))
-"""
-OPEN = """
-import json
-from collections import Counter
-from notify.models import BizMsg, ReceiveMsg
-open = Counter(ReceiveMsg.objects.exclude(status=ReceiveMsg.Status.DELIVERED)
-    .values_list("status", flat=True))
-print(json.dumps({"copies": dict(open), "messages": BizMsg.objects.filter(state=0).count()}))
-"""
-DONE: dict[str, Any] = {"copies": {}, "messages": 0}
-
-
-@contextlib.contextmanager
-def cast(
-    cluster: Cluster, sinks: dict[str, list[str]], systems: dict[str, list[str]]
-) -> Iterator[tuple[dict[str, str], dict[str, SinkProcess]]]:
-    """Consumers as processes, and the rows that connect business systems to them."""
-    with contextlib.ExitStack() as stack:
-        running = {
-            name: stack.enter_context(SinkProcess(cluster.folder / f"{name}.seen", arguments))
-            for name, arguments in sinks.items()
-        }
-        wanted = {
-            biz: {name: running[name].url for name in names} for biz, names in systems.items()
-        }
-        tokens = cluster.script(CAST.format(cast=wanted, schedule=[1, 1, 1, 2, 2, 2, 2, 2]))
-        yield tokens, running
-
-
-SYSTEMS = {"orders": ["one", "two"], "stock": ["two", "three"], "users": ["three"]}
-SINKS = {"one": [], "two": ["--delay", "0.01"], "three": ["--fail-every", "25"]}
-
-
-def missing(accepted: list[Accepted], sinks: dict[str, SinkProcess]) -> dict[str, set[str]]:
-    """Copies that a consumer should have and has not written down."""
-    expected: dict[str, set[str]] = {name: set() for name in sinks}
-    for message in accepted:
-        for name in SYSTEMS[message.system]:
-            expected[name].add(message.id)
-    return {n: ids - sinks[n].ids() for n, ids in expected.items() if ids - sinks[n].ids()}
-
-
-def duplicates(sinks: dict[str, SinkProcess]) -> int:
-    return sum(len(sink.lines()) - len(sink.ids()) for sink in sinks.values())
-
-
-def assert_marked(cluster: Cluster) -> None:
-    """Everything that arrived is written back, too."""
-    cluster.wait_until(lambda: cluster.script(OPEN) == DONE, "every copy to be marked")
+from tests.cluster import DAEMONS, WEB, Cluster
+from tests.flows.traffic import SYSTEMS, assert_marked, cast, duplicates, missing
 
 
 def test_one_message_goes_the_whole_way(cluster: Cluster) -> None:
@@ -108,52 +39,6 @@ def test_one_message_goes_the_whole_way(cluster: Cluster) -> None:
         assert isinstance(listed["id"], str)
         assert listed["state"] == "split"
         assert duplicates(sinks) == 0
-
-
-def test_nothing_is_lost_when_anything_is_killed_or_flushed(cluster: Cluster) -> None:
-    """Each role is killed with work in flight, and the work Redis is emptied in the middle."""
-    with cast(cluster, SINKS, SYSTEMS) as (tokens, sinks):
-        accepted: list[Accepted] = []
-        publishing = threading.Thread(
-            target=lambda: accepted.extend(publish_all(cluster.base_url, tokens, MESSAGES))
-        )
-        publishing.start()
-        _trouble(cluster, sinks)
-        publishing.join()
-        assert len({message.id for message in accepted}) == MESSAGES
-        cluster.wait_until(
-            lambda: not missing(accepted, sinks), "every copy to arrive", 300 if FULL else 120
-        )
-        assert_marked(cluster)
-        print(f"killed {cluster.kills}, duplicates {duplicates(sinks)}")
-        _assert_nothing_left(cluster)
-
-
-def _trouble(cluster: Cluster, sinks: dict[str, SinkProcess]) -> None:
-    """Kill every role twice in random order, and flush once, each after some progress."""
-    roles = [WEB, *DAEMONS] * (5 if FULL else 2)
-    random.Random(20261120).shuffle(roles)
-    for number, role in enumerate(roles):
-        before = sum(len(sink.lines()) for sink in sinks.values())
-        cluster.wait_until(
-            lambda: sum(len(sink.lines()) for sink in sinks.values()) > before,  # noqa: B023
-            "deliveries between two kills",
-        )
-        cluster.restart(role)
-        if number == len(roles) // 2:
-            cluster.redis.flushall()
-
-
-def _assert_nothing_left(cluster: Cluster) -> None:
-    """After a crash run and a drain Redis holds the names of queues and what expires by itself."""
-    transient = (b"heartbeat:", b"cache", b"queues:owner:", b":1:")
-
-    def left() -> set[bytes]:
-        keys = {key for key in cluster.redis.keys("*") if not key.startswith(transient)}
-        return keys - {b"rq:queues"}
-
-    # Orders of killed senders are dropped when their claim (two leases) is over.
-    cluster.wait_until(lambda: not left(), f"Redis to be clean: {left()}", 6 * LEASE_SECONDS + 30)
 
 
 @pytest.fixture(scope="module")

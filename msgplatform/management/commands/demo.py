@@ -18,10 +18,10 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print the account as JSON")
         parser.add_argument("--port", type=int, default=0, help="default: 8000, or a free one")
         parser.add_argument(
-            "--messages", type=int, default=2000, help="messages a flow (default 2000)"
+            "--messages", type=int, default=10_000, help="messages a flow (default 10000)"
         )
         parser.add_argument(
-            "--timeout", type=float, default=120, help="seconds for delivery (default 120)"
+            "--timeout", type=float, default=180, help="seconds for delivery (default 180)"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -1,0 +1,102 @@
+"""The demo's cast: business systems that publish, consumers that behave differently."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgplatform.api import keys
+from msgplatform.models import Biz
+from notify import signing
+from notify.demo.publisher import Accepted
+from notify.models import BizReceive, Receive
+
+# Short, so that failing, recovering and giving up fit into a demo.
+PATIENT = [1, 2, 3, 5, 8, 13]
+SCHEDULE = [1, 1, 2, 2]
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """`sink` are its arguments, `subscription` its settings, `pattern` what it wants."""
+
+    name: str
+    story: str
+    sink: Sequence[str] = ()
+    pattern: str = "*"
+    schedule: Sequence[int] = tuple(SCHEDULE)
+    subscription: Mapping[str, Any] = field(default_factory=dict)
+    secret: str = ""
+
+
+def consumers() -> list[Consumer]:
+    """The cast; each run with a fresh secret for the one that verifies."""
+    secret = signing.new_secret()
+    return [
+        Consumer("warehouse", "answers at once"),
+        Consumer("billing", "is slow: 0.2 s an answer", ["--delay", "0.2"], "*.rare"),
+        Consumer("mailings", "refuses every tenth the first time", ["--fail-every", "10"]),
+        Consumer(
+            "analytics", "is down for 4 s, then recovers", ["--down-for", "4"], schedule=PATIENT
+        ),
+        Consumer(
+            "auditors", "verifies every signature", ["--secret", secret], secret=secret
+        ),
+        Consumer(
+            "partner", "takes 400 a second", subscription={"rate_limit": 400.0}, pattern="*.rare"
+        ),
+        Consumer(DEAD, "is dead: 500 for ever", ["--status", "500"]),
+    ]  # fmt: skip
+
+
+DEAD = "retired-system"
+VERIFYING = "auditors"
+# name, which consumers subscribe
+SYSTEMS: dict[str, list[str]] = {
+    "orders": ["warehouse", "billing", "mailings", "auditors"],
+    "customers": ["warehouse", "partner", "analytics"],
+    "stock": ["warehouse", "auditors", DEAD],
+}
+
+
+def create(cast: Sequence[Consumer], urls: Mapping[str, str]) -> dict[str, str]:
+    """Rows for business systems, consumers and subscriptions; an API key per business system."""
+    rows = {consumer.name: _receive(consumer, urls[consumer.name]) for consumer in cast}
+    by_name = {consumer.name: consumer for consumer in cast}
+    tokens = {}
+    for name, subscribers in SYSTEMS.items():
+        biz, _ = Biz.objects.get_or_create(name=name, defaults={"title": name.title()})
+        _, tokens[name] = keys.create(biz, "demo", ["events:write", "events:read"])
+        for subscriber in subscribers:
+            consumer = by_name[subscriber]
+            BizReceive.objects.update_or_create(
+                biz=biz,
+                receive=rows[subscriber],
+                defaults={
+                    "schedule": list(consumer.schedule),
+                    "event_types": [] if consumer.pattern == "*" else [consumer.pattern],
+                    **consumer.subscription,
+                },
+            )
+    return tokens
+
+
+def _receive(consumer: Consumer, url: str) -> Receive:
+    defaults = {"url": url, "title": consumer.name.replace("-", " ").title()}
+    if consumer.secret:
+        defaults["secret"] = consumer.secret
+    row, _ = Receive.objects.update_or_create(name=consumer.name, defaults=defaults)
+    return row
+
+
+def expected(cast: Sequence[Consumer], accepted: Sequence[Accepted]) -> dict[str, set[str]]:
+    """Which message ids each consumer must have, from what the client saw accepted."""
+    wanted: dict[str, set[str]] = {consumer.name: set() for consumer in cast}
+    patterns = {consumer.name: consumer.pattern for consumer in cast}
+    for message in accepted:
+        for name in SYSTEMS[message.system]:
+            if fnmatch.fnmatchcase(message.event_type, patterns[name]):
+                wanted[name].add(message.id)
+    return wanted

@@ -1,0 +1,139 @@
+"""Notify under fire: every role killed with work in flight, Redis emptied, nothing lost.
+
+Duplicates are bounded: a kill may repeat what was sent and not yet marked at that moment, which is
+taken from the consumers' files and the database while everything else stands still.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+
+from msgplatform.core import queue_names
+from notify.demo.publisher import Accepted, publish_all
+from notify.demo.sink_process import SinkProcess
+from tests.cluster import DAEMONS, LEASE_SECONDS, WEB, Cluster
+from tests.flows.traffic import SINKS, SYSTEMS, assert_marked, cast, duplicates, missing
+
+FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
+MESSAGES = 20_000 if FULL else 3_000
+KILLS_A_ROLE = 5 if FULL else 2
+# Before the flush: messages queued, and results that are not yet marked.
+QUEUED_AT_FLUSH = 1000
+
+MARKED = """
+import json
+from notify.models import ReceiveMsg
+rows = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.DELIVERED)
+print(json.dumps([f"{name} {pk}" for name, pk in
+                  rows.values_list("biz_receive__receive__name", "msg_id")]))
+"""
+QUEUED = """
+from notify.models import ReceiveMsg
+print(ReceiveMsg.objects.filter(status=ReceiveMsg.Status.QUEUED).count())
+"""
+
+
+@dataclass
+class Fire:
+    """Kills and the flush, with what each of them may repeat."""
+
+    cluster: Cluster
+    sinks: dict[str, SinkProcess]
+    log: list[str] = field(default_factory=list)
+    bound: int = 0
+    counted: Counter[str] = field(default_factory=Counter)
+
+    def kill(self, role: str) -> None:
+        self._await_progress()
+        self.cluster.kill(role)
+        with self.cluster.standing_still():
+            self._count(f"kill {role}")
+        self.cluster.start(role)
+
+    def flush(self) -> None:
+        """With many messages queued, and results that nobody has marked."""
+        marker = queue_names.NOTIFY_MARKER
+        self.cluster.pause("run_marker")
+        self.cluster.wait_until(
+            lambda: self.cluster.redis.llen(f"rq:queue:{marker}") > 0, "results to wait"
+        )
+        self.cluster.wait_until(
+            lambda: self.cluster.script(QUEUED) >= QUEUED_AT_FLUSH, "messages to be queued"
+        )
+        with self.cluster.standing_still():
+            results = self.cluster.redis.llen(f"rq:queue:{marker}")
+            queued = self.cluster.script(QUEUED)
+            self.cluster.redis.flushall()
+            self._count(f"flush with {queued} queued and {results} result batches")
+        assert queued >= QUEUED_AT_FLUSH
+        assert results > 0
+
+    def _count(self, what: str) -> None:
+        """Deliveries since the last count that are not marked: each may come once more."""
+        marked = set(self.cluster.script(MARKED))
+        arrived = Counter(
+            f"{name} {pk}" for name, sink in self.sinks.items() for pk in sink.lines()
+        )
+        unmarked = sum(1 for copy in arrived - self.counted if copy not in marked)
+        self.counted = arrived
+        self.bound += unmarked
+        self.log.append(f"{what}: {unmarked} sent and not marked")
+
+    def _await_progress(self) -> None:
+        """Between two kills something is delivered: each happens with work in flight."""
+        before = self._delivered()
+        self.cluster.wait_until(lambda: self._delivered() > before, "deliveries between kills")
+
+    def _delivered(self) -> int:
+        return sum(len(sink.lines()) for sink in self.sinks.values())
+
+
+@pytest.mark.parametrize("cluster", ["mariadb"] if FULL else ["sqlite", "mariadb"], indirect=True)
+def test_nothing_is_lost_when_anything_is_killed_or_flushed(cluster: Cluster) -> None:
+    with cast(cluster, SINKS, SYSTEMS) as (tokens, sinks):
+        accepted: list[Accepted] = []
+        publishing = threading.Thread(
+            target=lambda: accepted.extend(publish_all(cluster.base_url, tokens, MESSAGES))
+        )
+        publishing.start()
+        fire = Fire(cluster, sinks)
+        roles = [WEB, *DAEMONS] * KILLS_A_ROLE
+        random.Random(20261120).shuffle(roles)
+        for number, role in enumerate(roles):
+            fire.kill(role)
+            if number == len(roles) // 2:
+                fire.flush()
+        publishing.join()
+        assert len({message.id for message in accepted}) == MESSAGES
+        cluster.wait_until(
+            lambda: not missing(accepted, sinks), "every copy to arrive", 300 if FULL else 120
+        )
+        assert_marked(cluster)
+        print("\n".join([*fire.log, f"duplicates {duplicates(sinks)} of at most {fire.bound}"]))
+        assert duplicates(sinks) <= fire.bound
+        _assert_nothing_left(cluster)
+
+
+def _assert_nothing_left(cluster: Cluster) -> None:
+    """After a crash run and a drain Redis holds the names of queues and what expires by itself."""
+    transient = (
+        b"heartbeat:",
+        b"cache",
+        b"queues:owner:",
+        b":1:",
+        b"notify:live",
+        b"notify:senders",
+    )
+
+    def left() -> set[bytes]:
+        keys = {key for key in cluster.redis.keys("*") if not key.startswith(transient)}
+        return keys - {b"rq:queues"}
+
+    # Orders of killed senders are dropped when their claim (two leases) is over.
+    cluster.wait_until(lambda: not left(), f"Redis to be clean: {left()}", 6 * LEASE_SECONDS + 30)

@@ -1,0 +1,140 @@
+"""Isolation: bad consumers take nothing from good ones, in one sender process.
+
+Two hundred healthy subscriptions at half of the measured capacity, with and without one that
+answers after five seconds and one that refuses connections, each with the same share of the
+traffic. Latency is the consumer's time of arrival minus the time at which intake had answered.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from notify.demo.sink_process import SinkProcess
+from tests.cluster import Cluster
+from tests.integration.http_sinks import refusing_port
+
+FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
+HEALTHY = 200
+SECONDS = 60 if FULL else 10
+LEAST_DELIVERIES = 10_000 if FULL else 1_000
+# Beside the factor of two: what a busy machine adds to either run.
+NOISE_SECONDS = 0.25
+
+CAST = """
+import json
+from msgplatform.models import Biz
+from notify.models import BizReceive, Receive
+def subscribe(name, url):
+    receive = Receive.objects.create(name=name, url=url)
+    biz = Biz.objects.create(name=name)
+    BizReceive.objects.create(biz=biz, receive=receive)
+    return biz.pk
+healthy = [subscribe(f"healthy-{{n}}", {healthy!r}) for n in range({count})]
+bad = [subscribe("slow", {slow!r}), subscribe("refusing", {refusing!r})]
+print(json.dumps([healthy, bad]))
+"""
+# One publisher for all: intake's own commit, without the cost of HTTP, so that what is measured is
+# the delivery. Prints when each message was accepted.
+PUBLISH = """
+import json, time
+from notify import intake
+systems, rate, seconds = {systems!r}, {rate!r}, {seconds!r}
+accepted, sent, begun = {{}}, 0, time.time()
+while time.time() < begun + seconds:
+    due = int((time.time() - begun) * rate) - sent
+    events = [intake.Event(systems[(sent + n) % len(systems)], "load.test", b"{{}}")
+              for n in range(min(due, 500))]
+    for verdict in intake.publish_many(events) if events else ():
+        accepted[str(verdict.id)] = time.time()
+    sent += len(events)
+    time.sleep(0.02)
+json.dump(accepted, open({file!r}, "w"))
+print(json.dumps(len(accepted)))
+"""
+
+
+@pytest.fixture
+def stage(cluster: Cluster) -> Iterator[tuple[Cluster, SinkProcess, list[int], list[int]]]:
+    with (
+        SinkProcess(cluster.folder / "healthy.seen", []) as healthy,
+        SinkProcess(cluster.folder / "slow.seen", ["--delay", "5"]) as slow,
+    ):
+        refusing = f"http://127.0.0.1:{refusing_port()}/"
+        rows = cluster.script(
+            CAST.format(healthy=healthy.url, slow=slow.url, refusing=refusing, count=HEALTHY)
+        )
+        yield cluster, healthy, *rows
+
+
+def publish(cluster: Cluster, systems: list[int], rate: float, seconds: float) -> dict[str, float]:
+    file = cluster.folder / "accepted.json"
+    cluster.script(PUBLISH.format(systems=systems, rate=rate, seconds=seconds, file=str(file)))
+    return dict(json.loads(Path(file).read_text()))
+
+
+def latencies(cluster: Cluster, sink: SinkProcess, accepted: dict[str, float]) -> list[float]:
+    """Of every message in `accepted`; all of them must arrive."""
+    cluster.wait_until(lambda: accepted.keys() <= sink.ids(), "all healthy deliveries", 120)
+    first: dict[str, float] = {}
+    for message, moment in zip(sink.lines(), sink.times(), strict=True):
+        first.setdefault(message, moment)
+    return sorted(first[message] - at for message, at in accepted.items())
+
+
+def capacity(cluster: Cluster, sink: SinkProcess, healthy: list[int]) -> float:
+    """Deliveries a second when more is published than can be delivered."""
+    accepted = publish(cluster, healthy, rate=100_000, seconds=2)
+    latencies(cluster, sink, accepted)
+    arrived = sorted(sink.times())
+    tenth = len(arrived) // 10
+    return (len(arrived) - 2 * tenth) / (arrived[-tenth - 1] - arrived[tenth])
+
+
+def p95(values: list[float]) -> float:
+    return values[int(len(values) * 0.95)]
+
+
+def of_healthy(
+    cluster: Cluster, accepted: dict[str, float], systems: list[int]
+) -> dict[str, float]:
+    """Messages of healthy systems: publishing goes round, so the rest can be told by its row."""
+    rows = cluster.script(
+        "import json; from notify.models import BizMsg; "
+        f"print(json.dumps([str(pk) for pk in BizMsg.objects.filter(biz_id__in={systems!r})"
+        ".values_list('id', flat=True)]))"
+    )
+    wanted = set(rows)
+    return {message: at for message, at in accepted.items() if message in wanted}
+
+
+@pytest.mark.parametrize("cluster", ["mariadb"], indirect=True)
+def test_bad_consumers_delay_nobody(
+    stage: tuple[Cluster, SinkProcess, list[int], list[int]],
+) -> None:
+    cluster, sink, healthy, bad = stage
+    rate = capacity(cluster, sink, healthy) / 2
+    alone = publish(cluster, healthy, rate, SECONDS)
+    without = p95(latencies(cluster, sink, alone))
+    seen = {"breaker on": _with_bad_ones(cluster, sink, healthy, bad, rate)}
+    cluster.environment["NOTIFY_BREAKER"] = "no"
+    cluster.restart("run_sender")
+    seen["breaker off"] = _with_bad_ones(cluster, sink, healthy, bad, rate)
+    print(f"{rate:.0f} a second; p95 without {without:.3f} s, with {seen}")
+    assert len(sink.ids()) >= LEAST_DELIVERIES
+    for figure in seen.values():
+        assert figure <= 2 * without + NOISE_SECONDS
+
+
+def _with_bad_ones(
+    cluster: Cluster, sink: SinkProcess, healthy: list[int], bad: list[int], rate: float
+) -> float:
+    """p95 of the healthy ones while the bad ones get the same share each."""
+    together = publish(cluster, healthy + bad, rate, SECONDS)
+    good = of_healthy(cluster, together, healthy)
+    assert len(good) < len(together), "the bad ones have traffic too"
+    return p95(latencies(cluster, sink, good))
