@@ -41,3 +41,4 @@ bench: tools  ## the benchmarks, into docs/benchmarks.md (ARGS="intake --json")
 tools:
 	@deploy/packages.sh $(PYTHON)
 	@$(bootstrap) requirements-dev.txt $(embedded)
+	@deploy/npm_packages.sh .venv

@@ -12,6 +12,8 @@ need() { missing+=("$1"); }
 
 have mariadbd || need mariadb-server
 have redis-server || need redis-server
+have node || need nodejs
+have npm || need npm
 have chromium || have chromium-browser || need chromium
 have gcc || have cc || need gcc
 have pkg-config || need pkg-config

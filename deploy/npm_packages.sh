@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# What tests need from the npm registry, beside the virtual environment: the official verifier of
+# Standard Webhooks in JavaScript. Usage: npm_packages.sh FOLDER
+set -euo pipefail
+
+folder=$1/npm
+version=1.1.1
+[[ -e $folder/node_modules/standardwebhooks/package.json ]] &&
+  grep -q "\"version\": \"$version\"" "$folder/node_modules/standardwebhooks/package.json" && exit 0
+mkdir -p "$folder"
+npm install --prefix "$folder" --no-save --no-package-lock --ignore-scripts --no-audit --no-fund \
+  --loglevel=error "standardwebhooks@$version" >&2

@@ -1,0 +1,1 @@
+"""SMS in Redis, from intake until the archive has it; `docs/sms.md` is the table of keys."""

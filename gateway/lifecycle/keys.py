@@ -1,0 +1,79 @@
+"""The names of the keys; `docs/sms.md` says what each holds. The scripts compute the same names."""
+
+from __future__ import annotations
+
+import hashlib
+
+PREFIX = "{sms}:"
+
+SUBMITED = PREFIX + "set:submited"
+RESPONSE_SUCC = PREFIX + "set:response-succ"
+RESPONSE_FAIL = PREFIX + "set:response-fail"
+REPORT_DUE = PREFIX + "zset:report-due"
+LIST_REPORT = PREFIX + "list:report"
+REPORTING = PREFIX + "zset:reporting"
+LIST_FINISH = PREFIX + "list:finish"
+FINISHING = PREFIX + "zset:finishing"
+LIST_UNMATCHED = PREFIX + "list:report-unmatched"
+LIST_MO = PREFIX + "list:mo-id"
+MO_REPORTING = PREFIX + "zset:mo-reporting"
+LIST_MO_FINISH = PREFIX + "list:mo-finish"
+MO_FINISHING = PREFIX + "zset:mo-finishing"
+MT_COUNT = PREFIX + "mt-GID"
+MO_COUNT = PREFIX + "mo-GID"
+SEQNO = PREFIX + "seqno"
+
+
+def mt(message: int) -> str:
+    return f"{PREFIX}mt:{message}"
+
+
+def mo(message: int) -> str:
+    return f"{PREFIX}mo:{message}"
+
+
+def report(message: int) -> str:
+    return f"{PREFIX}report:{message}"
+
+
+def submit(seqno: int, ts: int) -> str:
+    return f"{PREFIX}submit:{seqno}:{ts}"
+
+
+def pending(gateway: int, priority: int = 0) -> str:
+    """The list of one gateway; priority 0 is the original's, 1 to 9 go first."""
+    return f"{PREFIX}list:pending-{gateway}" + (f"-{priority}" if priority else "")
+
+
+def scheduled(gateway: int) -> str:
+    return f"{PREFIX}zset:schedule-{gateway}"
+
+
+def claimed(gateway: int) -> str:
+    return f"{PREFIX}zset:claimed-{gateway}"
+
+
+def submit_due(gateway: int) -> str:
+    return f"{PREFIX}zset:submit-due-{gateway}"
+
+
+def speed(gateway: int) -> str:
+    return f"{PREFIX}speed:{gateway}"
+
+
+def link(gateway: int, connection: str) -> str:
+    return f"{PREFIX}link:{gateway}:{connection}"
+
+
+def idempotency(biz: int, key: str) -> str:
+    """A digest, because a caller's key may hold anything."""
+    digest = hashlib.sha256(f"{biz}:{key}".encode()).hexdigest()
+    return f"{PREFIX}idempotency:{digest}"
+
+
+def mo_seen(node: int, ts: int, seqno: int) -> str:
+    return f"{PREFIX}mo-seen:{node}:{ts}:{seqno}"
+
+
+def mo_part(user: str, sp_number: str, reference: int, total: int) -> str:
+    return f"{PREFIX}mo-part:{user}:{sp_number}:{reference}:{total}"

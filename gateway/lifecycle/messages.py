@@ -1,0 +1,146 @@
+"""What Redis keeps of a message: all that its Submit needs, so that no sender asks a database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Mt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message to one recipient, as intake took it in; never changed afterwards.
+
+    Names are those of SGIP where it has them. Times are unix seconds, 0: none. `key` is the
+    caller's idempotency key, `call` the id that all messages of one call share.
+    """
+
+    id: str
+    biz: int
+    account: int
+    user_number: str
+    text: str
+    sp_number: str
+    corp_id: str
+    gateways: list[int]
+    service_type: str = ""
+    charge_number: str = ""
+    fee_type: int = 1
+    fee_value: str = "0"
+    given_value: str = "0"
+    agent_flag: int = 0
+    morelateto_mt_flag: int = 2
+    priority: int = 0
+    report_flag: int = 1
+    signature: str = ""
+    schedule_at: float = 0.0
+    expire_at: float = 0.0
+    key: str = ""
+    reference: str = ""
+
+    @property
+    def pack(self) -> tuple[Any, ...]:
+        """Messages with the same of this go into one Submit."""
+        return (
+            self.text, self.sp_number, self.corp_id, self.service_type, self.charge_number,
+            self.fee_type, self.fee_value, self.given_value, self.agent_flag,
+            self.morelateto_mt_flag, self.priority, self.report_flag, self.signature,
+            self.expire_at,
+        )  # fmt: skip
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """A pending message in a sender's hands. `todo` are the parts to send (empty: all),
+    `most` bounds the users of its Submit (0: no bound)."""
+
+    mt: Mt
+    todo: tuple[int, ...]
+    most: int
+    tries: int
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One recipient of a Submit."""
+
+    id: str
+    user_number: str
+
+
+class NewSubmit(msgspec.Struct, frozen=True):
+    """A Submit about to be written: `seqno` and `ts` are the sequence's third and second word."""
+
+    seqno: int
+    ts: int
+    node: int
+    part: int
+    parts: int
+    frame: bytes
+    members: list[Member]
+
+    @property
+    def name(self) -> str:
+        return f"{self.seqno}:{self.ts}"
+
+
+class Response(msgspec.Struct, frozen=True):
+    """A Submit_Resp and what it means: `accepted`, `again` after `delay` seconds, or `refused`."""
+
+    name: str
+    result: int
+    verdict: str
+    delay: float = 0.0
+
+
+class ReportIn(msgspec.Struct, frozen=True):
+    """A Report as the gateway sent it; `user_number` in the form in which Submits carry it."""
+
+    seqno: int
+    ts: int
+    node: int
+    user_number: str
+    state: int
+    error: int
+    at: float = 0.0
+    tries: int = 0  # how often it was looked up in the archive in vain
+
+
+class Mo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message from a handset, or (`kind` "userrpt") a change of a user's state."""
+
+    id: str
+    kind: str = "mo"
+    gateway: int = 0
+    user_number: str
+    sp_number: str
+    text: str = ""
+    content: bytes = b""
+    message_coding: int = 0
+    tp_pid: int = 0
+    tp_udhi: int = 0
+    parts: int = 1
+    missing: int = 0
+    user_condition: int = 0
+    sequence: str = ""
+    at: float = 0.0
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """A message with all that became of it: the fields of `mt:%s` beside `msg`, and its Reports.
+
+    `reports` maps a part to (state, error, unix time); `submits` are "seqno:ts", in order.
+    """
+
+    mt: Mt
+    state: str
+    final: str
+    error: str
+    gateway: int
+    parts: int
+    accepted_at: float
+    submitted_at: float
+    responded_at: float
+    reported_at: float
+    results: dict[int, int]
+    reports: dict[int, tuple[int, int, float]]
+    seqno: dict[int, int]
+    ts: dict[int, int]
+    submits: list[str]

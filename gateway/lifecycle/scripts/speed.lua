@@ -1,0 +1,13 @@
+-- The speed limit shared by all senders of a gateway. KEYS: speed. ARGV: messages a second, wanted.
+-- Returns how many of the wanted may go now, and the milliseconds until more may (GCRA).
+local rate, wanted, at = tonumber(ARGV[1]), tonumber(ARGV[2]), now()
+local due = tonumber(redis.call('GET', KEYS[1]) or 0)
+local burst = math.max(1, math.floor(rate * 0.1))
+local base = math.max(due, at)
+local allowed = math.max(0, math.min(wanted, math.floor(burst - (base - at) * rate + 1e-6)))
+if allowed > 0 then
+  due = base + allowed / rate
+  redis.call('SET', KEYS[1], string.format('%.6f', due), 'PX', math.ceil((due - at) * 1000) + 1000)
+end
+local wait = math.max(0, (due - at) - (burst - 1) / rate)
+return {allowed, math.ceil(wait * 1000)}

@@ -1,0 +1,225 @@
+"""MTs in Redis: each step one script, for hundreds of messages, repeatable.
+
+Nothing here knows SGIP's meaning of a result: who calls decides whether a response is accepted, to
+be tried again or a refusal. All raise RedisError when Redis is away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from gateway.lifecycle import keys, scripts
+from gateway.lifecycle.messages import (
+    Claimed,
+    Finished,
+    Member,
+    Mt,
+    NewSubmit,
+    ReportIn,
+    Response,
+)
+from msgplatform.core.connections import sms_redis
+
+_decode_mt = msgspec.json.Decoder(Mt).decode
+
+
+@dataclass(frozen=True)
+class Call:
+    """What one call asks for: a message for each recipient, under one idempotency key or none."""
+
+    messages: Sequence[Mt]
+    biz: int = 0
+    idempotency_key: str = ""
+    payload_hash: str = ""
+
+
+class First(msgspec.Struct):
+    """What the first call with a key was: the hash of its payload, and its messages' ids."""
+
+    hash: str
+    ids: list[str]
+
+
+# -- intake --------------------------------------------------------------------------------------
+def accept(calls: Sequence[Call], idempotency_seconds: int) -> list[First | None]:
+    """Store calls; None for a new one, else what the first one with its key was."""
+    arguments: list[scripts.Argument] = [idempotency_seconds, len(calls)]
+    for call in calls:
+        key = keys.idempotency(call.biz, call.idempotency_key) if call.idempotency_key else ""
+        arguments += [key, call.payload_hash, len(call.messages)]
+        for mt in call.messages:
+            arguments += [
+                mt.id, mt.gateways[0], mt.priority, mt.report_flag, mt.schedule_at,
+                msgspec.json.encode(mt),
+            ]  # fmt: skip
+    answers = scripts.run("accept", arguments)
+    return [msgspec.json.decode(answer, type=First) if answer else None for answer in answers]
+
+
+# -- sender --------------------------------------------------------------------------------------
+def claim(gateway: int, holder: str, most: int, lease: float) -> list[Claimed]:
+    """Pending messages of a gateway, the most urgent first, leased for `lease` seconds."""
+    flat = scripts.run("claim", [gateway, holder, most, lease])
+    return [
+        Claimed(
+            _decode_mt(flat[i + 1]),
+            tuple(sorted({int(part) for part in flat[i + 2].split()})),
+            int(flat[i + 3] or 0),
+            int(flat[i + 4]),
+        )
+        for i in range(0, len(flat), 5)
+    ]
+
+
+def next_seqnos(count: int) -> range:
+    """`count` counters that nobody else gets; they wrap at 32 bits."""
+    last = int(sms_redis().incrby(keys.SEQNO, count))
+    return range(last - count + 1, last + 1)
+
+
+def submit(
+    gateway: int, holder: str, submits: Sequence[NewSubmit], patience: float
+) -> list[NewSubmit]:
+    """Remember Submits before they are written; those that may be written now.
+
+    All parts of a message that are to be sent come in one call. One is left out when a member's
+    lease was lost to another sender.
+    """
+    arguments: list[scripts.Argument] = [gateway, holder, patience, len(submits)]
+    for new in submits:
+        users = {member.user_number: member.id for member in new.members}
+        arguments += [
+            new.seqno, new.ts, new.node, new.part, new.parts, new.frame,
+            msgspec.json.encode(users), len(new.members), *(m.id for m in new.members),
+        ]  # fmt: skip
+    mine = scripts.run("submit", arguments)
+    return [new for new, may in zip(submits, mine, strict=True) if may]
+
+
+def respond(responses: Sequence[Response], report_wait: float, most_tries: int) -> list[str]:
+    """Apply Submit_Resps: `done`, `repeated` or `unknown` for each."""
+    arguments: list[scripts.Argument] = [report_wait, most_tries]
+    for response in responses:
+        arguments += [response.name, response.result, response.verdict, response.delay]
+    return [what.decode() for what in scripts.run("respond", arguments)]
+
+
+def due(gateway: int, patience: float, most_repeats: int, count: int) -> list[tuple[str, bytes]]:
+    """(name, frame) of Submits without an answer, to be written again byte for byte."""
+    flat = scripts.run("due", [gateway, patience, most_repeats, count])
+    return [(flat[i].decode(), flat[i + 1]) for i in range(0, len(flat), 2)]
+
+
+def end(gateway: int, holder: str, endings: Iterable[tuple[str, str, str]]) -> int:
+    """End claimed messages that are not sent: (id, final, error)."""
+    flat = [value for ending in endings for value in ending]
+    return int(scripts.run("end", [gateway, holder, *flat])) if flat else 0
+
+
+def release(gateway: int, holder: str, ids: Sequence[str], to: int | None = None) -> int:
+    """Give claimed messages back; to another gateway only those that were never in a Submit."""
+    target = gateway if to is None else to
+    return int(scripts.run("release", [gateway, holder, target, *ids])) if ids else 0
+
+
+def allow(gateway: int, rate: float, wanted: int) -> tuple[int, float]:
+    """How many of `wanted` the gateway's shared speed limit lets go, seconds until more may."""
+    if not rate or not wanted:
+        return wanted, 0.0
+    allowed, wait = scripts.run("speed", [rate, wanted], [keys.speed(gateway)])
+    return int(allowed), int(wait) / 1000
+
+
+# -- receiver ------------------------------------------------------------------------------------
+def report(reports: Sequence[ReportIn], report_wait: float) -> list[str]:
+    """Apply Reports: `matched`, `waiting`, `repeated` or `unmatched` each; all are safe then."""
+    arguments: list[scripts.Argument] = [report_wait]
+    for item in reports:
+        arguments += [
+            f"{item.seqno}:{item.ts}", item.node, item.user_number, item.state, item.error,
+            msgspec.json.encode(item),
+        ]  # fmt: skip
+    return [what.decode() for what in scripts.run("report", arguments)]
+
+
+def overdue(count: int) -> int:
+    """End as `unknown` what waited too long for its Report; how many."""
+    return int(scripts.run("overdue", [count]))
+
+
+# -- forwarder and pump --------------------------------------------------------------------------
+def take(source: str, leased: str, most: int, lease: float) -> list[str]:
+    """Move entries of a list into its leased set; those whose holder is gone come first."""
+    return [entry.decode() for entry in scripts.run("take", [most, lease], [source, leased])]
+
+
+def pass_on(leased: str, target: str, entries: Sequence[str]) -> int:
+    """From the leased set to the next list, each once."""
+    return int(scripts.run("pass_on", list(entries), [leased, target])) if entries else 0
+
+
+def drop(leased: str, entries: Sequence[str]) -> None:
+    """Done with these entries: nothing follows them."""
+    if entries:
+        sms_redis().zrem(leased, *entries)
+
+
+def read(ids: Sequence[str]) -> list[Finished]:
+    """Messages with what became of them; one that is gone is left out."""
+    with sms_redis().pipeline(transaction=False) as pipe:
+        for message in ids:
+            for name in ("mt", "report", "mt-seqno", "mt-ts"):
+                pipe.hgetall(f"{keys.PREFIX}{name}:{message}")
+        rows = pipe.execute()
+    found = (_finished(*rows[i : i + 4]) for i in range(0, len(rows), 4))
+    return [message for message in found if message is not None]
+
+
+def forget(archived: Mapping[str, str]) -> set[str]:
+    """Delete all keys of messages archived with this ending (id → final); the ids that are gone.
+
+    One whose ending changed meanwhile stays: it will be published and archived once more.
+    """
+    flat = [value for pair in archived.items() for value in pair]
+    return {gone.decode() for gone in scripts.run("forget", flat)} if flat else set()
+
+
+def _finished(
+    mt: dict[bytes, bytes],
+    reports: dict[bytes, bytes],
+    seqno: dict[bytes, bytes],
+    ts: dict[bytes, bytes],
+) -> Finished | None:
+    if b"msg" not in mt:
+        return None
+    return Finished(
+        mt=_decode_mt(mt[b"msg"]),
+        state=mt.get(b"state", b"").decode(),
+        final=mt.get(b"final", b"").decode(),
+        error=mt.get(b"error", b"").decode(),
+        gateway=int(mt.get(b"gateway", 0)),
+        parts=int(mt.get(b"parts", 1)),
+        accepted_at=float(mt.get(b"accepted_at", 0)),
+        submitted_at=float(mt.get(b"submitted_at", 0)),
+        responded_at=float(mt.get(b"responded_at", 0)),
+        reported_at=float(mt.get(b"reported_at", 0)),
+        results={int(k[2:]): int(v) for k, v in mt.items() if k.startswith(b"r:")},
+        reports={int(part): _report(value) for part, value in reports.items()},
+        seqno={int(part): int(value) for part, value in seqno.items()},
+        ts={int(part): int(value) for part, value in ts.items()},
+        submits=mt.get(b"submits", b"").decode().split(),
+    )
+
+
+def _report(value: bytes) -> tuple[int, int, float]:
+    state, error, at = value.split(b":")
+    return int(state), int(error), float(at)
+
+
+__all__ = [
+    "Call", "First", "Member", "accept", "allow", "claim", "drop", "due", "end", "forget",
+    "next_seqnos", "overdue", "pass_on", "read", "release", "report", "respond", "submit", "take",
+]  # fmt: skip

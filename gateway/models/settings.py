@@ -1,0 +1,157 @@
+"""Which gateways there are, and which business system sends over them as what."""
+
+from __future__ import annotations
+
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.models import Biz
+
+_digits = RegexValidator(r"^[0-9]+$", _("Digits only."))
+
+
+class SmsGateway(models.Model):
+    """One SMG of the operator. Field names are SGIP's where it has them; times are seconds."""
+
+    name = models.SlugField(_("name"), max_length=64, unique=True)
+    enabled = models.BooleanField(_("enabled"), default=True)
+    host = models.CharField(_("host"), max_length=200, help_text=_("Name or address of the SMG"))
+    port = models.PositiveIntegerField(
+        _("port"), default=8801, validators=[MinValueValidator(1), MaxValueValidator(65535)]
+    )
+    login_name = models.CharField(_("our login name"), max_length=16)
+    login_password = models.CharField(_("our password"), max_length=16)
+    smg_login_name = models.CharField(
+        _("the SMG's login name"), max_length=16, help_text=_("With which it binds to us")
+    )
+    smg_login_password = models.CharField(_("the SMG's password"), max_length=16)
+    corp_id = models.CharField(_("corp id"), max_length=5, validators=[_digits])
+    area_code = models.CharField(_("area code"), max_length=4, default="010", validators=[_digits])
+    node_id = models.BigIntegerField(
+        _("node id"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0), MaxValueValidator(2**32 - 1)],
+        help_text=_("Empty: 3 + area code + corp id, as the specification has it"),
+    )
+    connections = models.PositiveSmallIntegerField(
+        _("connections"), default=1, validators=[MinValueValidator(1), MaxValueValidator(64)]
+    )
+    window = models.PositiveSmallIntegerField(
+        _("window"),
+        default=32,
+        validators=[MinValueValidator(1), MaxValueValidator(1024)],
+        help_text=_("Commands without an answer on one connection"),
+    )
+    speed_limit = models.FloatField(
+        _("speed limit"),
+        default=0.0,
+        validators=[MinValueValidator(0.0)],
+        help_text=_("Short messages a second over all connections; 0: none"),
+    )
+    prefixes = models.JSONField(
+        _("number prefixes"),
+        default=list,
+        blank=True,
+        help_text=_('Recipients that go this way, such as ["86130", "86131"]; empty: everybody'),
+    )
+    priority = models.PositiveSmallIntegerField(
+        _("priority"), default=0, help_text=_("Among gateways that fit, the highest is used first")
+    )
+    ascii_limit = models.PositiveSmallIntegerField(
+        _("ASCII limit"),
+        default=140,
+        choices=[(140, "140"), (160, "160")],
+        help_text=_("Characters of one pure ASCII message"),
+    )
+    users_per_submit = models.PositiveSmallIntegerField(
+        _("users a Submit"), default=84, validators=[MinValueValidator(1), MaxValueValidator(100)]
+    )
+    response_timeout = models.FloatField(_("response timeout"), default=30.0)
+    resends = models.PositiveSmallIntegerField(
+        _("repeats"), default=3, help_text=_("Of the same bytes when no response comes")
+    )
+    idle_timeout = models.FloatField(_("idle timeout"), default=60.0)
+    report_hours = models.FloatField(
+        _("hours for a Report"),
+        default=72.0,
+        validators=[MinValueValidator(0.001)],
+        help_text=_("After this a message without one ends as unknown"),
+    )
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        db_table = "sms_gateway"
+        verbose_name = _("gateway")
+        verbose_name_plural = _("gateways")
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class SmsAccount(models.Model):
+    """How a business system sends: its number, its fees, its limits."""
+
+    biz = models.ForeignKey(Biz, models.PROTECT, verbose_name=_("system"))
+    name = models.SlugField(_("name"), max_length=64, unique=True)
+    enabled = models.BooleanField(_("enabled"), default=True)
+    is_default = models.BooleanField(
+        _("default"), default=False, help_text=_("Used when a call names no account")
+    )
+    gateways: models.ManyToManyField[SmsGateway, models.Model] = models.ManyToManyField(
+        SmsGateway, verbose_name=_("gateways"), blank=True, help_text=_("Empty: any")
+    )
+    sp_number = models.CharField(_("SP number"), max_length=21, validators=[_digits])
+    extension_digits = models.PositiveSmallIntegerField(
+        _("extension digits"),
+        default=0,
+        help_text=_("How many digits a call may append to the SP number"),
+    )
+    keywords = models.JSONField(
+        _("keywords"),
+        default=list,
+        blank=True,
+        help_text=_("An MO to a shared number that begins with one of these is ours"),
+    )
+    corp_id = models.CharField(_("corp id"), max_length=5, validators=[_digits])
+    service_type = models.CharField(_("service type"), max_length=10, blank=True, default="")
+    charge_number = models.CharField(
+        _("charge number"),
+        max_length=21,
+        blank=True,
+        default="0" * 21,
+        help_text=_("21 zeros: we pay; empty: each recipient"),
+    )
+    fee_type = models.PositiveSmallIntegerField(_("fee type"), default=1)
+    fee_value = models.CharField(_("fee value"), max_length=6, default="0", validators=[_digits])
+    given_value = models.CharField(
+        _("given value"), max_length=6, default="0", validators=[_digits]
+    )
+    agent_flag = models.PositiveSmallIntegerField(_("agent flag"), default=0)
+    morelateto_mt_flag = models.PositiveSmallIntegerField(_("MT flag"), default=2)
+    report_flag = models.PositiveSmallIntegerField(
+        _("report flag"),
+        default=1,
+        choices=[(0, _("on failure")), (1, _("always")), (2, _("never"))],
+        help_text=_("With never, a message ends with its response"),
+    )
+    signature = models.CharField(
+        _("signature"), max_length=20, blank=True, default="",
+        help_text=_("What the carrier prepends, such as 【公司】; room is kept for it"),
+    )  # fmt: skip
+    daily_limit = models.PositiveIntegerField(
+        _("messages a day"), default=0, help_text=_("0: no limit")
+    )
+    recipients_limit = models.PositiveIntegerField(_("recipients a call"), default=1000)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        db_table = "sms_account"
+        verbose_name = _("account")
+        verbose_name_plural = _("accounts")
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
