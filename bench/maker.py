@@ -22,7 +22,7 @@ ABOUT = (
 )
 SUBSCRIBERS = 2
 # Copies a second for which there is a backlog; a faster side has a shorter stretch.
-_BACKLOG = 25_000
+_BACKLOG = 60_000
 
 
 class Maker(Side):

@@ -10,6 +10,6 @@ export STATE_DIR=$state SECRET_KEY=only-for-checks LOG_LEVEL=WARNING
 python=.venv/bin/python
 "$python" -m ruff check .
 "$python" -m ruff format --check .
-"$python" -m mypy msgplatform notify
+"$python" -m mypy msgplatform notify gateway
 .venv/bin/lint-imports
 "$python" manage.py makemigrations --check --dry-run

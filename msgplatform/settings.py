@@ -30,7 +30,7 @@ ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", [_public_host, "localhost", "127.0.0.
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
 
 # -- applications --------------------------------------------------------------------------------
-FLOWS = ["notify"]
+FLOWS = ["notify", "gateway"]
 _PAGES = [
     "unfold",
     "django.contrib.admin",
@@ -60,6 +60,8 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
+# What `/api/` passes through (`handlers.py`): a caller there has a key, no session and no form.
+API_MIDDLEWARE = ["msgplatform.middleware.ApiGate"]
 # A daemon serves nothing, and its system checks must not import what it does not have.
 ROOT_URLCONF = "" if DAEMON else "msgplatform.urls"
 WSGI_APPLICATION = "msgplatform.wsgi.application"
@@ -85,6 +87,7 @@ DATABASES = {"default": env.database("DATABASE_URL", f"sqlite:///{STATE_DIR / 'm
 COLD_DATABASE_URL_SET = bool(env.secret("COLD_DATABASE_URL"))
 if COLD_DATABASE_URL_SET:
     DATABASES["cold"] = env.database("COLD_DATABASE_URL", "")
+DATABASE_ROUTERS = ["notify.routers.ColdRouter"]
 
 _redis_schemes = ("redis", "rediss", "unix")
 REDIS_URL = env.url("REDIS_URL", env.socket_url("work.sock"), _redis_schemes)
@@ -197,6 +200,13 @@ NOTIFY_ROTATION_HOURS = env.number("NOTIFY_ROTATION_HOURS", 24, 0, 168)
 NOTIFY_KEEP_DAYS = env.number("NOTIFY_KEEP_DAYS", 7, 0, 3650)
 NOTIFY_KEEP_FAILED_DAYS = env.number("NOTIFY_KEEP_FAILED_DAYS", 30, 0, 3650)
 NOTIFY_ARCHIVE_DAYS = env.integer("NOTIFY_ARCHIVE_DAYS", 365, 0, 36500)
+
+# -- SMS -----------------------------------------------------------------------------------------
+SMS_IDEMPOTENCY_SECONDS = env.integer("SMS_IDEMPOTENCY_SECONDS", 86_400, 60, 30 * 86_400)
+SMS_SCHEDULE_DAYS = env.integer("SMS_SCHEDULE_DAYS", 30, 1, 365)
+# Where the operator's gateways reach us with Reports and MOs.
+SMS_RECEIVER_HOST = env.text("SMS_RECEIVER_HOST", "127.0.0.1")
+SMS_RECEIVER_PORT = env.integer("SMS_RECEIVER_PORT", 8801, 1, 65_535)
 
 # -- statistics ----------------------------------------------------------------------------------
 MINUTE_COUNTER_DAYS = env.integer("MINUTE_COUNTER_DAYS", 14, 2, 400)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from msgplatform.core.http import engine as http
+from msgplatform.core.http.response_headers import kept_headers, retry_after
 from notify import signing
 from notify.order_feed import ClaimedOrder
 from notify.orders import RESPONSE_BODY_KEPT, RESPONSE_HEADERS_KEPT, Item, Order, Result
@@ -58,10 +59,10 @@ def answer(order: Order, item: Item, response: http.Response, delivered: bool) -
         http_status=response.status,
         error=response.error,
         seconds=round(response.seconds, 4),
-        retry_after=0.0 if delivered else _retry_after(response.headers),
+        retry_after=0.0 if delivered else _retry_after(response),
         at=round(time.time() - response.seconds, 3),
         detail=response.detail,
-        response_headers=_text(response.headers, RESPONSE_HEADERS_KEPT),
+        response_headers=kept_headers(response.headers, RESPONSE_HEADERS_KEPT),
         response_body=_text(response.body, RESPONSE_BODY_KEPT),
     )
 
@@ -71,13 +72,5 @@ def _text(raw: bytes, kept: int) -> str:
     return raw[:kept].decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
-def _retry_after(headers: bytes) -> float:
-    """Seconds of a Retry-After header in delta form, bounded; 0 without one.
-
-    The date form is left to the schedule: it needs the two clocks to agree.
-    """
-    for line in headers.split(b"\r\n"):
-        name, _, value = line.partition(b":")
-        if name.strip().lower() == b"retry-after" and value.strip().isdigit():
-            return min(float(value), _MAX_RETRY_AFTER)
-    return 0.0
+def _retry_after(response: http.Response) -> float:
+    return min(retry_after(response.headers, time.time()), _MAX_RETRY_AFTER)

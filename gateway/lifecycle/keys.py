@@ -61,6 +61,10 @@ def speed(gateway: int) -> str:
     return f"{PREFIX}speed:{gateway}"
 
 
+def spent(account: int, day: str) -> str:
+    return f"{PREFIX}spent:{account}:{day}"
+
+
 def link(gateway: int, connection: str) -> str:
     return f"{PREFIX}link:{gateway}:{connection}"
 

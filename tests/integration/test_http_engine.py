@@ -12,11 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from msgplatform.core.http.addresses import Network
+from msgplatform.core.http.admission import Admission
 from msgplatform.core.http.engine import (
     AddressGuard,
     Engine,
@@ -208,6 +211,61 @@ def test_the_window_is_filled_and_never_exceeded(window: int) -> None:
     assert {response.status for response in responses} == {200}
     assert {response.request.tag for response in responses} == set(range(300))
     assert sink.connections == window
+
+
+def test_handles_that_change_their_destination_mix_nothing_up(happy: Sink) -> None:
+    """More destinations than handles are kept for, so that each handle gets to know several."""
+    lookup = names(a_test="127.0.0.1", b_test="127.0.0.2")
+    with (
+        Sink(sinks.answering(), host="127.0.0.2", port=happy.port) as other,
+        closing(Engine(AddressGuard(LOOPBACK), window=300, lookup=lookup)) as engine,
+    ):
+        for turn in range(3):
+            requests = []
+            for n in range(300):
+                sink, host = ((happy, "a.test"), (other, "b.test"))[n % 2]
+                method = ("POST", "PUT", "GET")[(n + turn) % 3]
+                body = b"" if method == "GET" else f"{turn}-{n}".encode()
+                url = sink.url(f"/{turn}-{n}", host=host)
+                requests.append(request(url, method=method, body=body, timeout=20))
+            responses = send(engine, *requests)
+            assert {response.status for response in responses} == {200}
+            assert [each.address for each in responses] == ["127.0.0.1", "127.0.0.2"] * 150
+    for remainder, sink in enumerate((happy, other)):
+        assert sink.connections <= 300
+        expected = set()
+        for turn in range(3):
+            for n in range(remainder, 300, 2):
+                method = ("POST", "PUT", "GET")[(n + turn) % 3]
+                body = b"" if method == "GET" else f"{turn}-{n}".encode()
+                expected.add((f"{method} /{turn}-{n} HTTP/1.1", body))
+        assert {(seen.line, seen.body) for seen in sink.requests} == expected
+        assert len(sink.requests) == 450
+
+
+def test_a_handle_keeps_nothing_of_its_last_transfer(engine: Engine) -> None:
+    lines = b"".join(b"X-%d: %s\r\n" % (n, b"a" * 1000) for n in range(100))
+    long = b"HTTP/1.1 200 OK\r\n" + lines + b"Content-Length: 5\r\n\r\nhello"
+    with Sink(sinks.answering(long)) as sink:
+        url = sink.url()
+        for _ in range(4):  # more than one answer's headers may have
+            (response,) = send(engine, request(url))
+            assert (response.status, response.body, response.error) == (200, b"hello", "")
+            assert response.headers == long[:8192]
+    (dead,) = send(engine, request(url))
+    assert (dead.status, dead.headers, dead.body, dead.error) == (0, b"", b"", "connect")
+
+
+def test_deadlines_of_a_handle_are_each_their_own(happy: Sink) -> None:
+    with (
+        Sink(sinks.slow(0.6)) as slow,
+        closing(Engine(AddressGuard(LOOPBACK), window=1)) as engine,
+    ):
+        (short,) = send(engine, request(slow.url(), timeout=0.2))
+        (long,) = send(engine, request(slow.url(), timeout=10))
+        (again,) = send(engine, request(slow.url(), timeout=0.2))
+    assert (short.error, long.error, again.error) == ("timeout", "", "timeout")
+    assert long.status == 200
 
 
 def test_the_queue_is_first_in_first_out(happy: Sink) -> None:
@@ -656,6 +714,89 @@ def test_the_guard_looks_again_at_the_socket(happy: Sink, host: str) -> None:
     assert happy.connections == 0
 
 
+# -- a request's own networks ----------------------------------------------------------------------
+def networks(*texts: str) -> tuple[Network, ...]:
+    return tuple(map(ip_network, texts))
+
+
+def test_a_requests_networks_are_all_that_it_may_reach(engine: Engine, happy: Sink) -> None:
+    within = request(happy.url(), networks=networks("192.0.2.0/24", "127.0.0.1/32"))
+    outside = request(happy.url(), networks=networks("127.0.0.2/32", "::/0"))
+    mapped = request(happy.url(), networks=networks("::ffff:127.0.0.0/104"))
+    free = request(happy.url())
+    answers = send(engine, within, outside, mapped, free, outside)
+    assert [each.status for each in answers] == [200, 0, 200, 200, 0]
+    assert {answers[1].error, answers[4].error} == {"address_forbidden"}
+    assert answers[1].detail == "127.0.0.1 is not in a network that is allowed for this request."
+    assert len(happy.requests) == 3
+    assert engine.free == engine.window
+
+
+def test_a_kept_connection_is_no_way_around_a_requests_networks(
+    engine: Engine, happy: Sink
+) -> None:
+    (first,) = send(engine, request(happy.url()))
+    (second,) = send(engine, request(happy.url(), networks=networks("10.0.0.0/8")))
+    assert (first.status, second.status, second.error) == (200, 0, "address_forbidden")
+    assert len(happy.requests) == 1
+
+
+def test_a_requests_networks_open_nothing(happy: Sink) -> None:
+    everything = networks("0.0.0.0/0", "::/0", "127.0.0.0/8")
+    lookup = names(hook_test="127.0.0.1", mixed_test="8.8.8.8 10.0.0.1")
+    with closing(Engine(AddressGuard(), lookup=lookup)) as engine:
+        for host in ("127.0.0.1", "hook.test", "mixed.test", "169.254.169.254"):
+            (response,) = send(engine, request(happy.url(host=host), networks=everything))
+            assert (response.status, response.error) == (0, "address_forbidden"), host
+    assert happy.connections == 0
+
+
+def test_only_a_names_addresses_inside_the_requests_networks_are_tried(happy: Sink) -> None:
+    lookup = names(hook_test="127.0.0.9 127.0.0.1 127.0.0.8")
+    with (
+        Sink(sinks.answering(), host="127.0.0.9", port=happy.port) as first,
+        closing(Engine(AddressGuard(LOOPBACK), lookup=lookup)) as engine,
+    ):
+        url = happy.url(host="hook.test")
+        (inside,) = send(engine, request(url, networks=networks("127.0.0.0/30")))
+        (outside,) = send(engine, request(url, networks=networks("127.0.1.0/24")))
+        (free,) = send(engine, request(url))
+        assert (len(first.requests), len(happy.requests)) == (1, 1)
+    assert (inside.status, inside.address) == (200, "127.0.0.1")
+    assert (outside.status, outside.error) == (0, "address_forbidden")
+    assert outside.detail.startswith("hook.test: 127.0.0.9 is not in a network")
+    assert (free.status, free.address) == (200, "127.0.0.9")
+
+
+class CarelessAdmission(Admission):
+    """Lets through what a request's networks exclude, as if the vetting had been passed by."""
+
+    def _narrowed(self, job: Any, addresses: Any) -> Any:
+        return addresses
+
+
+def test_a_requests_networks_are_looked_at_again_at_the_socket(
+    engine: Engine, happy: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine._admission, "__class__", CarelessAdmission)
+    (response,) = send(engine, request(happy.url(), networks=networks("10.0.0.0/8")))
+    assert (response.status, response.error) == (0, "address_forbidden")
+    assert happy.connections == 0
+
+
+def test_a_requests_networks_behind_a_proxy_that_takes_names(happy: Sink) -> None:
+    """It picks the address itself, so every one that is known has to be inside."""
+    lookup = names(hook_test="8.8.8.8", both_test="8.8.8.8 9.9.9.9", proxy_test="127.0.0.1")
+    own = networks("8.8.8.0/24")
+    with closing(Engine(AddressGuard(), proxy=happy.url(""), lookup=lookup)) as engine:
+        urls = ("http://hook.test/", "http://both.test/", "http://only-the-proxy-knows.test/")
+        inside, both, unknown = send(engine, *(request(url, networks=own) for url in urls))
+    assert inside.status == 200
+    assert {both.error, unknown.error} == {"address_forbidden"}
+    assert "cannot be resolved here" in unknown.detail
+    assert len(happy.requests) == 1
+
+
 def test_answers_are_cached_and_a_new_one_counts_despite_a_kept_connection(happy: Sink) -> None:
     answers = ["127.0.0.1"]
     asked: list[str] = []
@@ -693,6 +834,23 @@ def test_another_address_is_tried_when_one_does_not_answer(happy: Sink) -> None:
         assert (happy.connections, len(happy.requests)) == (1, 2)
         (dead,) = send(engine, request(f"http://hook.test:{sinks.refusing_port()}/", timeout=2))
     assert dead.error == "connect"
+
+
+def test_an_address_that_answered_is_the_first_to_be_tried_from_then_on(happy: Sink) -> None:
+    lookup = names(hook_test="127.0.0.9 127.0.0.1")
+    with ExitStack() as stack:
+        silent = stack.enter_context(socket.create_server(("127.0.0.9", happy.port), backlog=0))
+        for _ in range(3):  # its backlog is full: who comes now hears nothing
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(silent.getsockname())
+        engine = stack.enter_context(closing(Engine(AddressGuard(LOOPBACK), lookup=lookup)))
+        url = happy.url(host="hook.test")
+        (first,) = send(engine, request(url, timeout=4))
+        (second,) = send(engine, request(url, timeout=4))
+    assert (first.status, second.status) == (200, 200)
+    assert first.seconds >= 1.5
+    assert second.seconds < 1.5
 
 
 def test_slow_names_do_not_hold_up_others() -> None:

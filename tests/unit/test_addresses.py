@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_network
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from msgplatform.core.errors import AddressForbidden, InvalidInput
 from msgplatform.core.http import destinations
-from msgplatform.core.http.addresses import AddressGuard, canonical, embedded, from_numbers
+from msgplatform.core.http.addresses import (
+    AddressGuard,
+    canonical,
+    embedded,
+    from_numbers,
+    inside,
+)
 
 EVERYTHING = ("0.0.0.0/0", "::/0")
 
@@ -185,6 +191,27 @@ def test_allowing_everything_opens_no_more_than_it_says(
 ) -> None:
     if AddressGuard(EVERYTHING).reason(str(address)):
         assert AddressGuard().reason(str(address))
+
+
+@pytest.mark.parametrize(
+    ("address", "network", "expected"),
+    [
+        ("10.1.2.3", "10.0.0.0/8", True),
+        ("11.1.2.3", "10.0.0.0/8", False),
+        ("::ffff:10.1.2.3", "10.0.0.0/8", True),
+        ("10.1.2.3", "::ffff:10.0.0.0/104", True),
+        ("10.1.2.3", "::/0", False),
+        ("2606:4700::1", "::/0", True),
+        ("2606:4700::1%eth0", "2606:4700::/32", True),
+        ("64:ff9b::a01:203", "10.0.0.0/8", False),  # where it leads to is another matter
+        ("nonsense", "0.0.0.0/0", False),
+        ("010.1.2.3", "0.0.0.0/0", False),
+    ],
+)
+def test_inside(address: str, network: str, expected: bool) -> None:
+    other = ip_network("192.0.2.0/24")
+    assert inside(address, (other, ip_network(network))) is expected
+    assert not inside(address, ())
 
 
 # -- IPv4 by numbers -------------------------------------------------------------------------------

@@ -130,6 +130,18 @@ def _number(part: str) -> int:
     return int(part, 8) if part[0] == "0" else int(part)
 
 
+def inside(text: str, networks: Iterable[Network]) -> bool:
+    """Whether one of the networks holds this address; false for what is no address.
+
+    IPv4-mapped IPv6 counts as IPv4, in the address and in the networks.
+    """
+    try:
+        address = canonical(text)
+    except ValueError:
+        return False
+    return any(address in _unmapped(network) for network in networks)
+
+
 class AddressGuard:
     """Judges addresses. `allow` opens networks (CIDR) that are closed by default.
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from functools import lru_cache
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
-from msgplatform.core.http.addresses import AddressGuard
-from msgplatform.core.http.jobs import Deadlines, Job, Proxy
+from msgplatform.core.http.addresses import AddressGuard, inside
+from msgplatform.core.http.jobs import LONGEST_SECONDS, Deadlines, Job, Proxy
 from msgplatform.core.http.messages import Request, Response, header_lines, printable
 from msgplatform.core.http.resolver import Answer, Resolver
 
 _ADDRESSES_TRIED = 4
 _NO_SLOT = "No slot was free before the deadline; nothing was sent."
 _NO_TIME = "The deadline was over before anything was sent."
+_ELSEWHERE = "not in a network that is allowed for this request"
 _NO_NAME = "The name was not resolved before the deadline; nothing was sent."
 
 
@@ -32,7 +34,9 @@ class Admission:
         self.window, self.in_flight = window, 0
         self.refused: list[Response] = []
         self._proxy, self._names = proxy, names
+        self._takes_names = proxy is not None and proxy.resolves
         self._reason = lru_cache(maxsize=4096)(guard.reason)
+        self._inside = lru_cache(maxsize=4096)(inside)
         self._queue: deque[Job] = deque()
         self._parked: dict[str, list[Job]] = {}  # name → jobs that need it
         self._deadlines = Deadlines()
@@ -40,16 +44,18 @@ class Admission:
 
     def submit(self, request: Request) -> None:
         """Take a request in. Whatever is wrong with it becomes its response."""
-        now = time.monotonic()
-        problem = "bad_url"
+        now, problem = time.monotonic(), "bad_url"
         try:
             destination = destinations.parse(request.url)
             problem = "other"
-            job = Job(request, destination, header_lines(request), now)
+            lines = header_lines(request)
         except InvalidInput as error:
             text = printable(str(error))
             self.refused.append(Response(request, 0, b"", b"", 0.0, problem, text, ""))
             return
+        # In this order a timeout that is no number counts as the longest.
+        deadline = now + min(LONGEST_SECONDS, request.timeout)
+        job = Job(request, destination, lines, now, deadline)
         if self.in_flight < self.window:
             self._admit(job)
         else:
@@ -58,24 +64,27 @@ class Admission:
 
     def take_ready(self) -> list[Job]:
         """Jobs to start now. One that is late already is answered instead."""
-        ready, self._ready = self._ready, []
+        ready = self._ready
+        if not ready:
+            return ready
+        self._ready = []
         now = time.monotonic()
-        for job in ready:
-            if job.deadline <= now:
-                self._refuse(job, "timeout", _NO_TIME)
-        return [job for job in ready if job.deadline > now]
+        late = [job for job in ready if job.deadline <= now]
+        for job in late:
+            self._refuse(job, "timeout", _NO_TIME)
+        return [job for job in ready if job.deadline > now] if late else ready
 
     def release(self) -> None:
         """A transfer has ended; `settle()` gives its slot to the next in the queue."""
         self.in_flight -= 1
 
-    def settle(self) -> None:
+    def settle(self, now: float) -> None:
         """Use the names that were resolved, answer the jobs that are late, fill the window."""
         for answer in self._names.collect():
             for job in self._parked.pop(answer.name, ()):
                 if job.waiting:
                     self._find_addresses(job)
-        for job in self._deadlines.expired(time.monotonic()):
+        for job in self._deadlines.expired(now):
             self._refuse(job, "timeout", _NO_NAME if job.admitted else _NO_SLOT)
         while self._queue and self.in_flight < self.window:
             if (job := self._queue.popleft()).waiting:
@@ -96,36 +105,57 @@ class Admission:
         self._find_addresses(job)
 
     def _find_addresses(self, job: Job) -> None:
-        if self._find_target(job) and self._find_proxy(job):
+        if self._find_target(job) and (self._proxy is None or self._find_proxy(job, self._proxy)):
             job.waiting = False
             self._ready.append(job)
 
     def _find_target(self, job: Job) -> bool:
         target = job.destination
+        addresses: Sequence[str]
         if target.address:
             if reason := self._reason(target.address):
                 self._refuse(job, "address_forbidden", reason)
                 return False
-            job.addresses = self._pins([target.address])
-            return True
-        answer = self._ask(job, target.host)
-        if answer is None:
-            return False
-        unknown_here = answer.error == "dns" and self._proxy and self._proxy.resolves
-        if answer.error and not unknown_here:
-            self._refuse(job, answer.error, answer.detail)
-            return False
-        job.addresses = self._pins(answer.addresses)
+            addresses = (target.address,)
+        else:
+            answer = self._ask(job, target.host)
+            if answer is None:
+                return False
+            unknown_here = answer.error == "dns" and self._takes_names
+            if answer.error and not unknown_here:
+                self._refuse(job, answer.error, answer.detail)
+                return False
+            addresses = answer.addresses
+        if job.request.networks:
+            addresses = self._narrowed(job, addresses)
+            if not addresses:
+                return False
+        # What a transfer is bound to: nothing when a proxy takes names.
+        job.addresses = () if self._takes_names else addresses[:_ADDRESSES_TRIED]
         return True
 
-    def _pins(self, addresses: list[str]) -> list[str]:
-        """What a transfer is bound to: nothing when a proxy takes names."""
-        return [] if self._proxy and self._proxy.resolves else addresses[:_ADDRESSES_TRIED]
+    def _narrowed(self, job: Job, addresses: Sequence[str]) -> Sequence[str]:
+        """Those inside the request's own networks; without any the job is refused.
 
-    def _find_proxy(self, job: Job) -> bool:
-        proxy = self._proxy
-        if proxy is None or proxy.address:
-            job.peers = [proxy.address] if proxy else []
+        A proxy that takes names picks the address itself, so then all of them have to be inside.
+        """
+        networks, host = job.request.networks, job.destination.host
+        kept = [address for address in addresses if self._inside(address, networks)]
+        if kept and (len(kept) == len(addresses) or not self._takes_names):
+            return kept
+        others = [address for address in addresses if address not in kept]
+        if not others:
+            detail = f"{host} cannot be resolved here, and could be {_ELSEWHERE}."
+        elif host == others[0]:
+            detail = f"{host} is {_ELSEWHERE}."
+        else:
+            detail = f"{host}: {others[0]} is {_ELSEWHERE}."
+        self._refuse(job, "address_forbidden", detail)
+        return ()
+
+    def _find_proxy(self, job: Job, proxy: Proxy) -> bool:
+        if proxy.address:
+            job.peers = (proxy.address,)
             return True
         answer = self._ask(job, proxy.host)
         if answer is None:

@@ -30,6 +30,7 @@ from django.conf import settings
 from msgplatform.core.http.addresses import AddressGuard
 from msgplatform.core.http.admission import Admission
 from msgplatform.core.http.environment import allow_sockets, system_ca_file
+from msgplatform.core.http.idle import IdleTransfers
 from msgplatform.core.http.jobs import Job, Proxy
 from msgplatform.core.http.messages import Request, Response
 from msgplatform.core.http.readiness import Readiness
@@ -70,16 +71,14 @@ class Engine:
         self._policy = Policy(guard, route, body_cap, self._readiness.opened)
         self._options = _options(proxy, user_agent, ca_file or system_ca_file())
         self._running: dict[Any, Transfer] = {}
-        self._idle: list[Transfer] = []
+        self._idle = IdleTransfers()
         self._active = 0  # transfers that libcurl counts as running
-        self._timer = math.inf  # when libcurl wants to be called, in monotonic seconds
         self._woken = self._closed = False
         sockets = allow_sockets(max(max_connections or 2 * window, window))
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, sockets)
         self._multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, sockets)
-        self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_interest)
-        self._multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
+        self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._readiness.on_interest)
 
     @property
     def in_flight(self) -> int:
@@ -97,18 +96,20 @@ class Engine:
 
     def poll(self, timeout: float) -> list[Response]:
         """Drive the transfers until some are finished, for at most `timeout` seconds."""
-        admission, end = self._admission, time.monotonic() + timeout
+        admission = self._admission
         done: list[Response] = []
+        now = time.monotonic()
+        end = now + timeout
         while True:
             self._start_ready()
-            now = time.monotonic()
-            until = min(end, self._timer, admission.next_deadline())
             news = admission.refused or self._woken or self._active < len(self._running)
-            self._drive(0.0 if news else until - now)
-            self._harvest(done)
-            admission.settle()
-            done += admission.refused
-            admission.refused.clear()
+            self._drive(now, now if news else min(end, admission.next_deadline()))
+            now = time.monotonic()
+            self._harvest(now, done)
+            admission.settle(now)
+            if admission.refused:
+                done += admission.refused
+                admission.refused.clear()
             if done or self._woken or now >= end:
                 self._woken = False
                 self._start_ready()
@@ -128,19 +129,19 @@ class Engine:
         for curl in self._running:
             self._multi.remove_handle(curl)
         self._multi.close()
-        for transfer in (*self._running.values(), *self._idle):
+        for transfer in (*self._running.values(), *self._idle.clear()):
             transfer.curl.close()
         self._running.clear()
-        self._idle.clear()
         self._readiness.close()
 
     def _start_ready(self) -> None:
-        now = time.monotonic()
-        for job in self._admission.take_ready():
-            transfer = self._idle.pop() if self._idle else self._new_transfer()
-            self._start(transfer, job, now)
-        if self._timer <= time.monotonic():
-            self._run_timer()
+        ready = self._admission.take_ready()
+        if not ready:
+            return
+        now, idle = time.monotonic(), self._idle
+        for job in ready:
+            self._start(idle.take(job.destination.url) or self._new_transfer(), job, now)
+        self._run_due()  # sends them
 
     def _new_transfer(self) -> Transfer:
         curl = pycurl.Curl()
@@ -153,52 +154,47 @@ class Engine:
         self._running[transfer.curl] = transfer
         self._multi.add_handle(transfer.curl)
 
-    def _drive(self, seconds: float) -> None:
-        """Wait for sockets, and let libcurl work on those that are ready."""
-        action = self._multi.socket_action
-        for fd, readable, writable in self._readiness.wait(seconds):
-            mask = (pycurl.CSELECT_IN if readable else 0) | (pycurl.CSELECT_OUT if writable else 0)
-            self._active = action(fd, mask)[1]
-        if self._timer <= time.monotonic():
-            self._run_timer()
+    def _drive(self, now: float, until: float) -> None:
+        """Wait for sockets, and let libcurl work on those that are ready, and on what is due."""
+        multi = self._multi
+        milliseconds = multi.timeout()  # that libcurl wants to be called in; -1 for none
+        due = now + milliseconds / 1000 if milliseconds >= 0 else math.inf
+        for fd, ready_for in self._readiness.wait(min(due, until) - now):
+            self._active = multi.socket_action(fd, ready_for)[1]
+        if due < math.inf and due <= time.monotonic():
+            self._run_due()
 
-    def _run_timer(self) -> None:
-        self._timer = math.inf
+    def _run_due(self) -> None:
         self._active = self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)[1]
 
-    def _harvest(self, done: list[Response]) -> None:
+    def _harvest(self, now: float, done: list[Response]) -> None:
         """Turn finished transfers into responses, or send them on to their next address."""
         if self._active >= len(self._running):
             return
         _, succeeded, failed = self._multi.info_read(len(self._running))
-        now = time.monotonic()
         for curl in succeeded:
-            self._finish(curl, 0, "", now, done)
+            transfer = self._take_out(curl)
+            if transfer.job.attempt:
+                self._admission.prefer(transfer.job)
+            self._finish(transfer, 0, "", now, done)
         for curl, code, message in failed:
-            self._finish(curl, code, message, now, done)
+            transfer = self._take_out(curl)
+            if transfer.may_try_next(code, now):
+                transfer.job.attempt += 1
+                self._start(transfer, transfer.job, now)
+            else:
+                self._finish(transfer, code, message, now, done)
 
-    def _finish(self, curl: Any, code: int, message: str, now: float, done: list[Response]) -> None:
-        transfer = self._running.pop(curl)
+    def _take_out(self, curl: Any) -> Transfer:
         self._multi.remove_handle(curl)
-        job = transfer.job
-        if transfer.may_try_next(code, now):
-            job.attempt += 1
-            self._start(transfer, job, now)
-            return
-        if job.attempt and not code:
-            self._admission.prefer(job)
+        return self._running.pop(curl)
+
+    def _finish(
+        self, transfer: Transfer, code: int, message: str, now: float, done: list[Response]
+    ) -> None:
         done.append(transfer.response(code, message, now))
-        self._idle.append(transfer)
+        self._idle.put(transfer)
         self._admission.release()
-
-    def _on_interest(self, what: int, fd: int, _multi: Any, _data: Any) -> None:
-        if what == pycurl.POLL_REMOVE:
-            self._readiness.drop(fd)
-        else:
-            self._readiness.want(fd, bool(what & pycurl.POLL_IN), bool(what & pycurl.POLL_OUT))
-
-    def _on_timer(self, milliseconds: int) -> None:
-        self._timer = time.monotonic() + milliseconds / 1000 if milliseconds >= 0 else math.inf
 
 
 def engine_from_settings(**overrides: Any) -> Engine:

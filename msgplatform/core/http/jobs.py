@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+import msgspec
 
 from msgplatform.core.http.addresses import canonical
 from msgplatform.core.http.destinations import Destination
 from msgplatform.core.http.messages import Request
 
-_LONGEST_SECONDS = 86400.0
+LONGEST_SECONDS = 86400.0  # that a deadline may be away
 
 
-@dataclass(slots=True)
-class Job:
+class Job(msgspec.Struct, eq=False, gc=False):  # nothing that it holds leads back to it
     """A request on its way. `waiting` until a transfer takes it; `admitted` once it has a slot.
 
     `addresses` may be connected to, `attempt` is the index of the one in use; there are none when
@@ -26,15 +28,12 @@ class Job:
     destination: Destination
     lines: list[str | bytes]
     submitted: float
-    addresses: list[str] = field(default_factory=list)
-    peers: list[str] = field(default_factory=list)
+    deadline: float
+    addresses: Sequence[str] = ()
+    peers: Sequence[str] = ()
     attempt: int = 0
     admitted: bool = False
     waiting: bool = True
-
-    @property
-    def deadline(self) -> float:
-        return self.submitted + min(self.request.timeout, _LONGEST_SECONDS)
 
 
 class Deadlines:

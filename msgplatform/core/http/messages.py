@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.http.addresses import Network
 
 DETAIL_LENGTH = 300  # characters
 # A caller's header may not frame the message, or say whom it is for: two readings of where a
@@ -20,12 +22,15 @@ _RESERVED = frozenset(
 )
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
+_ASKS_FIRST = 65536  # bytes of body; libcurl would ask "100-continue" from 1 MiB on
 
 
-@dataclass(slots=True)
-class Request:
+class Request(msgspec.Struct):
     """`timeout` is the total deadline in seconds, from submit to the last byte of the body:
     waiting for a slot, DNS, connect, TLS, headers and body. `tag` comes back with the response.
+
+    `networks`, when not empty, are the only ones that may be connected to for this request. It
+    narrows what the engine's guard permits, and opens nothing.
     """
 
     url: str
@@ -34,10 +39,10 @@ class Request:
     timeout: float
     tag: Any = None
     method: str = "POST"
+    networks: tuple[Network, ...] = ()
 
 
-@dataclass(slots=True)
-class Response:
+class Response(msgspec.Struct):
     """What became of a request.
 
     `status` is 0 when there was no HTTP answer. It may be set although `error` is too: then the
@@ -67,20 +72,24 @@ def header_lines(request: Request) -> list[str | bytes]:
     """
     if not _is_token(request.method):
         raise InvalidInput("The request's method is not an HTTP token.", "method")
-    lines: list[str | bytes] = ["Expect:"]  # "name:" keeps libcurl from adding that header
+    lines: list[str | bytes] = []
     typed = False
     for name, value in request.headers:
         kind = _header_kind(name)
-        if kind is _Header.RESERVED:
-            raise InvalidInput(f"The header {printable(name)!r} may not be set.", "headers")
+        if kind is not _OTHER:
+            if kind is _Header.RESERVED:
+                raise InvalidInput(f"The header {printable(name)!r} may not be set.", "headers")
+            typed = True
         if "\n" in value or "\r" in value or "\0" in value:
             raise InvalidInput(f"The header {name} holds a line break.", "headers")
-        typed = typed or kind is _Header.CONTENT_TYPE
         # libcurl's notation for a header with an empty value is "name;".
         line = f"{name}: {value}" if value and not value.isspace() else f"{name};"
         lines.append(line if line.isascii() else line.encode("utf-8", "replace"))
+    # "name:" keeps libcurl from adding that header.
     if not typed:
         lines.append("Content-Type:")
+    if len(request.body) > _ASKS_FIRST:
+        lines.append("Expect:")
     return lines
 
 
@@ -88,6 +97,9 @@ class _Header(Enum):
     CONTENT_TYPE = auto()
     OTHER = auto()
     RESERVED = auto()
+
+
+_OTHER = _Header.OTHER
 
 
 @lru_cache(maxsize=1024)

@@ -1,6 +1,6 @@
-"""Which sockets are ready: epoll for an event-driven library, with as few system calls as it needs.
+"""Which sockets libcurl has to look at: epoll, with as few system calls as it needs.
 
-The library takes interest in a socket before each transfer and drops it after; on a kept-alive
+libcurl takes interest in a socket before each transfer and drops it after; on a kept-alive
 connection that would be two system calls a transfer. So a dropped socket stays registered until it
 reports something nobody waits for. The price: whoever opens a socket has to say so (`opened`),
 because the kernel forgets a closed one by itself and its number comes back.
@@ -11,9 +11,17 @@ from __future__ import annotations
 import os
 import select
 import threading
+from typing import Any
 
+import pycurl
+
+_REMOVE: int = pycurl.POLL_REMOVE
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
-_TROUBLE = select.EPOLLERR | select.EPOLLHUP
+# By libcurl's interest, what epoll shall report.
+_EVENTS = {pycurl.POLL_IN: _IN, pycurl.POLL_OUT: _OUT, pycurl.POLL_INOUT: _IN | _OUT}
+_BOTH: int = pycurl.CSELECT_IN | pycurl.CSELECT_OUT
+# By what epoll reported, what libcurl is told; trouble, and all that is not here, counts as both.
+_ACTIONS: dict[int, int] = {_IN: pycurl.CSELECT_IN, _OUT: pycurl.CSELECT_OUT}
 
 
 class Readiness:
@@ -21,8 +29,8 @@ class Readiness:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._registered: dict[int, int] = {}
-        self._wanted: dict[int, int] = {}
+        self._registered: dict[int, int] = {}  # socket → interest that epoll knows of
+        self._wanted: dict[int, int] = {}  # socket → interest, or _REMOVE
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._wake_lock = threading.Lock()
         self._epoll.register(self._wake_fd, _IN)
@@ -32,38 +40,23 @@ class Readiness:
         self._registered.pop(fd, None)
         self._wanted.pop(fd, None)
 
-    def want(self, fd: int, read: bool, write: bool) -> None:
-        """Report when this socket is ready, until `drop()`."""
-        mask = (_IN if read else 0) | (_OUT if write else 0)
-        self._wanted[fd] = mask
-        if self._registered.get(fd) == mask:
-            return
-        try:
-            if fd in self._registered:
-                self._epoll.modify(fd, mask)
-            else:
-                self._epoll.register(fd, mask)
-        except FileNotFoundError:
-            self._epoll.register(fd, mask)
-        except FileExistsError:
-            self._epoll.modify(fd, mask)
-        self._registered[fd] = mask
+    def on_interest(self, what: int, fd: int, _multi: Any, _data: Any) -> None:
+        """libcurl's socket callback: twice a transfer, so most of the time it only takes note."""
+        self._wanted[fd] = what
+        if what != _REMOVE and self._registered.get(fd) != what:
+            self._register(fd, what)
 
-    def drop(self, fd: int) -> None:
-        """Nobody waits for this socket for now."""
-        self._wanted.pop(fd, None)
-
-    def wait(self, seconds: float) -> list[tuple[int, bool, bool]]:
-        """(socket, readable, writable), after at most `seconds`; trouble counts as both."""
+    def wait(self, seconds: float) -> list[tuple[int, int]]:
+        """(socket, libcurl's bits for what it is ready for), after at most `seconds`."""
         ready = []
-        for fd, events in self._epoll.poll(max(seconds, 0.0)):
-            if fd == self._wake_fd:
+        wanted = self._wanted
+        for fd, events in self._epoll.poll(seconds if seconds > 0.0 else 0.0):
+            if wanted.get(fd, _REMOVE) != _REMOVE:
+                ready.append((fd, _ACTIONS.get(events, _BOTH)))
+            elif fd == self._wake_fd:
                 os.eventfd_read(fd)
-            elif fd not in self._wanted:
-                self._unregister(fd)
             else:
-                trouble = bool(events & _TROUBLE)
-                ready.append((fd, trouble or bool(events & _IN), trouble or bool(events & _OUT)))
+                self._unregister(fd)
         return ready
 
     def wake(self) -> None:
@@ -78,6 +71,19 @@ class Readiness:
                 os.close(self._wake_fd)
                 self._wake_fd = -1
         self._epoll.close()
+
+    def _register(self, fd: int, what: int) -> None:
+        events = _EVENTS[what]
+        try:
+            if fd in self._registered:
+                self._epoll.modify(fd, events)
+            else:
+                self._epoll.register(fd, events)
+        except FileNotFoundError:
+            self._epoll.register(fd, events)
+        except FileExistsError:
+            self._epoll.modify(fd, events)
+        self._registered[fd] = what
 
     def _unregister(self, fd: int) -> None:
         self._registered.pop(fd, None)

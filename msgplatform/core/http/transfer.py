@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pycurl
 
-from msgplatform.core.http.addresses import AddressGuard, canonical
+from msgplatform.core.http.addresses import AddressGuard, canonical, inside
+from msgplatform.core.http.destinations import Destination
 from msgplatform.core.http.jobs import Job, Proxy, bracketed
 from msgplatform.core.http.messages import Response, printable
 
@@ -52,39 +52,57 @@ class Policy:
 
 
 class Transfer:
-    """`curl` is a pycurl.Curl with the engine's options set."""
+    """`curl` is a pycurl.Curl with the engine's options set.
+
+    An option is set only when it differs from what the handle's last transfer had: in steady use
+    that leaves the body and the headers.
+    """
 
     def __init__(self, curl: Any, policy: Policy) -> None:
         self.curl, self._policy = curl, policy
         self.job: Job
-        self._headers, self._body = io.BytesIO(), bytearray()
+        self._headers: list[bytes] = []  # a line each
+        self._body: bytes | bytearray = b""
         self._read = 0
         self._fault: tuple[str, str] | None = None  # why we ended it ourselves
-        self._url = self._pin = ""
-        self._share = 0
-        self._kind: tuple[str, bool] = ("", False)  # method, whether a body is sent
+        self._destination: Destination | None = None
+        self._pin, self._port = "", 0
+        self._method, self._has_body, self._sends = "", False, False
+        self._limit = self._share = 0  # milliseconds
         curl.setopt(pycurl.WRITEFUNCTION, self._on_body)
-        # A write in C for each line; libcurl bounds the sum.
-        curl.setopt(pycurl.HEADERFUNCTION, self._headers.write)
+        # An append in C for each line; libcurl bounds the sum.
+        curl.setopt(pycurl.HEADERFUNCTION, self._headers.append)
         curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
         curl.setopt(pycurl.SOCKOPTFUNCTION, self._on_opened)
 
     def begin(self, job: Job, now: float) -> None:
         """Prepare the handle for the job's current address."""
-        curl, request = self.curl, job.request
-        self.job, self._read, self._fault = job, 0, None
-        self._headers.seek(0)
-        self._headers.truncate()
-        self._body.clear()
-        self._set_method(request.method, bool(request.body))
-        if self._kind[1]:
-            curl.setopt(pycurl.POSTFIELDS, request.body)
+        curl, request, destination = self.curl, job.request, job.destination
+        self.job = job
+        if self._headers:  # an earlier address
+            self._forget()
+        body = request.body
+        if request.method != self._method or bool(body) is not self._has_body:
+            self._set_method(request.method, bool(body))
+        if self._sends:
+            curl.setopt(pycurl.POSTFIELDS, body)
         curl.setopt(pycurl.HTTPHEADER, job.lines)
-        if self._url != job.destination.url:
-            self._url = job.destination.url
-            curl.setopt(pycurl.URL, self._url)
-        self._set_pin(job)
-        self._set_times(job, job.deadline - now)
+        if destination is not self._destination:
+            self._destination = destination
+            curl.setopt(pycurl.URL, destination.url)
+        if job.addresses:
+            pin = job.addresses[job.attempt]
+            if pin != self._pin or destination.port != self._port:
+                self._set_pin(pin, destination.port)
+        if job.peers:
+            self._set_peers(job.peers)
+        left = job.deadline - now
+        limit = _milliseconds(left)
+        if limit != self._limit:
+            self._limit = limit
+            curl.setopt(pycurl.TIMEOUT_MS, limit)
+        if self._share or len(job.addresses) > 1:
+            self._set_share(len(job.addresses) - job.attempt, left)
 
     def may_try_next(self, code: int, now: float) -> bool:
         """Whether no connection came about, and there is another address and time to try it."""
@@ -101,22 +119,36 @@ class Transfer:
         """What became of the job, once libcurl has finished it with `code`."""
         curl, job = self.curl, self.job
         status = curl.getinfo(pycurl.RESPONSE_CODE)
-        error, detail = self._verdict(code, message)
+        error = detail = ""
+        if code or self._fault:
+            error, detail = self._verdict(code, message)
         if error == "connect" or status < 200:
             status = 0
             error = error or "other"
         if len(job.request.body) > _LARGE_BODY:
             curl.setopt(pycurl.POSTFIELDS, b"")
-        return Response(
+        if error or not job.addresses or job.peers:
+            address = curl.getinfo(pycurl.PRIMARY_IP)
+        else:  # it answered, so it is the one that the socket was opened to
+            address = job.addresses[job.attempt]
+        response = Response(
             job.request,
             status,
-            _last_block(self._headers.getvalue()) if status else b"",
+            _last_block(self._headers) if status else b"",
             bytes(self._body),
             now - job.submitted,
             error,
             printable(detail or _NO_ANSWER) if error else "",
-            curl.getinfo(pycurl.PRIMARY_IP),
+            address,
         )
+        self._forget()
+        return response
+
+    def _forget(self) -> None:
+        self._headers.clear()
+        self._body = b""
+        self._read = 0
+        self._fault = None
 
     def _verdict(self, code: int, message: str) -> tuple[str, str]:
         """Error class and detail."""
@@ -124,7 +156,7 @@ class Transfer:
             return self._fault
         if not code:
             return "", ""
-        if self._headers.tell() > _HEADER_FLOOD:
+        if sum(map(len, self._headers)) > _HEADER_FLOOD:
             return "too_large", message
         if self.curl.getinfo(pycurl.HTTP_CONNECTCODE) >= 300:
             return "connect", message  # the proxy answered, the target did not
@@ -132,9 +164,8 @@ class Transfer:
 
     def _set_method(self, method: str, has_body: bool) -> None:
         sends = method != "HEAD" and (has_body or method in ("POST", "PUT", "PATCH"))
-        if (method, sends) == self._kind:
-            return
-        self._kind, curl = (method, sends), self.curl
+        self._method, self._has_body, self._sends = method, has_body, sends
+        curl = self.curl
         curl.setopt(pycurl.HTTPGET, 1)  # undoes POST and NOBODY
         curl.unsetopt(pycurl.CUSTOMREQUEST)
         if method == "HEAD":
@@ -145,23 +176,22 @@ class Transfer:
         if method != ("POST" if sends else "GET"):
             curl.setopt(pycurl.CUSTOMREQUEST, method)
 
-    def _set_pin(self, job: Job) -> None:
-        curl, proxy = self.curl, self._policy.proxy
-        if job.addresses:
-            pin = f"::{bracketed(job.addresses[job.attempt])}:{job.destination.port}"
-            if pin != self._pin:
-                self._pin = pin
-                curl.setopt(pycurl.CONNECT_TO, [pin])
-        if proxy and not proxy.address:
-            peers = ",".join(map(bracketed, job.peers))
-            curl.setopt(pycurl.RESOLVE, [f"{proxy.host}:{proxy.port}:{peers}"])
+    def _set_pin(self, address: str, port: int) -> None:
+        self._pin, self._port = address, port
+        self.curl.setopt(pycurl.CONNECT_TO, [f"::{bracketed(address)}:{port}"])
 
-    def _set_times(self, job: Job, left: float) -> None:
-        self.curl.setopt(pycurl.TIMEOUT_MS, _milliseconds(left))
-        others = len(job.addresses) - job.attempt - 1
+    def _set_peers(self, peers: Sequence[str]) -> None:
+        """Only a proxy's name is resolved by libcurl, and only to these."""
+        proxy = self._policy.proxy
+        if proxy and not proxy.address:
+            addresses = ",".join(map(bracketed, peers))
+            self.curl.setopt(pycurl.RESOLVE, [f"{proxy.host}:{proxy.port}:{addresses}"])
+
+    def _set_share(self, addresses: int, left: float) -> None:
+        """How long one of so many addresses may take to connect."""
         share = 0  # no limit but the deadline (and libcurl's own five minutes)
-        if others > 0:
-            share = _milliseconds(min(left / (others + 1), _CONNECT_SHARE_SECONDS))
+        if addresses > 1:
+            share = _milliseconds(min(left / addresses, _CONNECT_SHARE_SECONDS))
         if share != self._share:
             self._share = share
             self.curl.setopt(pycurl.CONNECTTIMEOUT_MS, share)
@@ -169,11 +199,13 @@ class Transfer:
     def _open_socket(self, _purpose: int, peer: Any) -> Any:
         """The last look: whatever libcurl made of the URL, this is where it is about to go."""
         address, job = str(canonical(peer.addr[0])), self.job
-        proxied = self._policy.proxy is not None
+        proxied, networks = self._policy.proxy is not None, job.request.networks
         if address not in (job.peers if proxied else job.addresses[job.attempt : job.attempt + 1]):
             self._fault = ("address_forbidden", f"{address} is not the address that was vetted.")
         elif not proxied and (reason := self._policy.guard.reason(address)):
             self._fault = ("address_forbidden", reason)
+        elif not proxied and networks and not inside(address, networks):
+            self._fault = ("address_forbidden", f"{address} is not in an allowed network.")
         if self._fault:
             return pycurl.SOCKET_BAD
         try:
@@ -190,9 +222,11 @@ class Transfer:
     def _on_body(self, data: bytes) -> int:
         length, cap = len(data), self._policy.body_cap
         self._read += length
-        if self._read <= cap:
-            self._body += data
+        if not self._body:
+            self._body = data[:cap]  # most often all there is
         elif (room := cap - len(self._body)) > 0:
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
             self._body += data[:room]
         if self._read > cap * _READ_FACTOR:
             self._fault = ("too_large", f"The body is longer than {cap * _READ_FACTOR} bytes.")
@@ -200,10 +234,14 @@ class Transfer:
         return length
 
 
-def _last_block(headers: bytes) -> bytes:
+def _last_block(lines: list[bytes]) -> bytes:
     """The final answer's headers: what goes before them is 1xx, or a proxy's answer to CONNECT."""
-    start = headers.rfind(b"\r\n\r\nHTTP/")
-    return headers[start + 4 if start >= 0 else 0 :][:_HEADER_CAP]
+    if lines.count(b"\r\n") < 2:
+        return b"".join(lines)[:_HEADER_CAP]
+    start = len(lines) - 1
+    while start > 0 and not (lines[start].startswith(b"HTTP/") and lines[start - 1] == b"\r\n"):
+        start -= 1
+    return b"".join(lines[start:])[:_HEADER_CAP]
 
 
 def _milliseconds(seconds: float) -> int:

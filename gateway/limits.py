@@ -1,0 +1,29 @@
+"""How many messages an account may send a day, counted where all processes see it."""
+
+from __future__ import annotations
+
+from django.utils import timezone
+
+from gateway.directory import Account
+from gateway.lifecycle import keys
+from msgplatform.core.connections import sms_redis
+from msgplatform.core.errors import InvalidInput
+
+_KEPT_SECONDS = 2 * 86_400
+
+
+def spend(account: Account, count: int) -> None:
+    """Count messages of today (the platform's time zone). Raises InvalidInput beyond the limit.
+
+    A call that is refused later has been counted: a limit errs on the careful side.
+    """
+    limit = account.row.daily_limit
+    if not limit:
+        return
+    name = keys.spent(account.id, timezone.localdate().isoformat())
+    client = sms_redis()
+    spent = int(client.incrby(name, count))
+    client.expire(name, _KEPT_SECONDS)
+    if spent > limit:
+        client.decrby(name, count)
+        raise InvalidInput(f"the account's limit of {limit} messages a day is reached", "account")

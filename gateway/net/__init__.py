@@ -1,0 +1,11 @@
+"""SGIP over asyncio: thin shells around `gateway.sgip.Session`.
+
+A connection hands over what came in batches, and writes what is to be sent in one piece for each
+turn of the loop: there is no task and no future for a message.
+"""
+
+from .client import Client, Login
+from .connection import Connection, Handler
+from .server import Server
+
+__all__ = ["Client", "Connection", "Handler", "Login", "Server"]

@@ -1,0 +1,142 @@
+"""Keeps connections to a peer open: connects, binds, waits longer and longer when that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gateway.sgip import (
+    Bind,
+    Bound,
+    Closed,
+    CloseReason,
+    Duplicates,
+    Event,
+    Idle,
+    Limits,
+    LoginType,
+    SequenceNumber,
+    Session,
+    Side,
+)
+from gateway.sgip.constants import IDLE_TIMEOUT
+from msgplatform.core.backoff import Backoff
+
+from .connection import Connection, Handler
+
+log = logging.getLogger(__name__)
+_CONNECT_TIMEOUT = 10.0  # seconds
+# Before the other end closes an idle connection, by default, with a command perhaps on its way.
+_LIMITS = Limits(idle_timeout=IDLE_TIMEOUT - 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """What an end binds with."""
+
+    name: str
+    password: str = field(repr=False)
+    login_type: int = LoginType.SP_TO_SMG
+
+
+class Client:
+    """`connections` connections from one side to `host`:`port`, for as long as it runs.
+
+    `next_sequence` numbers Bind and Unbind. A connection on which nothing happened is unbound;
+    it comes again at `wake()`. `bound` are those that take commands.
+    """
+
+    def __init__(
+        self,
+        side: Side,
+        host: str,
+        port: int,
+        login: Login,
+        handler: Handler,
+        next_sequence: Callable[[], SequenceNumber],
+        *,
+        connections: int = 1,
+        limits: Limits | None = None,
+        backoff: Callable[[], Backoff] = lambda: Backoff(first=0.5, factor=2, cap=30),
+    ) -> None:
+        self._side, self._host, self._port = side, host, port
+        self._login, self._handler, self._next_sequence = login, handler, next_sequence
+        self._limits, self._backoff = limits or _LIMITS, backoff
+        self._duplicates = Duplicates()
+        self._count = connections
+        self._tasks: list[asyncio.Task[None]] = []
+        self._wanted = asyncio.Event()
+        self._stopping = False
+        self._reasons: dict[Connection, CloseReason] = {}  # of those that were bound
+        self.bound: list[Connection] = []
+        self.attempts = 0
+
+    def start(self) -> None:
+        """Begins to connect; returns at once."""
+        self._tasks = [asyncio.create_task(self._keep_open()) for _ in range(self._count)]
+
+    def wake(self) -> None:
+        """There is something to send: what was unbound for idleness is connected again."""
+        self._wanted.set()
+
+    async def stop(self, timeout: float = 5.0) -> None:
+        """Awaits the responses, unbinds, and drops what is not closed after `timeout` seconds."""
+        self._stopping = True
+        closing = list(self.bound)
+        for connection in closing:
+            connection.unbind(self._next_sequence())
+        if closing:
+            await asyncio.wait([connection.closed for connection in closing], timeout=timeout)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def on_events(self, connection: Connection, events: list[Event]) -> None:
+        for event in events:
+            kind = type(event)
+            if kind is Bound:
+                self.bound.append(connection)
+            elif kind is Idle:
+                connection.unbind(self._next_sequence())
+            elif isinstance(event, Closed) and connection in self.bound:
+                self.bound.remove(connection)
+                self._reasons[connection] = event.reason
+        self._handler.on_events(connection, events)
+
+    async def _keep_open(self) -> None:
+        backoff = self._backoff()
+        while not self._stopping:
+            self._wanted.clear()
+            reason = await self._once()
+            if reason not in (None, CloseReason.LOST_AFTER_BIND, CloseReason.SILENT):
+                backoff.reset()
+            if reason is CloseReason.UNBOUND:
+                await self._wanted.wait()
+            else:
+                await asyncio.sleep(backoff.next())
+
+    async def _once(self) -> CloseReason | None:
+        """Connects and stays to the end; gives its reason, None if it was never bound."""
+        self.attempts += 1
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_CONNECT_TIMEOUT):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(self._open_session, self), self._host, self._port
+                )
+        except (OSError, TimeoutError) as error:
+            log.info("no connection to %s:%s: %s", self._host, self._port, error)
+            return None
+        try:
+            await asyncio.shield(connection.closed)
+        except asyncio.CancelledError:
+            connection.drop()
+            raise
+        return self._reasons.pop(connection, None)
+
+    def _open_session(self, now: float) -> Session:
+        login = self._login
+        bind = Bind(self._next_sequence(), login.login_type, login.name, login.password)
+        return Session(self._side, now, bind=bind, limits=self._limits, duplicates=self._duplicates)

@@ -1,0 +1,175 @@
+"""One TCP connection: bytes and time to its session, the session's bytes and events out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+from gateway.sgip import (
+    Deliver,
+    Event,
+    Phase,
+    Report,
+    Request,
+    Result,
+    SequenceNumber,
+    Session,
+    Submit,
+    TraceResp,
+    UserRpt,
+)
+
+log = logging.getLogger(__name__)
+_GRACE = 5.0  # seconds for the last bytes to leave, when the connection is to be closed
+
+
+class Handler(Protocol):
+    """Who acts on what comes."""
+
+    def on_events(self, connection: Connection, events: list[Event]) -> None:
+        """Called once for what came together; with nothing when there is room to send again.
+
+        What it sends leaves when it returns. It must not block. `Closed` is always the last. Every
+        request must be responded to at some time, also after Closed: until then the same command
+        is ignored when it comes again. If it raises, the requests of the batch are told to come
+        again (Result.BUSY).
+        """
+
+
+class Connection(asyncio.Protocol):
+    """Made with a function that opens its session at a time of the loop's clock."""
+
+    def __init__(
+        self,
+        open_session: Callable[[float], Session],
+        handler: Handler,
+        on_open: Callable[[Connection], object] | None = None,
+    ) -> None:
+        self._open_session, self._handler, self._on_open = open_session, handler, on_open
+        self._loop = asyncio.get_running_loop()
+        self._flush_handle: asyncio.Handle | None = None
+        self._tick_handle: asyncio.TimerHandle | None = None
+        self._abort_handle: asyncio.TimerHandle | None = None
+        self._writable = True
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def session(self) -> Session:
+        return self._session
+
+    @property
+    def room(self) -> int:
+        """How many commands may be sent now; none while the peer does not read."""
+        return self._session.room if self._writable else 0
+
+    @property
+    def peer(self) -> str:
+        """Address and port of the other end, for people."""
+        address = self._transport.get_extra_info("peername") or ("?", 0)
+        return f"{address[0]}:{address[1]}"
+
+    def send(self, command: Request | bytes, context: Any = None) -> None:
+        """As `Session.send`; it leaves with all else of this turn of the loop."""
+        self._session.send(command, self._loop.time(), context)
+        self._flush_soon()
+
+    def respond(self, request: Submit | Deliver | Report | UserRpt, result: int = 0) -> None:
+        """As `Session.respond`; also for a connection that is gone."""
+        self._session.respond(request, result)
+        self._flush_soon()
+
+    def respond_trace(self, response: TraceResp) -> None:
+        self._session.respond_trace(response)
+        self._flush_soon()
+
+    def unbind(self, sequence: SequenceNumber) -> None:
+        """As `Session.unbind`; a connection without a login is closed."""
+        if self._session.phase is Phase.BOUND:
+            self._session.unbind(sequence, self._loop.time())
+            self._flush_soon()
+        elif self._session.phase is Phase.BINDING:
+            self._transport.close()
+
+    def drop(self) -> None:
+        """Closes at once, without what was not written yet."""
+        self._transport.abort()
+
+    def write_raw(self, data: bytes) -> None:
+        """Bytes past the session, after what it has to send: for a simulated peer's misdeeds."""
+        self._flush()
+        self._transport.write(data)
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._session = self._open_session(self._loop.time())
+        if self._on_open:
+            self._on_open(self)
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        self._handle(self._session.receive(data, self._loop.time()))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        for handle in (self._flush_handle, self._tick_handle, self._abort_handle):
+            if handle:
+                handle.cancel()
+        if events := self._session.connection_lost(self._loop.time()):
+            self._tell(events)
+        self.closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self._transport.pause_reading()  # who does not take answers gets no more of them
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._transport.resume_reading()
+        self._handle([])
+
+    def _handle(self, events: list[Event]) -> None:
+        self._tell(events)
+        self._flush()
+
+    def _tell(self, events: list[Event]) -> None:
+        try:
+            self._handler.on_events(self, events)
+        except Exception:  # one message must not end the connection of all
+            log.exception("the handler of %s failed, its requests shall come again", self.peer)
+            for event in events:
+                if isinstance(event, Submit | Deliver | Report | UserRpt):
+                    self._session.respond(event, Result.BUSY)
+
+    def _flush_soon(self) -> None:
+        if self._flush_handle is None:
+            self._flush_handle = self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+            self._flush_handle = None
+        if self._transport.is_closing():
+            return
+        if data := self._session.data_to_send():
+            self._transport.write(data)
+        if self._session.phase is Phase.CLOSED:
+            self._transport.close()
+            self._abort_handle = self._loop.call_later(_GRACE, self._transport.abort)
+            return
+        due = self._session.next_tick()
+        if due is not None and (self._tick_handle is None or due < self._tick_handle.when()):
+            self._tick_at(due)
+
+    def _tick_at(self, due: float) -> None:
+        if self._tick_handle:
+            self._tick_handle.cancel()
+        self._tick_handle = self._loop.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        self._tick_handle = None
+        if events := self._session.tick(self._loop.time()):
+            self._tell(events)
+        self._flush()

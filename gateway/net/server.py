@@ -1,0 +1,71 @@
+"""Listens for connections of peers, which bind to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from gateway.sgip import Bind, Closed, Duplicates, Event, Limits, Session, Side
+
+from .connection import Connection, Handler
+
+_REMEMBERED = 65536  # commands of all peers; a sequence has the node id of its maker
+
+
+class Server:
+    """Accepts connections for one side; `login` gives the Result for a Bind.
+
+    All connections share one memory of sequences, since a command whose response was lost comes
+    again over another connection.
+    """
+
+    def __init__(
+        self,
+        side: Side,
+        login: Callable[[Bind], int],
+        handler: Handler,
+        *,
+        limits: Limits | None = None,
+    ) -> None:
+        self._side, self._login, self._handler = side, login, handler
+        self._limits = limits
+        self._duplicates = Duplicates(_REMEMBERED)
+        self._server: asyncio.Server | None = None
+        self.connections: set[Connection] = set()
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> None:
+        """Listens; `port` 0 takes a free one, which `self.port` tells."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._connect, host, port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Accepts nothing more, and drops the connections."""
+        if self._server is None:
+            return
+        self._server.close()
+        closing = [connection.closed for connection in self.connections]
+        for connection in list(self.connections):
+            connection.drop()
+        if closing:
+            await asyncio.wait(closing)
+        await self._server.wait_closed()
+        self._server = None
+
+    def on_events(self, connection: Connection, events: list[Event]) -> None:
+        if events and type(events[-1]) is Closed:
+            self.connections.discard(connection)
+        self._handler.on_events(connection, events)
+
+    def _connect(self) -> Connection:
+        return Connection(self._open, self, self.connections.add)
+
+    def _open(self, now: float) -> Session:
+        return Session(
+            self._side,
+            now,
+            login=self._login,
+            limits=self._limits,
+            duplicates=self._duplicates,
+        )

@@ -1,0 +1,117 @@
+"""From messages to Submits: split into parts, packed for many recipients, encoded."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
+
+from gateway import sgip
+from gateway.directory import Gateway
+from gateway.lifecycle import store
+from gateway.lifecycle.messages import Claimed, Member, Mt, NewSubmit
+
+# The operator's clock, whatever this machine's time zone is.
+_BEIJING = timezone(timedelta(hours=8))
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Messages that share a Submit, and the parts of their text that are to be sent."""
+
+    messages: Sequence[Mt]
+    parts: sgip.Parts
+    todo: Sequence[int]
+
+
+def packs(claimed: Sequence[Claimed], gateway: Gateway) -> list[Pack]:
+    """Messages of the same text and options together, as many as a Submit takes."""
+    groups: dict[object, list[Claimed]] = {}
+    for item in claimed:
+        groups.setdefault((item.mt.pack, item.todo, item.most), []).append(item)
+    made = []
+    for group in groups.values():
+        first = group[0]
+        parts = _split(first.mt.text, first.mt.signature, gateway.row.ascii_limit == 160)
+        longest = max(map(len, parts.contents))
+        size = min(first.most or 100, gateway.row.users_per_submit, sgip.users_per_submit(longest))
+        todo = first.todo or tuple(range(1, len(parts.contents) + 1))
+        for chosen in _distinct([item.mt for item in group], max(1, size)):
+            made.append(Pack(chosen, _referenced(chosen[0], parts, gateway), todo))
+    return made
+
+
+def _distinct(messages: Sequence[Mt], size: int) -> list[list[Mt]]:
+    """Packs in which no number stands twice: a Report names only sequence and number."""
+    made: list[list[Mt]] = [[]]
+    seen: list[set[str]] = [set()]
+    for message in messages:
+        place = len(made) - 1
+        if len(made[place]) >= size or message.user_number in seen[place]:
+            made.append([])
+            seen.append(set())
+            place += 1
+        made[place].append(message)
+        seen[place].add(message.user_number)
+    return made
+
+
+@lru_cache(maxsize=256)
+def _split(text: str, signature: str, packed_ascii: bool, reference: int = 0) -> sgip.Parts:
+    options = sgip.SplitOptions(signature=signature, packed_ascii=packed_ascii)
+    return sgip.split(text, reference, options)
+
+
+def _referenced(message: Mt, parts: sgip.Parts, gateway: Gateway) -> sgip.Parts:
+    """Long messages to the same handset must not share a reference: it follows from the id."""
+    if len(parts.contents) == 1:
+        return parts
+    reference = zlib.crc32(message.id.encode()) & 0xFF
+    return _split(message.text, message.signature, gateway.row.ascii_limit == 160, reference)
+
+
+def submits(made: Sequence[Pack], gateway: Gateway) -> list[NewSubmit]:
+    """Each pack's Submits with sequences of their own, ready to be remembered and written."""
+    count = sum(len(pack.todo) for pack in made)
+    seqnos = iter(store.next_seqnos(count)) if count else iter(())
+    ts = sgip.timestamp(datetime.now(_BEIJING))
+    return [
+        _submit(pack, part, next(seqnos) & 0xFFFFFFFF, ts, gateway)
+        for pack in made
+        for part in pack.todo
+    ]
+
+
+def _submit(pack: Pack, part: int, seqno: int, ts: int, gateway: Gateway) -> NewSubmit:
+    mt = pack.messages[0]
+    command = sgip.Submit(
+        sequence=(gateway.node_id, ts, seqno),
+        sp_number=mt.sp_number,
+        charge_number=mt.charge_number,
+        user_numbers=tuple(message.user_number for message in pack.messages),
+        corp_id=mt.corp_id,
+        service_type=mt.service_type,
+        fee_type=mt.fee_type,
+        fee_value=mt.fee_value,
+        given_value=mt.given_value,
+        agent_flag=mt.agent_flag,
+        morelateto_mt_flag=mt.morelateto_mt_flag,
+        priority=mt.priority,
+        expire_time=_time(mt.expire_at),
+        report_flag=mt.report_flag,
+        tp_udhi=pack.parts.tp_udhi,
+        message_coding=pack.parts.message_coding,
+        message_content=pack.parts.contents[part - 1],
+    )
+    return NewSubmit(
+        seqno, ts, gateway.node_id, part, len(pack.parts.contents), command.encode(),
+        [Member(message.id, message.user_number) for message in pack.messages],
+    )  # fmt: skip
+
+
+def _time(moment: float) -> str:
+    if not moment:
+        return ""
+    return sgip.absolute_time(datetime.fromtimestamp(moment, UTC).astimezone(_BEIJING))

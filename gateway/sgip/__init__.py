@@ -1,0 +1,163 @@
+"""SGIP 1.2, the operator's protocol for short messages, without any input or output of its own.
+
+`decode(frame)` and `command.encode()` are the wire; `Session` is one connection, with bytes and
+the time going in, events and bytes coming out; `split` and `Reassembler` are long messages.
+Only the standard library is needed. § numbers are those of the specification (October 2001).
+"""
+
+from .charsets import FLASH, alphabet_of, choose_coding, decode_text, encode_text
+from .commands import Bind, Deliver, Report, Trace, Unbind, UserRpt
+from .constants import (
+    BACKOFF_RESULTS,
+    MAX_FRAME,
+    MAX_PACKET,
+    PORT,
+    RETRY_RESULTS,
+    SP_PAYS,
+    Coding,
+    CommandId,
+    LoginType,
+    ReportFlag,
+    Result,
+    State,
+    result_text,
+)
+from .duplicates import Duplicates
+from .errors import (
+    BodyError,
+    DuplicateSequence,
+    FieldError,
+    FrameError,
+    NotBound,
+    OverlongBody,
+    OverlongFrame,
+    SequenceInUse,
+    SessionError,
+    SgipError,
+    TextError,
+    TruncatedBody,
+    TruncatedFrame,
+    UnknownCommand,
+    UnservedCommand,
+    WindowFull,
+)
+from .events import (
+    Answered,
+    BindRefused,
+    Bound,
+    Closed,
+    CloseReason,
+    Event,
+    Idle,
+    Ignored,
+    Request,
+    TimedOut,
+)
+from .fields import Command, SequenceNumber
+from .frames import decode
+from .numbers import international, national
+from .parts import Parts, SignedPart, SplitOptions, split
+from .reassembly import Assembled, Part, Reassembler, part_of, text_of
+from .responses import (
+    BindResp,
+    DeliverResp,
+    ReportResp,
+    SubmitResp,
+    TraceHop,
+    TraceResp,
+    UnbindResp,
+    UserRptResp,
+)
+from .roles import Limits, Phase, Side
+from .sequence import SequenceSource, absolute_time, moment_of, sp_node_id, timestamp
+from .session import Session
+from .stream import FrameStream
+from .submit import Submit, users_per_submit
+
+__all__ = [
+    "BACKOFF_RESULTS",
+    "FLASH",
+    "MAX_FRAME",
+    "MAX_PACKET",
+    "PORT",
+    "RETRY_RESULTS",
+    "SP_PAYS",
+    "Answered",
+    "Assembled",
+    "Bind",
+    "BindRefused",
+    "BindResp",
+    "BodyError",
+    "Bound",
+    "CloseReason",
+    "Closed",
+    "Coding",
+    "Command",
+    "CommandId",
+    "Deliver",
+    "DeliverResp",
+    "DuplicateSequence",
+    "Duplicates",
+    "Event",
+    "FieldError",
+    "FrameError",
+    "FrameStream",
+    "Idle",
+    "Ignored",
+    "Limits",
+    "LoginType",
+    "NotBound",
+    "OverlongBody",
+    "OverlongFrame",
+    "Part",
+    "Parts",
+    "Phase",
+    "Reassembler",
+    "Report",
+    "ReportFlag",
+    "ReportResp",
+    "Request",
+    "Result",
+    "SequenceInUse",
+    "SequenceNumber",
+    "SequenceSource",
+    "Session",
+    "SessionError",
+    "SgipError",
+    "Side",
+    "SignedPart",
+    "SplitOptions",
+    "State",
+    "Submit",
+    "SubmitResp",
+    "TextError",
+    "TimedOut",
+    "Trace",
+    "TraceHop",
+    "TraceResp",
+    "TruncatedBody",
+    "TruncatedFrame",
+    "Unbind",
+    "UnbindResp",
+    "UnknownCommand",
+    "UnservedCommand",
+    "UserRpt",
+    "UserRptResp",
+    "WindowFull",
+    "absolute_time",
+    "alphabet_of",
+    "choose_coding",
+    "decode",
+    "decode_text",
+    "encode_text",
+    "international",
+    "moment_of",
+    "national",
+    "part_of",
+    "result_text",
+    "sp_node_id",
+    "split",
+    "text_of",
+    "timestamp",
+    "users_per_submit",
+]

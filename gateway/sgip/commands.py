@@ -1,0 +1,251 @@
+"""The commands of an SP other than Submit (§4.2.3).
+
+Fields are named as in the specification and stand in its order, with `sequence` in front.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import ClassVar
+
+from .constants import HEADER_LENGTH, MAX_FRAME, NO_RESERVE, Coding, CommandId
+from .fields import (
+    ENCODING_ERRORS,
+    HEADER,
+    NUMBER,
+    WORDS,
+    Bodiless,
+    Command,
+    SequenceNumber,
+    body_error,
+    fault_of,
+    read_number,
+    read_text,
+    record,
+    write_number,
+    write_reserve,
+    write_text,
+)
+from .frames import parser
+
+_LENGTH = Struct(">I")
+_DELIVER_LENGTH = 77
+_REPORT = Struct(">8IB21s2B").pack
+
+
+@record
+class Bind(Command):
+    """Opens a connection for commands. The password goes in clear text."""
+
+    command: ClassVar[str] = "Bind"
+    command_id: ClassVar[int] = CommandId.BIND
+    sequence: SequenceNumber
+    login_type: int
+    login_name: str
+    login_password: str
+    reserve: bytes = NO_RESERVE
+
+    def encode(self) -> bytes:
+        try:
+            return (
+                HEADER.pack(61, self.command_id, *self.sequence)
+                + bytes((self.login_type,))
+                + write_text(self.login_name, 16)
+                + write_text(self.login_password, 16)
+                + write_reserve(self.reserve)
+            )
+        except ENCODING_ERRORS:
+            raise fault_of(self) from None
+
+    def __repr__(self) -> str:  # what is logged must not show the password
+        return f"Bind({self.sequence}, {self.login_type}, {self.login_name!r}, '***')"
+
+
+@parser(CommandId.BIND)
+def _bind(frame: bytes, sequence: SequenceNumber) -> Bind:
+    if len(frame) != 61:
+        raise body_error("Bind", frame, 61)
+    name, password = read_text(frame[21:37]), read_text(frame[37:53])
+    return Bind.make(sequence, frame[20], name, password, frame[53:])
+
+
+@record
+class Unbind(Bodiless):
+    command: ClassVar[str] = "Unbind"
+    command_id: ClassVar[int] = CommandId.UNBIND
+    sequence: SequenceNumber
+
+
+@parser(CommandId.UNBIND)
+def _unbind(frame: bytes, sequence: SequenceNumber) -> Unbind:
+    if len(frame) != HEADER_LENGTH:
+        raise body_error("Unbind", frame, HEADER_LENGTH)
+    return Unbind(sequence)
+
+
+@record
+class Deliver(Command):
+    """A message from a user, an MO."""
+
+    command: ClassVar[str] = "Deliver"
+    command_id: ClassVar[int] = CommandId.DELIVER
+    sequence: SequenceNumber
+    user_number: str
+    sp_number: str
+    tp_pid: int = 0
+    tp_udhi: int = 0
+    message_coding: int = Coding.ASCII
+    message_content: bytes = b""
+    reserve: bytes = NO_RESERVE
+
+    @property
+    def message_length(self) -> int:
+        return len(self.message_content)
+
+    def encode(self) -> bytes:
+        try:
+            length = len(self.message_content)
+            if _DELIVER_LENGTH + length > MAX_FRAME:
+                raise fault_of(self)
+            return b"".join(
+                (
+                    HEADER.pack(_DELIVER_LENGTH + length, 4, *self.sequence),
+                    write_text(self.user_number, NUMBER),
+                    write_number(self.sp_number),
+                    bytes((self.tp_pid, self.tp_udhi, self.message_coding)),
+                    _LENGTH.pack(length),
+                    self.message_content,
+                    write_reserve(self.reserve),
+                )
+            )
+        except ENCODING_ERRORS:
+            raise fault_of(self) from None
+
+
+@parser(CommandId.DELIVER)
+def _deliver(frame: bytes, sequence: SequenceNumber) -> Deliver:
+    if len(frame) < _DELIVER_LENGTH:
+        raise body_error("Deliver", frame, _DELIVER_LENGTH)
+    (length,) = _LENGTH.unpack_from(frame, 65)
+    if len(frame) != _DELIVER_LENGTH + length:
+        raise body_error("Deliver", frame, _DELIVER_LENGTH + length)
+    return Deliver.make(
+        sequence,
+        read_text(frame[20:41]),
+        read_number(frame[41:62]),
+        frame[62],
+        frame[63],
+        frame[64],
+        frame[69:-8],
+        frame[-8:],
+    )
+
+
+@record
+class Report(Command):
+    """What became of a Submit for one of its users; state 1 (waiting) is not final."""
+
+    command: ClassVar[str] = "Report"
+    command_id: ClassVar[int] = CommandId.REPORT
+    sequence: SequenceNumber
+    submit_sequence: SequenceNumber
+    report_type: int
+    user_number: str
+    state: int
+    error_code: int
+    reserve: bytes = NO_RESERVE
+
+    def encode(self) -> bytes:
+        try:
+            user = write_text(self.user_number, NUMBER)
+            frame = _REPORT(
+                64,
+                5,
+                *self.sequence,
+                *self.submit_sequence,
+                self.report_type,
+                user,
+                self.state,
+                self.error_code,
+            )
+            return frame + write_reserve(self.reserve)
+        except ENCODING_ERRORS:
+            raise fault_of(self) from None
+
+
+@parser(CommandId.REPORT)
+def _report(frame: bytes, sequence: SequenceNumber) -> Report:
+    if len(frame) != 64:
+        raise body_error("Report", frame, 64)
+    return Report.make(
+        sequence,
+        WORDS.unpack_from(frame, 20),
+        frame[32],
+        read_text(frame[33:54]),
+        frame[54],
+        frame[55],
+        frame[56:],
+    )
+
+
+@record
+class UserRpt(Command):
+    """The SMG tells that a user's number changed its condition."""
+
+    command: ClassVar[str] = "UserRpt"
+    command_id: ClassVar[int] = CommandId.USER_RPT
+    sequence: SequenceNumber
+    sp_number: str
+    user_number: str
+    user_condition: int
+    reserve: bytes = NO_RESERVE
+
+    def encode(self) -> bytes:
+        try:
+            return (
+                HEADER.pack(71, self.command_id, *self.sequence)
+                + write_number(self.sp_number)
+                + write_text(self.user_number, NUMBER)
+                + bytes((self.user_condition,))
+                + write_reserve(self.reserve)
+            )
+        except ENCODING_ERRORS:
+            raise fault_of(self) from None
+
+
+@parser(CommandId.USER_RPT)
+def _user_rpt(frame: bytes, sequence: SequenceNumber) -> UserRpt:
+    if len(frame) != 71:
+        raise body_error("UserRpt", frame, 71)
+    sp_number, user_number = read_text(frame[20:41]), read_text(frame[41:62])
+    return UserRpt.make(sequence, sp_number, user_number, frame[62], frame[63:])
+
+
+@record
+class Trace(Command):
+    """A test: which nodes did a Submit pass, and when?"""
+
+    command: ClassVar[str] = "Trace"
+    command_id: ClassVar[int] = CommandId.TRACE
+    sequence: SequenceNumber
+    submit_sequence: SequenceNumber
+    user_number: str
+    reserve: bytes = NO_RESERVE
+
+    def encode(self) -> bytes:
+        try:
+            return (
+                HEADER.pack(61, self.command_id, *self.sequence)
+                + WORDS.pack(*self.submit_sequence)
+                + write_text(self.user_number, NUMBER)
+                + write_reserve(self.reserve)
+            )
+        except ENCODING_ERRORS:
+            raise fault_of(self) from None
+
+
+@parser(CommandId.TRACE)
+def _trace(frame: bytes, sequence: SequenceNumber) -> Trace:
+    if len(frame) != 61:
+        raise body_error("Trace", frame, 61)
+    return Trace.make(sequence, WORDS.unpack_from(frame, 20), read_text(frame[32:53]), frame[53:])

@@ -1,0 +1,208 @@
+"""The numbers of SGIP 1.2 (§4.2, §5.1 to §5.4), with names."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+HEADER_LENGTH = 20
+RESPONSE_BIT = 0x80000000
+MAX_PACKET = 2048  # §4: a packet has at most 2 KB
+MAX_FRAME = 4096  # accepted: senders of 100 users exceed what the specification allows
+MAX_USERS = 100
+SAFE_USERS = 84  # with 140 bytes of content, the most that a packet of 2 KB holds
+SUBMIT_LENGTH = 143  # plus 21 a user, plus the content
+NO_RESERVE = bytes(8)
+SP_PAYS = "0" * 21  # as ChargeNumber
+PORT = 8801
+TRACE_PORT = 8810
+WINDOW = 32  # unanswered commands on a connection
+RESPONSE_TIMEOUT = 30.0  # seconds until a command is sent again
+IDLE_TIMEOUT = 60.0  # seconds until a server closes an idle connection
+
+
+def gettext_noop(text: str) -> str:
+    """Marks a text for translation; whoever shows it translates it."""
+    return text
+
+
+class CommandId(IntEnum):
+    BIND = 0x1
+    UNBIND = 0x2
+    SUBMIT = 0x3
+    DELIVER = 0x4
+    REPORT = 0x5
+    ADD_SP = 0x6
+    MODIFY_SP = 0x7
+    DELETE_SP = 0x8
+    QUERY_ROUTE = 0x9
+    ADD_TELE_SEG = 0xA
+    MODIFY_TELE_SEG = 0xB
+    DELETE_TELE_SEG = 0xC
+    ADD_SMG = 0xD
+    MODIFY_SMG = 0xE
+    DELETE_SMG = 0xF
+    CHECK_USER = 0x10
+    USER_RPT = 0x11
+    TRACE = 0x1000
+    BIND_RESP = 0x80000001
+    UNBIND_RESP = 0x80000002
+    SUBMIT_RESP = 0x80000003
+    DELIVER_RESP = 0x80000004
+    REPORT_RESP = 0x80000005
+    USER_RPT_RESP = 0x80000011
+    TRACE_RESP = 0x80001000
+
+
+# Commands between gateways, billing and name servers, which no SP sees in its right mind.
+GATEWAY_COMMANDS = frozenset(range(CommandId.ADD_SP, CommandId.CHECK_USER + 1))
+
+
+class LoginType(IntEnum):
+    SP_TO_SMG = 1
+    SMG_TO_SP = 2
+    SMG_TO_SMG = 3
+    SMG_TO_GNS = 4
+    GNS_TO_SMG = 5
+    GNS_TO_GNS = 6
+    TRACE = 11
+
+
+class FeeType(IntEnum):
+    NO_INFORMATION_FEE = 0
+    FREE = 1
+    PER_MESSAGE = 2
+    MONTHLY = 3
+    BY_SP = 4
+
+
+class MoreLateToMt(IntEnum):
+    """MorelatetoMTFlag: what made the SP send this message."""
+
+    FIRST_AFTER_MO = 0
+    LATER_AFTER_MO = 1
+    NOT_AFTER_MO = 2
+    SYSTEM = 3
+
+
+class ReportFlag(IntEnum):
+    ON_FAILURE = 0
+    ALWAYS = 1
+    NEVER = 2
+    MONTHLY_FEE = 3
+
+
+class Coding(IntEnum):
+    """MessageCoding; others follow GSM 03.38 section 4."""
+
+    ASCII = 0
+    SIM = 3
+    BINARY = 4
+    UCS2 = 8
+    GBK = 15
+
+
+class State(IntEnum):
+    """State of a Report; WAITING is not final."""
+
+    DELIVERED = 0
+    WAITING = 1
+    FAILED = 2
+
+
+class ReportType(IntEnum):
+    SUBMIT = 0
+    DELIVER = 1
+
+
+class UserCondition(IntEnum):
+    DEREGISTERED = 0
+    SUSPENDED = 1
+    NORMAL = 2
+
+
+class Result(IntEnum):
+    """Result of a response (0 to 20) and ErrorCode of a Report (21 to 33), §5.2.
+
+    On the wire it is any number from 0 to 255: gateways have codes of their own.
+    """
+
+    OK = 0
+    LOGIN = 1
+    REPEATED_LOGIN = 2
+    TOO_MANY_CONNECTIONS = 3
+    LOGIN_TYPE = 4
+    PARAMETER = 5
+    PHONE_NUMBER = 6
+    COMMAND = 7
+    LENGTH = 8
+    SEQUENCE = 9
+    GNS_OPERATION = 10
+    BUSY = 11
+    UNREACHABLE = 21
+    ROUTING = 22
+    NO_ROUTE = 23
+    CHARGE_NUMBER = 24
+    USER_AWAY = 25
+    HANDSET_FULL = 26
+    HANDSET_WITHOUT_SMS = 27
+    HANDSET_RECEIVE = 28
+    UNKNOWN_USER = 29
+    NOT_PROVIDED = 30
+    ILLEGAL_DEVICE = 31
+    SYSTEM_FAILURE = 32
+    SMSC_FULL = 33
+
+
+THROTTLED = 88  # outside the specification, widely used
+FLOW_LIMIT = 33  # as the Result of a response; as an ErrorCode it is SMSC_FULL
+LOGIN_TOO_FREQUENT = 34
+
+# A response with one of these: the command may be sent again, under a new sequence.
+RETRY_RESULTS = frozenset({int(Result.BUSY), FLOW_LIMIT, THROTTLED})
+# A Bind_Resp with one of these: connect again, but later and later.
+BACKOFF_RESULTS = frozenset(
+    {
+        int(Result.LOGIN),
+        int(Result.TOO_MANY_CONNECTIONS),
+        int(Result.LOGIN_TYPE),
+        LOGIN_TOO_FREQUENT,
+    }
+)
+
+RESULT_TEXT: dict[int, str] = {
+    0: gettext_noop("No error"),
+    1: gettext_noop("Illegal login: wrong name or password"),
+    2: gettext_noop("Repeated login on one connection"),
+    3: gettext_noop("Too many connections"),
+    4: gettext_noop("Wrong login type"),
+    5: gettext_noop("Wrong parameter format"),
+    6: gettext_noop("Illegal phone number"),
+    7: gettext_noop("Wrong command"),
+    8: gettext_noop("Wrong message length"),
+    9: gettext_noop("Illegal sequence number"),
+    10: gettext_noop("Illegal GNS operation"),
+    11: gettext_noop("Node busy"),
+    21: gettext_noop("Destination unreachable"),
+    22: gettext_noop("Routing error"),
+    23: gettext_noop("No route"),
+    24: gettext_noop("Invalid charge number"),
+    25: gettext_noop("User cannot be reached (switched off, out of range)"),
+    26: gettext_noop("Handset memory full"),
+    27: gettext_noop("Handset has no short messages"),
+    28: gettext_noop("Handset could not receive"),
+    29: gettext_noop("Unknown user"),
+    30: gettext_noop("Function not provided"),
+    31: gettext_noop("Illegal device"),
+    32: gettext_noop("System failure"),
+    33: gettext_noop("Queue full, or over the flow limit"),
+    34: gettext_noop("Login too frequent"),
+    88: gettext_noop("Throttled"),
+    90: gettext_noop("Wrong packet length"),
+    93: gettext_noop("Authentication of a postpaid user failed"),
+    94: gettext_noop("Charging a prepaid user failed"),
+}
+
+
+def result_text(code: int) -> str:
+    """What a Result or ErrorCode (0 to 255) means, in English; the number itself if unknown."""
+    return RESULT_TEXT.get(code, f"{code}")

@@ -1,0 +1,61 @@
+"""Remembers the commands that came, so that one that is sent again is taken once (§3.7.2.4.3)."""
+
+from __future__ import annotations
+
+from .constants import RETRY_RESULTS, Result
+
+UNANSWERED = -1
+
+
+class Duplicates:
+    """The last `capacity` to 2 × `capacity` commands of one peer, by their sequence.
+
+    Connections of the same peer share one, since a command whose response was lost with its
+    connection is sent again over the next. Two generations replace an order of age: when the
+    younger is full, the older is forgotten.
+    """
+
+    def __init__(self, capacity: int = 4096) -> None:
+        self._capacity = capacity
+        self._young: dict[bytes, int] = {}  # sequence: hash of the frame
+        self._old: dict[bytes, int] = {}
+        self._unanswered: set[bytes] = set()
+        self._refused: dict[bytes, int] = {}  # Results other than 0
+
+    def admit(self, frame: bytes) -> int | None:
+        """None for a new command, which is remembered.
+
+        For one that came before: UNANSWERED, or the Result of its response; for another command
+        under the same sequence Result.SEQUENCE.
+        """
+        key, fingerprint = frame[8:20], hash(frame)
+        known = self._young.get(key)
+        if known is None:
+            known = self._old.get(key)
+        if known is None:
+            if len(self._young) >= self._capacity:
+                self._forget_old()
+            self._young[key] = fingerprint
+            self._unanswered.add(key)
+            return None
+        if known != fingerprint:
+            return int(Result.SEQUENCE)
+        return UNANSWERED if key in self._unanswered else self._refused.get(key, 0)
+
+    def answered(self, key: bytes, result: int) -> None:
+        """The command with this sequence (12 bytes) got a response.
+
+        One that was told to come again later is forgotten, so that it may.
+        """
+        self._unanswered.discard(key)
+        if result in RETRY_RESULTS:
+            self._young.pop(key, None)
+            self._old.pop(key, None)
+        elif result and (key in self._young or key in self._old):
+            self._refused[key] = result
+
+    def _forget_old(self) -> None:
+        self._unanswered.difference_update(self._old)
+        for key in self._refused.keys() & self._old.keys():
+            del self._refused[key]
+        self._old, self._young = self._young, {}

@@ -1,0 +1,157 @@
+"""What an end of a connection sends, and what it does when time passes."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any
+
+from .commands import Bind, Deliver, Report, Unbind, UserRpt
+from .constants import RESPONSE_BIT
+from .duplicates import Duplicates
+from .errors import FieldError, NotBound, SgipError
+from .events import Closed, CloseReason, Event, Idle, Request, TimedOut
+from .fields import SequenceNumber
+from .responses import TraceResp
+from .roles import Limits, Phase
+from .submit import Submit
+from .window import Window
+
+_RESULT = Struct(">5IB8x").pack
+_REFUSED_LOGIN = 5.0  # seconds: some gateways accept a wrong login, and close at once
+
+
+class Endpoint:
+    """The half of a Session that needs no bytes from the peer."""
+
+    def __init__(
+        self, bind: Bind | None, limits: Limits, duplicates: Duplicates, now: float
+    ) -> None:
+        self.limits = limits
+        self.phase = Phase.BINDING
+        self._bind = bind
+        self._duplicates = duplicates
+        self._window = Window(limits)
+        self._out: list[bytes] = []
+        self._unbind: Unbind | None = None
+        self._unbind_sent = False
+        self._phase_since = self._heard = self._active = now
+        self._told_idle = False
+        if bind is not None:
+            self._out.append(bind.encode())
+
+    @property
+    def room(self) -> int:
+        """How many commands may be sent now."""
+        return self._window.room if self.phase is Phase.BOUND else 0
+
+    @property
+    def waiting(self) -> int:
+        """How many commands wait for their responses."""
+        return len(self._window)
+
+    def data_to_send(self) -> bytes:
+        """What is to be written; each byte is given once."""
+        data = b"".join(self._out)
+        self._out.clear()
+        return data
+
+    def send(self, command: Request | bytes, now: float, context: Any = None) -> None:
+        """Sends a command, or its frame as it was kept; `context` comes back with the response.
+
+        Raises NotBound, WindowFull, SequenceInUse, and FieldError for more than `limits.packet`.
+        """
+        if self.phase is not Phase.BOUND:
+            raise NotBound(f"the session is {self.phase.value}")
+        frame = command if isinstance(command, bytes) else command.encode()
+        if len(frame) > self.limits.packet:
+            raise FieldError(f"{len(frame)} bytes exceed {self.limits.packet}", "message_length")
+        self._window.put(frame, context, now)
+        self._out.append(frame)
+        self._active = now
+
+    def respond(self, request: Submit | Deliver | Report | UserRpt, result: int = 0) -> None:
+        """Answers a request of the peer once it is safe; after Closed, for the peer's next try."""
+        frame = _RESULT(29, request.command_id | RESPONSE_BIT, *request.sequence, result)
+        self._duplicates.answered(frame[8:20], result)
+        if self.phase is not Phase.CLOSED:
+            self._out.append(frame)
+
+    def respond_trace(self, response: TraceResp) -> None:
+        """Answers a Trace, for which a Result is not enough."""
+        if self.phase is not Phase.CLOSED:
+            self._out.append(response.encode())
+
+    def unbind(self, sequence: SequenceNumber, now: float) -> None:
+        """Sends nothing new, awaits the responses, then unbinds. Raises NotBound."""
+        if self.phase is not Phase.BOUND:
+            raise NotBound(f"the session is {self.phase.value}")
+        self._enter(Phase.UNBINDING, now)
+        self._unbind = Unbind(sequence)
+        self._unbind_when_answered(now)
+
+    def next_tick(self) -> float | None:
+        """When `tick` will have something to do, as far as is known now."""
+        if self.phase is Phase.CLOSED:
+            return None
+        if (due := self._window.due) is not None:
+            return due
+        if self.phase is not Phase.BOUND:
+            return self._phase_since + self.limits.response_timeout
+        return None if self._told_idle else self._active + self.limits.idle_timeout
+
+    def tick(self, now: float) -> list[Event]:
+        """What the time that passed means. Call it from `next_tick()` on, and again then."""
+        events: list[Event] = []
+        due = self.next_tick()
+        if due is None or now < due:
+            return events
+        if len(self._window):
+            self._overdue(now, events)
+        elif self.phase is not Phase.BOUND:
+            came_in = self.phase is Phase.BINDING and self._bind is None
+            self._close(CloseReason.NOT_BOUND if came_in else CloseReason.SILENT, events)
+        elif self._bind is None:
+            self._close(CloseReason.IDLE, events)
+        else:
+            self._told_idle = True
+            events.append(Idle())
+        return events
+
+    def connection_lost(self, now: float) -> list[Event]:
+        """The connection broke, or the peer closed it."""
+        events: list[Event] = []
+        if self.phase is Phase.CLOSED:
+            return events
+        since, reason = self._phase_since, CloseReason.LOST
+        at_once = self._heard == since and now - since <= _REFUSED_LOGIN
+        if self._bind is not None and self.phase is Phase.BOUND and at_once:
+            reason = CloseReason.LOST_AFTER_BIND
+        self._close(reason, events)
+        return events
+
+    def _overdue(self, now: float, events: list[Event]) -> None:
+        again, given_up = self._window.overdue(now)
+        self._out.extend(again)
+        self._active = now
+        events.extend(TimedOut(sent.context, sent.frame) for sent in given_up)
+        # Not one byte since a command was sent for the first time: nobody is there.
+        if any(self._heard <= sent.first for sent in given_up):
+            self._close(CloseReason.SILENT, events)
+        else:
+            self._unbind_when_answered(now)
+
+    def _unbind_when_answered(self, now: float) -> None:
+        if self._unbind is None or self._unbind_sent or len(self._window):
+            return
+        self._unbind_sent = True
+        self._phase_since = now
+        self._out.append(self._unbind.encode())
+
+    def _enter(self, phase: Phase, now: float) -> None:
+        self.phase, self._phase_since = phase, now
+
+    def _close(
+        self, reason: CloseReason, events: list[Event], error: SgipError | None = None
+    ) -> None:
+        self.phase = Phase.CLOSED
+        events.append(Closed(reason, error, self._window.drain()))

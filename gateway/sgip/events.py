@@ -1,0 +1,88 @@
+"""What a session tells its owner; requests of the peer come as their commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, ClassVar
+
+from .commands import Bind, Deliver, Report, Trace, UserRpt
+from .errors import SgipError
+from .fields import Command, record
+from .submit import Submit
+
+
+class CloseReason(Enum):
+    UNBOUND = "unbound"  # in order, whoever asked for it
+    REFUSED = "refused"  # the login was not accepted
+    NOT_BOUND = "not bound"  # the peer sent commands without a login, or no login in time
+    PROTOCOL = "protocol"  # the peer broke the protocol: `error` says how
+    SILENT = "silent"  # the peer did not answer in time
+    IDLE = "idle"  # nothing happened for too long
+    LOST = "lost"  # the connection broke
+    LOST_AFTER_BIND = "lost after bind"  # at once after a good Bind_Resp: a login refused
+
+
+@record
+class Bound:
+    """The login was accepted: commands may be sent."""
+
+    bind: Bind
+
+
+@record
+class BindRefused:
+    """The login was not accepted; Closed follows. See BACKOFF_RESULTS."""
+
+    result: int
+
+
+@record
+class Answered:
+    """The response to a command that was sent, with what `send` was given."""
+
+    make: ClassVar[Callable[..., Any]]
+    response: Command
+    context: Any
+    frame: bytes
+
+
+@record
+class TimedOut:
+    """A command got no response however often it was sent: its outcome is unknown."""
+
+    context: Any
+    frame: bytes
+
+
+@record
+class Ignored:
+    """A frame that its owner need not act upon, with the reason; it got its response, if any.
+
+    `error` is None for a command that came before, and for a response that nothing waits for.
+    """
+
+    frame: bytes
+    error: SgipError | None
+
+
+@record
+class Idle:
+    """Nothing happened for `Limits.idle_timeout` on a connection that this side opened."""
+
+
+@record
+class Closed:
+    """Always the last: send what `data_to_send()` still has, then close the connection.
+
+    `unanswered` are the commands whose response did not come, as (context, frame), oldest first:
+    the same frames may be sent over the next connection to the same peer.
+    """
+
+    reason: CloseReason
+    error: SgipError | None
+    unanswered: tuple[tuple[Any, bytes], ...]
+
+
+Request = Submit | Deliver | Report | UserRpt | Trace
+Event = Request | Bound | BindRefused | Answered | TimedOut | Ignored | Idle | Closed

@@ -1,0 +1,186 @@
+"""How fields lie in a frame, and a dataclass that is quick to make (§4.2.1).
+
+Integers are big-endian and unsigned. Text is left-aligned and filled up with 0x00; one that fills
+its field has no 0x00 at all. A text is read up to its first 0x00, and bytes above 127 as Latin-1,
+so that a frame which was read is written again as it was.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+from .constants import HEADER_LENGTH, MAX_FRAME, MAX_USERS
+from .errors import BodyError, FieldError, OverlongBody, TruncatedBody
+
+# Node id, MMDDhhmmss as a decimal number, counter: one identity, compared as a whole.
+SequenceNumber = tuple[int, int, int]
+
+HEADER = struct.Struct(">5I")
+WORDS = struct.Struct(">3I")
+NUMBER = 21  # bytes of a telephone or access number
+RESERVE = 8
+MAX_HOPS = 86  # of a Trace_Resp that fits MAX_FRAME
+
+TEXT_WIDTHS = {
+    "login_name": 16,
+    "login_password": 16,
+    "sp_number": NUMBER,
+    "charge_number": NUMBER,
+    "user_number": NUMBER,
+    "corp_id": 5,
+    "service_type": 10,
+    "fee_value": 6,
+    "given_value": 6,
+    "expire_time": 16,
+    "schedule_time": 16,
+    "node_id": 6,
+    "receive_time": 16,
+    "send_time": 16,
+}
+# What a field with an impossible value makes the encoder raise.
+ENCODING_ERRORS = (struct.error, ValueError, TypeError, AttributeError)
+
+
+class Command:
+    """What all commands and responses have in common."""
+
+    __slots__ = ()
+    command: ClassVar[str]  # the name in the specification, as Submit_Resp
+    command_id: ClassVar[int]
+    make: ClassVar[Callable[..., Any]]  # as the class itself, positional arguments only, quicker
+    sequence: SequenceNumber
+
+    def encode(self) -> bytes:
+        """The frame. Raises FieldError for a value that its field cannot hold."""
+        raise NotImplementedError
+
+
+class Bodiless(Command):
+    """A command without a body."""
+
+    __slots__ = ()
+
+    def encode(self) -> bytes:
+        try:
+            return HEADER.pack(HEADER_LENGTH, self.command_id, *self.sequence)
+        except ENCODING_ERRORS:
+            raise fault_of(self) from None
+
+
+C = TypeVar("C")
+
+
+@dataclass_transform(frozen_default=True)
+def record(cls: type[C]) -> type[C]:
+    """A frozen dataclass with slots that is made as quickly as one that is not frozen.
+
+    A frozen dataclass sets each field through object.__setattr__, which makes a Submit cost
+    2.2 µs, as much as all else of decoding it. Here a twin with the same slots, not frozen, is
+    filled in, and then becomes the frozen one: 0.3 µs by `make`, 0.6 µs by the class.
+    """
+    twin: Any = dataclass(slots=True)(type(cls.__name__, cls.__bases__, dict(cls.__dict__)))
+    frozen: Any = dataclass(frozen=True, slots=True)(cls)
+    become, fill = object.__setattr__, twin.__init__
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        become(self, "__class__", twin)
+        fill(self, *args, **kwargs)
+        self.__class__ = frozen
+
+    def make(*args: Any) -> Any:
+        made = twin(*args)
+        made.__class__ = frozen
+        return made
+
+    __init__.__wrapped__ = frozen.__init__  # type: ignore[attr-defined]  # the signature shown
+    frozen.__init__ = __init__
+    frozen.make = staticmethod(make)
+    return frozen
+
+
+def read_text(field: bytes) -> str:
+    return field.partition(b"\0")[0].decode("latin-1")
+
+
+def write_text(value: str, width: int) -> bytes:
+    """Raises ValueError for a text that does not fit, or holds a character it cannot."""
+    if len(value) > width or "\0" in value:
+        raise ValueError(value)
+    return value.ljust(width, "\0").encode("latin-1")
+
+
+# For numbers that repeat from message to message: access numbers and payers, not users.
+@lru_cache(1024)
+def write_number(value: str) -> bytes:
+    return write_text(value, NUMBER)
+
+
+read_number = lru_cache(1024)(read_text)
+
+
+def write_reserve(value: bytes) -> bytes:
+    if len(value) != RESERVE:
+        raise ValueError(value)
+    return value
+
+
+def write_hops(hops: tuple[Any, ...]) -> bytes:
+    if len(hops) > MAX_HOPS:
+        raise ValueError(hops)
+    return b"".join([hop.encode() for hop in hops])
+
+
+def fault_of(command: Any) -> FieldError:
+    """Which field made the encoder fail, and why."""
+    for field in fields(command):
+        problem = _problem(field.name, getattr(command, field.name))
+        if problem:
+            return FieldError(problem, field.name)
+    return FieldError(f"the frame would exceed {MAX_FRAME} bytes", "message_content")
+
+
+def _problem(name: str, value: Any) -> str:
+    if name in TEXT_WIDTHS:
+        return _fails(lambda: write_text(value, TEXT_WIDTHS[name])) and (
+            f"a text of at most {TEXT_WIDTHS[name]} bytes without 0x00 is needed, got {value!r}"
+        )
+    check, need = _CHECKS.get(name, _BYTE)
+    return _fails(lambda: check(value)) and f"{need}, got {value!r}"
+
+
+def _fails(attempt: Callable[[], object]) -> str:
+    try:
+        attempt()
+    except ENCODING_ERRORS:
+        return "fails"
+    return ""
+
+
+def _check_users(value: tuple[str, ...]) -> None:
+    for user in value:
+        write_text(user, NUMBER)
+    if not 1 <= len(value) <= MAX_USERS:
+        raise ValueError(value)
+
+
+_BYTE: tuple[Callable[[Any], object], str] = (lambda v: bytes((v,)), "0 to 255 is needed")
+_SEQUENCE = (lambda v: WORDS.pack(*v), "three unsigned words of 32 bits are needed")
+_CHECKS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "sequence": _SEQUENCE,
+    "submit_sequence": _SEQUENCE,
+    "user_numbers": (_check_users, f"1 to {MAX_USERS} numbers of at most 21 bytes are needed"),
+    "message_content": (lambda v: b"".join((v,)), "bytes are needed"),
+    "reserve": (lambda v: write_reserve(b"" + v), "8 bytes are needed"),
+    "hops": (write_hops, f"at most {MAX_HOPS} TraceHops are needed"),
+}
+
+
+def body_error(name: str, frame: bytes, wanted: int) -> BodyError:
+    """The error of a frame that has not the `wanted` length of its command."""
+    got, need = len(frame) - HEADER_LENGTH, wanted - HEADER_LENGTH
+    kind = TruncatedBody if got < need else OverlongBody
+    return kind(f"{name}: a body of {need} bytes is needed, got {got}")

@@ -1,0 +1,186 @@
+"""The responses to the commands of an SP (§4.2.3).
+
+Fields are named as in the specification and stand in its order, with `sequence` in front.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from .constants import HEADER_LENGTH, NO_RESERVE, CommandId
+from .fields import (
+    ENCODING_ERRORS,
+    HEADER,
+    Bodiless,
+    Command,
+    SequenceNumber,
+    body_error,
+    fault_of,
+    read_text,
+    record,
+    write_hops,
+    write_reserve,
+    write_text,
+)
+from .frames import parser
+
+RESULT_LENGTH = 29
+_HOP_LENGTH = 47
+
+
+class ResultOnly(Command):
+    """A response with a Result, and nothing else."""
+
+    __slots__ = ()
+    result: int
+    reserve: bytes
+
+    def encode(self) -> bytes:
+        try:
+            return (
+                HEADER.pack(RESULT_LENGTH, self.command_id, *self.sequence)
+                + bytes((self.result,))
+                + write_reserve(self.reserve)
+            )
+        except ENCODING_ERRORS:
+            raise fault_of(self) from None
+
+
+@record
+class BindResp(ResultOnly):
+    command: ClassVar[str] = "Bind_Resp"
+    command_id: ClassVar[int] = CommandId.BIND_RESP
+    sequence: SequenceNumber
+    result: int = 0
+    reserve: bytes = NO_RESERVE
+
+
+@record
+class UnbindResp(Bodiless):
+    command: ClassVar[str] = "Unbind_Resp"
+    command_id: ClassVar[int] = CommandId.UNBIND_RESP
+    sequence: SequenceNumber
+
+
+@record
+class SubmitResp(ResultOnly):
+    command: ClassVar[str] = "Submit_Resp"
+    command_id: ClassVar[int] = CommandId.SUBMIT_RESP
+    sequence: SequenceNumber
+    result: int = 0
+    reserve: bytes = NO_RESERVE
+
+
+@record
+class DeliverResp(ResultOnly):
+    command: ClassVar[str] = "Deliver_Resp"
+    command_id: ClassVar[int] = CommandId.DELIVER_RESP
+    sequence: SequenceNumber
+    result: int = 0
+    reserve: bytes = NO_RESERVE
+
+
+@record
+class ReportResp(ResultOnly):
+    command: ClassVar[str] = "Report_Resp"
+    command_id: ClassVar[int] = CommandId.REPORT_RESP
+    sequence: SequenceNumber
+    result: int = 0
+    reserve: bytes = NO_RESERVE
+
+
+@record
+class UserRptResp(ResultOnly):
+    command: ClassVar[str] = "UserRpt_Resp"
+    command_id: ClassVar[int] = CommandId.USER_RPT_RESP
+    sequence: SequenceNumber
+    result: int = 0
+    reserve: bytes = NO_RESERVE
+
+
+@record
+class TraceHop:
+    """What one node tells: times as yymmddhhmmss."""
+
+    result: int
+    node_id: str
+    receive_time: str
+    send_time: str
+    reserve: bytes = NO_RESERVE
+
+    def encode(self) -> bytes:
+        try:
+            return (
+                bytes((self.result,))
+                + write_text(self.node_id, 6)
+                + write_text(self.receive_time, 16)
+                + write_text(self.send_time, 16)
+                + write_reserve(self.reserve)
+            )
+        except ENCODING_ERRORS:
+            raise fault_of(self) from None
+
+
+@record
+class TraceResp(Command):
+    command: ClassVar[str] = "Trace_Resp"
+    command_id: ClassVar[int] = CommandId.TRACE_RESP
+    sequence: SequenceNumber
+    hops: tuple[TraceHop, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.hops)
+
+    def encode(self) -> bytes:
+        try:
+            hops = write_hops(self.hops)
+            size = HEADER_LENGTH + 1 + len(hops)
+            head = HEADER.pack(size, self.command_id, *self.sequence)
+            return head + bytes((len(self.hops),)) + hops
+        except ENCODING_ERRORS:
+            raise fault_of(self) from None
+
+
+def _register_result(cls: Any, *tolerated: int) -> None:
+    make = cls.make
+
+    def parse(frame: bytes, sequence: SequenceNumber) -> Command:
+        size = len(frame)
+        if size == RESULT_LENGTH:
+            response: Command = make(sequence, frame[20], frame[21:])
+        elif size in tolerated:
+            response = make(sequence, frame[20])
+        else:
+            raise body_error(cls.command, frame, RESULT_LENGTH)
+        return response
+
+    parser(cls.command_id)(parse)
+
+
+_register_result(BindResp, RESULT_LENGTH - 8)  # seen in the field: without Reserve
+_register_result(SubmitResp)
+_register_result(DeliverResp)
+_register_result(ReportResp)
+_register_result(UserRptResp)
+
+
+@parser(CommandId.UNBIND_RESP)
+def _unbind_resp(frame: bytes, sequence: SequenceNumber) -> UnbindResp:
+    if len(frame) not in {HEADER_LENGTH, RESULT_LENGTH}:  # seen in the field: with a Result
+        raise body_error("Unbind_Resp", frame, HEADER_LENGTH)
+    return UnbindResp(sequence)
+
+
+@parser(CommandId.TRACE_RESP)
+def _trace_resp(frame: bytes, sequence: SequenceNumber) -> TraceResp:
+    wanted = HEADER_LENGTH + 1 + (_HOP_LENGTH * frame[20] if len(frame) > HEADER_LENGTH else 0)
+    if len(frame) != wanted:
+        raise body_error("Trace_Resp", frame, wanted)
+    return TraceResp(sequence, tuple(_hop(frame, at) for at in range(21, wanted, _HOP_LENGTH)))
+
+
+def _hop(frame: bytes, at: int) -> TraceHop:
+    texts = (frame[at + 1 : at + 7], frame[at + 7 : at + 23], frame[at + 23 : at + 39])
+    node_id, received, sent = map(read_text, texts)
+    return TraceHop(frame[at], node_id, received, sent, frame[at + 39 : at + _HOP_LENGTH])

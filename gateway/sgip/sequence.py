@@ -1,0 +1,77 @@
+"""Sequence numbers and node ids (§3.3, §3.4, §4.2.2).
+
+A sequence is node id, MMDDhhmmss as a decimal number, and a counter; it is unique within a year.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from .fields import SequenceNumber
+
+_WORD = 1 << 32
+_AREA = (2, 4)  # digits of an area code with its leading 0
+
+
+def sp_node_id(area: str, corp_id: str | int) -> int:
+    """The node id of an SP: 3, the area code ("010", "0731"), the five digits of its CorpId.
+
+    Raises ValueError for an area code without its leading 0, and for more than five digits.
+    """
+    corp = f"{int(corp_id):05d}"
+    digits = area.isascii() and area.isdigit() and area.startswith("0")
+    if not digits or not _AREA[0] <= len(area) <= _AREA[1] or len(corp) > 5 or "-" in corp:
+        raise ValueError(f"no SP has area code {area!r} and CorpId {corp_id!r}")
+    return int(f"3{area:0<4}{corp}")
+
+
+def timestamp(moment: datetime) -> int:
+    """MMDDhhmmss of a moment, in its own time zone: the operator's is UTC+8."""
+    return int(moment.strftime("%m%d%H%M%S"))
+
+
+def moment_of(sequence: SequenceNumber, now: datetime) -> datetime | None:
+    """When a sequence was made, in the year that is nearest to `now`; None if it is no time."""
+    digits = f"{sequence[1]:010d}"
+    moments = []
+    for year in (now.year - 1, now.year, now.year + 1):
+        try:
+            made = datetime.strptime(f"{year:04d}{digits}", "%Y%m%d%H%M%S")  # noqa: DTZ007
+        except ValueError:  # also 29 February in most years
+            continue
+        moments.append(made.replace(tzinfo=now.tzinfo))
+    return min(moments, key=lambda made: abs(made - now), default=None)
+
+
+def absolute_time(moment: datetime) -> str:
+    """ExpireTime or ScheduleTime: yymmddhhmmss of a moment in UTC+8, then tenths and zone."""
+    return moment.strftime("%y%m%d%H%M%S") + "032+"
+
+
+class SequenceSource:
+    """Makes the sequences of one node id.
+
+    Processes that share a node id divide the counters among them: `lane` of `lanes`. A process
+    that is started again within a second must start above its last counter.
+    """
+
+    def __init__(self, node: int, lane: int = 0, lanes: int = 1, start: int = 0) -> None:
+        if not 0 <= node < _WORD or not 0 <= lane < lanes or start < 0:
+            raise ValueError("a node id has 32 bits, and the lane is one of the lanes")
+        self._node, self._lane, self._lanes = node, lane, lanes
+        self._turn = start
+        # Whole turns, so that a wrap does not leave the lane.
+        self._turns = _WORD // lanes
+
+    def next(self, moment: datetime) -> SequenceNumber:
+        """The next sequence; the counter wraps within 32 bits."""
+        return self.take(1, moment)[0]
+
+    def take(self, count: int, moment: datetime) -> list[SequenceNumber]:
+        """The next `count` sequences, with one time."""
+        stamp, first = timestamp(moment), self._turn
+        self._turn = (first + count) % self._turns
+        return [
+            (self._node, stamp, (first + n) % self._turns * self._lanes + self._lane)
+            for n in range(count)
+        ]

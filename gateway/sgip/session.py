@@ -1,0 +1,170 @@
+"""One connection, seen from one of its ends: bytes and the time go in, events and bytes come out.
+
+Both ends and both directions are this one class. The end that opens the connection binds. An SP
+serves Deliver, Report and UserRpt, an SMG serves Submit and Trace, whichever end opened the
+connection: gateways push Reports also over the one that the SP opened (§3.7).
+
+All times are seconds of one clock that never goes back, given as `now`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .commands import Bind, Trace, Unbind
+from .constants import Result
+from .duplicates import UNANSWERED, Duplicates
+from .endpoint import Endpoint
+from .errors import BodyError, DuplicateSequence, NotBound, SessionError, SgipError, UnservedCommand
+from .events import Answered, BindRefused, Bound, CloseReason, Event, Ignored
+from .frames import decode_cut, response_to
+from .responses import BindResp, UnbindResp
+from .roles import LOGIN_TYPES, SERVED, Limits, Phase, Side
+from .stream import FrameStream
+
+_answered = Answered.make
+
+
+class Session(Endpoint):
+    """With `bind` the end that opens the connection, with `login` the one that is connected to.
+
+    `login` gives the Result for a Bind whose type is right. `duplicates` is shared by the
+    connections of one peer; without it each remembers its own.
+    """
+
+    def __init__(
+        self,
+        side: Side,
+        now: float,
+        *,
+        bind: Bind | None = None,
+        login: Callable[[Bind], int] | None = None,
+        limits: Limits | None = None,
+        duplicates: Duplicates | None = None,
+    ) -> None:
+        if (bind is None) == (login is None):
+            raise ValueError("a session either binds or checks a login")
+        known = Duplicates() if duplicates is None else duplicates
+        super().__init__(bind, limits or Limits(), known, now)
+        self.side = side
+        self._login = login
+        self._served = SERVED[side]
+        self._stream = FrameStream()
+
+    def receive(self, data: bytes, now: float) -> list[Event]:
+        """What the bytes that came mean: requests to be answered as their commands, and events."""
+        events: list[Event] = []
+        if self.phase is Phase.CLOSED:
+            return events
+        self._heard = self._active = now
+        self._told_idle = False
+        for frame in self._stream.feed(data):
+            if frame[4] & 0x80:
+                self._response(frame, now, events)
+            else:
+                self._request(frame, now, events)
+            if self.phase is Phase.CLOSED:
+                return events
+        if self._stream.error:
+            self._close(CloseReason.PROTOCOL, events, self._stream.error)
+        return events
+
+    def _response(self, frame: bytes, now: float, events: list[Event]) -> None:
+        try:
+            response = decode_cut(frame)
+        except SgipError as error:
+            self._take_error(frame, error, events)
+            return
+        sent = self._window.take(frame)
+        if sent is not None:
+            events.append(_answered(response, sent.context, sent.frame))
+            if self._unbind is not None:
+                self._unbind_when_answered(now)
+            return
+        asked = self._asked()
+        if asked is None or asked.sequence != response.sequence:
+            events.append(Ignored(frame, None))
+        elif isinstance(asked, Bind) and isinstance(response, BindResp):
+            self._login_result(asked, response.result, now, events)
+        elif isinstance(asked, Unbind) and isinstance(response, UnbindResp):
+            self._close(CloseReason.UNBOUND, events)
+        else:
+            events.append(Ignored(frame, None))
+
+    def _asked(self) -> Bind | Unbind | None:
+        """The Bind or Unbind that waits for its response; they are outside the window."""
+        if self.phase is Phase.BINDING:
+            return self._bind
+        return self._unbind if self._unbind_sent else None
+
+    def _login_result(self, bind: Bind, result: int, now: float, events: list[Event]) -> None:
+        if result == Result.OK:
+            self._enter(Phase.BOUND, now)
+            events.append(Bound(bind))
+        else:
+            events.append(BindRefused(result))
+            self._close(CloseReason.REFUSED, events)
+
+    def _request(self, frame: bytes, now: float, events: list[Event]) -> None:
+        try:
+            command = decode_cut(frame)
+        except SgipError as error:
+            if not error.closes or isinstance(error, BodyError):
+                self._out.append(response_to(frame, error.result))
+            self._take_error(frame, error, events)
+            return
+        if type(command) in self._served:
+            if self.phase is Phase.BINDING:
+                self._without_login(frame, events)
+            elif type(command) is Trace or (known := self._duplicates.admit(frame)) is None:
+                events.append(command)  # type: ignore[arg-type]  # what is served is a Request
+            else:
+                self._came_before(frame, known, events)
+        elif isinstance(command, Bind):
+            self._bind_request(command, frame, now, events)
+        elif isinstance(command, Unbind):
+            self._out.append(response_to(frame, Result.OK))
+            self._close(CloseReason.UNBOUND, events)
+        else:
+            unserved = UnservedCommand(f"an {self.side.value} does not serve {command.command}")
+            self._refuse(frame, unserved, Result.COMMAND, events)
+
+    def _take_error(self, frame: bytes, error: SgipError, events: list[Event]) -> None:
+        if error.closes:
+            self._close(CloseReason.PROTOCOL, events, error)
+        else:
+            events.append(Ignored(frame, error))
+
+    def _refuse(self, frame: bytes, error: SgipError, result: int, events: list[Event]) -> None:
+        self._out.append(response_to(frame, result))
+        events.append(Ignored(frame, error))
+
+    def _without_login(self, frame: bytes, events: list[Event]) -> None:
+        error = NotBound("a command came before the login")
+        if self._bind is not None:  # the peer did not wait for its own Bind_Resp: let it repeat
+            self._refuse(frame, error, Result.BUSY, events)
+        else:
+            self._refuse(frame, error, Result.LOGIN, events)
+            self._close(CloseReason.NOT_BOUND, events, error)
+
+    def _came_before(self, frame: bytes, known: int, events: list[Event]) -> None:
+        if known == UNANSWERED:  # the response to the first one is still to come
+            events.append(Ignored(frame, None))
+        elif known == Result.SEQUENCE:
+            self._refuse(frame, DuplicateSequence("its sequence was used"), known, events)
+        else:
+            self._out.append(response_to(frame, known))
+            events.append(Ignored(frame, None))
+
+    def _bind_request(self, bind: Bind, frame: bytes, now: float, events: list[Event]) -> None:
+        if self.phase is not Phase.BINDING:
+            again = SessionError("a second login on one connection")
+            self._refuse(frame, again, Result.REPEATED_LOGIN, events)
+        elif self._login is None:
+            unserved = UnservedCommand("the end that connected does not serve Bind")
+            self._refuse(frame, unserved, Result.COMMAND, events)
+        else:
+            known_type = bind.login_type in LOGIN_TYPES[self.side]
+            result = self._login(bind) if known_type else int(Result.LOGIN_TYPE)
+            self._out.append(response_to(frame, result))
+            self._login_result(bind, result, now, events)

@@ -1,0 +1,81 @@
+"""The commands that were sent and have no response yet (§3.7.2.4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .errors import SequenceInUse, WindowFull
+from .roles import Limits
+
+
+class Sent:
+    """A command that waits for its response; `first` and `last` are when it was sent."""
+
+    __slots__ = ("context", "first", "frame", "last", "resends")
+
+    def __init__(self, frame: bytes, context: Any, now: float) -> None:
+        self.frame, self.context, self.resends = frame, context, 0
+        self.first = self.last = now
+
+
+class Window:
+    """At most `limits.window` commands, in the order in which their responses are overdue."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._size, self._timeout = limits.window, limits.response_timeout
+        self._resends = limits.resends
+        self._sent: dict[bytes, Sent] = {}
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    @property
+    def room(self) -> int:
+        return self._size - len(self._sent)
+
+    @property
+    def due(self) -> float | None:
+        """When the first response will be overdue."""
+        for sent in self._sent.values():
+            return sent.last + self._timeout
+        return None
+
+    def put(self, frame: bytes, context: Any, now: float) -> None:
+        key = frame[8:20]
+        if len(self._sent) >= self._size:
+            raise WindowFull(f"{self._size} commands wait for their responses")
+        if key in self._sent:
+            raise SequenceInUse(f"sequence {key.hex()} waits for its response")
+        self._sent[key] = Sent(frame, context, now)
+
+    def take(self, response: bytes) -> Sent | None:
+        """The command that this frame answers, which waits no longer."""
+        key = response[8:20]
+        sent = self._sent.get(key)
+        # The command id but for the bit that marks a response.
+        if sent is None or sent.frame[5:8] != response[5:8]:
+            return None
+        del self._sent[key]
+        return sent
+
+    def overdue(self, now: float) -> tuple[list[bytes], list[Sent]]:
+        """What must be sent again, under the same sequence, and what is given up."""
+        again: list[bytes] = []
+        given_up: list[Sent] = []
+        while (due := self.due) is not None and due <= now:
+            key, sent = next(iter(self._sent.items()))
+            del self._sent[key]
+            if sent.resends >= self._resends:
+                given_up.append(sent)
+            else:
+                sent.resends += 1
+                sent.last = now
+                self._sent[key] = sent  # the last to be overdue now
+                again.append(sent.frame)
+        return again, given_up
+
+    def drain(self) -> tuple[tuple[Any, bytes], ...]:
+        """All that waits, as (context, frame), oldest first; the window is empty then."""
+        waiting = sorted(self._sent.values(), key=lambda sent: sent.first)
+        self._sent = {}
+        return tuple((sent.context, sent.frame) for sent in waiting)

@@ -1,0 +1,120 @@
+"""What is worth keeping of an answer's headers, and what they ask for.
+
+An answer's headers are somebody else's text, and are stored and shown. So only names that help to
+understand a delivery are kept, and nothing that opens a door: no cookie, no challenge, no
+credential.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from django.utils.http import parse_http_date_safe
+
+LONGEST_RETRY_AFTER = 31 * 86400.0  # seconds
+
+_NAMES = frozenset(
+    {b"cache-control", b"content-length", b"content-type", b"date", b"location", b"ratelimit"}
+    | {b"retry-after", b"server", b"traceparent", b"via", b"x-request-id"}
+)
+_PREFIXES = (b"ratelimit-", b"webhook-", b"x-ratelimit-")
+# A name that a prefix lets in may still say that its value is no one else's business.
+_SECRET = re.compile(rb"auth|cookie|credential|key|password|secret|token")
+_QUERY = re.compile(rb"[?#].*", re.DOTALL)  # where signed addresses carry their signature
+_USER = re.compile(rb"^([A-Za-z][A-Za-z0-9+.-]*:)?//[^/]*@")
+_LONGEST_NUMBER = 15  # digits
+
+
+@lru_cache(maxsize=256)
+def kept_headers(raw: bytes, limit: int) -> str:
+    """The status line and the headers worth storing, as lines of text joined by a newline.
+
+    `raw` is a header block as in Response.headers. Whole lines only, of at most `limit` bytes in
+    UTF-8 altogether; what is no UTF-8, and control characters, become U+FFFD. A Location loses its
+    query, fragment and user name.
+    """
+    kept: list[str] = []
+    room = limit
+    for line in _useful(raw):
+        text = _text(line)
+        room -= len(text.encode()) + bool(kept)
+        if room < 0:
+            break
+        kept.append(text)
+    return "\n".join(kept)
+
+
+def retry_after(raw: bytes, now: float) -> float:
+    """Seconds that a Retry-After header asks to wait, at most 31 days; 0.0 without a valid one.
+
+    `raw` is a header block as in Response.headers. A date (RFC 9110, 5.6.7) counts from the
+    answer's own Date, so that the two clocks need not agree; without one from `now`, which is
+    seconds since 1970.
+    """
+    asked = date = b""
+    for line in _fields(raw):
+        name, value = _split(line)
+        if name == b"retry-after":
+            asked = asked or value
+        elif name == b"date":
+            date = date or value
+    if asked.isdigit():
+        seconds = float(asked) if len(asked) <= _LONGEST_NUMBER else LONGEST_RETRY_AFTER
+    else:
+        until = _moment(asked)
+        since = _moment(date)
+        seconds = 0.0 if until is None else until - (now if since is None else since)
+    return min(max(seconds, 0.0), LONGEST_RETRY_AFTER)
+
+
+def _useful(raw: bytes) -> Iterator[bytes]:
+    """The status line, and the fields that are kept."""
+    start = raw.split(b"\n", 1)[0].rstrip()
+    if start.startswith(b"HTTP/"):
+        yield start
+    for line in _fields(raw):
+        name, value = _split(line)
+        if not _is_kept(name):
+            continue
+        if name == b"location":
+            value = _USER.sub(rb"\1//", _QUERY.sub(b"", value))
+            line = line[: len(name) + 1] + b" " + value
+        yield line
+
+
+def _fields(raw: bytes) -> list[bytes]:
+    """The field lines; a folded one (RFC 9112, 5.2) is joined: no half of it stands alone."""
+    fields: list[bytes] = []
+    for line in raw.split(b"\n"):
+        line = line.rstrip()
+        if line[:1] in (b" ", b"\t"):
+            if fields:
+                fields[-1] += b" " + line.strip()
+        elif line:
+            fields.append(line)
+    return fields
+
+
+def _split(line: bytes) -> tuple[bytes, bytes]:
+    name, _, value = line.partition(b":")
+    return name.rstrip().lower(), value.strip()
+
+
+def _is_kept(name: bytes) -> bool:
+    if name in _NAMES:
+        return True
+    return name.startswith(_PREFIXES) and not _SECRET.search(name)
+
+
+def _text(line: bytes) -> str:
+    text = line.decode("utf-8", "replace")
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in text)
+
+
+def _moment(value: bytes) -> float | None:
+    """An HTTP date in seconds since 1970; None for what is none."""
+    return parse_http_date_safe(value.decode("latin-1"))
