@@ -204,6 +204,8 @@ NOTIFY_ARCHIVE_DAYS = env.integer("NOTIFY_ARCHIVE_DAYS", 365, 0, 36500)
 # -- SMS -----------------------------------------------------------------------------------------
 SMS_IDEMPOTENCY_SECONDS = env.integer("SMS_IDEMPOTENCY_SECONDS", 86_400, 60, 30 * 86_400)
 SMS_SCHEDULE_DAYS = env.integer("SMS_SCHEDULE_DAYS", 30, 1, 365)
+# The account whose MOs are those that no number and no keyword gives to another; '': nobody's.
+SMS_DEFAULT_ACCOUNT = env.text("SMS_DEFAULT_ACCOUNT", "")
 # Where the operator's gateways reach us with Reports and MOs.
 SMS_RECEIVER_HOST = env.text("SMS_RECEIVER_HOST", "127.0.0.1")
 SMS_RECEIVER_PORT = env.integer("SMS_RECEIVER_PORT", 8801, 1, 65_535)

@@ -99,8 +99,7 @@ class ReportIn(msgspec.Struct, frozen=True):
     user_number: str
     state: int
     error: int
-    at: float = 0.0
-    tries: int = 0  # how often it was looked up in the archive in vain
+    at: float = 0.0  # unix seconds
 
 
 class Mo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -109,6 +108,8 @@ class Mo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     kind: str = "mo"
     gateway: int = 0
+    biz: int = 0  # whose it is, found by the forwarder; 0: nobody's
+    account: int = 0
     user_number: str
     sp_number: str
     text: str = ""
@@ -123,10 +124,20 @@ class Mo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: float = 0.0
 
 
+class Sent(msgspec.Struct, frozen=True):
+    """One Submit of a message's part: the three words of its sequence are node, ts, seqno."""
+
+    part: int
+    node: int
+    ts: int
+    seqno: int
+
+
 class Finished(msgspec.Struct, frozen=True):
     """A message with all that became of it: the fields of `mt:%s` beside `msg`, and its Reports.
 
-    `reports` maps a part to (state, error, unix time); `submits` are "seqno:ts", in order.
+    `results` and `reports` go by part: the last response, and (state, error, unix time). `sent` are
+    all its Submits in order; the last one of a part is the one that counts.
     """
 
     mt: Mt
@@ -141,6 +152,4 @@ class Finished(msgspec.Struct, frozen=True):
     reported_at: float
     results: dict[int, int]
     reports: dict[int, tuple[int, int, float]]
-    seqno: dict[int, int]
-    ts: dict[int, int]
-    submits: list[str]
+    sent: list[Sent]

@@ -43,6 +43,16 @@ def read(ids: Sequence[str]) -> list[Mo]:
     return [msgspec.json.decode(row, type=Mo) for row in rows if row]
 
 
+def rewrite(mos: Sequence[Mo]) -> None:
+    """Write down what was found out about them, such as their owner."""
+    if not mos:
+        return
+    with sms_redis().pipeline(transaction=False) as pipe:
+        for mo in mos:
+            pipe.hset(f"{keys.PREFIX}mo:{mo.id}", "msg", msgspec.json.encode(mo).decode())
+        pipe.execute()
+
+
 def forget(ids: Sequence[str]) -> None:
     """Archived: their keys go."""
     if not ids:

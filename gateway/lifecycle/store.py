@@ -20,6 +20,7 @@ from gateway.lifecycle.messages import (
     NewSubmit,
     ReportIn,
     Response,
+    Sent,
 )
 from msgplatform.core.connections import sms_redis
 
@@ -171,10 +172,10 @@ def read(ids: Sequence[str]) -> list[Finished]:
     """Messages with what became of them; one that is gone is left out."""
     with sms_redis().pipeline(transaction=False) as pipe:
         for message in ids:
-            for name in ("mt", "report", "mt-seqno", "mt-ts"):
+            for name in ("mt", "report"):
                 pipe.hgetall(f"{keys.PREFIX}{name}:{message}")
         rows = pipe.execute()
-    found = (_finished(*rows[i : i + 4]) for i in range(0, len(rows), 4))
+    found = (_finished(*rows[i : i + 2]) for i in range(0, len(rows), 2))
     return [message for message in found if message is not None]
 
 
@@ -187,12 +188,7 @@ def forget(archived: Mapping[str, str]) -> set[str]:
     return {gone.decode() for gone in scripts.run("forget", flat)} if flat else set()
 
 
-def _finished(
-    mt: dict[bytes, bytes],
-    reports: dict[bytes, bytes],
-    seqno: dict[bytes, bytes],
-    ts: dict[bytes, bytes],
-) -> Finished | None:
+def _finished(mt: dict[bytes, bytes], reports: dict[bytes, bytes]) -> Finished | None:
     if b"msg" not in mt:
         return None
     return Finished(
@@ -208,10 +204,14 @@ def _finished(
         reported_at=float(mt.get(b"reported_at", 0)),
         results={int(k[2:]): int(v) for k, v in mt.items() if k.startswith(b"r:")},
         reports={int(part): _report(value) for part, value in reports.items()},
-        seqno={int(part): int(value) for part, value in seqno.items()},
-        ts={int(part): int(value) for part, value in ts.items()},
-        submits=mt.get(b"submits", b"").decode().split(),
+        sent=[_sent(token) for token in mt.get(b"submits", b"").decode().split()],
     )
+
+
+def _sent(token: str) -> Sent:
+    part, node, name = token.split("/")
+    seqno, ts = name.split(":")
+    return Sent(int(part), int(node), int(ts), int(seqno))
 
 
 def _report(value: bytes) -> tuple[int, int, float]:

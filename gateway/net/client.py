@@ -45,7 +45,8 @@ class Client:
     """`connections` connections from one side to `host`:`port`, for as long as it runs.
 
     `next_sequence` numbers Bind and Unbind. A connection on which nothing happened is unbound;
-    it comes again at `wake()`. `bound` are those that take commands.
+    it comes again at `wake()`. `bound` are those that take commands. Raises FieldError for a
+    login that does not fit.
     """
 
     def __init__(
@@ -61,6 +62,8 @@ class Client:
         limits: Limits | None = None,
         backoff: Callable[[], Backoff] = lambda: Backoff(first=0.5, factor=2, cap=30),
     ) -> None:
+        # A login that no frame can hold is an error here, not at every attempt.
+        Bind((0, 0, 0), login.login_type, login.name, login.password).encode()
         self._side, self._host, self._port = side, host, port
         self._login, self._handler, self._next_sequence = login, handler, next_sequence
         self._limits, self._backoff = limits or _LIMITS, backoff

@@ -34,10 +34,15 @@ class Server:
         self.connections: set[Connection] = set()
         self.port = 0
 
-    async def start(self, host: str, port: int) -> None:
-        """Listens; `port` 0 takes a free one, which `self.port` tells."""
+    async def start(self, host: str, port: int, *, reuse_port: bool = False) -> None:
+        """Listens; `port` 0 takes a free one, which `self.port` tells.
+
+        With `reuse_port` several processes listen, and the kernel divides the connections.
+        """
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connect, host, port)
+        self._server = await loop.create_server(
+            self._connect, host, port, reuse_port=reuse_port or None
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

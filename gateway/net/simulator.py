@@ -2,18 +2,21 @@
 
 Its log is what a test or a bench compares with: one line for each user of a Submit, flushed
 before the response leaves: `node:time:counter <tab> user <tab> part/parts <tab> result`. A Submit
-that comes again, over whichever connection, is answered again and not written again.
+that comes again, over whichever connection, is answered again and not written again; also after a
+restart, since the log is read then.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import TracebackType
 
 from gateway.sgip import (
+    RETRY_RESULTS,
     Bind,
     Closed,
     Deliver,
@@ -46,6 +49,21 @@ _GARBAGE = b"\0\0\0\5garbage"
 NODE = 3010000001
 
 
+def read_log(log: Path) -> Iterator[tuple[SequenceNumber, int]]:
+    """Sequence and Result of what was accepted for good; a line that was cut short is removed."""
+    if not log.exists():
+        return
+    whole = log.read_bytes()
+    lines = whole[: whole.rfind(b"\n") + 1]
+    if lines != whole:
+        log.write_bytes(lines)
+    for line in lines.decode("ascii").splitlines():
+        sequence, _user, _part, result = line.split("\t")
+        node, stamp, counter = map(int, sequence.split(":"))
+        if int(result) not in RETRY_RESULTS:
+            yield (node, stamp, counter), int(result)
+
+
 class Simulator:
     """An SMG on `port` (0: a free one); `listener` is where an SP takes Reports and MOs.
 
@@ -67,6 +85,7 @@ class Simulator:
         self.changed = asyncio.Event()  # set whenever something came
         self._port = port
         self._login = login or Login("sp", "secret")
+        self._known = dict(read_log(log))
         self._log = log.open("a", encoding="ascii")
         self._sequences = SequenceSource(NODE)
         self._submits: Counter[Connection] = Counter()
@@ -143,9 +162,9 @@ class Simulator:
         self.changed.set()
 
     def _accept(self, connection: Connection, submit: Submit) -> int:
-        result = self.personality.result
-        if self._is_too_fast():
-            result = THROTTLE_RESULT
+        if (known := self._known.get(submit.sequence)) is not None:
+            return known
+        result = THROTTLE_RESULT if self._is_too_fast() else self.personality.result
         self.accepted[result] += 1
         self._submits[connection] += 1
         part = part_of(submit)
@@ -189,13 +208,15 @@ class Simulator:
 
     def _report(self, results: list[tuple[Submit, int]]) -> None:
         how = self.personality
-        for submit, result in results:
-            if result or not self._wants_report(submit):
-                continue
-            for user in submit.user_numbers * how.report_copies:
-                self.outbox.put(
-                    Report(self._next(), submit.sequence, 0, user, how.state, how.error_code)
-                )
+        due = [
+            (submit, user)
+            for submit, result in results
+            if not result and self._wants_report(submit)
+            for user in submit.user_numbers * how.report_copies
+        ]
+        sequences = self._sequences.take(len(due), datetime.now(_CHINA))
+        for sequence, (submit, user) in zip(sequences, due, strict=True):
+            self.outbox.put(Report(sequence, submit.sequence, 0, user, how.state, how.error_code))
 
     def _wants_report(self, submit: Submit) -> bool:
         if submit.report_flag == ReportFlag.ON_FAILURE:

@@ -27,7 +27,8 @@ def sp_node_id(area: str, corp_id: str | int) -> int:
 
 def timestamp(moment: datetime) -> int:
     """MMDDhhmmss of a moment, in its own time zone: the operator's is UTC+8."""
-    return int(moment.strftime("%m%d%H%M%S"))
+    days = moment.month * 100 + moment.day
+    return ((days * 100 + moment.hour) * 100 + moment.minute) * 100 + moment.second
 
 
 def moment_of(sequence: SequenceNumber, now: datetime) -> datetime | None:

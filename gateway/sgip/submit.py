@@ -4,7 +4,8 @@ Fields are named as in the specification and stand in its order, with `sequence`
 counts (UserCount, MessageLength) is derived from what is counted.
 
 In a stream of Submits all but user, content and sequence is the same from frame to frame. Those
-blocks are remembered, written and read: a Submit is coded in a third of the time.
+blocks are remembered, as they are written and as they are read: without that, a Submit takes four
+times as long to write.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ for i = 1, #ARGV, 2 do
   local mt = P .. 'mt:' .. id
   local m = redis.call('HMGET', mt, 'final', 'submits')
   if not m[1] or m[1] == final then
-    for name in string.gmatch(m[2] or '', '%S+') do
+    for name in string.gmatch(m[2] or '', '%d+/%d+/(%S+)') do
       local key = P .. 'submit:' .. name
       if redis.call('EXISTS', key) == 1 and redis.call('HINCRBY', key, 'open', -1) <= 0 then
         local gateway = redis.call('HGET', key, 'gateway')

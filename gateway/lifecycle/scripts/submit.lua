@@ -26,7 +26,7 @@ for n = 1, tonumber(ARGV[4]) do
       redis.call('HSET', P .. 'mt-ts:' .. id, part, ts)
       local names = redis.call('HGET', mt, 'submits')
       redis.call('HSET', mt, 'state', 'submitted', 'submitted_at', at, 'parts', parts,
-        'submits', (names and names .. ' ' or '') .. name)
+        'submits', (names and names .. ' ' or '') .. part .. '/' .. node .. '/' .. name)
       redis.call('HDEL', mt, 'todo', 'most')
       released[#released + 1] = id
     end

@@ -1,0 +1,190 @@
+"""The archive's rows: written in bulk, by id, in a transaction that can be repeated.
+
+A message that is archived a second time (its ending turned out later) replaces its rows. Its parts
+and Reports have ids of their own, so they are found by the message's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Model
+
+from gateway import events, sgip
+from gateway.lifecycle.messages import Finished, Mo
+from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
+from msgplatform.core import ids, sql
+from msgplatform.models import MinuteCounter
+
+FLOW = "sms"
+_PART_COLUMNS = (
+    "id", "mt_id", "part", "node", "ts", "seqno", "user_number", "result", "state", "error_code",
+    "reported_at",
+)  # fmt: skip
+_REPORT_COLUMNS = (
+    "id", "mt_id", "part", "node", "ts", "seqno", "user_number", "state", "error_code",
+    "received_at", "archived_at",
+)  # fmt: skip
+
+
+def write_messages(found: Sequence[Finished]) -> None:
+    """Archive messages with their parts and Reports, and count them the first time."""
+    if not found:
+        return
+    parts = sum(len(message.sent) for message in found)
+    reports = sum(len(message.reports) for message in found)
+    blocks = ids.reserve(max(1, parts)), ids.reserve(max(1, reports))
+    sql.retrying(partial(_write_messages, found, blocks))
+
+
+def _write_messages(found: Sequence[Finished], blocks: tuple[ids.Block, ids.Block]) -> None:
+    now = sql.now()
+    wanted = [int(message.mt.id) for message in found]
+    with transaction.atomic(durable=True):
+        known = dict(SgipMt.objects.filter(id__in=wanted).values_list("id", "final"))
+        for model, field in ((SgipMt, "id"), (SgipMtPart, "mt_id"), (SgipReport, "mt_id")):
+            model._default_manager.filter(**{f"{field}__in": wanted}).delete()
+        _insert(SgipMt, [_mt_row(message, now) for message in found])
+        _insert_tuples(SgipMtPart, _PART_COLUMNS, list(_part_rows(found, blocks[0])))
+        _insert_tuples(SgipReport, _REPORT_COLUMNS, list(_report_rows(found, blocks[1], now)))
+        _count(found, known, now)
+
+
+def _mt_row(message: Finished, now: datetime) -> dict[str, Any]:
+    mt = message.mt
+    code, sentence = events.ending(message.error)
+    responded = next((r for r in message.results.values() if r), 0)
+    return {
+        "id": int(mt.id), "biz_id": mt.biz, "account_id": mt.account,
+        "gateway_id": message.gateway, "sp_number": mt.sp_number,
+        "charge_number": mt.charge_number, "user_number": mt.user_number,
+        "corp_id": mt.corp_id, "service_type": mt.service_type, "fee_type": mt.fee_type,
+        "fee_value": mt.fee_value, "given_value": mt.given_value, "agent_flag": mt.agent_flag,
+        "morelateto_mt_flag": mt.morelateto_mt_flag, "priority": mt.priority,
+        "expire_at": _time(mt.expire_at), "schedule_at": _time(mt.schedule_at),
+        "report_flag": mt.report_flag, "message_coding": coding_of(mt.text, mt.signature),
+        "text": mt.text, "parts": message.parts, "idempotency_key": mt.key,
+        "reference": mt.reference, "final": message.final, "result": responded,
+        "error_code": code, "error": sentence[:100],
+        "accepted_at": _time(message.accepted_at), "submitted_at": _time(message.submitted_at),
+        "responded_at": _time(message.responded_at), "reported_at": _time(message.reported_at),
+        "archived_at": now,
+    }  # fmt: skip
+
+
+def coding_of(text: str, signature: str) -> int:
+    """The MessageCoding with which the text went out."""
+    return int(sgip.choose_coding(text + signature))
+
+
+def _part_rows(found: Iterable[Finished], block: ids.Block) -> Iterable[tuple[Any, ...]]:
+    """A row for each Submit of each message; those of earlier tries too, for late Reports."""
+    number = iter(block.ids([0] * block.count))
+    for message in found:
+        last = {sent.part: sent for sent in message.sent}
+        for sent in message.sent:
+            counts = last[sent.part] is sent
+            result = message.results.get(sent.part) if counts else None
+            report = message.reports.get(sent.part) if counts else None
+            state, error, at = report or (None, None, 0.0)
+            yield (
+                next(number), int(message.mt.id), sent.part, sent.node, sent.ts, sent.seqno,
+                message.mt.user_number, result, state, error, _time(at),
+            )  # fmt: skip
+
+
+def _report_rows(
+    found: Iterable[Finished], block: ids.Block, now: datetime
+) -> Iterable[tuple[Any, ...]]:
+    number = iter(block.ids([0] * block.count))
+    for message in found:
+        last = {sent.part: sent for sent in message.sent}
+        for part, (state, error, at) in message.reports.items():
+            sent = last[part]  # a Report is taken only for a part that was sent
+            yield (
+                next(number), int(message.mt.id), part, sent.node, sent.ts, sent.seqno,
+                message.mt.user_number, state, error, _time(at), now,
+            )  # fmt: skip
+
+
+def write_mos(found: Sequence[Mo]) -> None:
+    """Archive MOs and UserRpts; one that is there already stays as it is."""
+    sql.retrying(partial(_write_mos, found))
+
+
+def _write_mos(found: Sequence[Mo]) -> None:
+    now = sql.now()
+    with transaction.atomic(durable=True):
+        mos = [message for message in found if message.kind == "mo"]
+        rows = [_mo_row(message, now) for message in mos]
+        known = set(
+            SgipMo.objects.filter(id__in=[row["id"] for row in rows]).values_list("id", flat=True)
+        )
+        fresh = [row for row in rows if row["id"] not in known]
+        _insert(SgipMo, fresh)
+        _insert(
+            SgipUserRpt,
+            [_user_row(message, now) for message in found if message.kind != "mo"],
+        )
+        _add(Counter((row["biz_id"], row["account_id"], "mo") for row in fresh), now)
+
+
+def _mo_row(mo: Mo, now: datetime) -> dict[str, Any]:
+    return {
+        "id": int(mo.id), "biz_id": mo.biz, "account_id": mo.account, "gateway_id": mo.gateway,
+        "user_number": mo.user_number, "sp_number": mo.sp_number, "tp_pid": mo.tp_pid,
+        "tp_udhi": mo.tp_udhi, "message_coding": mo.message_coding, "content": mo.content,
+        "text": mo.text, "parts": mo.parts, "missing": mo.missing, "sequence": mo.sequence,
+        "received_at": _time(mo.at), "archived_at": now,
+    }  # fmt: skip
+
+
+def _user_row(mo: Mo, now: datetime) -> dict[str, Any]:
+    return {
+        "id": int(mo.id), "gateway_id": mo.gateway, "sp_number": mo.sp_number,
+        "user_number": mo.user_number, "user_condition": mo.user_condition,
+        "sequence": mo.sequence, "received_at": _time(mo.at), "archived_at": now,
+    }  # fmt: skip
+
+
+def _count(found: Sequence[Finished], known: dict[int, str], now: datetime) -> None:
+    """Per account, per gateway (negative subject) and per error code; the first time only."""
+    counts: Counter[tuple[int, int, str]] = Counter()
+    for message in found:
+        if int(message.mt.id) in known:
+            continue
+        for subject in (message.mt.account, -message.gateway):
+            counts[message.mt.biz, subject, message.final] += 1
+            if message.final == "failed":
+                counts[message.mt.biz, subject, f"error {message.error}"[:32]] += 1
+    _add(counts, now)
+
+
+def _add(counts: Counter[tuple[int, int, str]], now: datetime) -> None:
+    minute = now.replace(second=0, microsecond=0)
+    sql.add_counters(
+        MinuteCounter._meta.db_table,
+        ("minute", "flow", "biz_id", "subject", "name"),
+        [((minute, FLOW, *key), value) for key, value in counts.items()],
+    )
+
+
+def _insert(model: type[Model], rows: Sequence[dict[str, Any]]) -> None:
+    if rows:
+        columns = list(rows[0])
+        _insert_tuples(model, columns, [tuple(row.values()) for row in rows])
+
+
+def _insert_tuples(
+    model: type[Model], columns: Sequence[str], rows: Sequence[tuple[Any, ...]]
+) -> None:
+    sql.insert_or_keep(model._meta.db_table, columns, rows)
+
+
+def _time(moment: float) -> datetime | None:
+    return datetime.fromtimestamp(moment, UTC) if moment else None

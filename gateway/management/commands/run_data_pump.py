@@ -1,0 +1,11 @@
+from typing import Any
+
+from gateway.pump import Pump
+from msgplatform.core.daemon import DaemonCommand
+
+
+class Command(DaemonCommand):
+    help = "SMS: moves what is finished into the archive."
+
+    def worker(self, **options: Any) -> Pump:
+        return Pump()

@@ -1,0 +1,11 @@
+from typing import Any
+
+from gateway.forwarder import Forwarder
+from msgplatform.core.daemon import DaemonCommand
+
+
+class Command(DaemonCommand):
+    help = "SMS: publishes Reports and MOs to the systems that own them."
+
+    def worker(self, **options: Any) -> Forwarder:
+        return Forwarder()

@@ -1,0 +1,129 @@
+"""Reports that found no key in Redis: late ones, looked up in the archive by sequence and number.
+
+A message that had ended as `unknown` gets its real ending and a second event. A Report that nobody
+knows is kept for a while (the message may be on its way into the archive), then archived alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+import msgspec
+from django.db import transaction
+
+from gateway import events
+from gateway.lifecycle import keys, store
+from gateway.lifecycle.messages import ReportIn
+from gateway.models import SgipMt, SgipMtPart, SgipReport, SmsAccount
+from msgplatform.core import ids, logging, sql
+from notify import intake
+
+log = logging.get(__name__)
+
+# How often one is looked up again, and for how long (seconds).
+AGAIN_SECONDS = 20.0
+PATIENCE_SECONDS = 120.0
+_FINALS = {0: SgipMt.Final.DELIVERED, 2: SgipMt.Final.FAILED}
+
+
+def settle(most: int) -> int:
+    """Look up to `most` of them up; how many are done with."""
+    entries = store.take(keys.LIST_UNMATCHED, keys.UNMATCHED, most, AGAIN_SECONDS)
+    done = []
+    for entry in entries:
+        report = msgspec.json.decode(entry, type=ReportIn)
+        part = _part_of(report)
+        if part is None and time.time() - report.at < PATIENCE_SECONDS:
+            continue  # once more when its lease is over
+        _settle_one(report, part)
+        done.append(entry)
+    store.drop(keys.UNMATCHED, done)
+    return len(done)
+
+
+def _settle_one(report: ReportIn, part: SgipMtPart | None) -> None:
+    """Publish a changed ending, then write it down: in between, a death only repeats the event."""
+    mt = _changed_by(report, part) if part else None
+    if mt is not None:
+        intake.publish_many([_event(mt)])
+    block = ids.reserve(1)
+    sql.retrying(partial(_write, report, part, mt, block))
+
+
+def _part_of(report: ReportIn) -> SgipMtPart | None:
+    rows = SgipMtPart.objects.filter(seqno=report.seqno, ts=report.ts, node=report.node)
+    return rows.filter(user_number=report.user_number).order_by("-id").first()
+
+
+def _changed_by(report: ReportIn, part: SgipMtPart) -> SgipMt | None:
+    """The message with its real ending, if it was unknown and all its parts are known now."""
+    mt = SgipMt.objects.filter(pk=part.mt_id, final=SgipMt.Final.UNKNOWN).first()
+    if mt is None:
+        return None
+    states = {
+        number: (state, error)
+        for number, state, error in SgipMtPart.objects.filter(mt_id=mt.pk)
+        .order_by("id")
+        .values_list("part", "state", "error_code")
+    }
+    states[part.part] = (report.state, report.error)
+    failed = [error or 0 for state, error in states.values() if state == 2]
+    if not failed and any(state is None for state, _ in states.values()):
+        return None
+    mt.final = SgipMt.Final.FAILED if failed else SgipMt.Final.DELIVERED
+    mt.error_code = failed[0] if failed else 0
+    mt.error = events.ending(str(mt.error_code))[1][:100]
+    mt.reported_at = datetime.fromtimestamp(report.at, UTC)
+    return mt
+
+
+def _write(report: ReportIn, part: SgipMtPart | None, mt: SgipMt | None, block: ids.Block) -> None:
+    at = datetime.fromtimestamp(report.at, UTC)
+    (row_id,) = block.ids([0])
+    with transaction.atomic(durable=True):
+        SgipReport.objects.create(
+            id=row_id, mt_id=part.mt_id if part else 0, part=part.part if part else 0,
+            node=report.node, ts=report.ts, seqno=report.seqno, user_number=report.user_number,
+            state=report.state, error_code=report.error, received_at=at, archived_at=sql.now(),
+        )  # fmt: skip
+        if part is None:
+            log.warning("report_unmatched", sequence=f"{report.node}:{report.ts}:{report.seqno}")
+            return
+        SgipMtPart.objects.filter(pk=part.pk, state=None).update(
+            state=report.state, error_code=report.error, reported_at=at
+        )
+        if mt is not None:
+            mt.save(update_fields=["final", "error_code", "error", "reported_at"])
+
+
+def _event(mt: SgipMt) -> intake.Event:
+    payload = {
+        "id": str(mt.pk),
+        "reference": mt.reference,
+        "to": mt.user_number,
+        "account": _name(mt.account_id),
+        "state": mt.final,
+        "error_code": mt.error_code,
+        "error": mt.error,
+        "parts": mt.parts,
+        **{
+            name: events.iso(moment.timestamp()) if moment else None
+            for name, moment in (
+                ("accepted_at", mt.accepted_at),
+                ("submitted_at", mt.submitted_at),
+                ("reported_at", mt.reported_at),
+            )
+        },
+    }
+    key = f"{events.REPORT}:{mt.pk}:{mt.final}"
+    return intake.Event(mt.biz_id, events.REPORT, msgspec.json.encode(payload), key)
+
+
+def _name(account_id: int) -> str:
+    names: Sequence[str] = list(
+        SmsAccount.objects.filter(pk=account_id).values_list("name", flat=True)
+    )
+    return names[0] if names else ""
