@@ -1,0 +1,168 @@
+"""What the Agent says to the intake, and how it understands the answer.
+
+Only a whole answer that names an outcome for every event counts as one. Whatever else comes (a
+login page with 200, a proxy's error, a cut body) says nothing about any event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Literal
+
+import msgspec
+
+from msgplatform.core.http.engine import AddressGuard, Request, Response, engine_from_settings
+from notify.agent.store import Event, Refusal
+
+PATH = "/api/v1/messages/batch"
+# Half of what the intake takes in one request; its own bound covers the envelopes.
+MAX_REQUEST_BYTES = 8 * 1024 * 1024
+_ANSWER_CAP = 2 * 1024 * 1024
+_PROBLEM = b"application/problem+json"
+# The intake is the operator's own, so private networks are allowed; metadata addresses are not.
+_ANYWHERE = ("0.0.0.0/0", "::/0")
+# The problems that lie in the request. Other 400s do not: a wrong Host, another program's answer.
+_OWN_FAULTS = ("/invalid-input", "/malformed-body", "/body-too-large")
+
+
+class Kind(Enum):
+    """What an answer says."""
+
+    VERDICTS = auto()  # one for each event
+    TOO_MUCH = auto()  # this request as a whole is refused; a smaller one may pass
+    BROKEN = auto()  # the intake broke on this request; another may pass
+    AWAY = auto()  # nobody who could judge: come back later
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`refused` are positions of events. `condemned`: the intake itself refused the request.
+
+    `slow`: time ran out. `retry_after`: for how many seconds the intake wants to be left alone.
+    """
+
+    kind: Kind
+    detail: str = ""
+    refused: dict[int, Refusal] = field(default_factory=dict)
+    duplicates: int = 0
+    condemned: bool = False
+    slow: bool = False
+    retry_after: float = 0.0
+
+
+class _Verdict(msgspec.Struct):
+    outcome: Literal["created", "duplicate", "rejected"]
+    code: str = ""
+    field: str = ""
+    detail: str = ""
+
+
+class _Verdicts(msgspec.Struct):
+    results: list[_Verdict]
+
+
+class _Problem(msgspec.Struct):
+    type: str = ""
+    title: str = ""
+    detail: str = ""
+
+
+class IntakeClient:
+    """One request at a time, on a connection that is kept alive.
+
+    `key` is asked for each request, so that a key can be replaced while the Agent runs. `timeout`
+    in seconds covers the whole request.
+    """
+
+    def __init__(self, url: str, key: Callable[[], str], timeout: float) -> None:
+        self.url = url.rstrip("/") + PATH
+        self.timeout = timeout
+        self._key = key
+        self._engine = engine_from_settings(
+            guard=AddressGuard(_ANYWHERE), window=1, max_connections=1, body_cap=_ANSWER_CAP,
+            user_agent="msgplatform-agent",
+        )  # fmt: skip
+
+    def send(self, events: Sequence[Event]) -> Answer:
+        """POST events whose payloads are known to be JSON; what the intake says to it."""
+        try:
+            key = self._key()
+        except OSError as error:
+            return Answer(Kind.AWAY, f"the file with the API key: {error.strerror}")
+        headers = [("content-type", "application/json"), ("authorization", f"Bearer {key}")]
+        self._engine.submit(Request(self.url, _body(events), headers, self.timeout))
+        while not (responses := self._engine.poll(self.timeout)):
+            continue
+        return understand(responses[0], len(events))
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+def _body(events: Sequence[Event]) -> bytes:
+    return msgspec.json.encode({"messages": [_item(event) for event in events]})
+
+
+def _item(event: Event) -> dict[str, object]:
+    """What is no UTF-8 becomes U+FFFD, which the intake refuses with a sentence."""
+    return {
+        "event_type": event.event_type.decode("utf-8", "replace"),
+        "channel": event.channel.decode("utf-8", "replace"),
+        "idempotency_key": event.msg_key.decode("utf-8", "replace"),
+        "payload": msgspec.Raw(event.payload),
+    }
+
+
+def understand(response: Response, sent: int) -> Answer:
+    """The answer to a request of `sent` events."""
+    status = response.status
+    if status == 200 and not response.error:
+        return _verdicts(response.body, sent)
+    if not status or (response.error and status < 400):
+        detail = response.detail or response.error
+        return Answer(Kind.AWAY, detail, slow=response.error == "timeout")
+    problem = _problem(response)
+    words = f"{problem.title}. {problem.detail}".strip(". ")
+    detail = " ".join(f"HTTP {status} {words}".split())[:300]
+    condemned = 400 <= status < 500 and problem.type.endswith(_OWN_FAULTS)
+    if condemned or status == 413:
+        return Answer(Kind.TOO_MUCH, detail, condemned=condemned)
+    if status == 500:
+        return Answer(Kind.BROKEN, detail)
+    return Answer(Kind.AWAY, detail, retry_after=_retry_after(response.headers))
+
+
+def _verdicts(body: bytes, sent: int) -> Answer:
+    try:
+        results = msgspec.json.decode(body, type=_Verdicts).results
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        results = []
+    if len(results) != sent:
+        return Answer(Kind.AWAY, "HTTP 200 without a verdict for each event: is this the intake?")
+    refused = {
+        place: Refusal(verdict.code or "invalid", f"{verdict.field}: {verdict.detail}".strip(": "))
+        for place, verdict in enumerate(results)
+        if verdict.outcome == "rejected"
+    }
+    duplicates = sum(verdict.outcome == "duplicate" for verdict in results)
+    return Answer(Kind.VERDICTS, refused=refused, duplicates=duplicates)
+
+
+def _problem(response: Response) -> _Problem:
+    """The problem document, for its type and its words; an empty one when there is none."""
+    if _PROBLEM not in response.headers.lower():
+        return _Problem()
+    try:
+        return msgspec.json.decode(response.body, type=_Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _Problem()
+
+
+def _retry_after(headers: bytes) -> float:
+    for line in headers.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"retry-after" and value.strip().isdigit():
+            return float(value)
+    return 0.0

@@ -1,0 +1,88 @@
+"""Publish an event in the transaction that makes it true.
+
+    with transaction.atomic():
+        order.save()
+        publish("order.paid", {"order": order.number})
+
+Both are committed or neither is. The Agent (`run_agent`) relays the row to the platform's intake.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from typing import Any
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import DEFAULT_DB_ALIAS, connections
+
+# The intake's own rules (docs/agent.md): what breaks them would end in outbox_dead.
+MAX_PAYLOAD_BYTES = 256 * 1024
+_EVENT_TYPE = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*", re.ASCII)
+_CHANNEL = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
+_KEY = re.compile(r"[\x21-\x7e]{1,128}")
+_INSERT = "INSERT INTO outbox (msg_key, event_type, channel, payload) VALUES (%s, %s, %s, %s)"
+
+
+class InvalidEvent(ValueError):
+    """The event would be refused; `field` is the argument to change, the message says how."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+
+
+def publish(
+    event_type: str,
+    payload: Any,
+    *,
+    channel: str = "",
+    idempotency_key: str | None = None,
+    using: str = DEFAULT_DB_ALIAS,
+) -> str:
+    """Insert an event into the outbox of the database `using`; returns its idempotency key.
+
+    `payload` is anything that JSON can say, with dates, UUIDs and Decimals as Django writes them;
+    or bytes, which are taken as JSON text and arrive as they are. Without a key of your own each
+    call is a new event. Raises InvalidEvent, before anything is written.
+    """
+    _check(_EVENT_TYPE, "event_type", event_type, "letters, digits and _ in parts joined by dots, "
+           "at most 128 characters, such as order.paid")  # fmt: skip
+    _check(_CHANNEL, "channel", channel, "at most 64 letters, digits and _ . : -")
+    key = uuid.uuid4().hex if idempotency_key is None else idempotency_key
+    _check(_KEY, "idempotency_key", key, "1 to 128 visible ASCII characters without spaces")
+    text = _json_text(payload)
+    with connections[using].cursor() as cursor:
+        cursor.execute(_INSERT, (key, event_type, channel, text))
+    return key
+
+
+def _check(pattern: re.Pattern[str], field: str, value: object, rule: str) -> None:
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise InvalidEvent(field, f"use {rule}")
+
+
+def _json_text(payload: Any) -> str:
+    raw = bytes(payload) if isinstance(payload, (bytes, bytearray, memoryview)) else None
+    try:
+        if raw is None:
+            text = json.dumps(payload, cls=DjangoJSONEncoder, ensure_ascii=False, allow_nan=False,
+                              separators=(",", ":"))  # fmt: skip
+            raw = text.encode()
+        else:
+            text = raw.decode()
+            json.loads(text, parse_constant=_refuse_constant)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidEvent("payload", f"it cannot be sent as JSON in UTF-8: {error}") from None
+    if len(raw) > MAX_PAYLOAD_BYTES:
+        raise InvalidEvent(
+            "payload",
+            f"it has {len(raw)} bytes of JSON and must not have more than {MAX_PAYLOAD_BYTES}; "
+            "publish a reference to what is large",
+        )
+    return text
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

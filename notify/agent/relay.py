@@ -1,0 +1,237 @@
+"""The Agent: relays the outbox of a business system to Notify's intake.
+
+    claim (lease)  →  POST a request, outside any transaction  →  delete, or move to outbox_dead
+
+At least once: who dies after the POST sends again, and the intake knows the key. An intake that is
+away costs nothing but time: rows are given back, the Agent waits and comes again, for ever.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from msgplatform.core import logging
+from msgplatform.core.backoff import Backoff, delay
+from msgplatform.core.claims import Claim
+from msgplatform.core.daemon import Worker
+from msgplatform.core.failpoints import failpoint
+from notify.agent.client import MAX_REQUEST_BYTES, Answer, IntakeClient, Kind
+from notify.agent.presence import Figures, QuietHeartbeat
+from notify.agent.store import Due, Event, Refusal, Store
+
+log = logging.get(__name__)
+
+LEASE_SECONDS = 60.0
+TIMEOUT_SECONDS = 20.0
+# Between the end of a request and the end of the lease: time to write down what came of it.
+MARGIN_SECONDS = 15.0
+MAX_BATCH = 1000  # what the intake takes
+_MEASURE_SECONDS = 10.0
+_LONG_TROUBLE = 60.0
+_SLICE_SECONDS = 2.0  # of a longer pause, so that heartbeats go on
+# After the n-th time that the intake broke on a row: quickly while there are neighbours to be
+# freed from it (each time the request is halved), slowly when it is alone.
+_BROKEN_SCHEDULE = (1, 1, 2, 2, 4, 4, 8, 8, 15, 30, 60, 300, 900, 3600)
+_BROKEN_IN_A_ROW = 2  # then it is not these rows
+
+
+class Relay(Worker):
+    """One Agent on one outbox; any number of them may run beside each other."""
+
+    role = "agent"
+
+    def __init__(
+        self,
+        store: Store,
+        client: IntakeClient,
+        batch: int = 500,
+        name: str = "",
+        figures: Figures | None = None,
+        idle: Backoff | None = None,
+        trouble: Backoff | None = None,
+        lease: float = LEASE_SECONDS,
+    ) -> None:
+        super().__init__()
+        self.heartbeat = QuietHeartbeat(self.role)
+        if name:
+            self.heartbeat.host = name
+        self.store, self.client = store, client
+        self.batch = batch
+        self.figures = figures or Figures()
+        self._idle = idle or Backoff(first=0.2, factor=1.3, cap=2.0)
+        self._trouble = trouble or Backoff(first=0.5, factor=2.0, cap=25.0)
+        self._lease = lease
+        self._size = batch  # events in a request; less while the intake is slow
+        self._broken = 0  # in a row
+        self._away_since = 0.0
+        self._resume_at = self._measure_at = 0.0
+
+    def turn(self) -> bool:
+        """Relay one claim. True always: pauses are made here, the loop need not add its own."""
+        self._measure()
+        rest = self._resume_at - time.monotonic()
+        if rest > 0:
+            self.stopping.wait(min(rest, _SLICE_SECONDS))
+            return True
+        lease_end = time.monotonic() + self._lease
+        claim = self.store.claim(self.batch, self._lease)
+        failpoint("agent_after_claim")
+        if not claim:
+            self.stopping.wait(self._idle.next())
+            return True
+        self._idle.reset()
+        self._relay(claim, lease_end)
+        return True
+
+    def stop(self) -> None:
+        self.client.close()
+        self.store.close()
+
+    # -- one claim -------------------------------------------------------------------------------
+    def _relay(self, claim: Claim, lease_end: float) -> None:
+        """Send the claim request by request; what is not sent is given back."""
+        todo = deque(self._requests(claim))
+        while todo:
+            late = time.monotonic() + self.client.timeout + MARGIN_SECONDS > lease_end
+            if late or self.stopping:
+                self.store.release(claim, _ids(todo))
+                return
+            request = todo.popleft()
+            events = self._readable(claim, request)
+            if not events:
+                continue
+            answer = self.client.send(events)
+            failpoint("agent_after_send_before_delete")
+            if answer.kind is Kind.VERDICTS:
+                self._settle(claim, events, answer)
+            elif answer.kind is Kind.TOO_MUCH and len(request) > 1:
+                middle = len(request) // 2
+                todo.extendleft([request[middle:], request[:middle]])
+            elif answer.kind is Kind.TOO_MUCH and answer.condemned:
+                self._settle_refused(claim, {request[0].id: Refusal("invalid", answer.detail)})
+            elif answer.kind is Kind.AWAY:
+                self._pause(claim, _ids([request, *todo]), answer)
+                return
+            elif not self._set_aside(claim, request, answer):
+                self._pause(claim, _ids(todo), answer)
+                return
+
+    def _requests(self, claim: Claim) -> Iterator[Sequence[Due]]:
+        """The claim in requests. Rows on which the intake broke go with fewer and fewer others."""
+        request: list[Due] = []
+        most, size = self._size, 0
+        for row in self.store.due(claim):
+            allowed = min(most, max(1, self.batch >> min(row.attempts, 32)))
+            if request and (len(request) >= allowed or size + row.size > MAX_REQUEST_BYTES):
+                yield request
+                request, most, size = [], self._size, 0
+                allowed = max(1, self.batch >> min(row.attempts, 32))
+            request.append(row)
+            most, size = min(most, allowed), size + row.size
+        if request:
+            yield request
+
+    def _readable(self, claim: Claim, request: Sequence[Due]) -> list[Event]:
+        """The events of a request. What would spoil it for the others is refused here."""
+        large = [row for row in request if row.size > MAX_REQUEST_BYTES]
+        refused = {row.id: _too_large(row) for row in large}
+        events: list[Event] = []
+        for event in self.store.read(claim, [row.id for row in request if row.id not in refused]):
+            fault = _not_json(event.payload)
+            if fault:
+                refused[event.id] = fault
+            else:
+                events.append(event)
+        self._settle_refused(claim, refused)
+        return events
+
+    # -- what came of it -------------------------------------------------------------------------
+    def _settle(self, claim: Claim, events: Sequence[Event], answer: Answer) -> None:
+        self._intake_is_back()
+        self._size = min(self.batch, self._size * 2)
+        refused = {events[place].id: reason for place, reason in answer.refused.items()}
+        done = [event.id for event in events if event.id not in refused]
+        settled = self.store.settle(claim, done, refused)
+        if settled < len(events):
+            log.warning("agent_overtaken", rows=len(events) - settled)
+        self.heartbeat.done += len(done)
+        self.figures.relayed(len(done) - answer.duplicates, answer.duplicates)
+        self._tell_refused(refused)
+
+    def _settle_refused(self, claim: Claim, refused: dict[int, Refusal]) -> None:
+        if refused:
+            self.store.settle(claim, [], refused)
+            self._tell_refused(refused)
+
+    def _tell_refused(self, refused: dict[int, Refusal]) -> None:
+        self.heartbeat.failed += len(refused)
+        self.figures.refused(len(refused))
+        for row_id, refusal in list(refused.items())[:10]:
+            log.warning("agent_row_refused", row=row_id, code=refusal.code, reason=refusal.reason)
+
+    def _set_aside(self, claim: Claim, request: Sequence[Due], answer: Answer) -> bool:
+        """Push these rows away, to come back with fewer others; False when it cannot be them."""
+        seconds = delay(max(row.attempts for row in request) + 1, _BROKEN_SCHEDULE)
+        self.store.release(claim, _ids([request]), seconds, answer.detail, count=True)
+        log.error("agent_intake_broke", rows=len(request), first=request[0].id, why=answer.detail,
+                  again_in=round(seconds, 1))  # fmt: skip
+        self._broken += 1
+        return self._broken < _BROKEN_IN_A_ROW
+
+    def _pause(self, claim: Claim, ids: Sequence[int], answer: Answer) -> None:
+        """The intake is away: give the rows back and leave it alone for a while."""
+        self._broken = 0
+        if answer.slow:
+            self._size = max(1, self._size // 2)
+        now = time.monotonic()
+        self._away_since = self._away_since or now
+        seconds = max(self._trouble.next(), min(answer.retry_after, 30.0))
+        self._resume_at = now + seconds
+        self.figures.intake_up(False)
+        away = round(now - self._away_since)
+        tell = log.error if away >= _LONG_TROUBLE else log.warning
+        tell("agent_intake_away", why=answer.detail, seconds=away, again_in=round(seconds, 1))
+        self.store.release(claim, ids, seconds, answer.detail)
+
+    def _intake_is_back(self) -> None:
+        self._trouble.reset()
+        self._broken = 0
+        self.figures.intake_up(True)
+        if self._away_since:
+            log.info("agent_intake_back", seconds=round(time.monotonic() - self._away_since))
+            self._away_since = 0.0
+
+    def _measure(self) -> None:
+        now = time.monotonic()
+        if now < self._measure_at:
+            return
+        self._measure_at = now + _MEASURE_SECONDS
+        measure = self.store.measure()
+        self.heartbeat.lag = round(measure.oldest, 1) if measure.pending else None
+        self.figures.measured(measure)
+
+
+def _ids(requests: Iterable[Sequence[Due]]) -> list[int]:
+    return [row.id for request in requests for row in request]
+
+
+def _too_large(row: Due) -> Refusal:
+    return Refusal(
+        "too_large",
+        f"payload: it has {row.size} bytes, more than a request may have; "
+        "publish a reference to what is large",
+    )
+
+
+def _not_json(payload: bytes) -> Refusal | None:
+    """Judged before it is put between other events: a quote too few would spoil them all."""
+    try:
+        payload.decode()
+        msgspec.json.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Refusal("invalid", f"payload: it is not JSON in UTF-8: {error}")
+    return None

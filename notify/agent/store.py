@@ -1,0 +1,223 @@
+"""The Agent's statements on the business system's tables.
+
+No cursor: a row is found because it is there and due, whatever its id, so one that commits late
+under a lower id is found too. Every change is fenced by the claim's token: who was overtaken
+changes nothing.
+
+Rows are found by primary key only. On MySQL that is forced: a statement that scanned the table
+would wait for rows which a producer has inserted and not yet committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from django.db import OperationalError, ProgrammingError, connections, transaction
+from django.db.models import F
+from django.db.models.functions import Now
+
+from msgplatform.core import claims, sql
+from msgplatform.core.errors import LeaseLost, Unavailable
+from msgplatform.core.failpoints import failpoint
+from notify.agent.models import Outbox
+
+_NO_SUCH_TABLE = 1146
+_TEXT_LENGTH = 500  # of last_error and reason
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A claimed row before its content is read: `size` in bytes of payload."""
+
+    id: int
+    size: int
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A claimed row. Bytes, because SQLite's text may be anything."""
+
+    id: int
+    msg_key: bytes
+    event_type: bytes
+    channel: bytes
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a row will never be accepted; `code` is invalid, conflict or too_large."""
+
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How full the tables are; `oldest` is the age in seconds of the oldest row."""
+
+    pending: int
+    oldest: float
+    dead: int
+
+
+class Store:
+    """The tables of the connection `alias`."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+        self._mysql = connections[alias].vendor == "mysql"
+        self._bytes = "BINARY" if self._mysql else "BLOB"
+
+    def claim(self, limit: int, lease: float) -> claims.Claim:
+        """Up to `limit` due rows, lowest ids first, for `lease` seconds. Raises Unavailable."""
+        due = Outbox._default_manager.using(self.alias).order_by("id")
+        with _tables_needed():
+            return claims.claim(due, limit=limit, lease=lease, until="next_at", using=self.alias)
+
+    def due(self, claim: claims.Claim) -> list[Due]:
+        """What is to be known of the claimed rows before they are read, in the claim's order."""
+        length = f"LENGTH(CAST(payload AS {self._bytes}))"
+        return [Due(*row) for row in self._rows(f"id, {length}, attempts", claim, claim.ids)]
+
+    def read(self, claim: claims.Claim, ids: Sequence[int]) -> list[Event]:
+        """Those of `ids` that still carry the claim."""
+        names = ("msg_key", "event_type", "channel", "payload")
+        columns = ", ".join(f"CAST({name} AS {self._bytes})" for name in names)
+        return [Event(*row) for row in self._rows(f"id, {columns}", claim, ids)]
+
+    def settle(
+        self, claim: claims.Claim, done: Sequence[int], refused: Mapping[int, Refusal]
+    ) -> int:
+        """Delete what the intake has, move what it refused to outbox_dead, in one transaction.
+
+        Only rows that still carry the claim; how many they were.
+        """
+        return sql.retrying(partial(self._settle, claim, done, refused), self.alias)
+
+    def release(
+        self,
+        claim: claims.Claim,
+        ids: Sequence[int],
+        seconds: float = 0.0,
+        error: str = "",
+        count: bool = False,
+    ) -> int:
+        """Give rows back, due again in `seconds`; `count` counts an attempt against them."""
+        values: dict[str, Any] = {"next_at": Now() + timedelta(seconds=seconds)}
+        if error:
+            values["last_error"] = error[:_TEXT_LENGTH]
+        if count:
+            values["attempts"] = F("attempts") + 1
+        held = claims.Claim(claim.token, list(ids), claim.lease_until)
+        return claims.release(Outbox, held, values, until="next_at", using=self.alias)
+
+    def measure(self) -> Measure:
+        """Counted by a look at both tables: the outbox is small, and the dead should be few.
+
+        Raises Unavailable when there are no tables.
+        """
+        age = (
+            "TIMESTAMPDIFF(MICROSECOND, MIN(created_at), UTC_TIMESTAMP(6)) / 1000000.0"
+            if self._mysql
+            else "(JULIANDAY('now') - JULIANDAY(MIN(created_at))) * 86400.0"
+        )
+        with _tables_needed(), connections[self.alias].cursor() as cursor:
+            cursor.execute(f"SELECT COUNT(*), {age} FROM outbox")  # noqa: S608
+            pending, oldest = cursor.fetchone()
+            cursor.execute("SELECT COUNT(*) FROM outbox_dead")
+            (dead,) = cursor.fetchone()
+        return Measure(pending, max(0.0, float(oldest or 0)), dead)
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+        connections[self.alias].close()
+
+    # -- statements ------------------------------------------------------------------------------
+    def _rows(self, columns: str, claim: claims.Claim, ids: Sequence[int]) -> list[Any]:
+        def select() -> list[Any]:
+            found: list[Any] = []
+            with connections[self.alias].cursor() as cursor:
+                for condition, parameters in _mine(claim, ids):
+                    cursor.execute(
+                        f"SELECT {columns} FROM outbox WHERE {condition} ORDER BY id",  # noqa: S608
+                        parameters,
+                    )
+                    found += cursor.fetchall()
+            return found
+
+        return sql.retrying(select, self.alias)
+
+    def _settle(
+        self, claim: claims.Claim, done: Sequence[int], refused: Mapping[int, Refusal]
+    ) -> int:
+        with transaction.atomic(using=self.alias), connections[self.alias].cursor() as cursor:
+            buried = sum(
+                self._bury(cursor, claim, ids, refusal) for refusal, ids in _alike(refused)
+            )
+            failpoint("agent_dead_before_commit")
+            gone = self._delete(cursor, claim, list(refused))
+            if buried != gone:  # overtaken between the two: the new owner decides
+                raise LeaseLost("the lease ended while refused rows were moved")
+            return gone + self._delete(cursor, claim, done)
+
+    def _bury(self, cursor: Any, claim: claims.Claim, ids: list[int], refusal: Refusal) -> int:
+        columns = "msg_key, event_type, channel, payload, created_at, attempts"
+        moved = 0
+        for condition, parameters in _mine(claim, ids):
+            cursor.execute(
+                f"INSERT INTO outbox_dead ({columns}, code, reason) "  # noqa: S608
+                f"SELECT {columns}, %s, %s FROM outbox WHERE {condition}",
+                (refusal.code[:32], refusal.reason[:_TEXT_LENGTH], *parameters),
+            )
+            moved += cursor.rowcount
+        return moved
+
+    def _delete(self, cursor: Any, claim: claims.Claim, ids: Sequence[int]) -> int:
+        # The form with a table list is the one that takes an index hint.
+        what = (
+            "DELETE outbox FROM outbox FORCE INDEX (PRIMARY)"
+            if self._mysql
+            else "DELETE FROM outbox"
+        )
+        gone = 0
+        for condition, parameters in _mine(claim, ids):
+            cursor.execute(f"{what} WHERE {condition}", parameters)
+            gone += cursor.rowcount
+        return gone
+
+
+@contextmanager
+def _tables_needed() -> Iterator[None]:
+    """Tables that are not there yet are waited for, as a database that is away is."""
+    try:
+        yield
+    except (ProgrammingError, OperationalError) as error:
+        if sql.error_code(error) != _NO_SUCH_TABLE and "no such table" not in str(error):
+            raise
+        raise Unavailable(
+            "the database has no table outbox: load notify/agent/ddl/mysql.sql or sqlite.sql, "
+            "or migrate the Django app notify.agent"
+        ) from error
+
+
+def _mine(claim: claims.Claim, ids: Sequence[int]) -> Iterator[tuple[str, list[Any]]]:
+    """Conditions that find `ids` by key where they still carry the claim, a few at a time."""
+    for start in range(0, len(ids), claims.CHUNK):
+        chunk = ids[start : start + claims.CHUNK]
+        marks = ", ".join(["%s"] * len(chunk))
+        yield f"id IN ({marks}) AND claimed_by = %s", [*chunk, claim.token]
+
+
+def _alike(refused: Mapping[int, Refusal]) -> list[tuple[Refusal, list[int]]]:
+    """Rows by their refusal: one statement for those that were refused for the same reason."""
+    groups: dict[Refusal, list[int]] = {}
+    for row_id, refusal in refused.items():
+        groups.setdefault(refusal, []).append(row_id)
+    return list(groups.items())

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandError, CommandParser
+
+from msgplatform import env
+from msgplatform.core.daemon import DaemonCommand
+from msgplatform.core.errors import InvalidInput
+from notify.agent.command import build, key_source
+from notify.agent.relay import MAX_BATCH, Relay
+
+
+class Command(DaemonCommand):
+    help = (
+        "Relays the outbox of a business system to Notify's intake. It needs neither the "
+        "platform's database nor its Redis: run it next to the business system."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument(
+            "--database",
+            help="the business system's database, mysql://… or sqlite:////path; "
+            "better given as AGENT_DATABASE_URL, since it may hold a password",
+        )
+        parser.add_argument(
+            "--intake", help="where the platform is (default AGENT_INTAKE_URL, else PUBLIC_URL)"
+        )
+        parser.add_argument(
+            "--key-file",
+            type=Path,
+            help="file with the API key, scope events:write (default AGENT_API_KEY)",
+        )
+        parser.add_argument("--batch", type=int, default=500, help="rows at a time (default 500)")
+        parser.add_argument("--name", default="", help="name in heartbeats (default the host's)")
+        parser.add_argument("--metrics", default="", help="HOST:PORT that answers Prometheus")
+
+    def check(self, *args: Any, **kwargs: Any) -> None:
+        """Only what an Agent uses: SECRET_KEY and the platform's servers are not its business."""
+        if env.problems:
+            problem = env.problems[0]
+            raise CommandError(f"{problem.message}. {problem.hint}")
+
+    def worker(self, **options: Any) -> Relay:
+        if not 1 <= options["batch"] <= MAX_BATCH:
+            raise CommandError(f"--batch must be from 1 to {MAX_BATCH}")
+        database = options["database"] or env.secret("AGENT_DATABASE_URL")
+        given_key = env.secret("AGENT_API_KEY")
+        self.check()  # again: these two may name files that cannot be read
+        try:
+            return build(
+                database=database,
+                intake=options["intake"] or env.text("AGENT_INTAKE_URL", settings.PUBLIC_URL),
+                key=key_source(options["key_file"], given_key),
+                batch=options["batch"],
+                name=options["name"],
+                metrics=options["metrics"] or env.text("AGENT_METRICS"),
+            )
+        except InvalidInput as error:
+            raise CommandError(f"--{error.field}: {error}") from None
