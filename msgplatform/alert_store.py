@@ -2,33 +2,54 @@
 
 from __future__ import annotations
 
-from django.db.models import F
-from django.utils import timezone
+from dataclasses import replace
 
-from msgplatform.core import alerts
+from django.db.models import F
+
+from msgplatform.core import alerts, sql
 from msgplatform.models import Alert
 
 
-def store(event: alerts.AlertEvent) -> None:
-    """Open, count or close the alert with this key; safe when two processes raise it at once."""
-    now = timezone.now()
+def store(event: alerts.AlertEvent) -> alerts.AlertEvent | None:
+    """Open, count or close the alert with this key; safe when two processes raise it at once.
+
+    Returns the alert as it is now when it was opened or closed, None otherwise.
+    """
+    # As the columns hold them: a cut key is still the same one for the same condition.
+    event = replace(event, key=event.key[:200], kind=event.kind[:64], subject=event.subject[:200])
+    return _close(event) if event.resolved else _open(event)
+
+
+def _open(event: alerts.AlertEvent) -> alerts.AlertEvent | None:
+    now = sql.now()
     opened = Alert.objects.filter(open_key=event.key)
-    if event.resolved:
-        opened.update(open_key=None, resolved_at=now)
-        return
     if opened.update(count=F("count") + 1, last_at=now, text=event.text):
-        return
-    row = Alert(
-        kind=event.kind,
-        subject=event.subject[:200],
-        text=event.text,
-        key=event.key,
-        open_key=event.key,
-        first_at=now,
-        last_at=now,
-    )
+        return None
     # Whoever raised it in between wins; this one is then the same alert.
-    Alert.objects.bulk_create([row], ignore_conflicts=True)
+    sql.insert_or_keep(
+        Alert._meta.db_table,
+        ("key", "open_key", "kind", "subject", "text", "count", "first_at", "last_at"),
+        [(event.key, event.key, event.kind, event.subject, event.text, 1, now, now)],
+    )
+    stored = opened.first()
+    return as_event(stored) if stored else None  # None: resolved meanwhile
 
 
-alerts.register("database", store)
+def _close(event: alerts.AlertEvent) -> alerts.AlertEvent | None:
+    row = Alert.objects.filter(open_key=event.key).first()
+    if row is None:
+        return None
+    mine = Alert.objects.filter(pk=row.pk, open_key=event.key)
+    return (
+        as_event(row, resolved=True) if mine.update(open_key=None, resolved_at=sql.now()) else None
+    )
+
+
+def as_event(row: Alert, resolved: bool = False) -> alerts.AlertEvent:
+    """The stored alert, as it goes to the ways out."""
+    return alerts.AlertEvent(
+        row.kind, row.subject, row.text, row.key, resolved=resolved, id=row.pk, count=row.count
+    )
+
+
+alerts.set_store(store)

@@ -137,9 +137,39 @@ class MinuteCounter(models.Model):
                 fields=["minute", "flow", "biz_id", "subject", "name"], name="minute_counter_key"
             )
         ]
+        # One subscription's chart reads its own rows only, not every subscription's minutes.
+        indexes = [
+            models.Index(fields=["flow", "subject", "minute"], name="minute_counter_subject")
+        ]
 
     def __str__(self) -> str:
         return f"{self.flow}.{self.name} {self.minute:%F %H:%M}"
+
+
+class DayCounter(models.Model):
+    """The minutes of a day (in settings.TIME_ZONE) added up; see `msgplatform.counters`."""
+
+    day = models.DateField(_("day"))
+    flow = models.CharField(_("flow"), max_length=16)
+    biz_id = models.BigIntegerField(_("system"))
+    subject = models.BigIntegerField(
+        _("subject"), default=0, help_text=_("The subscription, gateway or CRM; 0: none")
+    )
+    name = models.CharField(_("counter"), max_length=32)
+    value = models.BigIntegerField(_("value"), default=0)
+
+    class Meta:
+        verbose_name = _("daily counter")
+        verbose_name_plural = _("daily counters")
+        constraints = [
+            models.UniqueConstraint(
+                fields=["day", "flow", "biz_id", "subject", "name"], name="day_counter_key"
+            )
+        ]
+        indexes = [models.Index(fields=["flow", "subject", "day"], name="day_counter_subject")]
+
+    def __str__(self) -> str:
+        return f"{self.flow}.{self.name} {self.day:%F}"
 
 
 class AuditLog(models.Model):

@@ -11,7 +11,8 @@ class NotifyConfig(AppConfig):
     verbose_name = _("Notify")
 
     def ready(self) -> None:
-        from notify import checks  # noqa: F401
+        from notify import alerting, checks  # noqa: F401
         from notify.flow import NotifyFlow
 
         flows.register(NotifyFlow())
+        alerting.register()

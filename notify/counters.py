@@ -1,40 +1,173 @@
-"""Per-minute counters of each subscription, added in the transaction that marks."""
+"""Counters of each subscription: per minute in the database, since the last flush in Redis.
+
+The minutes are the truth of the statistics: added in the transaction that marks, by the database's
+clock. The totals in Redis are for `/metrics` only: Prometheus takes a flush for a restart.
+
+Subject 0 with the counter `accepted` is the business system itself; every other subject is a
+subscription.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from datetime import timedelta
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import NamedTuple
 
 from django.db.models import Sum
-from django.utils import timezone
 
 from msgplatform.core import sql
+from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.models import MinuteCounter
-from notify.models import BizReceive
+from notify.orders import Result
 
-Counts = Counter[tuple[int, str]]  # (subscription, counter name) → how many
+FLOW = "notify"
+ACCEPTED = "accepted"
+_TOTALS = "notify:totals"
 
 
-def add(counts: Counts) -> None:
-    """Add to the current minute; rows are sorted, so that two markers cannot deadlock."""
-    changed = {key: value for key, value in counts.items() if value}
-    if not changed:
-        return
-    wanted = {subscription for subscription, _ in changed}
-    biz = dict(BizReceive.objects.filter(id__in=wanted).values_list("id", "biz_id"))
-    minute = timezone.now().replace(second=0, microsecond=0)
+class Key(NamedTuple):
+    biz: int
+    subscription: int  # 0: the business system as such
+    name: str
+
+
+Counts = Counter[Key]
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counters `<name>_le_<bound>ms`, and `<name>_le_inf` for what is longer than every bound.
+
+    Each counts what is longer than the bound before it, so that only buckets in which something
+    happened are written; `cumulative` makes Prometheus' form of them.
+    """
+
+    name: str
+    bounds: tuple[float, ...]  # seconds, ascending
+
+    def counter(self, seconds: float) -> str:
+        """The counter of the bucket that a duration belongs to."""
+        return self.names[bisect_left(self.bounds, seconds)]
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        return [
+            *(f"{self.name}_le_{round(b * 1000)}ms" for b in self.bounds),
+            f"{self.name}_le_inf",
+        ]
+
+    def cumulative(self, counts: Mapping[str, float]) -> list[tuple[str, float]]:
+        """(upper bound, how many up to it), the last one being +Inf."""
+        bounds = [*(str(float(bound)) for bound in self.bounds), "+Inf"]
+        running, found = 0.0, []
+        for bound, name in zip(bounds, self.names, strict=True):
+            running += counts.get(name, 0)
+            found.append((bound, running))
+        return found
+
+    def percentile(self, counts: Mapping[str, int], share: float) -> float | None:
+        """Seconds within which `share` (0 to 1) of all stayed, evenly spread within a bucket.
+
+        None when nothing was counted; the last bound when it lies beyond that.
+        """
+        values = [counts.get(name, 0) for name in self.names]
+        wanted, below = sum(values) * share, 0.0
+        if not any(values):
+            return None
+        edges = (0.0, *self.bounds)
+        for low, high, value in zip(edges, self.bounds, values, strict=False):
+            if value and below + value >= wanted:
+                return low + (high - low) * (wanted - below) / value
+            below += value
+        return self.bounds[-1]
+
+
+# From the acceptance of a message to the end of the attempt that delivered it: retries take days.
+LATENCY = Histogram("latency", (0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 600, 3600, 21600, 86400))
+# One request, whatever its answer.
+DURATION = Histogram("duration", (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60))
+
+
+def add(counts: Counts, now: datetime) -> None:
+    """Add to the minute of `now` (the database's); sorted, so that two markers cannot deadlock."""
     sql.add_counters(
-        "msgplatform_minutecounter",
+        MinuteCounter._meta.db_table,
         ("minute", "flow", "biz_id", "subject", "name"),
         [
-            ((minute, "notify", biz.get(subscription, 0), subscription, name), value)
-            for (subscription, name), value in sorted(changed.items())
+            ((now.replace(second=0, microsecond=0), FLOW, *key), value)
+            for key, value in counts.items()
+            if value
         ],
     )
 
 
+def accepted(biz_ids: Iterable[int], now: datetime) -> None:
+    """Count messages, given the business system of each, in the transaction that splits them."""
+    add(Counter(Key(biz_id, 0, ACCEPTED) for biz_id in biz_ids), now)
+
+
+class Tally:
+    """Counts results that were applied; `systems` is the business system of each subscription."""
+
+    def __init__(self, systems: Mapping[int, int]) -> None:
+        self._systems = systems
+        self.counts: Counts = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    def delivered(self, result: Result, accepted_at: datetime) -> None:
+        # Clocks of two machines: what arrived before it was accepted took no time.
+        latency = max(0.0, result.at + result.seconds - accepted_at.timestamp())
+        self._count(result, "delivered")
+        self._observe(result, LATENCY, latency)
+        self._observe(result, DURATION, result.seconds)
+
+    def failed(self, results: Iterable[Result], exhausted: Iterable[Result]) -> None:
+        for result in results:
+            self._count(result, "failed")
+            self._observe(result, DURATION, result.seconds)
+        for result in exhausted:
+            self._count(result, "exhausted")
+
+    def _observe(self, result: Result, histogram: Histogram, seconds: float) -> None:
+        self._count(result, histogram.counter(seconds))
+        self.seconds[histogram.name] += seconds
+
+    def _count(self, result: Result, name: str) -> None:
+        biz = self._systems.get(result.subscription, 0)
+        self.counts[Key(biz, result.subscription, name)] += 1
+
+
+def add_totals(tally: Tally) -> None:
+    """Add to the totals of all subscriptions.
+
+    After the commit, so a process that dies in between leaves them a little low.
+    """
+    totals: Counter[str] = Counter()
+    for key, value in tally.counts.items():
+        totals[key.name] += value
+    try:
+        with work_redis().pipeline(transaction=False) as pipe:
+            for name, value in totals.items():
+                pipe.hincrby(_TOTALS, name, value)
+            for name, seconds in tally.seconds.items():
+                pipe.hincrbyfloat(_TOTALS, f"{name}_seconds", round(seconds, 4))
+            pipe.execute()
+    except RedisError:
+        return
+
+
+def totals() -> dict[str, float]:
+    """What `add_totals` added since the last flush. Raises RedisError."""
+    rows: dict[bytes, bytes] = work_redis().hgetall(_TOTALS)  # type: ignore[assignment]
+    return {name.decode(): float(value) for name, value in rows.items()}
+
+
 def last_hour(name: str) -> int:
     """The sum of one counter over all subscriptions in the last 60 minutes."""
-    since = timezone.now() - timedelta(hours=1)
-    rows = MinuteCounter.objects.filter(minute__gte=since, flow="notify", name=name)
+    since = sql.now() - timedelta(hours=1)
+    rows = MinuteCounter.objects.filter(minute__gte=since, flow=FLOW, name=name)
     return int(rows.aggregate(total=Sum("value"))["total"] or 0)

@@ -6,18 +6,21 @@ the commit.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 from django.db import transaction
 from django.db.models.functions import Now
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from msgplatform.core import alerts, ids, logging, queue_names, queues, sql
 from msgplatform.core.daemon import AWAY, Worker
 from msgplatform.core.failpoints import failpoint
-from notify import attempts, counters, marks
+from notify import alerting, attempts, counters, health, marks
 from notify.models import ReceiveMsg
 from notify.orders import Result
 from notify.subscriptions import Subscriptions
@@ -28,7 +31,17 @@ log = logging.get(__name__)
 # which changes nothing.
 CLAIM_SECONDS = 15.0
 _JOBS_PER_TURN = 8
+# Alerts are brought in line at once after what marking changed, and this often for what time did.
+LOOK_EVERY_SECONDS = 60.0
 _Status = ReceiveMsg.Status
+
+
+@dataclass(frozen=True, slots=True)
+class _Marked:
+    """What is left to do when a batch has been committed."""
+
+    tally: counters.Tally
+    tell: bool
 
 
 class Marker(Worker):
@@ -38,9 +51,12 @@ class Marker(Worker):
         super().__init__()
         self.subscriptions = Subscriptions()
         self._jobs: list[queues.Claimed] = []
+        self._next_look = 0.0
 
     def turn(self) -> bool:
         """Mark up to a few thousand results; true when there were any."""
+        if time.monotonic() >= self._next_look:
+            self._look_after()
         # What an outage interrupted comes first: it is the oldest, and only we have it.
         self._jobs = self._jobs or self._claim()
         if not self._jobs:
@@ -54,8 +70,8 @@ class Marker(Worker):
         return True
 
     def _claim(self) -> list[queues.Claimed]:
-        jobs = []
-        for _ in range(_JOBS_PER_TURN):
+        jobs: list[queues.Claimed] = []
+        while len(jobs) < _JOBS_PER_TURN:
             job = queues.claim(queue_names.NOTIFY_MARKER, CLAIM_SECONDS)
             if job is None:
                 break
@@ -66,58 +82,117 @@ class Marker(Worker):
 
     def _mark(self, results: Sequence[Result]) -> None:
         """Apply a batch; on bad data halve it down to the one result that is to blame."""
+        self._know_subscriptions(results)
         made = attempts.made(results)
         block = ids.reserve(len(made)) if made else None
         try:
-            sql.retrying(lambda: self._mark_once(results, made, block))
+            marked = sql.retrying(lambda: self._mark_once(results, made, block))
         except AWAY:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, one result must not stop all
             if len(results) == 1:
-                self._poison(results[0], error)
+                self._step_aside(results[0], error)
                 return
             middle = len(results) // 2
             self._mark(results[:middle])
             self._mark(results[middle:])
         else:
-            self.heartbeat.done += len(results)
+            self._marked(len(results), marked)
 
     def _mark_once(
         self, results: Sequence[Result], made: Sequence[Result], block: ids.Block | None
-    ) -> None:
-        by_outcome: dict[str, list[Result]] = defaultdict(list)
-        for result in results:
-            by_outcome[result.outcome].append(result)
-        counts: counters.Counts = Counter()
+    ) -> _Marked:
         with transaction.atomic(durable=True):
-            marks.delivered(by_outcome["delivered"], counts)
-            marks.failed(by_outcome["failed"], self._schedule, counts)
-            marks.unsent(by_outcome["unsent"])
+            now = sql.now()
+            copies = marks.lock(results)
+            rows = health.read(result.subscription for result in results)
+            of = partial(_of_outcome, results)
+            delivered = marks.delivered(of("delivered"), copies)
+            failed, exhausted = marks.failed(of("failed"), copies, self._schedule(rows), now)
+            marks.unsent(of("unsent"), copies)
             if block:
                 attempts.write(made, block)
-            counters.add(counts)
+            tell = health.update([*delivered, *failed], rows, now)
+            tally = counters.Tally({pk: row.biz_id for pk, row in rows.items()})
+            for result in delivered:
+                tally.delivered(result, copies[result.id].created_at)
+            tally.failed(failed, exhausted)
+            counters.add(tally.counts, now)
             failpoint("marker_before_commit")
+        return _Marked(tally, tell)
 
-    def _schedule(self, subscription_id: int) -> Sequence[float]:
-        """Of a subscription that is gone: no further attempt."""
-        subscription = self.subscriptions.get(subscription_id)
-        if subscription is None:  # newer than what is known, or gone
-            self.subscriptions.refresh(at_once=True)
+    def _marked(self, results: int, marked: _Marked) -> None:
+        """After the commit: what may be late, or lost with this process, without harm."""
+        self.heartbeat.done += results
+        counters.add_totals(marked.tally)
+        if marked.tell:
+            self._look_after()
+
+    def _know_subscriptions(self, results: Iterable[Result]) -> None:
+        """Read them again, once and outside of the transaction, when one of them is new."""
+        known = self.subscriptions
+        ids_seen = {result.subscription for result in results if result.outcome == "failed"}
+        if any(known.get(pk) is None and not known.is_unreadable(pk) for pk in ids_seen):
+            known.refresh(at_once=True)
+
+    def _schedule(self, rows: Mapping[int, health.Row]) -> marks.Schedule:
+        """Of a subscription that is gone: no further attempt. Of one that cannot be used: None."""
+
+        def schedule(subscription_id: int) -> Sequence[float] | None:
             subscription = self.subscriptions.get(subscription_id)
-        return subscription.schedule if subscription else ()
+            if subscription:
+                return subscription.schedule
+            return None if subscription_id in rows else ()
 
-    def _poison(self, result: Result, error: Exception) -> None:
-        """Our own fault: step aside and tell, the rest of the batch goes on."""
+        return schedule
+
+    # -- our own fault ---------------------------------------------------------------------------
+    def _step_aside(self, result: Result, error: Exception) -> None:
+        """One result that cannot be written: without its line in the log, or else as poison."""
         log.error("poison_result", id=result.id, why=str(error)[:200])
-        ReceiveMsg.objects.filter(id=result.id, claimed_by=result.claim).update(
-            status=_Status.POISON, error=type(error).__name__, claimed_by="", updated_at=Now()
-        )
+        try:
+            marked = sql.retrying(lambda: self._mark_once([result], (), None))
+        except AWAY:
+            raise
+        except Exception:  # noqa: BLE001 - the first error is the one that says why
+            self._poison(result, error)
+            what = _("Delivery %(id)s is set aside, its result cannot be written: %(why)s")
+        else:
+            self._marked(1, marked)
+            what = _("Delivery %(id)s is marked, but its attempt could not be logged: %(why)s")
         alerts.raise_alert(
             "notify.poison",
-            f"The result of delivery {result.id} could not be written",
-            str(error),
-            key=f"notify.poison:{result.id}",
+            _("A result of subscription %s could not be written") % result.subscription,
+            what % {"id": result.id, "why": str(error)[:1000]},
+            key=f"notify.poison:{result.subscription}",
         )
+
+    def _poison(self, result: Result, error: Exception) -> None:
+        rows = ReceiveMsg.objects.filter(id=result.id, claimed_by=result.claim)
+        try:
+            rows.exclude(status=_Status.DELIVERED).update(
+                status=_Status.POISON, error=type(error).__name__, claimed_by="", updated_at=Now()
+            )
+        except AWAY:
+            raise
+        except Exception:
+            # Not even its id is one: there is no row to set aside.
+            log.exception("poison_not_marked", id=result.id)
+
+    # -- now and then ----------------------------------------------------------------------------
+    def _look_after(self) -> None:
+        """Bring alerts in line with the subscriptions, and publish what was not published."""
+        self._next_look = time.monotonic() + LOOK_EVERY_SECONDS
+        try:
+            health.tell()
+            alerting.announce_missed()
+        except Exception:
+            # It is done again within a minute; marking does not wait for it.
+            log.exception("alerts_not_brought_in_line")
+
+
+def _of_outcome(results: Iterable[Result], outcome: str) -> list[Result]:
+    return [result for result in results if result.outcome == outcome]
 
 
 def _read(job: queues.Claimed) -> list[Result]:

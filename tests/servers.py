@@ -22,6 +22,12 @@ from msgplatform.core.embedded import MariaDb, RedisServer
 
 # What a developer's shell may carry, and would lead tests to real servers.
 _FOREIGN = (
+    "AGENT_API_KEY",
+    "AGENT_API_KEY_FILE",
+    "AGENT_DATABASE_URL",
+    "AGENT_DATABASE_URL_FILE",
+    "AGENT_INTAKE_URL",
+    "AGENT_METRICS",
     "ALLOWED_HOSTS",
     "API_NUM_PROXIES",
     "API_RATE_FAILED",

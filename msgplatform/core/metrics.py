@@ -2,6 +2,10 @@
 
 Everything is read when asked, from the database and Redis, so one web process answers for the
 whole platform and no process has to be scraped by itself.
+
+A sample's kind is `gauge`, `counter` or `histogram`. A histogram is several samples of one name:
+one for each bucket, with its upper bound as the label `le` ("+Inf" last) and the number up to it as
+the value, and one without `le`, the sum.
 """
 
 from __future__ import annotations
@@ -10,7 +14,12 @@ import time
 from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from msgplatform.core import flows, heartbeats, logging
@@ -59,7 +68,11 @@ def _daemon_samples() -> Iterator[flows.Sample]:
 
 def _families(samples: Iterable[flows.Sample]) -> Iterator[Metric]:
     families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
+    histograms: dict[str, list[flows.Sample]] = {}
     for sample in samples:
+        if sample.kind == "histogram":
+            histograms.setdefault(sample.name, []).append(sample)
+            continue
         family = families.get(sample.name)
         if family is None:
             kind = CounterMetricFamily if sample.kind == "counter" else GaugeMetricFamily
@@ -67,6 +80,23 @@ def _families(samples: Iterable[flows.Sample]) -> Iterator[Metric]:
             families[sample.name] = family
         family.add_metric(list(sample.labels.values()), sample.value)
     yield from families.values()
+    yield from map(_histogram, histograms.values())
+
+
+def _histogram(samples: list[flows.Sample]) -> HistogramMetricFamily:
+    buckets: dict[tuple[str, ...], list[tuple[str, float]]] = {}
+    sums: dict[tuple[str, ...], float] = {}
+    names = [name for name in samples[0].labels if name != "le"]
+    for sample in samples:
+        labels = tuple(sample.labels[name] for name in names)
+        if "le" in sample.labels:
+            buckets.setdefault(labels, []).append((sample.labels["le"], sample.value))
+        else:
+            sums[labels] = sample.value
+    family = HistogramMetricFamily(_PREFIX + samples[0].name, samples[0].help, labels=names)
+    for labels, found in buckets.items():
+        family.add_metric(list(labels), found, sums.get(labels, 0.0))
+    return family
 
 
 def exposition() -> bytes:

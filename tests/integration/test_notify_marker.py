@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
+import threading
 from datetime import timedelta
 
 import pytest
 import redis
+import time_machine
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from msgplatform.core import ids, queue_names, queues
+from msgplatform.core import ids, queue_names, queues, sql
 from msgplatform.models import Alert, Biz, MinuteCounter
-from notify import requeue
+from notify import bulk
 from notify.maker import Maker
 from notify.marker import Marker
 from notify.models import BizReceive, ReceiveMsg
@@ -188,11 +191,12 @@ def test_an_unreadable_batch_is_dropped(row: BizReceive) -> None:
 def test_requeue_starts_a_new_generation(row: BizReceive) -> None:
     copies = queued(row, 5)
     mark(*[result(copy, "failed", attempt=3, http_status=500) for copy in copies])
-    assert requeue.matching({}).count() == 5
-    first = requeue.requeue({}, "", 3)
+    assert bulk.count("requeue", {}).count == 5
+    begun = bulk.step("requeue", {}, "", 3)
+    first = bulk.step("requeue", {}, begun.cursor, 3)
     assert (first.done, bool(first.cursor)) == (3, True)
-    assert requeue.requeue({}, first.cursor, 3).done == 2
-    assert requeue.requeue({}, "", 3).done == 0, "a repeated step finds nothing"
+    assert bulk.step("requeue", {}, first.cursor, 3).done == 2
+    assert bulk.step("requeue", {}, begun.cursor, 3).done == 0, "a repeated step finds nothing"
     for copy in ReceiveMsg.objects.all():
         assert (copy.status, copy.send_times, copy.generation) == (Status.PENDING, 0, 1)
 
@@ -200,7 +204,7 @@ def test_requeue_starts_a_new_generation(row: BizReceive) -> None:
 def test_a_late_failure_does_not_touch_the_new_generation(row: BizReceive) -> None:
     (copy,) = queued(row)
     mark(result(copy, "failed", attempt=3, http_status=500))
-    requeue.requeue({}, "", 10)
+    assert bulk.step("requeue", {}, bulk.step("requeue", {}, "", 10).cursor, 10).done == 1
     mark(result(copy, "failed", attempt=3, http_status=500))
     assert ReceiveMsg.objects.get().status == Status.PENDING
 
@@ -250,4 +254,72 @@ def test_a_result_that_nothing_can_read_does_not_stop_the_marker(row: BizReceive
     while marker.turn():
         pass
     states = [copy.status for copy in ReceiveMsg.objects.order_by("id")]
-    assert states == [Status.DELIVERED, Status.POISON, Status.DELIVERED]
+    assert states == [Status.DELIVERED] * 3, "only its line in the log is missing"
+    assert [copy.attempts.count() for copy in copies] == [1, 0, 1]
+    assert "could not be logged" in Alert.objects.get(kind="notify.poison").text
+
+
+def test_not_even_an_id(row: BizReceive) -> None:
+    """No row can be set aside for it; its neighbours and the next batches are marked."""
+    copies = queued(row, 2)
+    nonsense = Result(2**70, row.pk, "no claim", 1, "failed", 500)
+    mark(result(copies[0]), nonsense, result(copies[1]))
+    assert {copy.status for copy in ReceiveMsg.objects.all()} == {Status.DELIVERED}
+    assert Alert.objects.get(kind="notify.poison").open_key
+
+
+def test_what_is_delivered_is_never_poison(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    mark(result(copy))
+    copy.refresh_from_db()
+    mark(result(copy, "failed", attempt=2**64 - 1))
+    copy.refresh_from_db()
+    assert (copy.status, copy.claimed_by) == (Status.DELIVERED, "")
+
+
+def test_bad_results_of_one_subscription_are_one_alert(row: BizReceive) -> None:
+    copies = queued(row, 5)
+    mark(*[result(copy, attempt=2**64 - 1) for copy in copies])
+    assert Alert.objects.get().count == 5
+    assert ReceiveMsg.objects.filter(status=Status.POISON).count() == 5
+
+
+def test_minutes_are_those_of_the_database(row: BizReceive) -> None:
+    copies = queued(row, 2)
+    with time_machine.travel(sql.now() + timedelta(days=400)):
+        Marker()._mark([result(copies[0]), result(copies[1], "failed", http_status=500)])
+    for counter in MinuteCounter.objects.all():
+        assert abs(counter.minute - sql.now()) < timedelta(minutes=3)
+    row.refresh_from_db()
+    assert row.failing_since
+    assert abs(row.failing_since - sql.now()) < timedelta(minutes=3)
+
+
+def test_many_markers_at_once_lose_nothing(row: BizReceive) -> None:
+    """They share subscriptions, counters and some copies, in another order each."""
+    rows = [row, *(subscription(row.biz, f"s{n}", schedule=[1000]) for n in range(4))]
+    copies = queued(row, 60)
+    assert len(copies) == 300
+    results = [result(copy, "failed", http_status=503, at=1.0) for copy in copies]
+    chance = random.Random(7)
+    batches = [chance.sample(results, 30) for _ in range(20)]
+    batches += [results[start::10] for start in range(10)]
+    queues.put(queue_names.NOTIFY_MARKER, batches, ttl=None)
+
+    def run() -> None:
+        marker = Marker()
+        while marker.turn():
+            pass
+        connection.close()
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ReceiveMsg.objects.filter(status=Status.PENDING, send_times=1).count() == 300
+    assert counted("failed") == 300
+    for one in rows:
+        one.refresh_from_db()
+        assert one.failures == 60
+    assert Alert.objects.count() == 0

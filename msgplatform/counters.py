@@ -1,0 +1,129 @@
+"""Counters of all flows: minutes are added up to days, and both are deleted when they are old.
+
+Days are those of settings.TIME_ZONE. Everything here can be repeated, and run by several processes
+at once: a day is computed again from its minutes, never added to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+from datetime import time as time_of_day
+from functools import partial
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Max, Model
+from django.utils import timezone
+
+from msgplatform.core import logging, sql
+from msgplatform.models import DayCounter, MinuteCounter
+
+log = logging.get(__name__)
+
+EVERY_SECONDS = 60.0
+# The roll-up reads all of today: it takes at most a twentieth of the time, however much that is.
+_REST = 20
+# Minutes are counted when they happen; an hour after midnight nothing comes for yesterday.
+_LATE = timedelta(hours=1)
+_CHUNK = 5000  # rows, about, in one DELETE
+_CHUNKS_A_TURN = 20
+
+_ROLL_UP = """
+INSERT INTO msgplatform_daycounter (day, flow, biz_id, subject, name, value)
+SELECT %s, flow, biz_id, subject, name, SUM(value) FROM msgplatform_minutecounter
+WHERE minute >= %s AND minute < %s
+GROUP BY flow, biz_id, subject, name ORDER BY flow, biz_id, subject, name
+"""
+
+
+class Housekeeping:
+    """Rolls up and purges when it is time; its owner's loop asks as often as it likes."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+        self._first = True
+
+    def turn_if_due(self) -> bool:
+        """Whether it was time, and the work was done."""
+        started = time.monotonic()
+        if started < self._next:
+            return False
+        # Set before, so that what raises is not tried again at once.
+        self._next = started + EVERY_SECONDS
+        roll_up(everything=self._first)
+        more = purge()
+        self._first = False
+        took = time.monotonic() - started
+        self._next = started + (0 if more else EVERY_SECONDS) + took * _REST
+        return True
+
+
+def roll_up(everything: bool = False) -> int:
+    """Compute today again, and yesterday while something may still have come for it.
+
+    With `everything` all days since the last one that was computed, as after a standstill, but
+    none whose minutes may have been deleted. Returns how many days.
+    """
+    now = sql.now()
+    today = _day(now)
+    first = _day(now - _LATE)
+    if everything:
+        last_done = DayCounter.objects.aggregate(last=Max("day"))["last"] or date.min
+        first = min(first - timedelta(days=1), max(last_done, _oldest_minute_day(today)))
+    days = list(_days(first, today))
+    for day in days:
+        sql.retrying(partial(_roll_up_day, day))
+    return len(days)
+
+
+def purge() -> bool:
+    """Delete what is older than the settings say, a bounded number; true when there is more."""
+    today = _day(sql.now())
+    oldest_day = today - timedelta(days=settings.DAY_COUNTER_DAYS)
+    more = _purge(MinuteCounter, "minute", _midnight(_oldest_minute_day(today)))
+    return _purge(DayCounter, "day", oldest_day) or more
+
+
+def _roll_up_day(day: date) -> None:
+    # A column's name on both sides would be ambiguous: on MariaDB it is the new row's with VALUES.
+    if connection.vendor == "mysql":
+        clause = "ON DUPLICATE KEY UPDATE value = VALUES(value)"
+    else:
+        clause = "ON CONFLICT (day, flow, biz_id, subject, name) DO UPDATE SET value=excluded.value"
+    begin, end = _midnight(day), _midnight(day + timedelta(days=1))
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(_ROLL_UP + clause, [day.isoformat(), sql.stored(begin), sql.stored(end)])
+
+
+def _purge(model: type[Model], field: str, before: date) -> bool:
+    """Delete whole steps, oldest first; true when there is more than one turn's worth."""
+    old = model._default_manager.filter(**{f"{field}__lt": before})
+    for _ in range(_CHUNKS_A_TURN):
+        steps = old.order_by(field).values_list(field, flat=True)
+        upto = steps[_CHUNK - 1 : _CHUNK].first() or steps.last()
+        if upto is None:
+            return False
+        chunk = old.filter(**{f"{field}__lte": upto})
+        deleted = sql.retrying(lambda chunk=chunk: chunk._raw_delete(chunk.db))  # type: ignore[misc]
+        log.info("counters_purged", table=model._meta.db_table, rows=deleted, upto=str(upto))
+    return True
+
+
+def _oldest_minute_day(today: date) -> date:
+    """Minutes of this day and later are all there."""
+    return today - timedelta(days=settings.MINUTE_COUNTER_DAYS)
+
+
+def _days(first: date, last: date) -> Iterator[date]:
+    for number in range((last - first).days + 1):
+        yield first + timedelta(days=number)
+
+
+def _day(moment: datetime) -> date:
+    return timezone.localtime(moment, timezone.get_default_timezone()).date()
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time_of_day(), tzinfo=timezone.get_default_timezone())

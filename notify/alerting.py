@@ -1,0 +1,104 @@
+"""Alerts go out through Notify itself: as events of the business system named `platform`.
+
+Make a business system with that name (enabled) and subscribe consumers to it: a chat, a pager, a
+mail gateway. They get `platform.alert` when an alert is opened and `platform.alert.resolved` when
+it is over, both with {"kind", "subject", "text", "key", "count"}. An alert that is open already
+counts up in the console and sends nothing.
+
+The idempotency key is made of the alert's id, so an event that several processes publish, or that
+is published again by `announce_missed`, is one. Alerts about a subscription of `platform` are
+only shown in the console: they would tell of their own delivery.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import timedelta
+
+import msgspec
+from django.db.models import Q
+
+from msgplatform import alert_store
+from msgplatform.core import alerts, ids, logging, sql
+from msgplatform.models import Alert, Biz
+from notify import intake
+from notify.models import BizReceive, IdempotencyKey
+
+log = logging.get(__name__)
+
+BIZ_NAME = "platform"
+RAISED, RESOLVED = "platform.alert", "platform.alert.resolved"
+# What a killed process did not publish is published within this time, by whoever runs then.
+_MISSED = timedelta(hours=1)
+_MOST = 100
+_TEXT_KEPT = 4000
+_OF_SUBSCRIPTION = re.compile(r"notify\.[a-z_]+:(\d{1,18})")
+
+
+def register() -> None:
+    """Make Notify the way out; called when the app is ready."""
+    alerts.register("notify", announce)
+
+
+def announce(event: alerts.AlertEvent) -> None:
+    """Publish one alert; nothing happens without the business system. Not inside a transaction."""
+    _publish([event])
+
+
+def announce_missed() -> int:
+    """Publish what was opened or resolved lately and was not published; how many events."""
+    since = sql.now() - _MISSED
+    rows = Alert.objects.filter(Q(first_at__gte=since) | Q(resolved_at__gte=since)).order_by("-id")
+    events = []
+    for row in reversed(rows[:_MOST]):
+        if row.first_at >= since:
+            events.append(alert_store.as_event(row))
+        if row.resolved_at and row.resolved_at >= since:
+            events.append(alert_store.as_event(row, resolved=True))
+    return _publish(events)
+
+
+def _publish(events: Iterable[alerts.AlertEvent]) -> int:
+    biz = Biz.objects.filter(name=BIZ_NAME, enabled=True).values_list("id", flat=True).first()
+    if biz is None:
+        return 0
+    made = [_event(biz, event) for event in events if not _is_about_itself(biz, event.key)]
+    missing = _unpublished(biz, made)
+    if not missing:
+        return 0
+    verdicts = intake.publish_many(missing)
+    for event, verdict in zip(missing, verdicts, strict=True):
+        # A conflict is the same alert, published by another process when it had another count.
+        if verdict.outcome == "rejected" and verdict.code != "conflict":
+            log.error("alert_not_published", key=event.idempotency_key, why=verdict.reason)
+    return sum(verdict.outcome == "created" for verdict in verdicts)
+
+
+def _event(biz: int, event: alerts.AlertEvent) -> intake.Event:
+    payload = {
+        "kind": event.kind,
+        "subject": event.subject,
+        "text": event.text[:_TEXT_KEPT],
+        "key": event.key,
+        "count": event.count,
+    }
+    event_type = RESOLVED if event.resolved else RAISED
+    key = f"{event_type}:{event.id}" if event.id else None
+    return intake.Event(biz, event_type, msgspec.json.encode(payload), key)
+
+
+def _unpublished(biz: int, events: list[intake.Event]) -> list[intake.Event]:
+    """Those whose key is new: publishing a known one again would be a write for nothing."""
+    condition = Q(pk__in=[])
+    for event in events:
+        key = event.idempotency_key
+        if key is not None:
+            condition |= Q(bucket=ids.bucket(biz, key), biz_id=biz, key=key)
+    known = set(IdempotencyKey.objects.filter(condition).values_list("key", flat=True))
+    return [event for event in events if event.idempotency_key not in known]
+
+
+def _is_about_itself(biz: int, key: str) -> bool:
+    found = _OF_SUBSCRIPTION.fullmatch(key)
+    return found is not None and BizReceive.objects.filter(pk=int(found[1]), biz_id=biz).exists()

@@ -1,0 +1,226 @@
+"""How subscriptions are doing: since when every attempt fails, and when that is enough.
+
+The marker writes it in the transaction that marks, and nothing for a healthy subscription. Alerts
+follow from what is stored (`tell`), not from the moment it happened: a process that dies after its
+commit leaves nothing untold, and an operator who resumes a subscription resolves its alerts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db.models import F, Q, QuerySet, Value
+from django.db.models.functions import Coalesce, Least
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from msgplatform.core import alerts, claims, sql
+from msgplatform.models import Alert, AuditLog
+from notify.models import BizReceive
+from notify.orders import Result
+
+GONE = 410
+# A subscription that had one failure long ago and nothing since is not one that fails all the time.
+MIN_FAILURES = 5
+DISABLED, FAILING = "notify.disabled", "notify.failing"
+
+_Status = BizReceive.Status
+_ACTIVE = (_Status.NORMAL, _Status.SKIPPING)
+_MOST_FAILURES = 2**31 - 1
+# What an alert names; secrets and headers are not read for that.
+_SHOWN = (
+    "status", "failing_since", "failures", "disabled_reason",
+    "biz__name", "biz__title", "receive__name", "receive__title",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What the marker needs to know of a subscription."""
+
+    id: int
+    biz_id: int
+    status: int
+    failing_since: datetime | None
+    failures: int
+    disabled_reason: str
+
+    @property
+    def is_clean(self) -> bool:
+        return self.failing_since is None and not self.failures and not self.disabled_reason
+
+
+@dataclass(frozen=True, slots=True)
+class _Streak:
+    """The failures that a batch ends with; `fresh` when a success came before them."""
+
+    failures: int
+    fresh: bool
+    gone: bool
+
+
+def read(subscription_ids: Iterable[int]) -> dict[int, Row]:
+    """Those that exist, by id; one query."""
+    return _read(BizReceive.objects.filter(id__in=set(subscription_ids)))
+
+
+def update(results: Iterable[Result], rows: Mapping[int, Row], now: datetime) -> bool:
+    """Write down how the subscriptions of these results (that were applied) are doing.
+
+    `rows` is what `read` found in this transaction. True when there is something to `tell`.
+    """
+    streaks = {pk: streak for pk, streak in _streaks(results).items() if pk in rows}
+    # Read again under lock, in id order: two markers neither deadlock nor lose a failure.
+    changing = [pk for pk, s in streaks.items() if s.failures or not rows[pk].is_clean]
+    if not changing:
+        return False
+    locked = BizReceive.objects.select_for_update().filter(id__in=changing).order_by("id")
+    current = _read(locked)
+    recovered = [row for pk, row in current.items() if not streaks[pk].failures]
+    _clear(recovered)
+    failing = {pk: streaks[pk] for pk in current if streaks[pk].failures}
+    _add(failing, now)
+    disabled = sum(_disable(current[pk], streak, now) for pk, streak in failing.items())
+    return bool(disabled) or any(_may_be_told(row, now) for row in recovered)
+
+
+def _read(rows: QuerySet[BizReceive]) -> dict[int, Row]:
+    found = rows.values_list(
+        "id", "biz_id", "status", "failing_since", "failures", "disabled_reason"
+    )
+    return {row[0]: Row(*row) for row in found}
+
+
+def _streaks(results: Iterable[Result]) -> dict[int, _Streak]:
+    """Each subscription's last outcomes, in the order in which the attempts ended."""
+    grouped: dict[int, list[Result]] = defaultdict(list)
+    for result in results:
+        grouped[result.subscription].append(result)
+    found = {}
+    for subscription, outcomes in grouped.items():
+        outcomes.sort(key=lambda result: result.at + result.seconds)
+        last: list[Result] = []
+        while outcomes and outcomes[-1].outcome == "failed":
+            last.append(outcomes.pop())
+        gone = any(result.http_status == GONE for result in last)
+        found[subscription] = _Streak(len(last), bool(outcomes), gone)
+    return found
+
+
+def _clear(recovered: Sequence[Row]) -> None:
+    """A success ends the row of failures; why it is disabled stays until somebody resumes it."""
+    rows = BizReceive.objects.filter(id__in=[row.id for row in recovered])
+    if recovered:
+        claims.update_by_key(rows, {"failing_since": None, "failures": 0})
+    if any(row.disabled_reason and row.status != _Status.DISABLED for row in recovered):
+        claims.update_by_key(rows.exclude(status=_Status.DISABLED), {"disabled_reason": ""})
+
+
+def _add(failing: Mapping[int, _Streak], now: datetime) -> None:
+    groups: dict[tuple[int, bool], list[int]] = defaultdict(list)
+    for pk, streak in failing.items():
+        groups[streak.failures, streak.fresh].append(pk)
+    for (failures, fresh), subscription_ids in groups.items():
+        rows = BizReceive.objects.filter(id__in=subscription_ids)
+        since = Value(now) if fresh else Coalesce("failing_since", Value(now))
+        total = Value(failures) if fresh else Least(F("failures") + failures, _MOST_FAILURES)
+        claims.update_by_key(rows, {"failing_since": since, "failures": total})
+
+
+def _disable(row: Row, streak: _Streak, now: datetime) -> int:
+    """Disable it if it says that it is gone, or has failed for too long; how many that were."""
+    since = now if streak.fresh else row.failing_since or now
+    failures = streak.failures + (0 if streak.fresh else row.failures)
+    if row.status not in _ACTIVE:
+        return 0
+    if not streak.gone and not _is_over(since, failures, now):
+        return 0
+    reason = _reason(streak, since, failures)
+    mine = BizReceive.objects.filter(id=row.id)
+    mine.update(status=_Status.DISABLED, disabled_reason=reason[:200])
+    AuditLog.objects.create(
+        actor="platform",
+        action="subscription_disabled",
+        target=f"{mine.select_related('biz', 'receive').get()} #{row.id}"[:200],
+        detail={"reason": reason, "failures": failures, "before": _Status(row.status).name},
+    )
+    return 1
+
+
+def _reason(streak: _Streak, since: datetime, failures: int) -> str:
+    if streak.gone:
+        return _("the consumer answered 410 Gone: it wants no more messages")
+    text = _("every attempt since %(since)s failed, %(failures)d in a row")
+    return text % {"since": _moment(since), "failures": failures}
+
+
+def _limit() -> timedelta | None:
+    hours = settings.NOTIFY_DISABLE_AFTER_HOURS
+    return timedelta(hours=hours) if hours else None
+
+
+def _is_over(since: datetime, failures: int, now: datetime) -> bool:
+    limit = _limit()
+    return limit is not None and since <= now - limit and failures >= MIN_FAILURES
+
+
+def _may_be_told(row: Row, now: datetime) -> bool:
+    """Whether an alert about it may be open."""
+    limit = _limit()
+    since = row.failing_since
+    return bool(row.disabled_reason or (limit and since and since <= now - limit / 2))
+
+
+# -- alerts --------------------------------------------------------------------------------------
+def tell() -> None:
+    """Raise and resolve alerts so that they say what is stored; not inside a transaction."""
+    now = sql.now()
+    wanted = dict(_conditions(now))
+    prefixes = Q(open_key__startswith=f"{DISABLED}:") | Q(open_key__startswith=f"{FAILING}:")
+    keys = Alert.objects.filter(prefixes).values_list("open_key", flat=True)
+    opened = {key for key in keys if key}
+    for key, (subject, text) in wanted.items():
+        if key not in opened:
+            alerts.raise_alert(key.split(":")[0], subject, text, key)
+    for key in opened - wanted.keys():
+        alerts.resolve(key)
+
+
+def _conditions(now: datetime) -> Iterable[tuple[str, tuple[str, str]]]:
+    """(key of the alert, its subject and text) of every subscription that needs somebody."""
+    limit = _limit()
+    wanted = Q(status=_Status.DISABLED)
+    if limit:
+        lately = {"failing_since__lte": now - limit / 2, "failures__gte": MIN_FAILURES}
+        wanted |= Q(status__in=_ACTIVE, **lately)
+    rows = BizReceive.objects.filter(wanted).select_related("biz", "receive").order_by("id")
+    for row in rows.only(*_SHOWN):
+        if row.status == _Status.DISABLED:
+            yield f"{DISABLED}:{row.pk}", _disabled_text(row)
+        elif limit and row.failing_since:
+            yield f"{FAILING}:{row.pk}", _failing_text(row, row.failing_since, limit)
+
+
+def _disabled_text(row: BizReceive) -> tuple[str, str]:
+    why = row.disabled_reason or _("no reason is known")
+    return (
+        _("The subscription %s was disabled") % row,
+        _("Because %s. Its copies wait; resume it in the console to send them.") % why,
+    )
+
+
+def _failing_text(row: BizReceive, since: datetime, limit: timedelta) -> tuple[str, str]:
+    text = _(
+        "It has failed since %(since)s, %(failures)d times in a row. If that goes on, it will be "
+        "disabled on %(end)s."
+    )
+    facts = {"since": _moment(since), "failures": row.failures, "end": _moment(since + limit)}
+    return _("The subscription %s is failing") % row, text % facts
+
+
+def _moment(at: datetime) -> str:
+    return timezone.localtime(at).strftime("%Y-%m-%d %H:%M %Z")
