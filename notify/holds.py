@@ -6,10 +6,10 @@ million copies are no long request, and a killed maker's work is taken up by the
 
 from __future__ import annotations
 
-from django.db.models import Min
 from django.db.models.functions import Now
 
 from msgplatform.core import claims, sql
+from notify import due
 from notify.models import BizReceive, ReceiveMsg
 
 PAGE = 500
@@ -34,9 +34,9 @@ def settle() -> int:
 
 
 def _having(status: int) -> set[int]:
-    """Subscriptions with copies in this status: a loose index scan, like the maker's."""
-    rows = ReceiveMsg.objects.filter(status=status).order_by().values_list("biz_receive_id")
-    return {subscription for subscription, _ in rows.annotate(Min("next_at"))}
+    """Subscriptions with copies in this status."""
+    rows = BizReceive.objects.values_list("id", due.first(status))
+    return {subscription for subscription, first in rows if first is not None}
 
 
 def _settle_held(subscription: int, status: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -10,6 +11,8 @@ import msgspec
 # within a lease and to keep a killed sender's unmarked work small.
 MAX_ITEMS = 500
 MAX_BYTES = 1024 * 1024
+# What an item takes beyond its payload: its ids, and the body around the payload.
+ITEM_BYTES = 192
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True):
@@ -59,3 +62,13 @@ def body(event_type: str, timestamp: str, payload: bytes) -> str:
     """The Standard Webhooks body around the payload's exact bytes."""
     head = f'{{"type":"{event_type}","timestamp":"{timestamp}","data":'
     return head + payload.decode("utf-8") + "}"
+
+
+def fitting(sizes: Sequence[int], max_items: int, max_bytes: int) -> int:
+    """How many of the first items, by their sizes, make one order; one always fits."""
+    filled = 0
+    for count, size in enumerate(sizes[:max_items]):
+        filled += size
+        if count and filled > max_bytes:
+            return count
+    return min(len(sizes), max_items)

@@ -1,46 +1,63 @@
 """Split: a copy of each message for every subscription that wants it, set by set.
 
-One transaction claims the messages, reads the subscriptions and inserts the copies, so a killed
-process leaves nothing half done. A unique (message, subscription) makes it repeatable.
+One transaction locks the messages, reads the subscriptions, inserts the copies and marks the
+messages as split, so a killed process leaves nothing half done. A unique (message, subscription)
+makes it repeatable. Makers pass over each other's locked messages where the database can do that
+(SKIP LOCKED); where it cannot they wait for each other, and find them split.
+
+A subscription that has room and no older copy waiting gets its copies queued by the split itself:
+they are inserted as claimed ones, and put on its queue after the commit.
 """
 
 from __future__ import annotations
 
+import math
+import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
-from django.db import connection, transaction
+from django.conf import settings
+from django.db import transaction
 from django.db.models import QuerySet
 
-from msgplatform.core import claims, ids, sql
+from msgplatform.core import ids, sql
 from msgplatform.core.errors import Temporary
 from msgplatform.core.failpoints import failpoint
-from notify.matching import Filter, compile_filter
-from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify import counters, fanout, orders, texts, work_orders
+from notify.fanout import Slice
+from notify.models import BizMsg, ReceiveMsg
+from notify.room import Room
+from notify.subscriptions import Subscription, Subscriptions
+from notify.texts import Message
 
-BATCH = 500
-# Copies in one transaction: a thousand subscriptions make half a million of a full batch.
+BATCH = 1000
+# Copies in one transaction: a thousand subscriptions make a million of a full batch.
 MAX_COPIES = 20_000
-# The claim and the split are one transaction: the lease only has to outlast it.
-_LEASE_SECONDS = 60
-_Status = ReceiveMsg.Status
+# Bytes of payloads in a batch, going by the last one's.
+_BATCH_BYTES = 16 * 1024 * 1024
+# So many ids are always reserved: a few messages are split at once whatever the last ones took.
+_LEAST_IDS = 256
 
-_INSERT = """
-INSERT INTO receive_msg
-  (id, msg_id, biz_id, biz_receive_id, status, send_times, next_at, claimed_by, generation,
-   http_status, error, created_at, updated_at)
-SELECT ((%s + ROW_NUMBER() OVER (ORDER BY m.id, s.id) - 1) << 15) | (%s << 8) | (m.id & 255),
-  m.id, m.biz_id, s.id, CASE WHEN s.status IN (%s, %s) THEN %s ELSE %s END, 0,
-  {now}, '', 0, 0, '', m.created_at, {now}
-FROM biz_msg m JOIN biz_receive s ON s.biz_id = m.biz_id
-WHERE m.id IN ({messages}) AND s.id IN ({subscriptions})
-"""
-# Copies for a subscription that is paused or disabled are made and held.
-_PAUSED = (int(BizReceive.Status.PAUSED), int(BizReceive.Status.DISABLED))
-_STATES = [*_PAUSED, int(_Status.HELD), int(_Status.PENDING)]
 
-_Group = tuple[tuple[int, ...], list[int]]  # (subscriptions, messages that all of them want)
+@dataclass(slots=True)
+class _Plan:
+    """What one transaction splits, and the orders that follow from it."""
+
+    slices: list[Slice] = field(default_factory=list)
+    orders: list[tuple[Subscription, Sequence[Message]]] = field(default_factory=list)
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    rows: Sequence[tuple[int, int, int]] = ()  # copy, message, subscription of what was claimed
+    lease_until: float = 0.0
+
+    @property
+    def messages(self) -> list[Message]:
+        return [message for part in self.slices for message in part.messages]
+
+    @property
+    def copies(self) -> int:
+        return sum(part.copies for part in self.slices)
 
 
 class _NotEnoughIds(Temporary):
@@ -52,100 +69,142 @@ class _NotEnoughIds(Temporary):
 
 
 class Splitter:
-    """Remembers how many copies a message makes, to reserve about as many ids as are needed.
+    """Remembers how many copies and bytes a message has lately, to lock no more than is good and
+    reserve about as many ids as are needed: many more would run ahead of the clock."""
 
-    Reserved ids are ticks: many more than needed would run ahead of the clock.
-    """
+    def __init__(self, subscriptions: Subscriptions) -> None:
+        self._subscriptions = subscriptions
+        self._copies = self._bytes = 1.0
 
-    def __init__(self) -> None:
-        self._per_message = 1
+    def waiting(self) -> int:
+        """How many messages the next split may take; an idle turn asks only this."""
+        limit = min(BATCH, MAX_COPIES / self._copies, _BATCH_BYTES / self._bytes)
+        return _accepted()[: max(1, int(limit))].count()
 
-    def split(self) -> int:
-        """Split up to BATCH accepted messages; how many they were."""
-        limit = max(1, min(BATCH, MAX_COPIES // self._per_message))
-        waiting = _waiting()[:limit].count()
-        if not waiting:
-            return 0  # an idle turn writes nothing, and reserves no ids
-        needed = waiting * self._per_message
+    def split(
+        self, limit: int | None = None, room: Room | None = None, behind: Collection[int] = ()
+    ) -> tuple[int, int]:
+        """Split up to `limit` messages: how many they were, and how many copies were queued.
+
+        Without a `room` nothing is queued; nor for subscriptions that are `behind`.
+        """
+        limit = self.waiting() if limit is None else limit
+        if not limit:
+            return 0, 0
+        needed = max(_LEAST_IDS, math.ceil(limit * self._copies))
         while True:
+            # Outside of the transaction: a rollback must not undo the record of what was given.
             block = ids.reserve(needed)
             try:
-                messages, copies = sql.retrying(partial(_split_once, block, waiting))
+                plan = sql.retrying(partial(self._split_once, limit, block, room, behind))
             except _NotEnoughIds as error:
                 needed = error.copies
-                if needed > MAX_COPIES and waiting > 1:
-                    waiting = max(1, waiting * MAX_COPIES // needed)
-                    needed = MAX_COPIES
                 continue
-            self._per_message = max(1, -(-copies // max(1, messages)))
-            return messages
+            failpoint("maker_split_after_commit")
+            work_orders.put(_claimed(plan))
+            return len(plan.messages), len(plan.rows)
+
+    def _split_once(
+        self, limit: int, block: ids.Block, room: Room | None, behind: Collection[int]
+    ) -> _Plan:
+        plan = _Plan()
+        try:
+            with transaction.atomic(durable=True):
+                messages = texts.lock_accepted(limit, payloads=room is not None)
+                self._choose(plan, messages, block.count)
+                if room:
+                    self._plan_orders(plan, room, behind)
+                _write(plan, block)
+                failpoint("maker_split_before_commit")
+        except BaseException:
+            for subscription, _ in plan.orders:
+                room.take(subscription, -1) if room else None
+            raise
+        return plan
+
+    def _choose(self, plan: _Plan, messages: Sequence[Message], reserved: int) -> None:
+        """As many of the messages as there are ids for; the others stay as they are."""
+        if not messages:
+            return
+        most = min(reserved, MAX_COPIES)
+        wanted = fanout.Wanted({message.biz_id for message in messages})
+        parts = fanout.slices(messages, wanted, orders.MAX_ITEMS, most)
+        self._copies = max(1.0, sum(part.copies for part in parts) / len(messages))
+        self._bytes = max(1.0, sum(message.size for message in messages) / len(messages))
+        for part in parts:
+            if plan.slices and plan.copies + part.copies > most:
+                break
+            plan.slices.append(part)
+        if plan.copies > reserved:  # one message for very many subscriptions
+            raise _NotEnoughIds(plan.copies)
+
+    def _plan_orders(self, plan: _Plan, room: Room, behind: Collection[int]) -> None:
+        refused = set(behind)
+        for part in plan.slices:
+            self._plan_slice(plan, part, room, refused)
+
+    def _plan_slice(self, plan: _Plan, part: Slice, room: Room, refused: set[int]) -> None:
+        """Who gets the whole slice queued at once. One that does not gets nothing more this turn:
+        its copies are queued in their order."""
+        for subscription_id, messages in part.by_subscription().items():
+            if subscription_id in refused:
+                continue
+            subscription = self._subscriptions.get(subscription_id)
+            planned = _cut(subscription, messages, room) if subscription else None
+            if subscription is None or planned is None:
+                refused.add(subscription_id)
+            else:
+                part.direct.add(subscription_id)
+                plan.orders += [(subscription, order) for order in planned]
 
 
-def _waiting() -> QuerySet[BizMsg]:
+def _accepted() -> QuerySet[BizMsg]:
     return BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).order_by("id")
 
 
-def _split_once(block: ids.Block, limit: int) -> tuple[int, int]:
-    with transaction.atomic(durable=True):
-        claim = claims.claim(
-            _waiting(), limit=limit, lease=_LEASE_SECONDS, set={"state": BizMsg.State.SPLIT}
-        )
-        groups = _groups(claim.ids)
-        copies = sum(len(subscriptions) * len(messages) for subscriptions, messages in groups)
-        if copies > block.count:
-            raise _NotEnoughIds(copies)  # rolls back
-        _insert(groups, block)
-        failpoint("maker_split_before_commit")
-    failpoint("maker_split_after_commit")
-    return len(claim.ids), copies
+def _cut(
+    subscription: Subscription, messages: Sequence[Message], room: Room
+) -> list[Sequence[Message]] | None:
+    """The messages cut into orders for which there is room, or None."""
+    planned: list[Sequence[Message]] = []
+    rest = messages
+    while rest:
+        offer = room.offer(subscription) if subscription.sendable else None
+        if offer is None:
+            room.take(subscription, -len(planned))
+            return None
+        fitting = orders.fitting([message.size for message in rest], offer.items, offer.bytes)
+        planned.append(rest[:fitting])
+        rest = rest[fitting:]
+        room.take(subscription)
+    return planned
 
 
-def _groups(message_ids: Sequence[int]) -> list[_Group]:
-    """Messages by the set of subscriptions that want them; mostly one set a business system.
-
-    Subscriptions are read after the claim: one that was there when a message was accepted is seen.
-    """
-    rows = BizMsg.objects.filter(id__in=message_ids).order_by("id")
-    messages = list(rows.values_list("id", "biz_id", "event_type", "channel"))
-    filters = _filters({biz_id for _, biz_id, _, _ in messages})
-    wanted: dict[tuple[int, str, str], tuple[int, ...]] = {}
-    groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for message_id, biz_id, event_type, channel in messages:
-        kind = (biz_id, event_type, channel)
-        if kind not in wanted:
-            of_biz = filters.get(biz_id, ())
-            wanted[kind] = tuple(pk for pk, rule in of_biz if rule.wants(event_type, channel))
-        groups[wanted[kind]].append(message_id)
-    groups.pop((), None)  # nobody wants these
-    return list(groups.items())
-
-
-def _filters(biz_ids: Iterable[int]) -> dict[int, list[tuple[int, Filter]]]:
-    rows = BizReceive.objects.filter(biz_id__in=biz_ids).exclude(status=BizReceive.Status.DISCARDED)
-    found: dict[int, list[tuple[int, Filter]]] = defaultdict(list)
-    for pk, biz_id, event_types, channels in rows.order_by("id").values_list(
-        "id", "biz_id", "event_types", "channels"
-    ):
-        found[biz_id].append((pk, _filter(tuple(event_types), tuple(channels))))
-    return found
-
-
-@lru_cache(maxsize=4096)
-def _filter(event_types: tuple[str, ...], channels: tuple[str, ...]) -> Filter:
-    return compile_filter(event_types, channels)
-
-
-def _insert(groups: Iterable[_Group], block: ids.Block) -> None:
+def _write(plan: _Plan, block: ids.Block) -> None:
+    """Insert the copies, mark the messages, read back which copies are claimed."""
     base = block.base
-    for subscriptions, messages in groups:
-        statement = _INSERT.format(
-            now=sql.now_sql(),  # the database's clock: a web host's may be wrong
-            messages=",".join(["%s"] * len(messages)),
-            subscriptions=",".join(["%s"] * len(subscriptions)),
-        )
-        with connection.cursor() as cursor:
-            cursor.execute(
-                sql.keep_existing(statement, "receive_msg"),
-                [base, block.node, *_STATES, *messages, *subscriptions],
-            )
-        base += len(messages) * len(subscriptions)
+    for part in plan.slices:
+        fanout.insert(part, base, block.node, plan.token, settings.NOTIFY_LEASE_SECONDS)
+        base += part.copies
+        fanout.mark_split(part)
+    if plan.orders:
+        plan.rows = fanout.inserted(block.base, base - block.base, plan.token)
+    if plan.rows:
+        until = ReceiveMsg.objects.values_list("next_at", flat=True).get(id=plan.rows[0][0])
+        plan.lease_until = until.timestamp()
+    if plan.slices:
+        # Last, because other makers wait for this row until the commit.
+        counters.accepted((message.biz_id for message in plan.messages), sql.now())
+
+
+def _claimed(plan: _Plan) -> list[work_orders.Claimed]:
+    """The planned orders with what was inserted: less, when a copy was there before."""
+    inserted: dict[int, dict[int, int]] = defaultdict(dict)  # subscription → message → copy
+    for copy_id, message_id, subscription_id in plan.rows:
+        inserted[subscription_id][message_id] = copy_id
+    claimed = []
+    for subscription, messages in plan.orders:
+        copies = inserted[subscription.id]
+        items = [(copies[m.id], 1, m) for m in messages if m.id in copies]
+        claimed.append(work_orders.Claimed(subscription, plan.token, plan.lease_until, items))
+    return claimed

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, cast
 
 from django.db import connections, models, router, transaction
@@ -30,11 +30,15 @@ CHUNK = 500  # ids in one statement
 
 @dataclass(slots=True)
 class Claim:
-    """Rows that are ours until `lease_until` (aware, the database's clock), in queryset order."""
+    """Rows that are ours until `lease_until` (aware, the database's clock), in queryset order.
+
+    `read` holds, by id, the columns that `claim_ids` was asked for, as they are since the claim.
+    """
 
     token: str
     ids: list[Any]
     lease_until: datetime
+    read: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.ids)
@@ -60,20 +64,45 @@ def claim(
     deadlock or a lost connection.
     """
     _refuse_what_an_update_cannot_repeat(queryset)
-    chosen = getattr(queryset, "_db", None)  # what .using() said, else None
-    database: str = using or chosen or router.db_for_write(queryset.model)
+    database = _database(queryset, using)
     free = _free(queryset.using(database), until)
-    made = Claim(uuid.uuid4().hex, [], datetime.now(UTC))
-    values = {**(set or {}), "claimed_by": made.token, until: Now() + timedelta(seconds=lease)}
+    made = _new_claim()
+    values = _values(made, set, lease, until)
     while len(made.ids) < limit:
         wanted = min(CHUNK, limit - len(made.ids))
         ids = _read(free.values_list("pk", flat=True)[:wanted], database)
         if not ids:
             break
-        update_by_key(free.filter(pk__in=ids), values, database)
-        _collect(made, queryset.model, ids, until, database)
+        changed = update_by_key(free.filter(pk__in=ids), values, database)
+        _collect(made, queryset.model, ids, changed, until, database)
         if len(ids) < wanted:
             break
+    return made
+
+
+def claim_ids(
+    queryset: QuerySet[Any],
+    ids: Sequence[Any],
+    *,
+    lease: float,
+    set: Mapping[str, Any] | None = None,
+    until: str = "lease_until",
+    read: Sequence[str] = (),
+    using: str | None = None,
+) -> Claim:
+    """Claim those of the rows `ids` that are free and in `queryset`, for whoever chose them before.
+
+    Otherwise like `claim`; the ids come in the given order. `read` are columns to read back into
+    `Claim.read`: what was read before the claim may have changed since.
+    """
+    _refuse_what_an_update_cannot_repeat(queryset)
+    database = _database(queryset, using)
+    free = _free(queryset.using(database), until)
+    made = _new_claim()
+    values = _values(made, set, lease, until)
+    for chunk in _chunks(ids):
+        changed = update_by_key(free.filter(pk__in=chunk), values, database)
+        _collect(made, queryset.model, chunk, changed, until, database, read)
     return made
 
 
@@ -136,15 +165,41 @@ def _read(queryset: QuerySet[Any, Any], using: str) -> list[Any]:
 
 
 def _collect(
-    made: Claim, model: type[models.Model], ids: Sequence[Any], until: str, using: str
+    made: Claim,
+    model: type[models.Model],
+    ids: Sequence[Any],
+    changed: int,
+    until: str,
+    using: str,
+    read: Sequence[str] = (),
 ) -> None:
-    """Add those of `ids` that carry the claim's token."""
-    rows = model._base_manager.using(using).filter(pk__in=ids, claimed_by=made.token)
-    won = dict(_read(rows.values_list("pk", until), using))
+    """Add those of `ids` that carry the claim's token.
+
+    When the UPDATE changed all of them, one row says until when; a repeated UPDATE changes none.
+    """
+    all_won = changed == len(ids) and not read
+    asked = ids[:1] if all_won else ids
+    rows = model._base_manager.using(using).filter(pk__in=asked, claimed_by=made.token)
+    won = {row[0]: row[1:] for row in _read(rows.values_list("pk", until, *read), using)}
     if won:
-        earliest = min(won.values())
+        earliest = min(row[0] for row in won.values())
         made.lease_until = min(earliest, made.lease_until) if made.ids else earliest
-        made.ids += [row_id for row_id in ids if row_id in won]
+        made.ids += ids if all_won else [row_id for row_id in ids if row_id in won]
+        if read:
+            made.read.update((row_id, row[1:]) for row_id, row in won.items())
+
+
+def _new_claim() -> Claim:
+    return Claim(uuid.uuid4().hex, [], datetime.now(UTC))
+
+
+def _values(made: Claim, set: Mapping[str, Any] | None, lease: float, until: str) -> dict[str, Any]:
+    return {**(set or {}), "claimed_by": made.token, until: Now() + timedelta(seconds=lease)}
+
+
+def _database(queryset: QuerySet[Any], using: str | None) -> str:
+    chosen = getattr(queryset, "_db", None)  # what .using() said, else None
+    return using or chosen or router.db_for_write(queryset.model)
 
 
 def _update_claimed(
@@ -177,10 +232,22 @@ def update_by_key(
     query.add_update_values(dict(values))
     statement, parameters = query.get_compiler(using).as_sql()
     table = connections[using].ops.quote_name(queryset.model._meta.db_table)
-    # SQLite's NOT INDEXED leaves the primary key, as FORCE INDEX (PRIMARY) does.
-    hint = "FORCE INDEX (PRIMARY)" if connections[using].vendor == "mysql" else "NOT INDEXED"
+    hint = _by_primary_key(queryset.model._meta.db_table, using)
     statement = statement.replace(f"{table} SET", f"{table} {hint} SET", 1)
     return sql.retrying(partial(_execute, statement, parameters, using), using)
+
+
+@lru_cache(maxsize=256)
+def _by_primary_key(table: str, using: str) -> str:
+    """What makes the database find rows by primary key."""
+    if connections[using].vendor == "mysql":
+        return "FORCE INDEX (PRIMARY)"
+    # Only an INTEGER PRIMARY KEY is SQLite's row id, which NOT INDEXED leaves; another one is an
+    # index like others, and NOT INDEXED would read the whole table.
+    with connections[using].cursor() as cursor:
+        cursor.execute(f"PRAGMA index_list({connections[using].ops.quote_name(table)})")
+        names = [name for _, name, _, origin, _ in cursor.fetchall() if origin == "pk"]
+    return f"INDEXED BY {connections[using].ops.quote_name(names[0])}" if names else "NOT INDEXED"
 
 
 def _execute(statement: str, parameters: Sequence[Any], using: str) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import django_rq
@@ -86,19 +87,50 @@ class Claimed:
     enqueued_at: float
 
 
+class _Job(Job):
+    """A job whose data is stored as it is: compressing it is most of what RQ does for a job of
+    many messages. RQ reads both."""
+
+    def to_dict(self, include_meta: bool = True, include_result: bool = True) -> dict[str, Any]:
+        data = self.data
+        self._data = b""  # for RQ's compression
+        mapping = super().to_dict(include_meta, include_result)
+        self._data = mapping["data"] = data
+        return mapping
+
+
 def _queue(name: str) -> Queue:
-    return django_rq.get_queue(name, connection=work_redis(), serializer=Serializer)
+    return _queue_on(name, work_redis())
+
+
+@lru_cache(maxsize=4096)
+def _queue_on(name: str, connection: Any) -> Queue:
+    """Kept: a new one asks Redis for its version before it takes the first job."""
+    return django_rq.get_queue(name, connection=connection, serializer=Serializer, job_class=_Job)
 
 
 def put(name: str, orders: Sequence[Any], ttl: int | None) -> None:
     """Enqueue `orders` in one round trip; each disappears after `ttl` seconds (None: never)."""
-    queue = _queue(name)
-    queue.enqueue_many(
-        [
-            Queue.prepare_data(_RUN_BY_WORKER, args=(order,), ttl=ttl, description=name)
-            for order in orders
-        ]
-    )
+    put_all([(name, order) for order in orders], ttl)
+
+
+def put_all(orders: Iterable[tuple[str, Any]], ttl: int | None) -> None:
+    """Enqueue (queue, order) pairs of many queues in one round trip: all of them, or none."""
+    by_queue: dict[str, list[Any]] = {}
+    for name, order in orders:
+        by_queue.setdefault(name, []).append(order)
+    if not by_queue:
+        return
+    with work_redis().pipeline(transaction=True) as pipe:
+        for name, of_queue in by_queue.items():
+            _queue(name).enqueue_many(
+                [
+                    Queue.prepare_data(_RUN_BY_WORKER, args=(order,), ttl=ttl, description=name)
+                    for order in of_queue
+                ],
+                pipeline=pipe,
+            )
+        pipe.execute()
 
 
 def claim(name: str, seconds: float) -> Claimed | None:

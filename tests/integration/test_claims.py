@@ -323,14 +323,51 @@ def test_rows_are_changed_and_read_back_by_primary_key() -> None:
         assert plan_is_by_primary_key(statement)
 
 
+def test_rows_whose_key_is_no_row_id_are_found_by_it_too() -> None:
+    """SQLite's NOT INDEXED would read all of a table whose key is a BIGINT."""
+    deliveries(*[-HOUR] * 600)
+    due = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.PENDING)
+    with CaptureQueriesContext(connection) as queries:
+        claim = claims.claim_ids(due, list(range(1, 401)), lease=60, until="next_at")
+    assert claim.ids == list(range(1, 401))
+    assert plan_is_by_primary_key(queries[0]["sql"])
+
+
+def test_chosen_rows_are_claimed_only_while_they_are_free() -> None:
+    deliveries(-HOUR, HOUR, -HOUR, -HOUR)
+    ReceiveMsg.objects.filter(id=4).update(status=ReceiveMsg.Status.HELD)
+    ReceiveMsg.objects.filter(id=3).update(send_times=7)
+    due = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.PENDING)
+    claim = claims.claim_ids(due, [4, 3, 2, 1, 99], lease=60, until="next_at", read=("send_times",))
+    assert (claim.ids, claim.read) == ([3, 1], {3: (7,), 1: (0,)})
+    assert set(ReceiveMsg.objects.filter(id__in=[1, 3]).values_list("next_at", flat=True)) == {
+        claim.lease_until
+    }
+    assert not claims.claim_ids(due, [1, 2, 3, 4], lease=60, until="next_at")
+
+
+def test_a_repeated_update_still_finds_what_it_had_won() -> None:
+    """After a lost connection the UPDATE runs again and changes nothing: the token decides."""
+    make(3)
+
+    def twice(execute: Any, statement: str, *rest: Any) -> Any:
+        if statement.startswith("UPDATE"):
+            execute(statement, *rest)
+        return execute(statement, *rest)
+
+    with connection.execute_wrapper(twice):
+        claim = claims.claim(PENDING.order_by("id"), limit=3, lease=60)
+    assert claim.ids == [1, 2, 3]
+
+
 def plan_is_by_primary_key(statement: str) -> bool:
     explain = "EXPLAIN " if connection.vendor == "mysql" else "EXPLAIN QUERY PLAN "
     with connection.cursor() as cursor:
         cursor.execute(explain + statement)
         plan = str(cursor.fetchall())
     if connection.vendor == "mysql":
-        return "'range', 'PRIMARY', 'PRIMARY'" in plan
-    return "USING INTEGER PRIMARY KEY (rowid=?)" in plan
+        return any(f"'{kind}', 'PRIMARY', 'PRIMARY'" in plan for kind in ("range", "const"))
+    return "USING INTEGER PRIMARY KEY (rowid=?)" in plan or "autoindex_receive_msg_1" in plan
 
 
 def test_a_caller_s_transaction_decides() -> None:

@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import zlib
 
 import pytest
 import redis
+from rq.job import Job
 
 from msgplatform.core import queues
 from msgplatform.core.queue_names import NOTIFY_MARKER, RqQueues
@@ -142,3 +144,29 @@ def test_django_rq_sees_every_queue(work_redis: redis.Redis) -> None:
 def test_an_rq_worker_fails_an_order_instead_of_swallowing_it() -> None:
     with pytest.raises(RuntimeError, match="own daemons"):
         queues.not_for_workers({})
+
+
+def test_orders_of_many_queues_go_in_one_round_trip(work_redis: redis.Redis) -> None:
+    names = [f"notify-1-{n}" for n in range(5)]
+    queues.put_all([(name, {"n": n}) for n in range(2) for name in names], ttl=60)
+    assert queues.depths(names) == dict.fromkeys(names, 2)
+    for name in names:
+        claimed = [queues.claim(name, 30), queues.claim(name, 30)]
+        assert [order.data for order in claimed if order] == [{"n": 0}, {"n": 1}]
+        queues.done([order for order in claimed if order])
+    queues.put_all([], ttl=60)
+    assert left_over(work_redis) == set()
+
+
+def test_rq_reads_what_is_stored_as_it_is(work_redis: redis.Redis) -> None:
+    """Its pages show orders; and what an earlier version has compressed is read as well."""
+    queues.put(QUEUE, [{"text": "plain"}], ttl=60)
+    job_id = work_redis.lindex(f"rq:queue:{QUEUE}", 0).decode()
+    stored = work_redis.hget(f"rq:job:{job_id}", "data")
+    assert b'{"text":"plain"}' in stored
+    job = Job.fetch(job_id, connection=work_redis, serializer=queues.Serializer)
+    assert list(job.args) == [{"text": "plain"}]
+    work_redis.hset(f"rq:job:{job_id}", "data", zlib.compress(stored))
+    claimed = queues.claim(QUEUE, 30)
+    assert claimed
+    assert claimed.data == {"text": "plain"}

@@ -1,5 +1,7 @@
 from typing import Any
 
+from django.core.management.base import CommandParser
+
 from msgplatform.core.daemon import DaemonCommand
 from notify.maker import Maker
 
@@ -7,5 +9,16 @@ from notify.maker import Maker
 class Command(DaemonCommand):
     help = "Notify: splits accepted messages into copies and queues those that are due."
 
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument(
+            "--subscription",
+            type=int,
+            action="append",
+            default=[],
+            metavar="ID",
+            help="only queue the copies of this subscription, and split nothing; can be repeated",
+        )
+
     def worker(self, **options: Any) -> Maker:
-        return Maker()
+        return Maker(only=options["subscription"])

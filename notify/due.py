@@ -1,0 +1,21 @@
+"""When the first waiting copy of each subscription is due: an index dive for each.
+
+A GROUP BY over the waiting copies would read all of them: MariaDB has no loose index scan behind a
+constant first column.
+"""
+
+from __future__ import annotations
+
+from django.db.models import OuterRef, Subquery
+
+from notify.models import ReceiveMsg
+
+
+def first(status: int) -> Subquery:
+    """For a query of BizReceive: the smallest `next_at` of its copies in this status, or NULL.
+
+    It stops at the first row. Whether the time has come is the caller's question: as a condition
+    here it would make MariaDB read all rows that do not meet it.
+    """
+    rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=OuterRef("pk"))
+    return Subquery(rows.order_by("next_at").values("next_at")[:1])

@@ -1,0 +1,64 @@
+"""Ends the copies of a subscriber that is dead behind an open breaker.
+
+Without a breaker they would be tried by their schedule, and be exhausted when it is used up. A
+breaker tries only one in a while, so what has waited for as long as the whole schedule takes ends
+here, untried.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.db.models.expressions import CombinedExpression
+from django.db.models.functions import Now
+
+from msgplatform.core import claims, sql
+from notify import counters
+from notify.models import BizReceive, ReceiveMsg
+from notify.subscriptions import Subscription
+
+PAGE = 500
+ERROR = "not tried, breaker open"
+_Status = ReceiveMsg.Status
+# A queued copy counts from the end of its lease: nobody queues it again behind a breaker.
+_WAITING = (_Status.PENDING, _Status.QUEUED)
+
+
+def expire(behind_breaker: Iterable[Subscription]) -> int:
+    """Exhaust up to two pages of each of these subscriptions' copies; how many."""
+    dead = [s for s in behind_breaker if s.failing_since is not None]
+    return sum(sql.retrying(lambda s=s: _expire_one(s)) for s in dead)  # type: ignore[misc]
+
+
+def _expire_one(subscription: Subscription) -> int:
+    before = Now() - timedelta(seconds=sum(subscription.schedule))
+    # Asked again: what is cached may be from before its latest success.
+    failing = BizReceive.objects.filter(id=subscription.id, failing_since__lte=before)
+    if not failing.exists():
+        return 0
+    return sum(_page(subscription, status, before) for status in _WAITING)
+
+
+def _page(subscription: Subscription, status: int, before: CombinedExpression) -> int:
+    waiting = ReceiveMsg.objects.filter(
+        status=status, biz_receive_id=subscription.id, next_at__lte=before
+    )
+    page = list(waiting.order_by("next_at").values_list("id", flat=True)[:PAGE])
+    if not page:
+        return 0
+    with transaction.atomic():
+        return _exhaust(waiting.filter(id__in=page), subscription)
+
+
+def _exhaust(copies: QuerySet[ReceiveMsg], subscription: Subscription) -> int:
+    changed = claims.update_by_key(
+        copies,
+        {"status": _Status.EXHAUSTED, "error": ERROR, "claimed_by": "", "updated_at": Now()},
+    )
+    key = counters.Key(subscription.biz_id, subscription.id, "exhausted")
+    counters.add(Counter({key: changed}), sql.now())
+    return changed
