@@ -13,8 +13,9 @@ from django.core.wsgi import get_wsgi_application
 
 from msgplatform import checks
 from msgplatform.api.json import UNSIZED_BODY
+from msgplatform.handlers import ApiHandler, Handler
 
-_django = get_wsgi_application()
+_django = Handler(pages=get_wsgi_application(), api=ApiHandler())
 if wrong := checks.wrong_settings():
     lines = [f"  {message.msg}\n    → {message.hint}" for message in wrong]
     raise SystemExit("msgplatform does not start until this is mended:\n" + "\n".join(lines))

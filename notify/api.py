@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import msgspec
 from django.db.models import QuerySet
+from django.http import HttpResponse
 from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
 from rest_framework import status
 from rest_framework.generics import ListAPIView, RetrieveAPIView
@@ -13,8 +14,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from msgplatform.api import later
 from msgplatform.api.authentication import ApiCaller
-from msgplatform.api.json import decode, decode_item
+from msgplatform.api.json import MEDIA_TYPE, decode, decode_item
 from msgplatform.core.errors import Conflict, InvalidInput
 from notify import intake
 from notify.models import BizMsg
@@ -75,15 +77,25 @@ class MessageListView(ListAPIView):
             )
         ],
     )
-    def post(self, request: Request) -> Response:
-        verdict = intake.publish(_event(request))
-        if verdict.code == "conflict":
-            raise Conflict(verdict.reason)
-        created = verdict.outcome == "created"
-        return Response(
-            {"id": str(verdict.id), "outcome": verdict.outcome},
-            status=status.HTTP_202_ACCEPTED if created else status.HTTP_200_OK,
-        )
+    def post(self, request: Request) -> HttpResponse:
+        event = _event(request)
+        if not later.possible(request):
+            return _answer(intake.publish(event))
+        response = later.Later(request._request, _answer)
+        intake.publish_later(event, response.settle)
+        return response
+
+
+def _answer(verdict: intake.Verdict) -> HttpResponse:
+    """202 for a new event, 200 for a repeat. Raises Conflict."""
+    if verdict.code == "conflict":
+        raise Conflict(verdict.reason)
+    created = verdict.outcome == "created"
+    return HttpResponse(
+        msgspec.json.encode({"id": str(verdict.id), "outcome": verdict.outcome}),
+        content_type=MEDIA_TYPE,
+        status=status.HTTP_202_ACCEPTED if created else status.HTTP_200_OK,
+    )
 
 
 class BatchBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -159,7 +171,7 @@ def _messages_of(request: Request) -> QuerySet[BizMsg]:
 
 def _event(request: Request) -> intake.Event:
     body = decode(request, PublishBody, MAX_MESSAGE_BYTES)
-    header = request.headers.get("Idempotency-Key")
+    header = request._request.META.get("HTTP_IDEMPOTENCY_KEY")
     if header is not None and body.idempotency_key not in (None, header):
         raise InvalidInput(
             "the header Idempotency-Key and the body's idempotency_key differ; send one of them",

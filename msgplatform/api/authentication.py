@@ -27,7 +27,7 @@ class ApiKeyAuthentication(BaseAuthentication):
     """`request.user` becomes an ApiCaller. Whatever is wrong with a key, the answer is the same."""
 
     def authenticate(self, request: Request) -> tuple[ApiCaller, int] | None:
-        scheme, _, plain = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        scheme, _, plain = request._request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         if scheme.lower() != "bearer":
             return None
         caller = keys.verify(plain.strip(), admit=partial(throttling.refuse_guesser, request))
@@ -54,15 +54,16 @@ class HasScope(BasePermission):
     message = "This address names no scope; it stays closed until it does."
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        if request.user is None:
+        caller = request.user
+        if caller is None:
             return False  # answered with 401
-        method = request.method or ""
+        method = request._request.method or ""
         if method == "OPTIONS" or not hasattr(view, method.lower()):
             return True  # answered with 405; there is nothing here to protect
         scope = required_scope(view, method)
         if scope is None:
             log.error("view_without_scope", view=type(view).__name__, method=method)
             return False
-        if scope not in getattr(request.user, "scopes", ()):
+        if scope not in getattr(caller, "scopes", ()):
             raise MissingScope(scope)
         return True

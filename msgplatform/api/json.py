@@ -37,8 +37,8 @@ def decode(request: Request, type: type[T], max_bytes: int = DEFAULT_MAX_BODY_BY
     Raises InvalidInput naming the field, ParseError with the position, BodyTooLarge,
     UnsupportedMediaType.
     """
-    media_type = request.META.get("CONTENT_TYPE", "")
-    if media_type.partition(";")[0].strip().lower() != MEDIA_TYPE:
+    media_type = request._request.META.get("CONTENT_TYPE", "")
+    if media_type != MEDIA_TYPE and media_type.partition(";")[0].strip().lower() != MEDIA_TYPE:
         raise UnsupportedMediaType(media_type)
     body = read_body(request._request, max_bytes)
     try:

@@ -26,6 +26,8 @@ STALE_SECONDS = 600.0
 RETRY_SECONDS = 5.0
 MAX_KNOWN = 10_000
 MAX_UNKNOWN = 1_000
+# Ids of keys whose use is still to be noted in the database (`keys.write_last_used`).
+used_keys: set[int] = set()
 
 
 @dataclass(frozen=True, slots=True)

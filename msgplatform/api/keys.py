@@ -21,7 +21,7 @@ from django.db import DatabaseError, connections, router
 from django.db.models import Q
 from django.utils import timezone
 
-from msgplatform.api.key_cache import ApiCaller, Found, KeyCache
+from msgplatform.api.key_cache import ApiCaller, Found, KeyCache, used_keys
 from msgplatform.core import flows, logging
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import ApiKey, Biz
@@ -35,7 +35,6 @@ _FORMAT = re.compile(rf"mp_([a-z0-9]{{{_PREFIX_LENGTH}}})_[A-Za-z0-9_-]{{43}}")
 _LAST_USED_STEP = timedelta(minutes=1)
 
 _cache = KeyCache()
-_used: set[int] = set()
 
 
 def scopes() -> dict[str, str]:
@@ -113,7 +112,7 @@ def _load(prefix: str, digest: str) -> Found | None:
         return None
     last_used: datetime | None = row["last_used_at"]
     if last_used is None or timezone.now() - last_used >= _LAST_USED_STEP:
-        _used.add(row["id"])
+        used_keys.add(row["id"])
     expires_at: datetime | None = row["expires_at"]
     caller = ApiCaller(row["biz_id"], row["biz__name"], row["id"], frozenset(row["scopes"]))
     return Found(caller, expires_at.timestamp() if expires_at else None)
@@ -121,10 +120,10 @@ def _load(prefix: str, digest: str) -> Found | None:
 
 def write_last_used(**_signal: object) -> None:
     """Note when keys were used, at most once a minute each; after the answer has been sent."""
-    global _used
-    if not _used:
+    if not used_keys:
         return
-    ids, _used = _used, set()
+    ids = set(used_keys)
+    used_keys.difference_update(ids)
     now = timezone.now()
     due = Q(last_used_at=None) | Q(last_used_at__lte=now - _LAST_USED_STEP)
     try:

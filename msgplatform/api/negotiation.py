@@ -19,11 +19,12 @@ class JsonFirst(DefaultContentNegotiation):
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> Any:
         first = next(iter(renderers))
+        meta = request._request.META
         if (
             first.media_type == "application/json"
-            and request.META.get("HTTP_ACCEPT", "*/*") in _TAKES_JSON
+            and meta.get("HTTP_ACCEPT", "*/*") in _TAKES_JSON
             and format_suffix is None
-            and not request.META.get("QUERY_STRING")
+            and not meta.get("QUERY_STRING")
         ):
             return first, first.media_type
         return super().select_renderer(request, renderers, format_suffix)

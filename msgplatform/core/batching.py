@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -33,6 +34,11 @@ _NOTHING_HAPPENED = frozenset({1040, 1044, 1045, 1049, 1205, 1213, 1290, 2002, 2
 _SQLITE_NOTHING_HAPPENED = ("database is locked", "unable to open database file")
 
 
+_WATCH_SECONDS = 0.25
+_TOO_SLOW = "the database is too slow at the moment; nothing was stored"
+_NO_ANSWER = "no answer in time; repeat it with the same idempotency key"
+
+
 class _Stage(Enum):
     WAITING = auto()
     STARTED = auto()
@@ -55,6 +61,28 @@ class _Slot(Generic[T, R]):
     def answer(self, result: R | None, error: Exception | None = None) -> None:
         self.result, self.error = result, error
         self.answered.release()
+
+
+class _LaterSlot(_Slot[T, R]):
+    """Nobody waits for it: `call` gets the result or the error, once."""
+
+    __slots__ = ("calls", "due")
+
+    def __init__(self, item: T, call: Callable[[R | None, Exception | None], None], due: float):
+        self.item = item
+        self.stage = _Stage.WAITING
+        self.due = due
+        self.calls = [call]
+
+    def answer(self, result: R | None, error: Exception | None = None) -> None:
+        try:
+            call = self.calls.pop()  # atomic: the watcher and the committer may come together
+        except IndexError:
+            return
+        try:
+            call(result, error)
+        except Exception:
+            log.exception("group_commit_answer_failed")
 
 
 class GroupCommit(Generic[T, R]):
@@ -94,19 +122,22 @@ class GroupCommit(Generic[T, R]):
         of it could not be learnt.
         """
         slot: _Slot[T, R] = _Slot(item)
-        with self._wakeup:
-            if self._closing:
-                raise Unavailable("this process is shutting down; send it again")
-            if len(self._queue) >= self._max_queue:
-                raise Unavailable("too many requests are waiting; send it again later")
-            self._ensure_thread()
-            self._queue.append(slot)
-            self._wakeup.notify()
+        self._put(slot)
         if not slot.answered.acquire(timeout=self._timeout):
             self._give_up(slot)
         if slot.error is not None:
             raise slot.error
         return slot.result  # type: ignore[return-value]  # R may itself be None
+
+    def submit_later(self, item: T, call: Callable[[R | None, Exception | None], None]) -> None:
+        """Like `submit`, but nobody waits: `call(result, error)` comes once, in another thread.
+
+        It must be quick, since the rest of the group waits for it. Raises Unavailable when the
+        item is not taken; `call` is then not called.
+        """
+        self._put(_LaterSlot(item, call, time.monotonic() + self._timeout))
+        if not self._later.is_set():
+            self._later.set()
 
     def close(self, timeout: float = 10.0) -> bool:
         """Take nothing new, commit what waits; true when that was done within `timeout`."""
@@ -125,19 +156,54 @@ class GroupCommit(Generic[T, R]):
         self._wakeup = threading.Condition(threading.Lock())
         self._thread: threading.Thread | None = None
         self._closing = False
+        self._started: list[_Slot[T, R]] = []  # the group that commits now
+        self._later = threading.Event()  # set while somebody is to be called
+        self._watcher: threading.Thread | None = None
 
-    def _ensure_thread(self) -> None:
+    def _put(self, slot: _Slot[T, R]) -> None:
+        with self._wakeup:
+            if self._closing:
+                raise Unavailable("this process is shutting down; send it again")
+            if len(self._queue) >= self._max_queue:
+                raise Unavailable("too many requests are waiting; send it again later")
+            self._ensure_threads(slot)
+            self._queue.append(slot)
+            self._wakeup.notify()
+
+    def _ensure_threads(self, slot: _Slot[T, R]) -> None:
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
+        if self._watcher is None and isinstance(slot, _LaterSlot):
+            self._watcher = threading.Thread(
+                target=self._watch, name=f"{self._name}-watch", daemon=True
+            )
+            self._watcher.start()
 
     def _give_up(self, slot: _Slot[T, R]) -> None:
         with self._wakeup:
             if slot.stage is _Stage.WAITING:
                 slot.stage = _Stage.WITHDRAWN
-                raise Unavailable("the database is too slow at the moment; nothing was stored")
+                raise Unavailable(_TOO_SLOW)
         if not slot.answered.acquire(blocking=False):
-            raise OutcomeUnknown("no answer in time; repeat it with the same idempotency key")
+            raise OutcomeUnknown(_NO_ANSWER)
+
+    # -- in the watching thread ----------------------------------------------------------------
+    def _watch(self) -> None:
+        """Call those whose time is over, as `submit` does for its own caller."""
+        while self._later.wait():
+            time.sleep(_WATCH_SECONDS)
+            now = time.monotonic()
+            with self._wakeup:
+                late = [s for s in self._queue if isinstance(s, _LaterSlot) and s.due <= now]
+                late = [slot for slot in late if slot.stage is _Stage.WAITING]
+                for slot in late:
+                    slot.stage = _Stage.WITHDRAWN
+                started = [s for s in self._started if isinstance(s, _LaterSlot) and s.due <= now]
+                if not self._queue and not self._started:
+                    self._later.clear()
+            _fail(late, Unavailable, _TOO_SLOW)
+            _fail(started, OutcomeUnknown, _NO_ANSWER)
 
     # -- in the committing thread --------------------------------------------------------------
     def _run(self) -> None:
@@ -145,6 +211,7 @@ class GroupCommit(Generic[T, R]):
             while group := self._next_group():
                 close_old_connections()
                 self._process(group)
+                self._started = []
                 close_old_connections()
         finally:
             connections.close_all()
@@ -163,6 +230,7 @@ class GroupCommit(Generic[T, R]):
                     if slot.stage is _Stage.WAITING:
                         slot.stage = _Stage.STARTED
                         group.append(slot)
+            self._started = group
         return group
 
     def _process(self, group: list[_Slot[T, R]]) -> None:
@@ -193,7 +261,7 @@ def _answer(group: list[_Slot[T, R]], results: Sequence[R]) -> None:
         slot.answer(result)
 
 
-def _fail(group: list[_Slot[T, R]], kind: type[Temporary], why: object) -> None:
+def _fail(group: Sequence[_Slot[T, R]], kind: type[Temporary], why: object) -> None:
     """Every caller gets an error of its own: one raised in two threads mixes their tracebacks."""
     for slot in group:
         slot.answer(None, kind(str(why)))

@@ -29,7 +29,7 @@ log = logging.get(__name__)
 _CLAIMS = "queues:claims"  # zset: "<queue>|<job id>" → unix time until which the claim holds
 _OWNER = "queues:owner:"  # string per queue, expiring: who may pop it
 # A claim this long over has no order any more, or its order would have been recovered.
-_STALE_SECONDS = 3600
+_STALE_SECONDS = 30
 _RUN_BY_WORKER = "msgplatform.core.queues.not_for_workers"
 
 # KEYS: queue lists, then owner keys. ARGV: me, milliseconds. Returns the indices of queues that

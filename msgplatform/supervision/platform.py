@@ -28,8 +28,9 @@ __all__ = ["Platform", "Refused", "is_running"]
 _REDIS, _WEB, _BULK = 10, 100, 900  # priorities; daemons name their own
 _DRAIN_SECONDS = 20
 _STOP_SECONDS = _DRAIN_SECONDS + 10  # drained, and connections closed
-# Threads of a web worker. Intake waits in one for its group's commit, so many make large groups.
-_WEB_THREADS = 64
+# Threads of a web worker. Intake waits for its group's commit in none of them (`web_worker.py`),
+# so that they are for what is read and for batches; more of them wait for one interpreter.
+_WEB_THREADS = 16
 # Connections that a worker holds at most (granian counts idle ones too); more wait in the kernel.
 _WEB_CONNECTIONS = 1024
 _MANAGE = environment.BASE_DIR / "manage.py"

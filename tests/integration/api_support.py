@@ -40,12 +40,6 @@ class ThingsFlow(flows.Flow):
     def page(self, id: str) -> flows.Page | None:
         return None
 
-    def requeue_count(self, filter: Mapping[str, Any]) -> int:
-        return 0
-
-    def requeue(self, filter: Mapping[str, Any], cursor: str, limit: int) -> flows.Requeued:
-        return flows.Requeued(cursor="", done=0)
-
     def metrics(self) -> list[flows.Sample]:
         return [flows.Sample("things_waiting", 7.0, {"kind": "big"}, "Things that wait")]
 

@@ -31,13 +31,13 @@ START_SECONDS = 30
 class Server:
     """granian with the WSGI application."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, application: str = "msgplatform.wsgi:application") -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
         command = [sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1",
                    "--port", str(self.port), "--blocking-threads", "8", "--no-ws",
-                   "msgplatform.wsgi:application"]  # fmt: skip
+                   application]  # fmt: skip
         self.log = log
         with log.open("wb") as out:
             self.process = subprocess.Popen(

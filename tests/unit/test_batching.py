@@ -267,3 +267,129 @@ def test_a_forked_child_commits_in_a_thread_of_its_own(
     assert first.result(SOON) == "stored 0"
     assert waiting_caller.result(SOON) == "stored 1"
     assert store.stored == [0, 1]
+
+
+class Calls:
+    """Takes what `submit_later` calls back with."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[str | None, Exception | None]] = []
+        self.came = threading.Semaphore(0)
+
+    def __call__(self, result: str | None, error: Exception | None) -> None:
+        self.got.append((result, error))
+        self.came.release()
+
+    def wait(self, n: int = 1) -> None:
+        for _ in range(n):
+            assert self.came.acquire(timeout=SOON)
+
+
+def test_later_each_is_called_once_and_nobody_waits(store: Store) -> None:
+    group = GroupCommit(store, max_items=20)
+    calls = Calls()
+    store.gate.clear()
+    for n in range(50):
+        group.submit_later(n, calls)  # returns although nothing can be committed
+    assert calls.got == []
+    store.gate.set()
+    calls.wait(50)
+    assert sorted(calls.got) == sorted((f"stored {n}", None) for n in range(50))
+    assert len(store.threads) == 1
+    assert group.close()
+    assert len(calls.got) == 50
+
+
+def test_later_and_waiting_callers_share_a_group(store: Store, pool: ThreadPoolExecutor) -> None:
+    group = GroupCommit(store)
+    first = hold_first(group, store, pool)
+    calls = Calls()
+    group.submit_later(1, calls)
+    waiting_caller = pool.submit(group.submit, 2)
+    waiting(group, 2)
+    store.gate.set()
+    assert first.result(SOON) == "stored 0"
+    assert waiting_caller.result(SOON) == "stored 2"
+    calls.wait()
+    assert calls.got == [("stored 1", None)]
+    assert sorted(store.groups[1]) == [1, 2]
+
+
+def test_later_only_the_culprit_gets_the_error(store: Store, pool: ThreadPoolExecutor) -> None:
+    def refuse(items: list[int]) -> None:
+        if 3 in items:
+            raise DataError("too long")
+
+    store.fail = refuse
+    group = GroupCommit(store)
+    first = hold_first(group, store, pool)
+    calls = {n: Calls() for n in range(1, 9)}
+    for n, call in calls.items():
+        group.submit_later(n, call)
+    store.gate.set()
+    assert first.result(SOON) == "stored 0"
+    for n, call in calls.items():
+        call.wait()
+        result, error = call.got[0]
+        assert (result, type(error)) == (
+            (None, DataError) if n == 3 else (f"stored {n}", type(None))
+        )
+
+
+def test_later_a_group_that_does_not_start_in_time_is_withdrawn(
+    store: Store, pool: ThreadPoolExecutor
+) -> None:
+    group = GroupCommit(store, timeout=0.05)
+    hold_first(group, store, pool)
+    calls = Calls()
+    group.submit_later(1, calls)
+    calls.wait()
+    assert [type(error) for _, error in calls.got] == [Unavailable]
+    store.gate.set()
+    assert group.close()
+    assert store.stored == [0]  # what was reported as not stored is not stored later
+    assert len(calls.got) == 1
+
+
+def test_later_a_group_that_had_started_is_unknown_and_called_once(store: Store) -> None:
+    group = GroupCommit(store, timeout=0.05)
+    calls = Calls()
+    store.gate.clear()
+    group.submit_later(1, calls)
+    calls.wait()
+    assert [type(error) for _, error in calls.got] == [OutcomeUnknown]
+    store.gate.set()
+    assert group.close()
+    assert store.stored == [1]
+    assert len(calls.got) == 1  # its result came too late
+
+
+def test_later_a_call_that_raises_does_not_stop_the_others(store: Store) -> None:
+    group = GroupCommit(store)
+    calls = Calls()
+
+    def broken(result: str | None, error: Exception | None) -> None:
+        raise ZeroDivisionError
+
+    store.gate.clear()
+    group.submit_later(1, broken)
+    group.submit_later(2, calls)
+    store.gate.set()
+    calls.wait()
+    assert calls.got == [("stored 2", None)]
+    assert group.submit(3) == "stored 3"
+
+
+def test_later_is_refused_when_full_or_closed(store: Store, pool: ThreadPoolExecutor) -> None:
+    group = GroupCommit(store, max_queue=1)
+    hold_first(group, store, pool)
+    calls = Calls()
+    group.submit_later(1, calls)
+    with pytest.raises(Unavailable, match="too many"):
+        group.submit_later(2, calls)
+    store.gate.set()
+    assert group.close()
+    with pytest.raises(Unavailable, match="shutting down"):
+        group.submit_later(3, calls)
+    calls.wait()
+    assert calls.got == [("stored 1", None)]
