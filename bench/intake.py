@@ -98,12 +98,12 @@ class DrfOrmDefault(DrfOrm):
 
 class DrfOrmTuned(DrfOrm):
     """The same view with persistent connections, the API key cached for 30 s, two middleware
-    classes, JSON only, the save in autocommit, on granian with 64 threads as ours.
+    classes, JSON only, the save in autocommit, on granian with 64 threads.
     """
 
     name = "drf+orm-tuned"
     settings = "tuned_settings"
-    # The same threads as ours, so that 64 requests may wait for their commits together.
+    # So that 64 requests may wait for their commits together.
     options = ("--blocking-threads", "64", "--no-ws")
 
 

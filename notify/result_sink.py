@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 import threading
-import time
+from collections import deque
 
 from msgplatform.core import logging, queue_names, queues
 from msgplatform.core.backoff import Backoff
@@ -28,7 +27,9 @@ class ResultSink:
     """Writes results in batches. An order is forgotten after its last result is in Redis."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[_Entry] = queue.SimpleQueue()
+        # A deque and one event a batch: a queue would wake this thread for every single result.
+        self._entries: deque[_Entry] = deque()
+        self._full = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="result-sink", daemon=True)
 
@@ -38,15 +39,18 @@ class ResultSink:
     def stop(self) -> None:
         """Write what is left, then end. Bounded: with Redis away the leases bring it back."""
         self._stopping.set()
+        self._full.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
 
     @property
     def has_room(self) -> bool:
-        return self._queue.qsize() < MAX_WAITING
+        return len(self._entries) < MAX_WAITING
 
     def put(self, order: ClaimedOrder, result: Result) -> None:
-        self._queue.put((order, result))
+        self._entries.append((order, result))
+        if len(self._entries) >= BATCH and not self._full.is_set():
+            self._full.set()
 
     # -- the thread ------------------------------------------------------------------------------
     def _run(self) -> None:
@@ -58,16 +62,14 @@ class ResultSink:
                 return
 
     def _gather(self) -> list[_Entry]:
-        """Up to BATCH results: the first is waited for, the others for GATHER_SECONDS at most."""
+        """Up to BATCH results; fewer when no more came within GATHER_SECONDS."""
+        if len(self._entries) < BATCH:
+            self._full.wait(GATHER_SECONDS)
+        if not self._stopping.is_set():
+            self._full.clear()
         batch: list[_Entry] = []
-        deadline = time.monotonic() + 0.2
-        while len(batch) < BATCH:
-            try:
-                batch.append(self._queue.get(timeout=max(0.0, deadline - time.monotonic())))
-            except queue.Empty:
-                break
-            if len(batch) == 1:
-                deadline = time.monotonic() + GATHER_SECONDS
+        while self._entries and len(batch) < BATCH:
+            batch.append(self._entries.popleft())
         return batch
 
     def _write(self, batch: list[_Entry]) -> None:

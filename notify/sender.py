@@ -9,6 +9,7 @@ Three threads, joined by bounded buffers, so that the one that drives libcurl do
 
 from __future__ import annotations
 
+import gc
 import time
 import uuid
 from collections.abc import Collection
@@ -56,6 +57,9 @@ class Sender(Worker):
         self._breaker_moved = False
 
     def start(self) -> None:
+        # What was imported lives for ever, and messages die by themselves: collect seldom.
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
         self.refresher.start()
         self.sink.start()
         self.feed.start()

@@ -106,6 +106,8 @@ class Client:
             elif isinstance(event, Closed) and connection in self.bound:
                 self.bound.remove(connection)
                 self._reasons[connection] = event.reason
+                if event.unanswered:
+                    self.wake()
         self._handler.on_events(connection, events)
 
     async def _keep_open(self) -> None:

@@ -139,7 +139,7 @@ class Simulator:
                     message_content=content,
                 )
             )
-        self.outbox.pump()
+        self._pump()
         return len(parts.contents)
 
     def on_events(self, connection: Connection, events: list[Event]) -> None:
@@ -149,7 +149,7 @@ class Simulator:
             self._log.flush()  # what is answered is written down
             if self.personality.reports is ReportTime.BEFORE:
                 self._report(results)
-                self.outbox.pump()
+                self._pump()
             self._answer(connection, results)
         for event in events:
             if type(event) is Trace:
@@ -158,7 +158,7 @@ class Simulator:
             elif type(event) is Closed:
                 self._submits.pop(connection, None)
         self.outbox.take(events)
-        self.outbox.pump()
+        self._pump()
         self.changed.set()
 
     def _accept(self, connection: Connection, submit: Submit) -> int:
@@ -200,7 +200,7 @@ class Simulator:
             connection.write_raw(_GARBAGE)
         if self.personality.reports is ReportTime.AFTER:
             self._report(results)
-            self.outbox.pump()
+            self._pump()
 
     @staticmethod
     def _is_over(limit: int | None, count: int) -> bool:
@@ -222,6 +222,11 @@ class Simulator:
         if submit.report_flag == ReportFlag.ON_FAILURE:
             return self.personality.state == State.FAILED
         return submit.report_flag == ReportFlag.ALWAYS
+
+    def _pump(self) -> None:
+        self.outbox.pump()
+        if self._client and len(self.outbox):
+            self._client.wake()  # it may be unbound because nothing happened
 
     def _links(self) -> list[Connection]:
         return self._client.bound if self._client else list(self._server.connections)

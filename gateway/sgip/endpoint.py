@@ -12,7 +12,7 @@ from .errors import FieldError, NotBound, SgipError
 from .events import Closed, CloseReason, Event, Idle, Request, TimedOut
 from .fields import SequenceNumber
 from .responses import TraceResp
-from .roles import Limits, Phase
+from .roles import BINDING, BOUND, CLOSED, UNBINDING, Limits, Phase
 from .submit import Submit
 from .window import Window
 
@@ -27,7 +27,7 @@ class Endpoint:
         self, bind: Bind | None, limits: Limits, duplicates: Duplicates, now: float
     ) -> None:
         self.limits = limits
-        self.phase = Phase.BINDING
+        self.phase = BINDING
         self._bind = bind
         self._duplicates = duplicates
         self._window = Window(limits)
@@ -42,7 +42,7 @@ class Endpoint:
     @property
     def room(self) -> int:
         """How many commands may be sent now."""
-        return self._window.room if self.phase is Phase.BOUND else 0
+        return self._window.room if self.phase is BOUND else 0
 
     @property
     def waiting(self) -> int:
@@ -60,7 +60,7 @@ class Endpoint:
 
         Raises NotBound, WindowFull, SequenceInUse, and FieldError for more than `limits.packet`.
         """
-        if self.phase is not Phase.BOUND:
+        if self.phase is not BOUND:
             raise NotBound(f"the session is {self.phase.value}")
         frame = command if isinstance(command, bytes) else command.encode()
         if len(frame) > self.limits.packet:
@@ -73,29 +73,29 @@ class Endpoint:
         """Answers a request of the peer once it is safe; after Closed, for the peer's next try."""
         frame = _RESULT(29, request.command_id | RESPONSE_BIT, *request.sequence, result)
         self._duplicates.answered(frame[8:20], result)
-        if self.phase is not Phase.CLOSED:
+        if self.phase is not CLOSED:
             self._out.append(frame)
 
     def respond_trace(self, response: TraceResp) -> None:
         """Answers a Trace, for which a Result is not enough."""
-        if self.phase is not Phase.CLOSED:
+        if self.phase is not CLOSED:
             self._out.append(response.encode())
 
     def unbind(self, sequence: SequenceNumber, now: float) -> None:
         """Sends nothing new, awaits the responses, then unbinds. Raises NotBound."""
-        if self.phase is not Phase.BOUND:
+        if self.phase is not BOUND:
             raise NotBound(f"the session is {self.phase.value}")
-        self._enter(Phase.UNBINDING, now)
+        self._enter(UNBINDING, now)
         self._unbind = Unbind(sequence)
         self._unbind_when_answered(now)
 
     def next_tick(self) -> float | None:
         """When `tick` will have something to do, as far as is known now."""
-        if self.phase is Phase.CLOSED:
+        if self.phase is CLOSED:
             return None
         if (due := self._window.due) is not None:
             return due
-        if self.phase is not Phase.BOUND:
+        if self.phase is not BOUND:
             return self._phase_since + self.limits.response_timeout
         return None if self._told_idle else self._active + self.limits.idle_timeout
 
@@ -107,8 +107,8 @@ class Endpoint:
             return events
         if len(self._window):
             self._overdue(now, events)
-        elif self.phase is not Phase.BOUND:
-            came_in = self.phase is Phase.BINDING and self._bind is None
+        elif self.phase is not BOUND:
+            came_in = self.phase is BINDING and self._bind is None
             self._close(CloseReason.NOT_BOUND if came_in else CloseReason.SILENT, events)
         elif self._bind is None:
             self._close(CloseReason.IDLE, events)
@@ -120,11 +120,11 @@ class Endpoint:
     def connection_lost(self, now: float) -> list[Event]:
         """The connection broke, or the peer closed it."""
         events: list[Event] = []
-        if self.phase is Phase.CLOSED:
+        if self.phase is CLOSED:
             return events
         since, reason = self._phase_since, CloseReason.LOST
         at_once = self._heard == since and now - since <= _REFUSED_LOGIN
-        if self._bind is not None and self.phase is Phase.BOUND and at_once:
+        if self._bind is not None and self.phase is BOUND and at_once:
             reason = CloseReason.LOST_AFTER_BIND
         self._close(reason, events)
         return events
@@ -153,5 +153,5 @@ class Endpoint:
     def _close(
         self, reason: CloseReason, events: list[Event], error: SgipError | None = None
     ) -> None:
-        self.phase = Phase.CLOSED
+        self.phase = CLOSED
         events.append(Closed(reason, error, self._window.drain()))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from .charsets import choose_coding, encode_text
 from .constants import Coding
@@ -100,7 +101,7 @@ def _cuts(text: str, coding: Coding, capacity: int, room: int, signed: SignedPar
     last = room if signed is SignedPart.LAST else every
     if capacity - room < 4:  # the widest character has 4 bytes
         raise TextError("the signature leaves no room for the text")
-    ends = _character_ends(text, coding)
+    ends = list(accumulate(_widths(text, coding)))
     cuts, limit, before = [0], capacity - first, 0
     for end in ends:
         if end - cuts[-1] > limit:
@@ -113,15 +114,8 @@ def _cuts(text: str, coding: Coding, capacity: int, room: int, signed: SignedPar
     return cuts
 
 
-def _character_ends(text: str, coding: Coding) -> list[int]:
-    ends, at = [], 0
-    for character in text:
-        at += _width(character, coding)
-        ends.append(at)
-    return ends
-
-
-def _width(character: str, coding: Coding) -> int:
+def _widths(text: str, coding: Coding) -> Iterator[int]:
+    """The bytes of each character."""
     if coding is Coding.UCS2:
-        return 4 if character > "\uffff" else 2
-    return 1 if character < "\x80" else 2
+        return (4 if character > "\uffff" else 2 for character in text)
+    return (1 if character < "\x80" else 2 for character in text)

@@ -19,7 +19,7 @@ from .errors import BodyError, DuplicateSequence, NotBound, SessionError, SgipEr
 from .events import Answered, BindRefused, Bound, CloseReason, Event, Ignored
 from .frames import decode_cut, response_to
 from .responses import BindResp, UnbindResp
-from .roles import LOGIN_TYPES, SERVED, Limits, Phase, Side
+from .roles import BINDING, BOUND, CLOSED, LOGIN_TYPES, SERVED, Limits, Side
 from .stream import FrameStream
 
 _answered = Answered.make
@@ -54,7 +54,7 @@ class Session(Endpoint):
     def receive(self, data: bytes, now: float) -> list[Event]:
         """What the bytes that came mean: requests to be answered as their commands, and events."""
         events: list[Event] = []
-        if self.phase is Phase.CLOSED:
+        if self.phase is CLOSED:
             return events
         self._heard = self._active = now
         self._told_idle = False
@@ -63,7 +63,7 @@ class Session(Endpoint):
                 self._response(frame, now, events)
             else:
                 self._request(frame, now, events)
-            if self.phase is Phase.CLOSED:
+            if self.phase is CLOSED:
                 return events
         if self._stream.error:
             self._close(CloseReason.PROTOCOL, events, self._stream.error)
@@ -93,13 +93,13 @@ class Session(Endpoint):
 
     def _asked(self) -> Bind | Unbind | None:
         """The Bind or Unbind that waits for its response; they are outside the window."""
-        if self.phase is Phase.BINDING:
+        if self.phase is BINDING:
             return self._bind
         return self._unbind if self._unbind_sent else None
 
     def _login_result(self, bind: Bind, result: int, now: float, events: list[Event]) -> None:
         if result == Result.OK:
-            self._enter(Phase.BOUND, now)
+            self._enter(BOUND, now)
             events.append(Bound(bind))
         else:
             events.append(BindRefused(result))
@@ -114,7 +114,7 @@ class Session(Endpoint):
             self._take_error(frame, error, events)
             return
         if type(command) in self._served:
-            if self.phase is Phase.BINDING:
+            if self.phase is BINDING:
                 self._without_login(frame, events)
             elif type(command) is Trace or (known := self._duplicates.admit(frame)) is None:
                 events.append(command)  # type: ignore[arg-type]  # what is served is a Request
@@ -157,7 +157,7 @@ class Session(Endpoint):
             events.append(Ignored(frame, None))
 
     def _bind_request(self, bind: Bind, frame: bytes, now: float, events: list[Event]) -> None:
-        if self.phase is not Phase.BINDING:
+        if self.phase is not BINDING:
             again = SessionError("a second login on one connection")
             self._refuse(frame, again, Result.REPEATED_LOGIN, events)
         elif self._login is None:

@@ -1,0 +1,120 @@
+"""Sequences, node ids, times and telephone numbers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.sgip import (
+    SequenceSource,
+    absolute_time,
+    international,
+    moment_of,
+    national,
+    sp_node_id,
+    timestamp,
+)
+
+CHINA = timezone(timedelta(hours=8))
+# Without a zone, as the strategy wants them.
+EARLIEST = datetime(2000, 1, 2)  # noqa: DTZ001
+LATEST = datetime(2098, 1, 1)  # noqa: DTZ001
+MOMENT = datetime(2026, 11, 20, 20, 32, 25, tzinfo=CHINA)
+
+
+def test_the_example_of_the_specification() -> None:
+    assert timestamp(MOMENT) == 1120203225 == 0x42C4F1D9
+    assert timestamp(datetime(2026, 3, 1, 15, 12, 18, tzinfo=CHINA)) == 301151218
+
+
+@pytest.mark.parametrize(
+    ("area", "corp", "node"),
+    [
+        ("010", 99999, 3010099999),
+        ("010", "99999", 0xB36A7B1F),
+        ("025", 1, 3025000001),
+        ("0731", "00042", 3073100042),
+    ],
+)
+def test_node_ids(area: str, corp: str | int, node: int) -> None:
+    assert sp_node_id(area, corp) == node
+
+
+@pytest.mark.parametrize(
+    ("area", "corp"), [("10", 1), ("", 1), ("07311", 1), ("0a", 1), ("010", 100000), ("010", -1)]
+)
+def test_node_ids_that_cannot_be(area: str, corp: int) -> None:
+    with pytest.raises(ValueError, match="area code"):
+        sp_node_id(area, corp)
+
+
+@given(st.datetimes(EARLIEST, LATEST), st.integers(-180, 180))
+def test_a_sequence_tells_when_it_was_made_also_over_new_year(made: datetime, days: int) -> None:
+    made = made.replace(microsecond=0, tzinfo=UTC)
+    if (made.month, made.day) == (2, 29):
+        made -= timedelta(days=1)
+    assert moment_of((1, timestamp(made), 2), made + timedelta(days=days)) == made
+
+
+@pytest.mark.parametrize("word", [0, 1332000000, 2**32 - 1, 231000000, 101240000])
+def test_a_word_that_is_no_time(word: int) -> None:
+    assert moment_of((1, word, 2), MOMENT) is None
+
+
+def test_the_day_that_is_in_leap_years_only() -> None:
+    assert moment_of((1, 229120000, 2), datetime(2028, 7, 1, tzinfo=UTC)) == datetime(
+        2028, 2, 29, 12, tzinfo=UTC
+    )
+    assert moment_of((1, 229120000, 2), datetime(2026, 7, 1, tzinfo=UTC)) is None
+
+
+def test_absolute_times_have_16_characters() -> None:
+    assert absolute_time(MOMENT) == "261120203225032+"
+
+
+def test_sequences_count_up_and_wrap_in_their_lane() -> None:
+    source = SequenceSource(3010099999, lane=3, lanes=5)
+    assert source.next(MOMENT) == (3010099999, 1120203225, 3)
+    assert source.take(3, MOMENT) == [(3010099999, 1120203225, n) for n in (8, 13, 18)]
+    end = SequenceSource(1, lane=3, lanes=5, start=2**32 // 5 - 1)
+    counters = [counter for _, _, counter in end.take(3, MOMENT)]
+    assert counters == [(2**32 // 5 - 1) * 5 + 3, 3, 8]
+    assert max(counters) < 2**32
+
+
+@given(st.integers(1, 7), st.integers(1, 50), st.integers(0, 2**34))
+def test_lanes_never_meet(lanes: int, count: int, start: int) -> None:
+    made = [
+        sequence
+        for lane in range(lanes)
+        for sequence in SequenceSource(7, lane, lanes, start).take(count, MOMENT)
+    ]
+    assert len(set(made)) == lanes * count
+    assert all(0 <= counter < 2**32 for _, _, counter in made)
+
+
+@pytest.mark.parametrize(
+    ("node", "lane", "lanes", "start"),
+    [(-1, 0, 1, 0), (2**32, 0, 1, 0), (1, 2, 2, 0), (1, 0, 1, -1)],
+)
+def test_a_source_that_cannot_be(node: int, lane: int, lanes: int, start: int) -> None:
+    with pytest.raises(ValueError, match="lane"):
+        SequenceSource(node, lane, lanes, start)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["13012345678", "8613012345678", "+8613012345678", "008613012345678", " +86 130-1234-5678 "],
+)
+def test_a_number_is_the_same_however_it_is_written(written: str) -> None:
+    assert international(written) == "8613012345678"
+    assert national(written) == "13012345678"
+
+
+@pytest.mark.parametrize("other", ["10690001", "85261234567", "8601012345678", ""])
+def test_what_is_no_chinese_mobile_number_stays(other: str) -> None:
+    assert international(other) == national(other) == other
+    assert international("+" + other) == other
