@@ -122,7 +122,9 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _https
 SECURE_SSL_REDIRECT = _https and env.flag("SSL_REDIRECT", True)
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
 SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
-SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = _https
+# These two bind every name below the host's: somebody has to want that.
+SECURE_HSTS_INCLUDE_SUBDOMAINS = _https and env.flag("HSTS_INCLUDE_SUBDOMAINS", False)
+SECURE_HSTS_PRELOAD = _https and env.flag("HSTS_PRELOAD", False)
 if env.flag("TRUST_X_FORWARDED_PROTO", False):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 X_FRAME_OPTIONS = "DENY"

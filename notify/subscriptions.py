@@ -113,7 +113,7 @@ class Subscriptions:
         unreadable: set[int] = set()
         for row in rows:
             try:
-                found[row.pk] = _from_row(row)
+                found[row.pk] = from_row(row)
             except (TypeError, ValueError, AttributeError) as error:
                 # One row that cannot be used must not stop all the others.
                 unreadable.add(row.pk)
@@ -152,7 +152,7 @@ class Refresher:
         close_old_connections()
 
 
-def _from_row(row: BizReceive) -> Subscription:
+def from_row(row: BizReceive) -> Subscription:
     return Subscription(
         id=row.pk,
         biz_id=row.biz_id,

@@ -1,4 +1,4 @@
-"""Admin of what all flows share, and the base class of every admin in the platform."""
+"""Admin of what all flows share."""
 
 from __future__ import annotations
 
@@ -10,71 +10,21 @@ from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
-from django.core.paginator import Paginator
+from django.db import transaction
 from django.db.models import QuerySet
 from django.forms import ModelForm
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
-from django.utils.functional import cached_property
+from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
-from unfold.admin import ModelAdmin as UnfoldModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
+from msgplatform.admin.base import ModelAdmin, ReadOnlyAdmin, UndeletableAdmin, audit
+from msgplatform.admin.once import ShowsSecret
 from msgplatform.api import keys
 from msgplatform.models import Alert, ApiKey, AuditLog, Biz, BulkJob, MinuteCounter
-
-
-class ModelAdmin(UnfoldModelAdmin):
-    """The one place that names the theme."""
-
-    list_per_page = 50
-    show_full_result_count = False
-
-
-class UndeletableAdmin(ModelAdmin):
-    """Rows that messages refer to: they are switched off instead, and history stays readable."""
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-
-class BoundedPaginator(Paginator):
-    """Counts no further than a person pages: COUNT(*) of a hot table grows with the table."""
-
-    MOST = 10_000
-
-    @cached_property
-    def count(self) -> int:
-        rows: Any = self.object_list
-        return int(rows[: self.MOST].count())
-
-
-class ReadOnlyAdmin(ModelAdmin):
-    """Rows that only the platform writes; lists of any size."""
-
-    paginator = BoundedPaginator
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_operate_permission(self, request: HttpRequest) -> bool:
-        """For actions: nobody edits such a row, but who may change it may also act on it."""
-        user: Any = request.user
-        return bool(user.has_perm(f"{self.opts.app_label}.change_{self.opts.model_name}"))
-
-
-def audit(request: HttpRequest, action: str, target: str, **detail: Any) -> None:
-    """Write down who did it."""
-    AuditLog.objects.create(
-        actor=request.user.get_username(), action=action, target=target[:200], detail=detail
-    )
 
 
 @admin.register(Biz)
@@ -82,6 +32,17 @@ class BizAdmin(UndeletableAdmin):
     list_display = ["name", "title", "enabled", "created_at"]
     list_filter = ["enabled"]
     search_fields = ["name", "title"]
+
+    def save_model(self, request: HttpRequest, obj: Biz, form: ModelForm, change: bool) -> None:
+        with transaction.atomic():
+            super().save_model(request, obj, form, change)
+            if not change:
+                audit(request, "system_created", obj.name)
+            elif "enabled" in form.changed_data:
+                action = "system_enabled" if obj.enabled else "system_disabled"
+                audit(request, action, obj.name)
+        if change:
+            keys.forget()
 
 
 class ApiKeyForm(forms.ModelForm):
@@ -104,7 +65,7 @@ class ApiKeyForm(forms.ModelForm):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(ModelAdmin):
+class ApiKeyAdmin(ShowsSecret):
     form = ApiKeyForm
     list_display = ["name", "biz", "prefix", "scopes", "last_used_at", "expires_at", "revoked_at"]
     list_filter = ["biz", "revoked_at"]
@@ -119,15 +80,41 @@ class ApiKeyAdmin(ModelAdmin):
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: ModelForm, change: bool) -> None:
         if change:
-            super().save_model(request, obj, form, change)
+            before = sorted(form.initial["scopes"])
+            with transaction.atomic():
+                super().save_model(request, obj, form, change)
+                detail = {"fields": sorted(form.changed_data)}
+                if "scopes" in form.changed_data:
+                    detail |= {"scopes_before": before, "scopes": sorted(obj.scopes)}
+                audit(request, "api_key_changed", str(obj), **detail)
+            keys.forget()
             return
-        created, plain = keys.create(obj.biz, obj.name, obj.scopes, obj.expires_at)
+        created, obj.plain = keys.create(obj.biz, obj.name, obj.scopes, obj.expires_at)  # type: ignore[attr-defined]
         obj.pk = created.pk
         obj.prefix = created.prefix
         audit(request, "api_key_created", str(created), biz=obj.biz.name, scopes=obj.scopes)
-        messages.warning(
-            request, _("The key is shown this once; copy it now: %(key)s") % {"key": plain}
+
+    def response_add(
+        self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        return self.show_secret(
+            request,
+            _now("API key of %(system)s") % {"system": obj.biz},
+            _now("The key is shown this once; copy it now:"),
+            obj.plain,  # type: ignore[attr-defined]
+            reverse("admin:msgplatform_apikey_changelist"),
         )
+
+    def delete_model(self, request: HttpRequest, obj: ApiKey) -> None:
+        audit(request, "api_key_deleted", str(obj), biz=obj.biz.name)
+        super().delete_model(request, obj)
+        keys.forget()
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
+        for key in queryset.select_related("biz"):
+            audit(request, "api_key_deleted", str(key), biz=key.biz.name)
+        super().delete_queryset(request, queryset)
+        keys.forget()
 
     @admin.action(description=_("Revoke"), permissions=["change"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:

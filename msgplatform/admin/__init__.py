@@ -1,0 +1,48 @@
+"""The admin's base classes, and the admin of what all flows share.
+
+base      ModelAdmin and its kinds, bounded lists, the audit entry
+once      a page that shows a new secret one single time
+filters   list filters for tables of any size
+shared    the registrations: systems, keys, jobs, alerts, counters, audit, users
+
+Nothing else names the theme: flows take its classes from here.
+"""
+
+from unfold.widgets import UnfoldAdminSelectWidget as Select
+from unfold.widgets import UnfoldAdminTextareaWidget as Textarea
+
+from msgplatform.admin.base import (
+    BoundedPaginator,
+    ModelAdmin,
+    ReadOnlyAdmin,
+    UndeletableAdmin,
+    audit,
+)
+from msgplatform.admin.filters import (
+    AutocompleteFilter,
+    ChoiceFilter,
+    IdTimeFilter,
+    PickFilter,
+    RowSelect,
+    row_id,
+)
+from msgplatform.admin.once import ShowsSecret
+from msgplatform.admin.shared import ApiKeyForm
+
+__all__ = [
+    "ApiKeyForm",
+    "AutocompleteFilter",
+    "BoundedPaginator",
+    "ChoiceFilter",
+    "IdTimeFilter",
+    "ModelAdmin",
+    "PickFilter",
+    "ReadOnlyAdmin",
+    "RowSelect",
+    "Select",
+    "ShowsSecret",
+    "Textarea",
+    "UndeletableAdmin",
+    "audit",
+    "row_id",
+]

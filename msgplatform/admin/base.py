@@ -1,0 +1,90 @@
+"""The base class of every admin in the platform, and the audit entry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.admin import ShowFacets
+from django.core.paginator import Page, Paginator
+from django.http import HttpRequest
+from django.utils.functional import cached_property
+from unfold.admin import ModelAdmin as UnfoldModelAdmin
+from unfold.views import ChangeList
+
+from msgplatform.models import AuditLog
+
+
+class ModelAdmin(UnfoldModelAdmin):
+    """The theme's admin with our defaults."""
+
+    list_per_page = 50
+    show_full_result_count = False
+
+
+class UndeletableAdmin(ModelAdmin):
+    """Rows that messages refer to: they are switched off instead, and history stays readable."""
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+class BoundedPaginator(Paginator):
+    """Pages through a hot table: what is counted and what is sorted is bounded or narrow."""
+
+    # COUNT(*) of a hot table grows with the table; nobody pages further than this.
+    MOST = 10_000
+
+    @cached_property
+    def count(self) -> int:
+        rows: Any = self.object_list
+        return int(rows.order_by()[: self.MOST].count())
+
+    def page(self, number: int | str) -> Page:
+        """First the ids, which an index holds, then the rows of one page: a database that has to
+        sort sorts numbers, not rows with all their columns."""
+        number = self.validate_number(number)
+        rows: Any = self.object_list
+        start = (number - 1) * self.per_page
+        ids = list(rows.values_list("pk", flat=True)[start : start + self.per_page])
+        found = {row.pk: row for row in rows.order_by().filter(pk__in=ids)}
+        return Page([found[pk] for pk in ids if pk in found], number, self)
+
+
+class BoundedList(ChangeList):
+    """A single page is read like any other."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        if not self.multi_page:
+            self.result_list = self.paginator.page(1).object_list
+
+
+class ReadOnlyAdmin(ModelAdmin):
+    """Rows that only the platform writes; lists of any size."""
+
+    paginator = BoundedPaginator
+    show_facets = ShowFacets.NEVER  # a count for each filter's choice is a pass over the table
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return BoundedList
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """For actions: nobody edits such a row, but who may change it may also act on it."""
+        user: Any = request.user
+        return bool(user.has_perm(f"{self.opts.app_label}.change_{self.opts.model_name}"))
+
+
+def audit(request: HttpRequest, action: str, target: str, **detail: Any) -> AuditLog:
+    """Write down who did it."""
+    return AuditLog.objects.create(
+        actor=request.user.get_username(), action=action, target=target[:200], detail=detail
+    )

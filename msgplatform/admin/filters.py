@@ -1,0 +1,150 @@
+"""List filters for tables of any size: what they offer never grows with the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.contrib.admin import FieldListFilter
+from django.contrib.admin.options import ModelAdmin
+from django.contrib.admin.views.main import ChangeList
+from django.contrib.admin.widgets import AutocompleteSelect
+from django.db.models import Field, Model, QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext_lazy as _
+from unfold.contrib.filters.admin.autocomplete_filters import AutocompleteSelectFilter
+from unfold.contrib.filters.admin.dropdown_filters import ChoicesDropdownFilter, DropdownFilter
+from unfold.widgets import UnfoldAdminTextInputWidget
+
+from msgplatform.core import ids
+
+_MOST = 2**63 - 1  # what a database takes as a BIGINT
+_TEMPLATE = "admin/form_filter.html"
+_PRESETS = (
+    (timedelta(hours=1), _("last hour")),
+    (timedelta(hours=5), _("last 5 hours")),
+    (timedelta(days=1), _("last day")),
+    (timedelta(days=7), _("last week")),
+)
+
+
+def row_id(text: Any) -> int | None:
+    """The number in an address, None for what cannot be the id of a row."""
+    text = str(text or "")
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        return None
+    number = int(text)
+    return number if number <= _MOST else None
+
+
+class AutocompleteFilter(AutocompleteSelectFilter):
+    """A related row, found by typing; the other admin needs `search_fields`."""
+
+    template = _TEMPLATE
+
+    def value(self) -> str | None:
+        chosen: str | None = super().value()
+        return None if row_id(chosen) is None else chosen
+
+
+class RowSelect(AutocompleteSelect):
+    """The same for a form of our own: `RowSelect(field, admin.site)`."""
+
+    def optgroups(self, name: str, value: Any, attr: Any = None) -> Any:
+        return super().optgroups(name, [v for v in value if row_id(v) is not None], attr)
+
+
+class ChoiceFilter(ChoicesDropdownFilter):
+    """One of a field's choices."""
+
+    template = _TEMPLATE
+
+
+class PickFilter(DropdownFilter):
+    """A filter of our own with `lookups` and `queryset`."""
+
+    template = _TEMPLATE
+
+
+class TimeForm(forms.Form):
+    """Two moments in the platform's time zone."""
+
+    def __init__(self, name: str, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for suffix, label in (("since", _("Accepted since")), ("until", _("Accepted until"))):
+            self.fields[f"{name}_{suffix}"] = forms.CharField(
+                label=label,
+                required=False,
+                widget=UnfoldAdminTextInputWidget({"type": "datetime-local"}),
+            )
+
+
+class IdTimeFilter(FieldListFilter):
+    """A period, as a range of ids: our ids are ordered by time, and the primary key is an index.
+
+    Use it as `("id", IdTimeFilter)`; the parameters are `id_since` and `id_until`.
+    """
+
+    template = "admin/time_filter.html"
+
+    def __init__(
+        self,
+        field: Field,
+        request: HttpRequest,
+        params: dict[str, Any],
+        model: type[Model],
+        model_admin: ModelAdmin,
+        field_path: str,
+    ) -> None:
+        self.field_path = field_path
+        super().__init__(field, request, params, model, model_admin, field_path)
+        self.title = _("time")
+
+    def expected_parameters(self) -> list[str | None]:
+        return [f"{self.field_path}_since", f"{self.field_path}_until"]
+
+    def has_output(self) -> bool:
+        return True
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+        since, until = (self._moment(name) for name in self.expected_parameters())
+        if since:
+            queryset = queryset.filter(id__gte=min(ids.first_id_at(since), _MOST))
+        if until:
+            queryset = queryset.filter(id__lt=min(ids.first_id_at(until), _MOST))
+        return queryset
+
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
+        data = {name: self._text(name) for name in self.expected_parameters()}
+        now = timezone.localtime().replace(second=0, microsecond=0)
+        since, until = (str(name) for name in self.expected_parameters())
+        presets = [
+            (
+                title,
+                changelist.get_query_string({since: _local(now - span)}, [until, "p"]),
+            )
+            for span, title in _PRESETS
+        ]
+        yield {"form": TimeForm(self.field_path, data), "presets": presets}
+
+    def _text(self, name: str | None) -> str:
+        value = self.used_parameters.get(str(name))
+        return str(value[-1] if isinstance(value, list) else value or "")
+
+    def _moment(self, name: str | None) -> datetime | None:
+        """An aware time, None for nothing or for what is no time."""
+        try:
+            moment = parse_datetime(self._text(name))
+        except ValueError:
+            return None
+        if moment is None:
+            return None
+        return timezone.make_aware(moment) if timezone.is_naive(moment) else moment
+
+
+def _local(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M")

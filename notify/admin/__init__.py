@@ -1,0 +1,16 @@
+"""Notify in the console.
+
+consumers       where messages go: URL, headers, networks, the signing secret and its rotation
+subscriptions   which consumer gets what; the list with its live state, the page of one
+states          pausing, resuming, discarding: for the list and for the page
+health          live state and counters of a page's rows, read in sets
+dashboard       the card above one subscription's settings: live state, chart, failures
+trial           the page of a test send
+messages        messages and their deliveries
+reports         statistics per hour and day, and as CSV
+fields          form fields: one item a line
+"""
+
+from notify.admin import consumers, messages, subscriptions
+
+__all__ = ["consumers", "messages", "subscriptions"]

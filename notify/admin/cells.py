@@ -1,0 +1,104 @@
+"""Cells of the subscriptions' list: a mark that is read at a glance, plain text for the rest."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.utils import formats, timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.templatetags.humanize_age import age
+from notify.admin.health import Health
+from notify.models import BizReceive
+
+_Status = BizReceive.Status
+# Tone and short name; the long one is shown when it is pointed at.
+_STATES = {
+    _Status.NORMAL: ("good", _("normal")),
+    _Status.PAUSED: ("warn", _("paused")),
+    _Status.SKIPPING: ("warn", _("skipping held")),
+    _Status.DISCARDED: ("plain", _("discarded")),
+    _Status.DISABLED: ("bad", _("disabled")),
+}
+NOTHING = mark_safe('<span class="nothing">–</span>')
+# Below this share of accepted attempts the number is marked.
+_POOR = 0.95
+
+
+def mark(text: str, tone: str, title: str = "") -> SafeString:
+    """A coloured label; `tone` is good, warn, bad or plain."""
+    return format_html('<span class="mark {}" title="{}">{}</span>', tone, title, text)
+
+
+def nothing(text: str) -> SafeString:
+    """A value that need not be looked at; narrow screens leave it out."""
+    return format_html('<span class="nothing">{}</span>', text)
+
+
+def moment(when: datetime | None) -> str:
+    """In the platform's time zone, to the minute."""
+    return formats.date_format(timezone.localtime(when), "Y-m-d H:i") if when else ""
+
+
+def status(row: BizReceive, why: str) -> SafeString:
+    tone, name = _STATES[_Status(row.status)]
+    label = mark(str(name), tone, str(_Status(row.status).label))
+    if not why:
+        return label
+    return format_html('{}<small class="why">{}</small>', label, why)
+
+
+def breaker(health: Health) -> str:
+    if health.live is None or not health.live.is_open:
+        return NOTHING if health.live is None else nothing(gettext("closed"))
+    probe = formats.date_format(timezone.localtime(health.probe_at), "H:i:s")
+    return mark(gettext("open, probe %s") % probe, "bad")
+
+
+def percent(share: float | None) -> str:
+    """Rounded down: what is not all of it must not read as 100 %."""
+    return NOTHING if share is None else f"{int(share * 1000) / 10:g} %"
+
+
+def success(health: Health) -> str:
+    if health.rate is None:
+        return NOTHING
+    title = gettext("%(delivered)d accepted, %(failed)d refused or failed") % {
+        "delivered": health.delivered,
+        "failed": health.failed,
+    }
+    return mark(percent(health.rate), "bad" if health.rate < _POOR else "plain", title)
+
+
+def failing(row: BizReceive) -> str:
+    if row.failing_since is None:
+        return NOTHING
+    since = age((timezone.now() - row.failing_since).total_seconds())
+    return mark(
+        gettext("%(age)s, %(count)d in a row") % {"age": since, "count": row.failures},
+        "bad",
+        moment(row.failing_since),
+    )
+
+
+def waiting(health: Health) -> str:
+    if health.depth is None:
+        return gettext("unknown")
+    return str(health.depth) if health.depth else nothing("0")
+
+
+def due(health: Health) -> str:
+    return NOTHING if health.due_seconds is None else age(health.due_seconds)
+
+
+def in_flight(row: BizReceive, health: Health) -> str:
+    open_now = health.live.in_flight if health.live else 0
+    text = f"{open_now} / {row.in_flight_limit}"
+    return text if open_now else nothing(text)
+
+
+def rate_limit(row: BizReceive) -> str:
+    return gettext("%g/s") % row.rate_limit if row.rate_limit else NOTHING

@@ -1,0 +1,191 @@
+"""Consumers: where messages go, and the secret that signs them."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from django import forms
+from django.conf import settings
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.forms import ModelForm
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import formats, timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.admin import ShowsSecret, UndeletableAdmin, audit
+from msgplatform.core.errors import Conflict
+from notify import rotation, validators
+from notify.admin.fields import MASK, HeadersField, LinesField
+from notify.models import Receive
+
+
+class ConsumerForm(forms.ModelForm):
+    headers = HeadersField(
+        label=_("Headers"),
+        check=validators.headers,
+        help_text=_(
+            "Sent with every message, one a line: X-Api-Key: value. Stored values are not shown "
+            "again; leave ••• to keep one."
+        ),
+    )
+    networks = LinesField(
+        label=_("Allowed networks"),
+        check=validators.networks,
+        help_text=_(
+            "Where this consumer may be, one a line: 10.2.0.0/16. Empty: wherever the platform "
+            "may deliver to. It narrows what OUTBOUND_ALLOW opens, it opens nothing."
+        ),
+    )
+
+    class Meta:
+        model = Receive
+        fields = ["name", "title", "url", "header_prefix", "headers", "networks"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields.get("headers")
+        if isinstance(field, HeadersField):
+            field.stored = dict(self.instance.headers)
+
+
+class RotationForm(forms.Form):
+    hours = forms.FloatField(
+        label=_("Hours for which the old secret signs too"),
+        min_value=0,
+        max_value=rotation.LONGEST_HOURS,
+        help_text=_("0 to 168; 0 ends it at once, as after a leak"),
+    )
+    seen = forms.CharField(widget=forms.HiddenInput)
+
+
+@admin.register(Receive)
+class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
+    form = ConsumerForm
+    list_display = ["name", "title", "url", "secret_state", "created_at"]
+    search_fields = ["name", "title", "url"]
+    readonly_fields = ["header_names", "secret_state", "created_at"]
+    change_form_outer_before_template = "notify/consumer_bar.html"
+    fieldsets = [
+        (None, {"fields": ["name", "title", "url"]}),
+        (_("Request"), {"fields": ["header_prefix", "headers", "networks"]}),
+        (_("Secret"), {"fields": ["secret_state", "created_at"]}),
+    ]
+    add_fieldsets = fieldsets[:2]
+
+    def get_fieldsets(self, request: HttpRequest, obj: Receive | None = None) -> Any:
+        if obj is None or self.has_change_permission(request, obj):
+            return super().get_fieldsets(request, obj)
+        # Who may only look is shown fields as they are stored: not the headers, then.
+        what = (_("Request"), {"fields": ["header_prefix", "header_names", "networks"]})
+        return [self.fieldsets[0], what, self.fieldsets[2]]
+
+    @admin.display(description=_("headers"))
+    def header_names(self, consumer: Receive) -> str:
+        return ", ".join(consumer.headers)
+
+    @admin.display(description=_("signing secret"))
+    def secret_state(self, consumer: Receive) -> str:
+        if not _old_still_signs(consumer):
+            return gettext("one secret signs")
+        until = formats.date_format(
+            timezone.localtime(consumer.previous_secret_until), "DATETIME_FORMAT"
+        )
+        return gettext("two secrets sign, the old one until %s") % until
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.rotate_view)
+        return [
+            path("<int:pk>/rotate/", view, name="notify_receive_rotate"),
+            *super().get_urls(),
+        ]
+
+    def save_model(self, request: HttpRequest, obj: Receive, form: ModelForm, change: bool) -> None:
+        with transaction.atomic():
+            super().save_model(request, obj, form, change)
+            if change:
+                detail = _changes(form, obj)
+                audit(request, "consumer_changed", obj.name, **detail)
+            else:
+                audit(request, "consumer_created", obj.name, url=shown_url(obj.url))
+
+    def response_add(
+        self, request: HttpRequest, obj: Receive, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        return self._show(request, obj, reverse("admin:notify_receive_changelist"))
+
+    def _show(self, request: HttpRequest, consumer: Receive, back: str) -> HttpResponse:
+        return self.show_secret(
+            request,
+            gettext("Signing secret of %(consumer)s") % {"consumer": consumer},
+            gettext("The secret is shown this once; give it to the consumer:"),
+            consumer.secret,
+            back,
+        )
+
+    def rotate_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        consumer = Receive.objects.filter(pk=pk).first()
+        if consumer is None:
+            raise Http404(gettext("There is no such consumer."))
+        if not self.has_change_permission(request, consumer):
+            raise PermissionDenied
+        back = reverse("admin:notify_receive_change", args=[pk])
+        given = request.POST if request.method == "POST" else None
+        start = {"hours": settings.NOTIFY_ROTATION_HOURS, "seen": rotation.mark_of(consumer)}
+        form = RotationForm(given, initial=start)
+        if form.is_valid():
+            return self._rotate(request, pk, form, back)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": gettext("Rotate secret"), "opts": self.opts, "form": form, "back": back,
+            "consumer": consumer, "old_still_signs": _old_still_signs(consumer),
+        }  # fmt: skip
+        return TemplateResponse(request, "notify/rotate.html", context)
+
+    def _rotate(self, request: HttpRequest, pk: int, form: forms.Form, back: str) -> HttpResponse:
+        hours, seen = form.cleaned_data["hours"], form.cleaned_data["seen"]
+        try:
+            with transaction.atomic():
+                consumer = rotation.rotate(pk, seen, hours)
+                audit(request, "consumer_secret_rotated", consumer.name, old_signs_hours=hours)
+        except Conflict:
+            messages.error(
+                request,
+                gettext("The secret was rotated meanwhile; nothing was changed. Look again."),
+            )
+            return redirect(back)
+        return self._show(request, consumer, back)
+
+
+def _old_still_signs(consumer: Receive) -> bool:
+    until = consumer.previous_secret_until
+    return bool(consumer.previous_secret and until and until > timezone.now())
+
+
+def _changes(form: ModelForm, consumer: Receive) -> dict[str, Any]:
+    """What changed, for the audit: the URL, names of headers, networks; never a secret."""
+    changed, before = sorted(form.changed_data), form.initial
+    detail: dict[str, Any] = {"fields": changed}
+    if "url" in changed:
+        detail |= {"url_before": shown_url(before["url"]), "url": shown_url(consumer.url)}
+    if "headers" in changed:
+        old, new = before["headers"], consumer.headers
+        detail["headers_added"] = sorted(set(new) - set(old))
+        detail["headers_removed"] = sorted(set(old) - set(new))
+        detail["headers_changed"] = sorted(n for n in set(old) & set(new) if old[n] != new[n])
+    if "networks" in changed:
+        detail |= {"networks_before": before["networks"], "networks": consumer.networks}
+    return detail
+
+
+def shown_url(url: str) -> str:
+    """The address without what may be a secret in it: the query's text, a user's password."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, MASK if parts.query else "", ""))

@@ -1,0 +1,76 @@
+"""The card above one subscription's settings: what it does now, the last day, what failed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from notify import statistics
+from notify.admin import cells, chart, health
+from notify.models import Attempt, BizReceive, ReceiveMsg
+
+_Copy = ReceiveMsg.Status
+# Counted no further: a subscription may have a million waiting copies.
+COUNTED = 10_000
+FAILURES = 8
+_STATES = (_Copy.PENDING, _Copy.QUEUED, _Copy.HELD, _Copy.EXHAUSTED, _Copy.POISON)
+
+
+def card(row: BizReceive) -> dict[str, Any]:
+    """What the template `notify/subscription_card.html` shows."""
+    now = timezone.now()
+    state = health.read([row])[row.pk]
+    points = statistics.series("hour", now - timedelta(hours=23), now, subscription=row.pk)
+    disabled_on = health.disabled_on(row)
+    return {
+        "status": cells.status(row, health.why(row)),
+        "is_sending": row.status in (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING),
+        "is_discarded": row.status == BizReceive.Status.DISCARDED,
+        "is_paused": row.status == BizReceive.Status.PAUSED,
+        "figures": [
+            (_("orders waiting"), cells.waiting(state)),
+            (_("oldest due"), cells.due(state)),
+            (_("in flight"), cells.in_flight(row, state)),
+            (_("breaker"), cells.breaker(state)),
+            (_("accepted, last hour"), cells.success(state)),
+        ],
+        "copies": _copies(row),
+        "chart": chart.chart(points),
+        "delivered": sum(point.delivered for point in points),
+        "failed": sum(point.failed for point in points),
+        "failures": _failures(row),
+        "failing_since": cells.moment(row.failing_since) if row.failing_since else "",
+        "disabled_on": cells.moment(disabled_on) if disabled_on else "",
+    }
+
+
+def _copies(row: BizReceive) -> list[dict[str, Any]]:
+    """How many copies wait or were given up, each with the list that shows them."""
+    found = []
+    for status in _STATES:
+        rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=row.pk).order_by()
+        count = rows[: COUNTED + 1].count()
+        if count:
+            text = f"{COUNTED}+" if count > COUNTED else str(count)
+            found.append({"status": status.value, "label": status.label, "count": text})
+    return found
+
+
+def _failures(row: BizReceive) -> list[Attempt]:
+    """The last failed attempts of copies that are not delivered, the latest first.
+
+    Found through the index (status, subscription, next look): what waits longest for its next
+    attempt has failed most lately, or most often.
+    """
+    ids: list[int] = []
+    for status in (_Copy.PENDING, _Copy.EXHAUSTED):
+        rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=row.pk)
+        ids += rows.order_by("-next_at").values_list("id", flat=True)[: FAILURES * 4]
+    last: dict[int, Attempt] = {}
+    for attempt in Attempt.objects.filter(copy_id__in=ids).order_by("id").select_related("copy"):
+        if not 200 <= attempt.http_status < 300:
+            last[attempt.copy_id] = attempt
+    return sorted(last.values(), key=lambda attempt: attempt.at, reverse=True)[:FAILURES]

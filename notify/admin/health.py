@@ -1,0 +1,138 @@
+"""How subscriptions are doing: read for all rows of a page in a fixed number of questions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db.models import Case, IntegerField, Min, Q, QuerySet, Sum, Value, When
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from msgplatform.core import queue_names, queues
+from msgplatform.core.connections import RedisError
+from msgplatform.models import MinuteCounter
+from notify import live
+from notify.models import BizReceive, ReceiveMsg
+
+_Status = BizReceive.Status
+
+
+@dataclass(frozen=True)
+class Health:
+    """Of one subscription now. `depth` is work orders in its queue; None: Redis is away.
+
+    `due_seconds` is how long its oldest due copy has waited, None when none is due. `rate` is the
+    share of answered attempts of the last hour that were accepted, None without any.
+    """
+
+    depth: int | None
+    due_seconds: float | None
+    live: live.Live | None
+    delivered: int
+    failed: int
+
+    @property
+    def rate(self) -> float | None:
+        tried = self.delivered + self.failed
+        return self.delivered / tried if tried else None
+
+    @property
+    def probe_at(self) -> datetime | None:
+        """When the next probe may go, while the breaker is not closed."""
+        if self.live is None or not self.live.is_open:
+            return None
+        return datetime.fromtimestamp(self.live.retry_at, timezone.get_current_timezone())
+
+
+def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
+    """By subscription id: two questions to Redis, two to the database, however many rows."""
+    ids = [row.pk for row in rows]
+    depths, states = _from_redis(rows)
+    due, counted = _due_since(ids), _last_hour(ids)
+    now = timezone.now()
+    return {
+        pk: Health(
+            depth=depths.get(pk) if depths is not None else None,
+            due_seconds=(now - due[pk]).total_seconds() if pk in due else None,
+            live=states.get(pk),
+            delivered=counted.get((pk, "delivered"), 0),
+            failed=counted.get((pk, "failed"), 0),
+        )
+        for pk in ids
+    }
+
+
+def _from_redis(rows: Sequence[BizReceive]) -> tuple[dict[int, int] | None, dict[int, live.Live]]:
+    names = {row.pk: queue_names.notify(row.biz_id, row.receive_id) for row in rows}
+    try:
+        found, states = queues.depths(list(names.values())), live.read()
+    except RedisError:
+        return None, {}
+    return {pk: found[name] for pk, name in names.items()}, states
+
+
+def _due_since(ids: Collection[int]) -> dict[int, datetime]:
+    """The oldest due time of each: the first entry of its part of the index."""
+    rows = (
+        ReceiveMsg.objects.filter(status=ReceiveMsg.Status.PENDING, biz_receive_id__in=ids)
+        .values_list("biz_receive_id")
+        .annotate(Min("next_at"))
+        .order_by()
+    )
+    now = timezone.now()
+    return {pk: next_at for pk, next_at in rows if next_at <= now}
+
+
+def _last_hour(ids: Collection[int]) -> dict[tuple[int, str], int]:
+    rows = (
+        MinuteCounter.objects.filter(
+            minute__gte=timezone.now() - timedelta(hours=1),
+            flow="notify",
+            subject__in=ids,
+            name__in=["delivered", "failed"],
+        )
+        .values_list("subject", "name")
+        .annotate(Sum("value"))
+        .order_by()
+    )
+    return {(subject, name): int(total) for subject, name, total in rows}
+
+
+# -- who needs attention -------------------------------------------------------------------------
+def open_breakers() -> list[int]:
+    """Subscriptions whose breaker is not closed; none when Redis is away."""
+    try:
+        return [pk for pk, state in live.read().items() if state.is_open]
+    except RedisError:
+        return []
+
+
+def troubled(open_ids: Collection[int]) -> Q:
+    """Failing, disabled by the platform, or its breaker is open."""
+    return Q(failing_since__isnull=False) | Q(status=_Status.DISABLED) | Q(pk__in=open_ids)
+
+
+def troubled_first(rows: QuerySet[BizReceive], open_ids: Collection[int]) -> QuerySet[BizReceive]:
+    """With the number `calm`: 0 for those that need attention, 1 for the others."""
+    first = Case(
+        When(troubled(open_ids), then=Value(0)), default=Value(1), output_field=IntegerField()
+    )
+    return rows.annotate(calm=first)
+
+
+def disabled_on(row: BizReceive) -> datetime | None:
+    """When the platform will disable it if nothing gets through; None when it will not."""
+    hours = settings.NOTIFY_DISABLE_AFTER_HOURS
+    if row.failing_since is None or not hours or row.status == _Status.DISABLED:
+        return None
+    return row.failing_since + timedelta(hours=hours)
+
+
+def why(row: BizReceive) -> str:
+    """A sentence when something is wrong with it, otherwise ''."""
+    if row.status == _Status.DISABLED:
+        return row.disabled_reason or _("disabled by the platform")
+    return ""

@@ -1,0 +1,203 @@
+"""Messages and their deliveries: lists of any size.
+
+Both tables are hot, so the lists stay on indexes: rows are found first and what they refer to is
+read for the rows of the page, the order is that of the ids, and a time is a range of ids.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.admin import (
+    AutocompleteFilter,
+    ChoiceFilter,
+    IdTimeFilter,
+    ReadOnlyAdmin,
+    audit,
+    row_id,
+)
+from notify import requeue, search
+from notify.admin import cells
+from notify.models import BizMsg, BizReceive, ReceiveMsg
+
+_Copy = ReceiveMsg.Status
+_TONES = {
+    _Copy.DELIVERED: "good",
+    _Copy.EXHAUSTED: "bad",
+    _Copy.POISON: "bad",
+    _Copy.HELD: "warn",
+    _Copy.SKIPPED: "plain",
+    _Copy.PENDING: "plain",
+    _Copy.QUEUED: "plain",
+}
+_FOUND = 500  # what a search shows at most
+# More than this is work for a bulk job, which can be paced and stopped.
+SELECTED = 500
+
+
+def of_subscriptions(rows: QuerySet[ReceiveMsg], ids: list[int]) -> QuerySet[ReceiveMsg]:
+    """Their copies. The index begins with the status: naming every one makes it usable."""
+    return rows.filter(status__in=list(_Copy), biz_receive_id__in=ids)
+
+
+class SubscriptionFilter(AutocompleteFilter):
+    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+        chosen = row_id(self.value())
+        return queryset if chosen is None else of_subscriptions(queryset, [chosen])
+
+
+class SystemFilter(AutocompleteFilter):
+    """By way of its subscriptions: the system itself is in no index of the copies."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+        chosen = row_id(self.value())
+        if chosen is None:
+            return queryset
+        subscriptions = BizReceive.objects.filter(biz_id=chosen)
+        return of_subscriptions(queryset, list(subscriptions.values_list("pk", flat=True)))
+
+
+class HotAdmin(ReadOnlyAdmin):
+    """A list of a hot table."""
+
+    # A join makes MariaDB read and sort the whole table before it cuts the page.
+    list_select_related = ()
+    list_display_links = None
+    list_filter_submit = True
+    sortable_by = ()
+
+
+@admin.register(BizMsg)
+class BizMsgAdmin(HotAdmin):
+    list_display = ["story", "system", "event_type", "channel", "state_mark", "created_at"]
+    list_filter = [
+        ("state", ChoiceFilter), ("biz", AutocompleteFilter), ("id", IdTimeFilter),
+    ]  # fmt: skip
+    search_fields = ["id"]
+    search_help_text = _("Message id, delivery id, key or event type")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[BizMsg]:
+        return super().get_queryset(request).defer("payload").prefetch_related("biz")
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[BizMsg], search_term: str
+    ) -> tuple[QuerySet[BizMsg], bool]:
+        if not search_term.strip():
+            return queryset, False
+        return queryset.filter(pk__in=_message_ids(search_term)), False
+
+    @admin.display(description=_("message"))
+    def story(self, message: BizMsg) -> str:
+        return _story_link(message.pk)
+
+    @admin.display(description=_("system"))
+    def system(self, message: BizMsg) -> str:
+        return str(message.biz)
+
+    @admin.display(description=_("state"))
+    def state_mark(self, message: BizMsg) -> str:
+        state = BizMsg.State(message.state)
+        return cells.mark(str(state.label), "good" if state == BizMsg.State.SPLIT else "plain")
+
+
+@admin.register(ReceiveMsg)
+class ReceiveMsgAdmin(HotAdmin):
+    list_display = [
+        "story", "subscription", "status_mark", "send_times", "answer", "due", "updated_at",
+    ]  # fmt: skip
+    list_filter = [
+        ("status", ChoiceFilter), ("biz", SystemFilter), ("biz_receive", SubscriptionFilter),
+        ("id", IdTimeFilter),
+    ]  # fmt: skip
+    search_fields = ["id"]
+    search_help_text = _("Delivery id, message id, key or event type")
+    actions = ["send_again"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ReceiveMsg]:
+        rows = super().get_queryset(request)
+        return rows.prefetch_related("biz_receive__biz", "biz_receive__receive")
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[ReceiveMsg], search_term: str
+    ) -> tuple[QuerySet[ReceiveMsg], bool]:
+        if not search_term.strip():
+            return queryset, False
+        return queryset.filter(pk__in=_delivery_ids(search_term.strip())), False
+
+    @admin.action(description=_("Send again"), permissions=["operate"])
+    def send_again(
+        self, request: HttpRequest, queryset: QuerySet[ReceiveMsg]
+    ) -> HttpResponse | None:
+        ids = list(queryset.order_by().values_list("pk", flat=True)[: SELECTED + 1])
+        if len(ids) > SELECTED:
+            messages.warning(
+                request,
+                gettext("More than %d are selected: use a bulk job, which can be paced and "
+                        "stopped.") % SELECTED,
+            )  # fmt: skip
+            return redirect("console:bulk-flow", "notify")
+        count = requeue.selection(ids)
+        audit(request, "deliveries_sent_again", str(count), ids=[str(pk) for pk in ids])
+        text = ngettext("%d delivery is sent again.", "%d deliveries are sent again.", count)
+        messages.success(request, text % count)
+        if left := len(ids) - count:
+            text = ngettext(
+                "%d was left alone: only what has ended is sent again.",
+                "%d were left alone: only what has ended is sent again.",
+                left,
+            )
+            messages.info(request, text % left)
+        return None
+
+    @admin.display(description=_("message"))
+    def story(self, copy: ReceiveMsg) -> str:
+        return _story_link(copy.msg_id)
+
+    @admin.display(description=_("subscription"))
+    def subscription(self, copy: ReceiveMsg) -> str:
+        return str(copy.biz_receive)
+
+    @admin.display(description=_("status"))
+    def status_mark(self, copy: ReceiveMsg) -> str:
+        status = _Copy(copy.status)
+        return cells.mark(str(status.label), _TONES[status])
+
+    @admin.display(description=_("answer"))
+    def answer(self, copy: ReceiveMsg) -> str:
+        if copy.http_status:
+            return f"HTTP {copy.http_status}"
+        return copy.error or cells.NOTHING
+
+    @admin.display(description=_("next attempt"))
+    def due(self, copy: ReceiveMsg) -> Any:
+        return copy.next_at if copy.status == _Copy.PENDING else None
+
+
+def _message_ids(text: str) -> list[int]:
+    """What the search of the console finds; it names messages by any id, key or event type."""
+    return [int(hit.id) for hit in search.search(text, _FOUND)]
+
+
+def _delivery_ids(text: str) -> list[int]:
+    """The delivery of this id, or else those of the messages that are found."""
+    number = row_id(text)
+    if number is not None and ReceiveMsg.objects.filter(pk=number).exists():
+        return [number]
+    of_messages = ReceiveMsg.objects.filter(msg_id__in=_message_ids(text))
+    return list(of_messages.values_list("pk", flat=True)[:_FOUND])
+
+
+def _story_link(message_id: int) -> str:
+    url = reverse("console:message", args=["notify", str(message_id)])
+    return format_html(
+        '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, message_id
+    )

@@ -1,0 +1,135 @@
+"""Pausing, resuming and discarding subscriptions: one way for the list and for the page of one.
+
+The page of a subscription posts to the list's action with itself as the only selected row. What
+would lose messages is asked back first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.admin import ModelAdmin, audit
+from notify.models import BizReceive
+
+_Status = BizReceive.Status
+# A subscription that starts anew is not judged by what was before.
+_HEALTHY = {"failing_since": None, "failures": 0, "disabled_reason": ""}
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Change:
+    """`loses` says what cannot be had back; '' when nothing is lost."""
+
+    audit: str
+    to: int
+    also: dict[str, Any] = field(default_factory=dict)
+    loses: Any = ""
+
+
+_CHANGES = {
+    "pause": Change("subscription_paused", _Status.PAUSED),
+    "resume_and_release": Change("subscription_resumed", _Status.NORMAL, _HEALTHY),
+    "resume_and_skip": Change(
+        "subscription_resumed_skipping",
+        _Status.SKIPPING,
+        _HEALTHY,
+        _("Copies that are held now are skipped: they are not sent, also not later."),
+    ),
+    "discard": Change(
+        "subscription_discarded",
+        _Status.DISCARDED,
+        {},
+        _("What waits is skipped, and messages from now on make no copies for it."),
+    ),
+}
+
+
+class StateActions(ModelAdmin):
+    """The four actions; every one is written to the audit log with the state before."""
+
+    actions = ["pause", "resume_and_release", "resume_and_skip", "discard"]
+
+    @admin.action(description=_("Pause: hold new copies"), permissions=["change"])
+    def pause(self, request: HttpRequest, queryset: QuerySet[BizReceive]) -> HttpResponse | None:
+        return self._change(request, queryset, "pause")
+
+    @admin.action(description=_("Resume and send what was held"), permissions=["change"])
+    def resume_and_release(
+        self, request: HttpRequest, queryset: QuerySet[BizReceive]
+    ) -> HttpResponse | None:
+        return self._change(request, queryset, "resume_and_release")
+
+    @admin.action(description=_("Resume and skip what was held"), permissions=["change"])
+    def resume_and_skip(
+        self, request: HttpRequest, queryset: QuerySet[BizReceive]
+    ) -> HttpResponse | None:
+        return self._change(request, queryset, "resume_and_skip")
+
+    @admin.action(description=_("Discard: make no copies"), permissions=["change"])
+    def discard(self, request: HttpRequest, queryset: QuerySet[BizReceive]) -> HttpResponse | None:
+        return self._change(request, queryset, "discard")
+
+    def _change(
+        self, request: HttpRequest, rows: QuerySet[BizReceive], name: str
+    ) -> HttpResponse | None:
+        change = _CHANGES[name]
+        if change.loses and "confirmed" not in request.POST:
+            return self._ask(request, rows, name, change)
+        count = _apply(request, rows, change)
+        text = ngettext("%d subscription changed.", "%d subscriptions changed.", count)
+        messages.success(request, text % count)
+        back = request.POST.get("back_to", "")
+        if back.isdigit():
+            return redirect("admin:notify_bizreceive_change", back)
+        return None
+
+    def _ask(
+        self, request: HttpRequest, rows: QuerySet[BizReceive], name: str, change: Change
+    ) -> HttpResponse:
+        # The rows themselves are named: what is done is what was shown, also after "all" was
+        # selected and others came.
+        found = list(rows.select_related("biz", "receive"))
+        titles = dict(_TITLES)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": gettext("Are you sure?"), "opts": self.opts, "action": name,
+            "heading": titles[name], "loses": change.loses, "rows": found[:_SHOWN],
+            "more": max(0, len(found) - _SHOWN), "ids": [str(row.pk) for row in found],
+            "checkbox": ACTION_CHECKBOX_NAME, "back_to": request.POST.get("back_to", ""),
+            "list": reverse("admin:notify_bizreceive_changelist"),
+        }  # fmt: skip
+        return TemplateResponse(request, "notify/confirm.html", context)
+
+
+_TITLES = [
+    ("resume_and_skip", _("Resume and skip what was held")),
+    ("discard", _("Discard: make no copies")),
+]
+
+
+def _apply(request: HttpRequest, rows: QuerySet[BizReceive], change: Change) -> int:
+    """Set the state of rows that do not have it; how many had another one."""
+    with transaction.atomic():
+        locked = BizReceive.objects.select_for_update().filter(
+            pk__in=list(rows.values_list("pk", flat=True))
+        )
+        changed = [row for row in locked.order_by("pk") if row.status != change.to]
+        for row in changed:
+            audit(request, change.audit, f"{row} #{row.pk}", before=_Status(row.status).name)
+        BizReceive.objects.filter(pk__in=[row.pk for row in changed]).update(
+            status=change.to, **change.also
+        )
+    return len(changed)

@@ -1,0 +1,167 @@
+"""Notify's admin as an operator uses it, in a real browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from notify.demo.sink_process import SinkProcess
+from tests.cluster import Cluster
+
+# Long names, trouble and a day's counters; repeated by every test that asks for it.
+ROWS = """
+import json
+from datetime import timedelta
+from django.utils import timezone
+from msgplatform.models import Biz, MinuteCounter
+from notify.models import BizReceive, Receive
+url = {url!r}
+long = "A name that is far too long for one line of a telephone, as some names are"
+biz, _ = Biz.objects.get_or_create(name="console-test", defaults={{"title": long}})
+receive, _ = Receive.objects.update_or_create(
+    name="console-test",
+    defaults={{"title": long, "url": url, "headers": {{"X-Key": "hidden-value"}}}},
+)
+row, _ = BizReceive.objects.update_or_create(
+    biz=biz, receive=receive, defaults={{
+        "status": 0, "failures": 7, "failing_since": timezone.now() - timedelta(hours=30)}},
+)
+MinuteCounter.objects.filter(subject=row.pk).delete()
+minute = timezone.now().replace(second=0, microsecond=0)
+for name, value in (("delivered", 40), ("failed", 9)):
+    MinuteCounter.objects.create(
+        minute=minute, flow="notify", biz_id=biz.pk, subject=row.pk, name=name, value=value
+    )
+print(json.dumps({{"row": row.pk, "receive": receive.pk}}))
+"""
+
+
+@pytest.fixture
+def sink(platform: Cluster) -> Iterator[SinkProcess]:
+    with SinkProcess(platform.folder / "admin.seen", []) as running:
+        yield running
+
+
+@pytest.fixture
+def made(platform: Cluster, sink: SinkProcess) -> dict[str, Any]:
+    """The ids of a subscription in trouble and of its consumer, which answers."""
+    found: dict[str, Any] = platform.script(ROWS.format(url=sink.url))
+    return found
+
+
+def admin(platform: Cluster, path: str) -> str:
+    return f"{platform.base_url}/admin/notify/{path}"
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_pages_fit_a_phone_and_ask_nobody_else(
+    page: Page, platform: Cluster, made: dict[str, Any], dark: bool
+) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.emulate_media(color_scheme="dark" if dark else "light")
+    for path in (
+        "bizreceive/",
+        "bizreceive/?attention=yes",
+        "bizreceive/?q=nothing-like-it",
+        f"bizreceive/{made['row']}/change/",
+        "bizreceive/statistics/",
+        f"bizreceive/statistics/?subscription={made['row']}&period=7d&step=hour",
+        f"receive/{made['receive']}/change/",
+        f"receive/{made['receive']}/rotate/",
+        "receivemsg/?status__exact=4",
+        "bizmsg/?state__exact=0",
+    ):
+        for width in (1300, 390):
+            page.set_viewport_size({"width": width, "height": 844})
+            page.goto(admin(platform, path))
+            page.wait_for_load_state("networkidle")
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= width, f"{path} scrolls sideways: {wide} px"
+    elsewhere = {u for u in asked if not u.startswith((platform.base_url, "data:", "blob:"))}
+    assert elsewhere == set()
+
+
+def test_rotating_a_secret(page: Page, platform: Cluster, made: dict[str, Any]) -> None:
+    page.goto(admin(platform, f"receive/{made['receive']}/change/"))
+    expect(page.locator("body")).not_to_contain_text("hidden-value")
+    expect(page.locator("[name=headers]")).to_have_value("X-Key: •••")
+    page.click("text=Rotate secret")
+    page.fill("[name=hours]", "2")
+    page.click("button:text-is('Rotate the secret')")
+    secret = page.locator("#secret").inner_text()
+    assert secret.startswith("whsec_")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click("#copy")
+    expect(page.locator("#copy")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == secret
+    assert all(secret not in str(cookie) for cookie in page.context.cookies())
+    page.click("text=I have saved it")
+    expect(page.locator("body")).to_contain_text("two secrets sign, the old one until")
+    page.go_back()
+    page.reload()
+    expect(page.locator("body")).not_to_contain_text(secret)
+
+
+def test_a_test_send(
+    page: Page, platform: Cluster, made: dict[str, Any], sink: SinkProcess
+) -> None:
+    page.goto(admin(platform, f"bizreceive/{made['row']}/change/"))
+    expect(page.locator(".notice.bad")).to_contain_text("7 failures in a row since")
+    expect(page.locator(".bars rect").first).to_be_visible()
+    page.click("button:text-is('Test send')")
+    expect(page.locator(".notice.good")).to_contain_text("HTTP 200")
+    expect(page.locator("pre").first).to_contain_text('"webhook.test"')
+    (sent,) = sink.ids()
+    expect(page.locator("dl")).to_contain_text(sent)
+    page.click("text=Back to the subscription")
+    expect(page.locator("button:text-is('Test send')")).to_be_visible()
+
+
+def test_pausing_resuming_and_thinking_twice(
+    page: Page, platform: Cluster, made: dict[str, Any]
+) -> None:
+    page.goto(admin(platform, f"bizreceive/{made['row']}/change/"))
+    page.click("button:text-is('Pause')")
+    expect(page.locator(".head .mark").first).to_have_text("paused")
+    page.click("button:text-is('Discard')")
+    expect(page.locator(".notice.warn")).to_contain_text("What waits is skipped")
+    page.click("text=No, go back")
+    expect(page.locator(".head .mark").first).to_have_text("paused")
+    page.click("button:text-is('Resume and send what was held')")
+    expect(page.locator(".head .mark").first).to_have_text("normal")
+    expect(page.locator(".notice.bad")).to_have_count(0)  # it starts anew
+
+
+def test_deliveries_of_a_subscription_are_found_by_typing(
+    page: Page, platform: Cluster, made: dict[str, Any]
+) -> None:
+    page.goto(admin(platform, "receivemsg/"))
+    page.click("text=Filters")
+    # The first two are status and system.
+    page.locator("#changelist-filter .select2-selection").nth(2).click()
+    page.fill(".select2-search__field", "console-test")
+    page.click(".select2-results__option:has-text('A name that is far')")
+    page.select_option("#changelist-filter select[name=status__exact]", label="exhausted")
+    page.click("text=Apply Filters")
+    page.wait_for_url(re.compile(rf"biz_receive__id__exact={made['row']}"))
+    assert "status__exact=4" in page.url
+
+
+def test_statistics_are_chosen_by_typing(
+    page: Page, platform: Cluster, made: dict[str, Any]
+) -> None:
+    page.goto(admin(platform, "bizreceive/statistics/"))
+    page.locator(".choose .select2-selection").nth(1).click()
+    page.fill(".select2-search__field", "console-test")
+    page.click(".select2-results__option:has-text('A name that is far')")
+    page.click("button:text-is('Show')")
+    page.wait_for_url(re.compile(rf"subscription={made['row']}"))
+    expect(page.locator(".figures")).to_contain_text("40")
+    with page.expect_download() as download:
+        page.click("text=CSV")
+    assert download.value.suggested_filename.endswith(".csv")
