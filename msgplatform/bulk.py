@@ -1,4 +1,4 @@
-"""Works off bulk jobs of every flow, page by page, one process a job at a time.
+"""Works off bulk jobs of every flow, page by page, one process a job at a time; keeps counters.
 
 The cursor is saved after each page, under the job's claim: a killed runner's job is taken up
 again at the last saved page, and a page that is repeated changes nothing.
@@ -12,6 +12,7 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from msgplatform import counters
 from msgplatform.core import claims, flows, logging
 from msgplatform.core.daemon import AWAY, Worker
 from msgplatform.models import BulkJob
@@ -26,8 +27,13 @@ _State = BulkJob.State
 class BulkRunner(Worker):
     role = "bulk"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._housekeeping = counters.Housekeeping()
+
     def turn(self) -> bool:
-        """One page of one job; true when there was one."""
+        """One page of one job; true when there was one. Now and then, the days' counters."""
+        self._housekeeping.turn_if_due()
         open_jobs = BulkJob.objects.filter(state__in=[_State.PENDING, _State.RUNNING])
         if not open_jobs.exists():
             return False
@@ -52,7 +58,7 @@ class BulkRunner(Worker):
         if flow is None:
             raise ValueError(f"there is no flow named {job.flow}")
         limit = min(PAGE, job.rate) if job.rate else PAGE
-        step = flow.requeue(job.filter, job.cursor, limit)
+        step = flow.bulk_step(job.action, job.filter, job.cursor, limit)
         self.heartbeat.done += step.done
         finished = not step.cursor
         _mine(job).update(
@@ -60,7 +66,7 @@ class BulkRunner(Worker):
             done=F("done") + step.done,
             claimed_by="",
             # The pace of all runners together: nobody can claim the job before its next page.
-            lease_until=Now() + timedelta(seconds=limit / job.rate) if job.rate else None,
+            lease_until=Now() + timedelta(seconds=step.done / job.rate) if job.rate else None,
             **({"state": _State.DONE, "finished_at": timezone.now()} if finished else {}),
         )
 

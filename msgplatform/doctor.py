@@ -61,8 +61,8 @@ def _database() -> Iterator[Finding]:
         yield Finding("ok", f"database {alias}: {connection.display_name} {_dotted(version)}")
         executor = MigrationExecutor(connection)
         plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
-        if alias == "default" and plan:
-            mend = f"{sys.executable} manage.py migrate"
+        if plan:
+            mend = f"{sys.executable} manage.py migrate --database {alias}"
             yield Finding("bad", f"{len(plan)} migrations are not applied", mend)
         if connection.vendor == "mysql":
             yield from _mysql(connection)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, cast
 
 import msgspec
-from django.db.models import QuerySet
 from django.http import HttpResponse
 from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
 from rest_framework import status
@@ -19,7 +18,7 @@ from msgplatform.api.authentication import ApiCaller
 from msgplatform.api.json import MEDIA_TYPE, decode, decode_item
 from msgplatform.core.errors import Conflict, InvalidInput
 from notify import intake
-from notify.models import BizMsg
+from notify.archive import reading
 from notify.serializers import (
     AcceptedSerializer,
     MessageDetailSerializer,
@@ -53,11 +52,7 @@ class MessageListView(ListAPIView):
     max_body_bytes = MAX_MESSAGE_BYTES
 
     def get_queryset(self) -> Any:
-        return (
-            BizMsg.objects.defer("payload")
-            .filter(biz_id=_caller(self.request).biz_id)
-            .prefetch_related("copies")
-        )
+        return reading.Messages(_caller(self.request).biz_id)
 
     @extend_schema(
         request=PublishSerializer,
@@ -164,11 +159,6 @@ def _caller(request: Request) -> ApiCaller:
     return cast(ApiCaller, request.user)
 
 
-def _messages_of(request: Request) -> QuerySet[BizMsg]:
-    """A business system sees its own; payloads are not shown, so they are not read."""
-    return BizMsg.objects.filter(biz_id=_caller(request).biz_id).defer("payload")
-
-
 def _event(request: Request) -> intake.Event:
     body = decode(request, PublishBody, MAX_MESSAGE_BYTES)
     header = request._request.META.get("HTTP_IDEMPOTENCY_KEY")
@@ -195,8 +185,4 @@ class MessageView(RetrieveAPIView):
     serializer_class = MessageDetailSerializer
 
     def get_queryset(self) -> Any:
-        return (
-            BizMsg.objects.defer("payload")
-            .filter(biz_id=_caller(self.request).biz_id)
-            .prefetch_related("copies__attempts")
-        )
+        return reading.Messages(_caller(self.request).biz_id, attempts=True)

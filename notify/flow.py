@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from django.db.models import Count, Min
-from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from msgplatform.core import flows, queue_names, queues
-from msgplatform.core.connections import RedisError
+from msgplatform.core import flows, sql
 from msgplatform.core.daemon import AWAY
-from notify import counters, requeue, search
-from notify.models import BizMsg, ReceiveMsg
+from notify import bulk, counters, gauges, search
+from notify.models import ReceiveMsg
 
 _Status = ReceiveMsg.Status
-_OPEN = (_Status.PENDING, _Status.QUEUED, _Status.HELD)
-# What is counted live: never the delivered, whose number only grows until they are archived.
-_COUNTED = (*_OPEN, _Status.EXHAUSTED, _Status.POISON)
 
 
 class NotifyFlow(flows.Flow):
@@ -29,6 +23,7 @@ class NotifyFlow(flows.Flow):
         flows.Daemon("run_marker", priority=510, help="writes back what became of each copy"),
         flows.Daemon("run_sender", priority=520, help="delivers"),
         flows.Daemon("run_maker", priority=530, help="splits and queues"),
+        flows.Daemon("run_archiver", priority=540, help="moves what is final to the archive"),
     )
     urls = "notify.urls"
     permission = "notify.view_bizmsg"
@@ -36,7 +31,8 @@ class NotifyFlow(flows.Flow):
         "events:write": "publish events",
         "events:read": "read events and what became of them",
     }
-    filters = requeue.FILTERS
+    search_fields = search.FIELDS
+    bulk_actions = {name: action.shown for name, action in bulk.ACTIONS.items()}
 
     def status(self) -> flows.Status:
         try:
@@ -50,30 +46,22 @@ class NotifyFlow(flows.Flow):
     def page(self, id: str) -> flows.Page | None:
         return search.page(id)
 
-    def requeue_count(self, filter: Mapping[str, Any]) -> int:
-        return requeue.matching(filter).count()
+    def find(self, filter: Mapping[str, str], cursor: str, limit: int) -> flows.Found:
+        return search.find(filter, cursor, limit)
 
-    def requeue(self, filter: Mapping[str, Any], cursor: str, limit: int) -> flows.Requeued:
-        return requeue.requeue(filter, cursor, limit)
+    def notice(self) -> str:
+        return search.notice()
+
+    def bulk_count(self, action: str, filter: Mapping[str, Any]) -> flows.Counted:
+        return bulk.count(action, filter)
+
+    def bulk_step(
+        self, action: str, filter: Mapping[str, Any], cursor: str, limit: int
+    ) -> flows.Step:
+        return bulk.step(action, filter, cursor, limit)
 
     def metrics(self) -> Iterable[flows.Sample]:
-        counts = _counts()
-        for status in _COUNTED:
-            yield flows.Sample(
-                "notify_copies",
-                counts.get(status, 0),
-                {"status": status.name.lower()},
-                "Copies that are not delivered, by status",
-            )
-        yield flows.Sample("notify_to_split", _to_split(), help="Messages not yet split")
-        yield flows.Sample(
-            "notify_oldest_seconds", _oldest_seconds() or 0.0, help="Age of the oldest due copy"
-        )
-        try:
-            depth = queues.depths([queue_names.NOTIFY_MARKER])[queue_names.NOTIFY_MARKER]
-        except RedisError:
-            return
-        yield flows.Sample("notify_marker_orders", depth, help="Result batches to be marked")
+        return gauges.samples()
 
     def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:
         from notify.demo.run import run_demo
@@ -82,33 +70,14 @@ class NotifyFlow(flows.Flow):
 
 
 def _status() -> flows.Status:
-    counts = _counts()
-    backlog = _to_split() + sum(counts.get(status, 0) for status in _OPEN)
+    counts = gauges.copies()
+    backlog = gauges.to_split() + sum(counts[status] for status in gauges.OPEN)
     facts: dict[str, int | float | str] = {
-        str(status.label): counts[status] for status in _COUNTED if counts.get(status)
+        str(_Status(status).label): _shown(count) for status, count in counts.items() if count
     }
     facts[_("delivered in the last hour")] = counters.last_hour("delivered")
-    return flows.Status(backlog, _oldest_seconds(), facts)
+    return flows.Status(backlog, gauges.oldest_seconds(gauges.waiting(), sql.now()), facts)
 
 
-def _counts() -> dict[int, int]:
-    """Copies per status: one pass over the part of the index that holds what is not delivered."""
-    rows = (
-        ReceiveMsg.objects.filter(status__in=_COUNTED)
-        .order_by()
-        .values_list("status")
-        .annotate(Count("id"))
-    )
-    return dict(rows)
-
-
-def _to_split() -> int:
-    return BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).count()
-
-
-def _oldest_seconds() -> float | None:
-    """How long the longest-waiting due copy has been due; None when nothing is due."""
-    now = timezone.now()
-    due = ReceiveMsg.objects.filter(status=_Status.PENDING, next_at__lte=now)
-    oldest = due.aggregate(oldest=Min("next_at"))["oldest"]
-    return (now - oldest).total_seconds() if oldest else None
+def _shown(count: int) -> int | str:
+    return count if count < gauges.COUNTED else _("%d or more") % count

@@ -1,7 +1,8 @@
-"""The form that starts a bulk requeue."""
+"""The forms of the console's pages: a flow says which fields they have."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
@@ -9,9 +10,35 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core import flows
 
+MAX_LENGTH = 200
+MAX_SELECTION_LENGTH = 12_000  # some hundred ids
 
-class BulkForm(forms.Form):
-    """A flow's filter fields, and how fast to go."""
+
+class FilterForm(forms.Form):
+    """One line of text for each field of a flow's filter; the flow reads it."""
+
+    def __init__(self, fields: Mapping[str, flows.Text], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._names = list(fields)
+        for name, help_text in fields.items():
+            self.fields[name] = forms.CharField(
+                label=name.replace("_", " ").capitalize(),
+                required=False,
+                max_length=MAX_SELECTION_LENGTH if name == "ids" else MAX_LENGTH,
+                help_text=str(help_text),
+            )
+
+    def filter(self) -> dict[str, str]:
+        """The filter fields that were filled in."""
+        return {name: self.cleaned_data[name] for name in self._names if self.cleaned_data[name]}
+
+    def refuse(self, field: str, sentence: str) -> None:
+        """Show what the flow says against the filter, at its field if there is one."""
+        self.add_error(field if field in self.fields else None, sentence)
+
+
+class BulkForm(FilterForm):
+    """A bulk action's filter, and how fast to go."""
 
     rate = forms.IntegerField(
         label=_("Messages per second"),
@@ -21,16 +48,6 @@ class BulkForm(forms.Form):
         help_text=_("Empty: as fast as it goes"),
     )
 
-    def __init__(self, flow: flows.Flow, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.flow = flow
-        for name, help_text in flow.filters.items():
-            self.fields[name] = forms.CharField(
-                label=name.capitalize(), required=False, max_length=200, help_text=help_text
-            )
-
-    def filter(self) -> dict[str, str]:
-        """The filter fields that were filled in."""
-        return {
-            name: self.cleaned_data[name] for name in self.flow.filters if self.cleaned_data[name]
-        }
+    def __init__(self, action: flows.BulkAction, *args: Any, **kwargs: Any) -> None:
+        super().__init__(action.filters, *args, **kwargs)
+        self.order_fields([*self._names, "rate"])

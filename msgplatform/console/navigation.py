@@ -40,7 +40,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
                     "active": request.path == reverse("console:overview"),
                 },
                 _item(_("Search"), "search", reverse("console:search")),
-                _item(_("Bulk requeue"), "replay", reverse("console:bulk")),
+                _item(_("Bulk jobs"), "replay", reverse("console:bulk")),
                 *([_item(_("Queues"), "stacks", reverse("django_rq:home"))] if may_empty else []),
                 _item(_("API documentation"), "description", reverse("api-docs")),
             ],

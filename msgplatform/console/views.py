@@ -13,10 +13,10 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
-from msgplatform.console.forms import BulkForm
+from msgplatform.console.forms import BulkForm, FilterForm
 from msgplatform.core import flows, heartbeats
 from msgplatform.core.connections import RedisError
-from msgplatform.core.errors import InvalidInput
+from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.models import Alert, AuditLog, BulkJob
 
 SEARCH_LIMIT = 50
@@ -56,9 +56,62 @@ def overview(request: HttpRequest) -> HttpResponse:
 def search(request: HttpRequest) -> HttpResponse:
     """Search every flow; the query is in the URL, so a result can be sent to a colleague."""
     query = request.GET.get("q", "").strip()[:MAX_QUERY]
-    visible = [flow for flow in flows.all() if request.user.has_perm(flow.permission)]
+    visible = _visible(request)
     hits = [(flow, hit) for flow in visible for hit in flow.search(query, SEARCH_LIMIT)]
-    return _page(request, "search.html", _("Search"), query=query, hits=hits, limit=SEARCH_LIMIT)
+    return _page(
+        request,
+        "search.html",
+        _("Search"),
+        query=query,
+        hits=hits,
+        limit=SEARCH_LIMIT,
+        notices=[notice for flow in visible if query and (notice := flow.notice())],
+        searchable=[flow for flow in visible if flow.search_fields],
+    )
+
+
+@staff_member_required
+@require_GET
+def find(request: HttpRequest, flow_name: str) -> HttpResponse:
+    """Search one flow by its fields, page by page; the filter and the page are in the URL."""
+    flow = flows.get(flow_name)
+    if flow is None or not flow.search_fields:
+        raise Http404(_("There is no such flow."))
+    _require(request, flow)
+    form = FilterForm(flow.search_fields, request.GET or None)
+    found = None
+    if form.is_valid():
+        try:
+            found = flow.find(form.filter(), request.GET.get("cursor", ""), SEARCH_LIMIT)
+        except InvalidInput as error:
+            form.refuse(error.field, str(error))
+    return _page(
+        request,
+        "search.html",
+        _("Search"),
+        flow=flow,
+        form=form,
+        found=found,
+        hits=[(flow, hit) for hit in found.hits] if found else [],
+        notices=[found.notice] if found and found.notice else [],
+        next=_with_cursor(request, found.cursor) if found and found.cursor else "",
+        searchable=[flow for flow in _visible(request) if flow.search_fields],
+    )
+
+
+def _visible(request: HttpRequest) -> list[flows.Flow]:
+    return [flow for flow in flows.all() if request.user.has_perm(flow.permission)]
+
+
+def _require(request: HttpRequest, flow: flows.Flow) -> None:
+    if not request.user.has_perm(flow.permission):
+        raise PermissionDenied
+
+
+def _with_cursor(request: HttpRequest, cursor: str) -> str:
+    query = request.GET.copy()
+    query["cursor"] = cursor
+    return "?" + query.urlencode()
 
 
 @staff_member_required
@@ -66,10 +119,16 @@ def search(request: HttpRequest) -> HttpResponse:
 def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     """The timeline of one message."""
     flow = flows.get(flow_name)
-    if flow and not request.user.has_perm(flow.permission):
-        raise PermissionDenied
-    found = flow.page(id) if flow else None
-    if flow is None or found is None:
+    if flow is None:
+        raise Http404(_("There is no such flow."))
+    _require(request, flow)
+    try:
+        found = flow.page(id)
+    except Unavailable as error:
+        answer = _page(request, "message.html", _("Message"), flow=flow, notice=str(error))
+        answer.status_code = 503
+        return answer
+    if found is None:
         raise Http404(_("There is no such message; it may have been deleted by retention."))
     return _page(request, "message.html", _("Message"), flow=flow, message=found)
 
@@ -78,45 +137,63 @@ def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
 @permission_required("msgplatform.add_bulkjob", raise_exception=True)
 @require_http_methods(["GET", "POST"])
 def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
-    """Choose a filter, see how many messages it means, then start the job."""
-    flow = flows.get(flow_name) if flow_name else next(iter(flows.all()), None)
-    if flow is None:
+    """Choose an action and a filter, see how many messages it means, then start the job."""
+    able = [flow for flow in flows.all() if flow.bulk_actions]
+    flow = flows.get(flow_name) if flow_name else next(iter(able), None)
+    if flow is None or not flow.bulk_actions:
         raise Http404(_("There is no such flow."))
     given = request.POST if request.method == "POST" else request.GET
-    form = BulkForm(flow, given if given else {})
-    count = None
-    if form.is_valid():
-        try:
-            count = flow.requeue_count(form.filter())
-        except InvalidInput as error:
-            form.add_error(error.field if error.field in form.fields else None, str(error))
-    if request.method == "POST" and form.is_valid() and count:
-        return _start(request, flow, form, count)
+    name = given.get("action") or next(iter(flow.bulk_actions))
+    if name not in flow.bulk_actions:
+        raise Http404(_("There is no such bulk action."))
+    asked = request.method == "POST" or "count" in given
+    form = BulkForm(flow.bulk_actions[name], given or None)
+    counted = _counted(flow, name, form) if asked and form.is_valid() else None
+    if request.method == "POST" and counted and counted.count and form.is_valid():
+        return _start(request, flow, name, form, counted)
     return _page(
         request,
         "bulk.html",
-        _("Bulk requeue"),
+        _("Bulk jobs"),
         form=form,
         flow=flow,
-        flows=flows.all(),
-        count=count,
+        flows=able,
+        name=name,
+        action=flow.bulk_actions[name],
+        counted=counted,
     )
 
 
-def _start(request: HttpRequest, flow: flows.Flow, form: BulkForm, count: int) -> HttpResponse:
+def _counted(flow: flows.Flow, name: str, form: BulkForm) -> flows.Counted | None:
+    try:
+        return flow.bulk_count(name, form.filter())
+    except InvalidInput as error:
+        form.refuse(error.field, str(error))
+        return None
+
+
+def _start(
+    request: HttpRequest, flow: flows.Flow, name: str, form: BulkForm, counted: flows.Counted
+) -> HttpResponse:
     actor = request.user.get_username()
     job = BulkJob.objects.create(
         flow=flow.name,
+        action=name,
         filter=form.filter(),
-        total=count,
+        total=counted.count,
         rate=form.cleaned_data["rate"] or 0,
         created_by=actor,
     )
     AuditLog.objects.create(
         actor=actor,
-        action="bulk_requeue",
+        action=f"bulk_{name}",
         target=f"{flow.name} #{job.pk}",
-        detail={"filter": job.filter, "count": count, "rate": job.rate},
+        detail={
+            "filter": job.filter,
+            "count": counted.count,
+            "more": counted.more,
+            "rate": job.rate,
+        },
     )
-    messages.success(request, _("Bulk job started: %d messages will be sent again.") % count)
+    messages.success(request, _("Bulk job started: %s.") % flow.bulk_actions[name].title)
     return redirect("admin:msgplatform_bulkjob_changelist")

@@ -13,6 +13,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from django.utils.functional import Promise
+
+from msgplatform.core.errors import InvalidInput
+
+Text = str | Promise  # what people read: a string, or one that is translated when it is shown
+
 
 @dataclass(frozen=True)
 class Daemon:
@@ -46,6 +52,15 @@ class Hit:
 
 
 @dataclass(frozen=True)
+class Found:
+    """A page of a structured search, newest first. `cursor` is '' on the last one."""
+
+    hits: Sequence[Hit]
+    cursor: str = ""
+    notice: str = ""  # a sentence when this is not the whole truth: "The archive cannot be read"
+
+
+@dataclass(frozen=True)
 class TimelineEntry:
     at: datetime | None
     title: str
@@ -65,8 +80,25 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Requeued:
-    """One step of a bulk requeue; `cursor` is '' when nothing is left."""
+class BulkAction:
+    """Something that can be done to many messages at once, as a bulk job."""
+
+    title: Text
+    filters: Mapping[str, Text]  # filter field → its help text
+    help: Text = ""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How many a bulk action would touch; `more`: it was not counted to the end."""
+
+    count: int
+    more: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a bulk action; `cursor` is '' when nothing is left."""
 
     cursor: str
     done: int
@@ -74,7 +106,10 @@ class Requeued:
 
 @dataclass(frozen=True)
 class Sample:
-    """One gauge or counter sample for `/metrics`; the name gets the prefix `msgplatform_`."""
+    """One sample for `/metrics`; the name gets the prefix `msgplatform_`.
+
+    `kind` is gauge, counter or histogram (see `core/metrics.py`).
+    """
 
     name: str
     value: float
@@ -101,9 +136,11 @@ class Flow(ABC):
     title: str
     daemons: Sequence[Daemon] = ()
     urls: str | None = None  # dotted module with the `urlpatterns` that /api/v1/ includes
+    root_urls: str | None = None  # the same for addresses outside of /api/, such as /rpc/
     permission: str  # Django permission that a person needs in order to see messages
     scopes: Mapping[str, str] = {}  # API key scope → what it allows
-    filters: Mapping[str, str] = {}  # requeue filter field → its help text
+    search_fields: Mapping[str, Text] = {}  # field of a structured search → its help text
+    bulk_actions: Mapping[str, BulkAction] = {}  # name of the action → what it is
 
     @abstractmethod
     def status(self) -> Status:
@@ -115,15 +152,30 @@ class Flow(ABC):
 
     @abstractmethod
     def page(self, id: str) -> Page | None:
-        """The whole story of one message, or None when this flow does not know the id."""
+        """The whole story of one message, or None when this flow does not know the id.
 
-    @abstractmethod
-    def requeue_count(self, filter: Mapping[str, Any]) -> int:
-        """How many messages a requeue with this filter would touch. Raises InvalidInput."""
+        Raises Unavailable when it may be where nothing can be read at present.
+        """
 
-    @abstractmethod
-    def requeue(self, filter: Mapping[str, Any], cursor: str, limit: int) -> Requeued:
-        """Requeue the next `limit` matches after `cursor`; repeating a step is harmless."""
+    def find(self, filter: Mapping[str, str], cursor: str, limit: int) -> Found:
+        """Messages that match all of the filter's `search_fields`; newest first, page by page.
+
+        A page may hold fewer than `limit` and still have a next one. Raises InvalidInput naming
+        the field, or "cursor".
+        """
+        raise InvalidInput("this flow has no structured search")
+
+    def notice(self) -> str:
+        """A sentence when a part of the messages cannot be searched at present, else ''."""
+        return ""
+
+    def bulk_count(self, action: str, filter: Mapping[str, Any]) -> Counted:
+        """How many the action would touch, counted to a bound. Raises InvalidInput."""
+        raise InvalidInput("there is no such bulk action", "action")
+
+    def bulk_step(self, action: str, filter: Mapping[str, Any], cursor: str, limit: int) -> Step:
+        """Do the action to about the next `limit` after `cursor`; repeating a step is harmless."""
+        raise InvalidInput("there is no such bulk action", "action")
 
     @abstractmethod
     def metrics(self) -> Iterable[Sample]:

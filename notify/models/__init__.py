@@ -1,5 +1,6 @@
 """Notify's tables; names are the original's."""
 
+from notify.models.cold import ColdAttempt, ColdBizMsg, ColdReceiveMsg
 from notify.models.messages import Attempt, BizMsg, IdempotencyKey, ReceiveMsg
 from notify.models.subscriptions import DEFAULT_SCHEDULE, BizReceive, Receive, default_schedule
 
@@ -8,6 +9,9 @@ __all__ = [
     "Attempt",
     "BizMsg",
     "BizReceive",
+    "ColdAttempt",
+    "ColdBizMsg",
+    "ColdReceiveMsg",
     "IdempotencyKey",
     "Receive",
     "ReceiveMsg",

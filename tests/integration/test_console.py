@@ -10,6 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from msgplatform.bulk import BulkRunner
+from msgplatform.core import flows
 from msgplatform.models import AuditLog, Biz, BulkJob
 from notify.maker import Maker
 from notify.models import ReceiveMsg
@@ -78,7 +79,18 @@ def test_queues_are_for_superusers(message_id: int, admin_client: Client) -> Non
         "/console/bulk/notify?biz=-1",
         "/console/bulk/notify?biz=9223372036854775808",
         "/console/bulk/notify?status=bad",
+        "/console/bulk/notify?status=bad&count=1",
+        "/console/bulk/notify?action=nothing",
+        "/console/bulk/notify?action=replay&count=1",
+        "/console/bulk/notify?action=replay&since=tomorrow&subscription=1&count=1",
+        "/console/bulk/notify?ids=" + "x" * 12_001,
         "/console/bulk/nothing",
+        "/console/search/notify?since=2026-13-45",
+        "/console/search/notify?cursor=x&biz=orders",
+        "/console/search/notify?text=x",
+        "/console/search/notify?key=%00",
+        "/console/search/notify?status=bad",
+        "/console/search/nothing",
     ],
 )
 def test_wrong_input_is_no_server_error(admin_client: Client, path: str) -> None:
@@ -108,7 +120,8 @@ def test_a_paced_job_holds_back_no_other(message_id: int, work_redis: redis.Redi
     Maker().splitter.split()
     ReceiveMsg.objects.update(status=ReceiveMsg.Status.EXHAUSTED)
     slow = BulkJob.objects.create(flow="notify", filter={}, rate=10, created_by="x")
-    quick = BulkJob.objects.create(flow="notify", filter={"subscription": "9"}, created_by="x")
+    nobody = {"subscription": "999999"}
+    quick = BulkJob.objects.create(flow="notify", filter=nobody, created_by="x")
     for runner in (BulkRunner(), BulkRunner(), BulkRunner()):
         while runner.turn():
             pass
@@ -116,6 +129,66 @@ def test_a_paced_job_holds_back_no_other(message_id: int, work_redis: redis.Redi
     quick.refresh_from_db()
     assert slow.done <= 20
     assert quick.state == BulkJob.State.DONE
+
+
+def test_nothing_is_counted_before_it_is_asked_for(message_id: int, admin_client: Client) -> None:
+    """The first look at the form must not read through a million failed ones."""
+    with CaptureQueriesContext(connection) as captured:
+        answer = admin_client.get("/console/bulk/notify?action=requeue&status=exhausted")
+    assert answer.context["counted"] is None
+    assert not [q for q in captured if "receive_msg" in q["sql"]]
+    assert admin_client.get("/console/bulk/notify?count=1").context["counted"].count == 0
+
+
+def test_each_action_has_its_form(admin_client: Client) -> None:
+    for name, action in flows.get("notify").bulk_actions.items():
+        answer = admin_client.get(f"/console/bulk/notify?action={name}")
+        assert set(answer.context["form"].fields) == {*action.filters, "rate"}
+        assert str(action.title) in answer.content.decode()
+
+
+def test_a_wrong_filter_is_told_at_its_field(admin_client: Client) -> None:
+    answer = admin_client.get("/console/bulk/notify?action=replay&since=2026-01-01&count=1")
+    assert answer.context["form"].errors["subscription"]
+    posted = admin_client.post("/console/bulk/notify", {"action": "replay", "since": "soon"})
+    assert posted.context["form"].errors
+    assert BulkJob.objects.count() == 0
+
+
+def test_the_job_keeps_action_and_filter(message_id: int, admin_client: Client) -> None:
+    Maker().splitter.split()
+    ReceiveMsg.objects.update(status=ReceiveMsg.Status.DELIVERED)
+    row = ReceiveMsg.objects.get().biz_receive_id
+    given = {"action": "replay", "since": "2026-01-01", "subscription": str(row), "rate": "7"}
+    admin_client.post("/console/bulk/notify", given)
+    job = BulkJob.objects.get()
+    assert (job.action, job.rate, job.total) == ("replay", 7, 1)
+    assert job.filter == {"since": "2026-01-01", "subscription": str(row)}
+    assert AuditLog.objects.get(action="bulk_replay").detail["filter"] == job.filter
+    while BulkRunner().turn():
+        pass
+    assert ReceiveMsg.objects.get().generation == 1
+
+
+def test_the_search_by_fields_goes_page_by_page(message_id: int, admin_client: Client) -> None:
+    biz = Biz.objects.get()
+    wanted = [*publish(biz, 60), message_id]
+    url, seen = "/console/search/notify?biz=orders&event_type=order.paid", []
+    for _ in range(4):
+        answer = admin_client.get(url)
+        seen += [hit.id for _, hit in answer.context["hits"]]
+        if not answer.context["next"]:
+            break
+        assert 'rel="next"' in answer.content.decode()
+        url = "/console/search/notify" + answer.context["next"]
+    assert sorted(map(int, seen)) == sorted(wanted)
+    assert len(seen) == 61
+
+
+def test_the_search_by_fields_is_for_those_who_may_see_messages(message_id: int) -> None:
+    client = staff()
+    assert client.get("/console/search/notify?biz=orders").status_code == 403
+    assert b"search by fields" not in client.get("/console/search").content
 
 
 @pytest.mark.parametrize("state", [BulkJob.State.PAUSED, BulkJob.State.CANCELLED])

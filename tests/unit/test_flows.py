@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Mapping
 
 import pytest
 from django.core.management import get_commands, load_command_class
@@ -38,7 +37,8 @@ class TestContract:
     def test_role_in_heartbeat_is_the_commands_name(self, flow: flows.Flow) -> None:
         for daemon in flow.daemons:
             command = load_command_class(get_commands()[daemon.command], daemon.command)
-            worker = command.worker()
+            options = vars(command.create_parser("manage.py", daemon.command).parse_args([]))
+            worker = command.worker(**options)
             assert f"run_{worker.role}" == daemon.command
 
     def test_urls_import(self, flow: flows.Flow) -> None:
@@ -50,9 +50,17 @@ class TestContract:
             assert re.fullmatch(r"[a-z]+:[a-z]+", scope)
             assert text
 
-    def test_filters_are_explained(self, flow: flows.Flow) -> None:
-        assert isinstance(flow.filters, Mapping)
-        assert all(flow.filters.values())
+    def test_search_fields_are_explained(self, flow: flows.Flow) -> None:
+        assert all(re.fullmatch(r"[a-z_]+", name) for name in flow.search_fields)
+        assert all(map(str, flow.search_fields.values()))
+
+    def test_bulk_actions_are_explained(self, flow: flows.Flow) -> None:
+        for name, action in flow.bulk_actions.items():
+            assert re.fullmatch(r"[a-z_]{1,32}", name)  # a bulk job keeps it
+            assert str(action.title)
+            assert all(re.fullmatch(r"[a-z_]+", field) for field in action.filters)
+            assert all(map(str, action.filters.values()))
+            assert "rate" not in action.filters  # the form has its own
 
 
 def test_the_same_name_twice_is_refused() -> None:

@@ -1,0 +1,11 @@
+from typing import Any
+
+from msgplatform.core.daemon import DaemonCommand
+from notify.archiver import Archiver
+
+
+class Command(DaemonCommand):
+    help = "Notify: moves what is final to the archive, and lets go of what is kept long enough."
+
+    def worker(self, **options: Any) -> Archiver:
+        return Archiver()
