@@ -117,7 +117,7 @@ def of_healthy(
 def test_bad_consumers_delay_nobody(
     stage: tuple[Cluster, SinkProcess, list[int], list[int]],
 ) -> None:
-    cluster, sink, healthy, bad = stage
+    cluster, sink, healthy, _ = stage
     rate = capacity(cluster, sink, healthy) / 2
     _assert_isolated("breaker on", stage, rate)
     cluster.environment["NOTIFY_BREAKER"] = "no"

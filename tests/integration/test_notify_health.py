@@ -329,7 +329,8 @@ def test_auto_disable_fires_and_the_operator_is_told_by_webhook(
     refused = b"HTTP/1.1 " + answer.encode() + b"\r\nContent-Length: 0\r\n\r\n"
     with Sink(answering(refused)) as broken, Sink(answering()) as pager:
         Receive.objects.filter(pk=row.receive_id).update(url=broken.url())
-        BizReceive.objects.filter(pk=row.pk).update(schedule=[0.1] * 50)
+        # Long in all: what waits behind its breaker must not be exhausted meanwhile.
+        BizReceive.objects.filter(pk=row.pk).update(schedule=[0.1] * 40 + [600])
         watch = subscription(Biz.objects.create(name="platform"), "pager", schedule=[1] * 9)
         Receive.objects.filter(pk=watch.receive_id).update(url=pager.url())
         publish(row.biz, 3)

@@ -1,0 +1,19 @@
+"""The platform with its own addresses, for the server of test_api_server.
+
+Its SMS intake reads gateways and accounts at every call, because every test makes new ones.
+"""
+
+import os
+
+os.environ["DJANGO_SETTINGS_MODULE"] = "msgplatform.settings"
+
+from msgplatform.wsgi import application
+
+from gateway import bodies  # isort: skip - Django has to be set up
+from gateway.directory import Directory
+from gateway.intake import Intake
+
+_fresh = Intake(Directory(refresh_seconds=0.0))
+bodies.intake = lambda: _fresh
+
+__all__ = ["application"]

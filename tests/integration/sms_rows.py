@@ -1,0 +1,104 @@
+"""What the tests of SMS share: a gateway, an account, a business system with a key, and the steps
+of a message's life without a socket."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.http import HttpResponse
+from django.test import Client
+
+from gateway import intake
+from gateway.lifecycle import store
+from gateway.lifecycle.messages import Member, NewSubmit, ReportIn, Response
+from gateway.models import SmsAccount, SmsGateway
+from msgplatform.api import keys
+from msgplatform.models import Biz
+
+NODE, TS = 3010099999, 1121131500
+_seqnos = itertools.count(100)
+
+
+def gateway(name: str = "unicom", **fields: Any) -> SmsGateway:
+    given: dict[str, Any] = {
+        "host": "127.0.0.1", "port": 8801, "login_name": "us", "login_password": "our-secret",
+        "smg_login_name": "smg", "smg_login_password": "its-secret", "corp_id": "99999",
+    }  # fmt: skip
+    return SmsGateway.objects.create(name=name, **{**given, **fields})
+
+
+def account(biz: Biz, name: str = "marketing", **fields: Any) -> SmsAccount:
+    given: dict[str, Any] = {"sp_number": "10655", "corp_id": "99999", "is_default": True}
+    return SmsAccount.objects.create(biz=biz, name=name, **{**given, **fields})
+
+
+class Caller:
+    """A business system with a key."""
+
+    def __init__(self, name: str, *scopes: str) -> None:
+        self.biz, _ = Biz.objects.get_or_create(name=name)
+        self.key = keys.create(self.biz, "test", scopes or ["sms:write", "sms:read"])[1]
+        self.client = Client()
+
+    def post(self, path: str, body: Any, **headers: str) -> HttpResponse:
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.client.post(
+            path, raw, content_type="application/json",
+            headers={"Authorization": f"Bearer {self.key}", **headers},
+        )  # fmt: skip
+
+    def get(self, path: str, **query: str) -> HttpResponse:
+        return self.client.get(path, query, headers={"Authorization": f"Bearer {self.key}"})
+
+
+@pytest.fixture
+def shop(sms_redis: Any, work_redis: Any, db: None) -> Iterator[Caller]:
+    """A system with an account on one gateway; the process knows nothing from tests before."""
+    keys.forget()
+    intake.intake.cache_clear()
+    gateway()
+    caller = Caller("shop")
+    account(caller.biz)
+    yield caller
+    intake.intake.cache_clear()
+    keys.forget()
+
+
+def send(biz: Biz, to: str = "13800000000", text: str = "你好", **fields: Any) -> str:
+    """The id of a new message to one recipient."""
+    (verdict,) = intake.intake().send_many(
+        [intake.Request(biz=biz.pk, to=[to], text=text, **fields)]
+    )
+    assert verdict.outcome == "created", verdict
+    return verdict.ids[0]
+
+
+def submit(gateway_id: int, parts: int = 1) -> dict[str, list[int]]:
+    """Claim all that is pending and put each into Submits of its own: id → seqnos by part."""
+    made: dict[str, list[int]] = {}
+    new = []
+    for claimed in store.claim(gateway_id, "me", 500, 30):
+        mt = claimed.mt
+        for part in range(1, parts + 1):
+            seqno = next(_seqnos)
+            made.setdefault(mt.id, []).append(seqno)
+            members = [Member(mt.id, mt.user_number)]
+            new.append(NewSubmit(seqno, TS, NODE, part, parts, b"frame", members))
+    assert store.submit(gateway_id, "me", new, 60.0) == new
+    return made
+
+
+def respond(seqno: int, result: int = 0, wait: float = 3600.0) -> None:
+    verdict = "refused" if result else "accepted"
+    store.respond([Response(f"{seqno}:{TS}", result, verdict)], wait, 3)
+
+
+def report(seqno: int, number: str = "8613800000000", state: int = 0, error: int = 0) -> str:
+    from time import time
+
+    item = ReportIn(seqno, TS, NODE, number, state, error, time())
+    return store.report([item], 3600.0)[0]
