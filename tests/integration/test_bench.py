@@ -20,7 +20,10 @@ from msgplatform.models import Biz
 from notify import intake
 from notify.models import BizMsg
 
-NAMES = ["intake", "intake-batch", "maker", "sender", "marker", "notify", "notify-at-scale"]
+NAMES = [
+    "intake", "intake-batch", "maker", "sender", "http-engine", "marker", "notify",
+    "notify-at-scale",
+]  # fmt: skip
 SECONDS = 0.3
 
 
