@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import connection
-from django.db.models import F, Min, Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from msgplatform.core import claims, sql
 from msgplatform.core.errors import InvalidInput
+from notify import due
 from notify.filters import MAX_ID, MAX_SELECTION, Filter
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 
@@ -110,15 +111,14 @@ class Requeue:
         return Page(sorted(wanted), str(left[limit - 1]) if len(left) > limit else "")
 
     def _subscriptions(self, first: int) -> list[int]:
-        """Those with copies in the status, ascending, by a loose index scan; from `first` on."""
-        rows = ReceiveMsg.objects.filter(status=self._statuses[0], biz_receive_id__gte=first)
+        """Those with copies in the status, ascending, an index dive each; from `first` on."""
+        rows = BizReceive.objects.filter(id__gte=first)
         if self._filter.subscription is not None:
-            rows = rows.filter(biz_receive_id=self._filter.subscription)
+            rows = rows.filter(id=self._filter.subscription)
         if self._filter.biz is not None:
-            of_biz = BizReceive.objects.filter(biz_id=self._filter.biz)
-            rows = rows.filter(biz_receive_id__in=list(of_biz.values_list("id", flat=True)))
-        grouped = rows.order_by().values_list("biz_receive_id").annotate(Min("next_at"))
-        return sorted(subscription for subscription, _ in grouped)
+            rows = rows.filter(biz_id=self._filter.biz)
+        found = rows.order_by("id").values_list("id", due.first(self._statuses[0]))
+        return [subscription for subscription, next_at in found if next_at is not None]
 
     def _rows(self, subscription: int, after: _Position) -> QuerySet[ReceiveMsg, tuple]:
         """In the order of the index (status, biz_receive, next_at): every page costs the same.

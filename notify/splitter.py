@@ -93,16 +93,22 @@ class Splitter:
             return 0, 0
         needed = max(_LEAST_IDS, math.ceil(limit * self._copies))
         while True:
-            # Outside of the transaction: a rollback must not undo the record of what was given.
-            block = ids.reserve(needed)
             try:
-                plan = sql.retrying(partial(self._split_once, limit, block, room, behind))
+                plan = sql.retrying(partial(self._split_with_ids, limit, needed, room, behind))
             except _NotEnoughIds as error:
                 needed = error.copies
                 continue
             failpoint("maker_split_after_commit")
             work_orders.put(_claimed(plan))
             return len(plan.messages), len(plan.rows)
+
+    def _split_with_ids(
+        self, limit: int, needed: int, room: Room | None, behind: Collection[int]
+    ) -> _Plan:
+        """With ids of its own each time: when the answer to a COMMIT was lost, what is repeated
+        takes other messages, whose copies must not get the ids of those that are there."""
+        # Outside of the transaction: a rollback must not undo the record of what was given.
+        return self._split_once(limit, ids.reserve(needed), room, behind)
 
     def _split_once(
         self, limit: int, block: ids.Block, room: Room | None, behind: Collection[int]

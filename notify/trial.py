@@ -7,12 +7,14 @@ and counted nowhere; a paused, discarded or disabled subscription can be tried a
 from __future__ import annotations
 
 import json
+import threading
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
 
 from msgplatform.core import ids
+from msgplatform.core.errors import Unavailable
 from msgplatform.core.http import engine as http
 from notify import exchange, orders, subscriptions
 from notify.models import BizReceive
@@ -22,6 +24,11 @@ from notify.subscriptions import Subscription
 EVENT_TYPE = "webhook.test"
 BODY_SHOWN = 4096
 HEADERS_SHOWN = 4096
+# A thread of the web worker waits for the answer, and the API needs them: no more at once, and not
+# as long as a sender would.
+AT_ONCE = 3
+LONGEST_SECONDS = 15.0
+_slots = threading.BoundedSemaphore(AT_ONCE)
 # Beyond the request's own deadline: then the engine has failed us, not the consumer.
 _GRACE_SECONDS = 5.0
 
@@ -48,17 +55,14 @@ class Outcome:
 
 
 def send(row: BizReceive) -> Outcome:
-    """Blocks for at most the subscription's timeout. Raises ValueError for a row that cannot be
-    used, as the sender would refuse it."""
+    """Blocks for at most the subscription's timeout, or 15 s. Raises ValueError for a row that
+    cannot be used, as the sender would refuse it, and Unavailable when others are being tried."""
     subscription = subscriptions.from_row(row)
     item = _item(row.pk, subscription)
     # The order is only the request's tag, and there is none.
     request = exchange.request(subscription, cast(ClaimedOrder, None), item, int(time.time()))
-    engine = http.engine_from_settings(window=1, body_cap=BODY_SHOWN)
-    try:
-        response = _wait(engine, request)
-    finally:
-        engine.close()
+    request.timeout = min(request.timeout, LONGEST_SECONDS)
+    response = _exchange(request)
     return Outcome(
         message_id=str(item.msg_id),
         url=subscription.url,
@@ -81,6 +85,19 @@ def _item(subscription_id: int, subscription: Subscription) -> orders.Item:
     payload = {"test": True, "subscription": str(subscription_id)}
     body = orders.body(EVENT_TYPE, now, json.dumps(payload, separators=(",", ":")).encode())
     return orders.Item(0, number, 1, body)
+
+
+def _exchange(request: http.Request) -> http.Response:
+    if not _slots.acquire(blocking=False):
+        raise Unavailable("other test sends wait for their answers")
+    try:
+        engine = http.engine_from_settings(window=1, body_cap=BODY_SHOWN)
+        try:
+            return _wait(engine, request)
+        finally:
+            engine.close()
+    finally:
+        _slots.release()
 
 
 def _wait(engine: http.Engine, request: http.Request) -> http.Response:

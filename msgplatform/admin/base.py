@@ -13,12 +13,23 @@ from unfold.views import ChangeList
 
 from msgplatform.models import AuditLog
 
+# Columns, of any model, that hold a secret or a hash of one.
+HIDDEN_FIELDS = frozenset(
+    {"secret", "previous_secret", "headers", "hash", "password"}
+    | {"login_password", "smg_login_password"}
+)
+
 
 class ModelAdmin(UnfoldModelAdmin):
     """The theme's admin with our defaults."""
 
     list_per_page = 50
     show_full_result_count = False
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """A filter in the address must not spell out what no page shows."""
+        hidden = HIDDEN_FIELDS.intersection(lookup.split("__"))
+        return not hidden and bool(super().lookup_allowed(lookup, value, request))
 
 
 class UndeletableAdmin(ModelAdmin):

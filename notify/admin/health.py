@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import Case, IntegerField, Min, Q, QuerySet, Sum, Value, When
+from django.db.models import Case, IntegerField, Q, QuerySet, Sum, Value, When
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from msgplatform.core import queue_names, queues
 from msgplatform.core.connections import RedisError
 from msgplatform.models import MinuteCounter
-from notify import live
+from notify import due, live
 from notify.models import BizReceive, ReceiveMsg
 
 _Status = BizReceive.Status
@@ -51,12 +51,12 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     """By subscription id: two questions to Redis, two to the database, however many rows."""
     ids = [row.pk for row in rows]
     depths, states = _from_redis(rows)
-    due, counted = _due_since(ids), _last_hour(ids)
+    waiting, counted = _due_since(ids), _last_hour(ids)
     now = timezone.now()
     return {
         pk: Health(
             depth=depths.get(pk) if depths is not None else None,
-            due_seconds=(now - due[pk]).total_seconds() if pk in due else None,
+            due_seconds=(now - waiting[pk]).total_seconds() if pk in waiting else None,
             live=states.get(pk),
             delivered=counted.get((pk, "delivered"), 0),
             failed=counted.get((pk, "failed"), 0),
@@ -75,15 +75,11 @@ def _from_redis(rows: Sequence[BizReceive]) -> tuple[dict[int, int] | None, dict
 
 
 def _due_since(ids: Collection[int]) -> dict[int, datetime]:
-    """The oldest due time of each: the first entry of its part of the index."""
-    rows = (
-        ReceiveMsg.objects.filter(status=ReceiveMsg.Status.PENDING, biz_receive_id__in=ids)
-        .values_list("biz_receive_id")
-        .annotate(Min("next_at"))
-        .order_by()
-    )
+    """The oldest due time of each: an index dive for each of the page's rows."""
+    pending = due.first(ReceiveMsg.Status.PENDING)
+    rows = BizReceive.objects.filter(id__in=ids).order_by().values_list("id", pending)
     now = timezone.now()
-    return {pk: next_at for pk, next_at in rows if next_at <= now}
+    return {pk: next_at for pk, next_at in rows if next_at is not None and next_at <= now}
 
 
 def _last_hour(ids: Collection[int]) -> dict[tuple[int, str], int]:

@@ -19,6 +19,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import AutocompleteFilter, ChoiceFilter, PickFilter, UndeletableAdmin, audit
+from msgplatform.core.errors import Unavailable
 from notify import trial, validators
 from notify.admin import cells, dashboard, health, reports
 from notify.admin.fields import LinesField, WaitsField
@@ -188,6 +189,8 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
         outcome, refused = None, ""
         try:
             outcome = trial.send(row)
+        except Unavailable:
+            refused = gettext("Other test sends wait for their answers; try again in a moment.")
         except (TypeError, ValueError) as error:
             refused = str(error)
         context = {

@@ -86,3 +86,14 @@ def test_queues_are_for_looking_only(
     assert queues.depths([queue_names.NOTIFY_MARKER]) == {queue_names.NOTIFY_MARKER: 1}
     for page in ("", "queues/0/", "queues/0/details/", "queues/0/failed/"):
         assert admin_client.get(f"/django-rq/{page}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["notify/receive/?secret__regex=^whsec", "notify/receive/?headers__icontains=x",
+     "notify/receive/?previous_secret__startswith=w",
+     "notify/bizreceive/?receive__secret__regex=^whsec", "msgplatform/apikey/?hash__startswith=a",
+     "auth/user/?password__startswith=pbkdf2"],
+)  # fmt: skip
+def test_a_filter_cannot_spell_out_a_secret(admin_client: Client, address: str) -> None:
+    assert admin_client.get(f"/admin/{address}").status_code == 400

@@ -523,3 +523,30 @@ def test_times_are_written_alike_by_both_databases(biz: Biz) -> None:
         (message,) = texts.lock_accepted(5)
     assert message.id == message_id
     assert message.created_at == "2026-11-21T10:20:30.000000Z"
+
+
+def test_a_lost_answer_to_a_commit_loses_no_copy(biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The COMMIT happened, its answer did not come: what is repeated are other messages."""
+    from django.db.utils import OperationalError
+
+    from notify.splitter import Splitter
+
+    subscription(biz)
+    publish(biz, 1200)
+    real, told = Splitter._split_once, []
+
+    def split_once(self: Splitter, *arguments: object) -> object:
+        plan = real(self, *arguments)  # type: ignore[arg-type]
+        if not told:
+            told.append(True)
+            raise OperationalError(2013, "Lost connection to server during query")
+        return plan
+
+    monkeypatch.setattr(Splitter, "_split_once", split_once)
+    maker = Maker()
+    maker.subscriptions.refresh()
+    while maker.splitter.split()[0]:
+        pass
+    assert told
+    assert not BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).exists()
+    assert ReceiveMsg.objects.count() == 1200
