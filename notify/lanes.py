@@ -44,10 +44,14 @@ class Lane:
         self.per_second = 0.0
         self._answers = 0
         self._measured_at = time.monotonic()
+        self._went_well = 0  # answers that the breaker has not been told of
+        # Those of calls that began before its last change say nothing; none counts while open.
+        self._steady_since = -math.inf
         self._taken_over = before is not None
         if before and before.is_open:
             wait = max(0.0, before.retry_at - time.time())
             self.breaker.resume(self._measured_at, wait, before.opened_in_a_row)
+            self._steady_since = math.inf
 
     def adapt(self, subscription: Subscription, now: float) -> None:
         """Take over a changed rate limit."""
@@ -74,12 +78,27 @@ class Lane:
         """Count an answer (0: none came); true when it moved the breaker."""
         self.in_flight -= 1
         self._answers += 1
+        alive = is_alive(status)
+        if alive and started >= self._steady_since:
+            self._went_well += 1
+            return False
+        self._tell_breaker(now)
         before = self.breaker.state
-        if is_alive(status):
+        if alive:
             self.breaker.success(now, started)
         else:
             self.breaker.failure(now, started)
-        return self.breaker.state is not before
+        if self.breaker.state is before:
+            return False
+        self._steady_since = now if self.breaker.state is circuit.State.CLOSED else math.inf
+        return True
+
+    def _tell_breaker(self, now: float) -> None:
+        """The successes since it was last told: while it is closed they move nothing, so they are
+        told together, before the next failure and with each report."""
+        if self._went_well:
+            self.breaker.success(now, calls=self._went_well)
+            self._went_well = 0
 
     @property
     def must_give_back(self) -> bool:
@@ -96,7 +115,8 @@ class Lane:
         )
 
     def measure(self, now: float) -> None:
-        """Once a second: how many answers came, if there was always something to send."""
+        """Twice a second: how many answers came, if there was always something to send."""
+        self._tell_breaker(now)
         elapsed = now - self._measured_at
         if elapsed <= 0:
             return

@@ -7,14 +7,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from sys import getsizeof
 
-import msgspec
 from django.conf import settings
 
 from msgplatform.core import logging, queues
 from msgplatform.core.backoff import Backoff
 from msgplatform.core.daemon import AWAY
-from notify import live
+from notify import live, orders
 from notify.orders import Item, Order
 from notify.subscriptions import Subscriptions
 
@@ -22,12 +22,14 @@ log = logging.get(__name__)
 
 # Orders of one subscription in hand: one being sent, one ready behind it.
 MAX_PER_SUBSCRIPTION = 2
-# What is in hand in all, in bodies' bytes and in messages: a thousand subscriptions with full
+# What is in hand in all, in bytes of memory and in messages: a thousand subscriptions with full
 # orders would be a gigabyte. Beyond it a queue waits for its turn, the longest-waiting first.
 MAX_BYTES = 48 * 1024 * 1024
-MAX_ITEMS = 60_000
+MAX_ITEMS = 40_000
+# What a message takes beside the text of its body.
+_ITEM_BYTES = 256
 # A queue belongs to one sender at a time; a killed owner's queue is free after this long.
-OWNERSHIP_SECONDS = 10.0
+OWNERSHIP_SECONDS = 5.0
 REPORT_SECONDS = 1.0
 _ALL = 1_000_000
 _JOIN_SECONDS = 5.0  # a Redis that hangs must not hold up the end of the process
@@ -35,7 +37,8 @@ _JOIN_SECONDS = 5.0  # a Redis that hangs must not hold up the end of the proces
 
 @dataclass(eq=False, slots=True)
 class ClaimedOrder:
-    """An order in hand; `open_items` counts down to the moment when it can be forgotten.
+    """An order in hand; `open_items` counts down to the moment when it can be forgotten, and
+    `item_size` is what each of them takes, in bytes.
 
     `before` is the report of the sender that had this subscription's queue until now, if any.
     """
@@ -43,7 +46,7 @@ class ClaimedOrder:
     claimed: queues.Claimed
     order: Order
     open_items: int
-    size: int
+    item_size: int
     before: live.Live | None = None
 
 
@@ -104,7 +107,8 @@ class OrderFeed:
     def disown(self) -> None:
         """Let another sender have the queues at once instead of after the ownership's end."""
         try:
-            queues.disown(list(self._held), self.owner)
+            # Those with nothing in hand too: they were owned when they last had work.
+            queues.disown([row.queue for row in self.subscriptions.all()], self.owner)
             live.withdraw(self.owner, self._reported)
         except AWAY:
             return
@@ -154,12 +158,19 @@ class OrderFeed:
         room = max(0, share - len(self._held))
         if len(fresh) > room:
             queues.disown(fresh[room:], self.owner)
-        claimed = 0
         # Who has nothing comes first: a second order must not take the place of a first.
-        for name in [*fresh[:room], *mine]:
-            if not self._has_memory():
-                break
-            claimed += self._claim_one(name, wanted[name])
+        return self._claim([*fresh[:room], *mine], wanted)
+
+    def _claim(self, names: Sequence[str], wanted: Mapping[str, int]) -> int:
+        """Take the first order of each of these queues, as far as the memory goes."""
+        claimed = start = 0
+        while start < len(names) and (most := self._memory_for()) > 0:
+            some = names[start : start + most]
+            found, asked = queues.claim_all(some, 2.0 * settings.NOTIFY_LEASE_SECONDS, Order)
+            for order in found:
+                self._take_over(order, wanted[order.queue])
+            claimed += len(found)
+            start += asked
         return claimed
 
     def _wanted(self) -> dict[str, int]:
@@ -190,13 +201,16 @@ class OrderFeed:
         """Queues to be left to other senders: what is in hand is finished, no more is taken."""
         return set(sorted(self._held)[self._share :])
 
-    def _has_memory(self) -> bool:
+    def _memory_for(self) -> int:
+        """How many more orders may be taken now, however many messages they hold."""
         size = items = 0
         for held in self._held.values():
             for order in held:
-                size += order.size
+                size += order.open_items * order.item_size
                 items += order.open_items
-        return size < MAX_BYTES and items < MAX_ITEMS
+        if size >= MAX_BYTES or items >= MAX_ITEMS:
+            return 0
+        return max(1, (MAX_ITEMS - items) // orders.MAX_ITEMS)
 
     def _forget_finished(self) -> None:
         empty = []
@@ -208,25 +222,17 @@ class OrderFeed:
         if self._senders > 1:
             queues.disown(empty, self.owner)
 
-    def _claim_one(self, name: str, subscription: int) -> int:
-        claimed = queues.claim(name, seconds=2.0 * settings.NOTIFY_LEASE_SECONDS)
-        if claimed is None:
-            return 0
-        try:
-            order = msgspec.convert(claimed.data, Order)
-        except msgspec.ValidationError:
-            # Not ours to send; its rows come back when their lease is over.
-            log.exception("order_unreadable", queue=name, job=claimed.id)
-            queues.done([claimed])
-            return 0
+    def _take_over(self, claimed: queues.Claimed, subscription: int) -> None:
         before = self._known.get(subscription)
         if before and before.sender == self.owner:
             before = None
-        held = ClaimedOrder(claimed, order, len(order.items), _size(order.items), before)
-        self._held.setdefault(name, []).append(held)
+        order: Order = claimed.data
+        held = ClaimedOrder(claimed, order, len(order.items), _item_size(order.items), before)
+        self._held.setdefault(claimed.queue, []).append(held)
         self._inbox.append(held)
-        return 1
 
 
-def _size(items: Sequence[Item]) -> int:
-    return sum(len(item.body) for item in items)
+def _item_size(items: Sequence[Item]) -> int:
+    """Bytes of memory that one of them takes, on average. Text that is no ASCII takes two or four
+    bytes a character."""
+    return _ITEM_BYTES + sum(getsizeof(item.body) for item in items) // max(1, len(items))

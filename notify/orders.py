@@ -15,7 +15,7 @@ MAX_BYTES = 1024 * 1024
 ITEM_BYTES = 192
 
 
-class Item(msgspec.Struct, frozen=True, array_like=True):
+class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One message for one subscriber. `body` is the JSON text that is sent and signed."""
 
     id: int
@@ -40,7 +40,7 @@ RESPONSE_BODY_KEPT = 4096
 Outcome = Literal["delivered", "failed", "unsent"]
 
 
-class Result(msgspec.Struct, frozen=True, array_like=True):
+class Result(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What became of one item. `unsent` gives the row back without counting an attempt."""
 
     id: int

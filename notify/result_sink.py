@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 
 from msgplatform.core import logging, queue_names, queues
 from msgplatform.core.backoff import Backoff
@@ -20,7 +21,7 @@ GATHER_SECONDS = 0.05
 # Results in memory while Redis is away; beyond it the sender stops sending.
 MAX_WAITING = 20_000
 
-_Entry = tuple[ClaimedOrder, Result]
+Entry = tuple[ClaimedOrder, Result]
 
 
 class ResultSink:
@@ -28,7 +29,7 @@ class ResultSink:
 
     def __init__(self) -> None:
         # A deque and one event a batch: a queue would wake this thread for every single result.
-        self._entries: deque[_Entry] = deque()
+        self._entries: deque[Entry] = deque()
         self._full = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="result-sink", daemon=True)
@@ -48,7 +49,10 @@ class ResultSink:
         return len(self._entries) < MAX_WAITING
 
     def put(self, order: ClaimedOrder, result: Result) -> None:
-        self._entries.append((order, result))
+        self.put_all([(order, result)])
+
+    def put_all(self, entries: Sequence[Entry]) -> None:
+        self._entries.extend(entries)
         if len(self._entries) >= BATCH and not self._full.is_set():
             self._full.set()
 
@@ -61,18 +65,18 @@ class ResultSink:
             elif self._stopping.is_set():
                 return
 
-    def _gather(self) -> list[_Entry]:
+    def _gather(self) -> list[Entry]:
         """Up to BATCH results; fewer when no more came within GATHER_SECONDS."""
         if len(self._entries) < BATCH:
             self._full.wait(GATHER_SECONDS)
         if not self._stopping.is_set():
             self._full.clear()
-        batch: list[_Entry] = []
+        batch: list[Entry] = []
         while self._entries and len(batch) < BATCH:
             batch.append(self._entries.popleft())
         return batch
 
-    def _write(self, batch: list[_Entry]) -> None:
+    def _write(self, batch: list[Entry]) -> None:
         results = [result for _, result in batch]
         pause = Backoff(first=0.2, factor=2.0, cap=5.0)
         while not self._put(results):

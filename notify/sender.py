@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from django.conf import settings
 
@@ -69,8 +69,7 @@ class Sender(Worker):
         took = self._take_in()
         sent = self._fill_windows()
         busy = took or sent
-        for response in self.engine.poll(0.0 if busy else self._patience()):
-            self._answered(response)
+        self._answered(self.engine.poll(0.0 if busy else self._patience()))
         self._say()
         # poll() has waited already; an idle engine must not wait a second time in the loop.
         return True
@@ -82,8 +81,7 @@ class Sender(Worker):
         for lane in self.lanes:
             self._give_back_all(lane)
         while self.engine.in_flight and time.monotonic() < deadline:
-            for response in self.engine.poll(_POLL_SECONDS):
-                self._answered(response)
+            self._answered(self.engine.poll(_POLL_SECONDS))
 
     def stop(self) -> None:
         self.refresher.stop()
@@ -97,7 +95,9 @@ class Sender(Worker):
         claimed = self.feed.take()
         for order in claimed:
             lane = self.lanes.of(order.order.subscription, order.before)
-            lane.waiting.extend((order, item) for item in order.order.items)
+            lane.waiting.extend([(order, item) for item in order.order.items])
+            # So that a message's memory is free when it is done, not when its whole order is.
+            order.order.items.clear()
         return len(claimed)
 
     def _fill_windows(self) -> int:
@@ -138,15 +138,17 @@ class Sender(Worker):
         """Messages whose lease may end during the request are given back instead."""
         now = time.time()
         horizon = now - self.subscriptions.clock_ahead + subscription.timeout + LEASE_MARGIN_SECONDS
-        sent = 0
-        while lane.waiting and sent < most:
-            order, item = lane.waiting.popleft()
-            if order.order.lease_until < horizon:
-                self._give_back(order, item)
-                continue
-            self.engine.submit(exchange.request(subscription, order, item, int(now)))
-            sent += 1
-        return sent
+        waiting = lane.waiting
+        entries: list[exchange.Entry] = []
+        while waiting and len(entries) < most:
+            entry = waiting.popleft()
+            if entry[0].order.lease_until < horizon:
+                self._give_back(*entry)
+            else:
+                entries.append(entry)
+        for request in exchange.envelope(subscription).requests(entries, int(now)):
+            self.engine.submit(request)
+        return len(entries)
 
     def _give_back_all(self, lane: Lane) -> None:
         while lane.waiting:
@@ -156,22 +158,34 @@ class Sender(Worker):
         self.sink.put(order, exchange.unsent(order.order, item))
 
     # -- out -------------------------------------------------------------------------------------
-    def _answered(self, response: http.Response) -> None:
-        order, item = response.request.tag
-        lane = self.lanes[order.order.subscription]
-        now = time.monotonic()
-        if lane.answered(response.status, now, now - response.seconds):
-            self._breaker_moved = True
-            log.info(
-                "breaker", subscription=lane.subscription, state=lane.breaker.state,
-                wait=round(lane.breaker.wait(now), 1),
-            )  # fmt: skip
-            if lane.must_give_back:
-                self._give_back_all(lane)
-        delivered = 200 <= response.status < 300
-        self.heartbeat.done += 1
-        self.heartbeat.failed += not delivered
-        self.sink.put(order, exchange.answer(order.order, item, response, delivered))
+    def _answered(self, responses: Sequence[http.Response]) -> None:
+        """Each answer to its lane, its breaker and, all together, to the sink."""
+        if not responses:
+            return
+        now, wall = time.monotonic(), time.time()
+        lanes, results = self.lanes, []
+        failed = 0
+        for response in responses:
+            order, item = response.request.tag
+            lane = lanes[order.order.subscription]
+            delivered = 200 <= response.status < 300
+            failed += not delivered
+            results.append((order, exchange.answer(order.order, item, response, delivered, wall)))
+            if lane.answered(response.status, now, now - response.seconds):
+                self._moved(lane, now)
+        self.heartbeat.done += len(responses)
+        self.heartbeat.failed += failed
+        self.sink.put_all(results)
+
+    def _moved(self, lane: Lane, now: float) -> None:
+        """The lane's breaker opened or closed."""
+        self._breaker_moved = True
+        log.info(
+            "breaker", subscription=lane.subscription, state=lane.breaker.state,
+            wait=round(lane.breaker.wait(now), 1),
+        )  # fmt: skip
+        if lane.must_give_back:
+            self._give_back_all(lane)
 
     # -- between turns ---------------------------------------------------------------------------
     def _patience(self) -> float:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import hmac
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 PREFIX = "whsec_"
 # The specification asks for 24 to 64 random bytes.
 _SECRET_BYTES = 32
+# Of HMAC-SHA256: the block that a key is padded to, and what its bytes become.
+_BLOCK = 64
+_INNER = bytes(byte ^ 0x36 for byte in range(256))
+_OUTER = bytes(byte ^ 0x5C for byte in range(256))
 
 
 def new_secret() -> str:
@@ -29,12 +32,40 @@ def decode_secret(secret: str) -> bytes:
         raise ValueError("a signing secret is base64 after its prefix") from None
 
 
+class Signer:
+    """Signs many messages with one key: HMAC-SHA256 (RFC 2104) from two states of the hash that
+    have taken in the padded key already; half the price of `hmac.digest`, which starts anew."""
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) > _BLOCK:
+            key = hashlib.sha256(key).digest()
+        padded = key.ljust(_BLOCK, b"\0")
+        self._inner = hashlib.sha256(padded.translate(_INNER))
+        self._outer = hashlib.sha256(padded.translate(_OUTER))
+
+    def sign(self, content: bytes) -> str:
+        """The `v1` entry for `<message id>.<timestamp>.<body>`."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(content)
+        outer.update(inner.digest())
+        return "v1," + binascii.b2a_base64(outer.digest(), newline=False).decode()
+
+
+def signer(keys: Sequence[bytes]) -> Callable[[bytes], str]:
+    """Makes the `webhook-signature` header of `<message id>.<timestamp>.<body>`: one `v1` entry a
+    key, so that keys can be rotated."""
+    signers = [Signer(key).sign for key in keys]
+    if len(signers) == 1:
+        return signers[0]
+    return lambda content: " ".join([sign(content) for sign in signers])
+
+
 def sign(keys: Iterable[bytes], message_id: str, timestamp: int, body: bytes) -> str:
-    """The `webhook-signature` header: one `v1` entry a key, so that keys can be rotated."""
+    """The `webhook-signature` header of one message."""
     content = b"%s.%d.%s" % (message_id.encode(), timestamp, body)
-    return " ".join(
-        "v1," + base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode() for key in keys
-    )
+    return signer(list(keys))(content)
 
 
 def headers(

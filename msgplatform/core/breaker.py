@@ -83,15 +83,15 @@ class Breaker:
         """Seconds until `allow` can say yes; 0 when it would now."""
         return 0.0 if self.state is State.CLOSED else max(0.0, self._retry_at - now)
 
-    def success(self, now: float, started: float | None = None) -> None:
-        """A call that started at `started` (default: now) went well."""
+    def success(self, now: float, started: float | None = None, calls: int = 1) -> None:
+        """A call that started at `started` (default: now) went well; or several, none before."""
         if self._is_stale(now, started):
             return
         self._row = 0
         if self.state is State.HALF_OPEN:
             self._close(now)
         else:
-            self._count(now, failed=0)
+            self._count(now, calls, failed=0)
 
     def failure(self, now: float, started: float | None = None) -> None:
         """A call that started at `started` (default: now) failed."""
@@ -101,7 +101,7 @@ class Breaker:
             self._open(now)
             return
         self._row += 1
-        self._count(now, failed=1)
+        self._count(now, 1, failed=1)
         if self._row >= self.policy.failures_in_a_row or self._share_is_too_high():
             self._open(now)
 
@@ -131,13 +131,13 @@ class Breaker:
         self._row = 0
         self._slices.clear()
 
-    def _count(self, now: float, failed: int) -> None:
+    def _count(self, now: float, calls: int, failed: int) -> None:
         number = int(now * _SLICES // self.policy.window)
         while self._slices and self._slices[0][0] <= number - _SLICES:
             self._slices.popleft()
         if not self._slices or self._slices[-1][0] != number:
             self._slices.append([number, 0, 0])
-        self._slices[-1][1] += 1
+        self._slices[-1][1] += calls
         self._slices[-1][2] += failed
 
     def _share_is_too_high(self) -> bool:

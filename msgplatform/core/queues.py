@@ -1,13 +1,15 @@
 """RQ: the only place that imports rq and django_rq.
 
 A job is a work order: a batch of messages for one subscription (or CRM), JSON. It is claimed by
-`claim()`, which moves it into RQ's intermediate list, and removed by `done()`; no RQ worker runs
-it. A claimer that died leaves its orders in the intermediate list: `recover()` drops them (the
-lease of their rows brings the work back) or puts them back where the order is the only copy.
+`claim()` or `claim_all()`, which move it into RQ's intermediate list, and removed by `done()`; no
+RQ worker runs it. A claimer that died leaves its orders in the intermediate list: `recover()` drops
+them (the lease of their rows brings the work back) or puts them back where the order is the only
+copy.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +20,6 @@ import django_rq
 import msgspec
 from redis.client import Pipeline
 from rq import Queue
-from rq.exceptions import NoSuchJobError
 from rq.job import Job
 
 from msgplatform.core import logging
@@ -32,6 +33,37 @@ _OWNER = "queues:owner:"  # string per queue, expiring: who may pop it
 _STALE_SECONDS = 30
 _RUN_BY_WORKER = "msgplatform.core.queues.not_for_workers"
 
+# What one `claim_all` brings along at most, but for its last order.
+CLAIM_BYTES = 1024 * 1024
+
+# KEYS: the claims, then each queue's list and intermediate list. ARGV: seconds, bytes, names.
+# Returns how many queues it asked, then (index, job id, data, enqueued_at) of each order. An entry
+# whose job's ttl is over is dropped: its rows are queued again by their lease.
+_CLAIM = """
+local time = redis.call('TIME')
+local till = string.format('%.6f', time[1] + time[2] / 1e6 + ARGV[1])
+local room = tonumber(ARGV[2])
+local taken = {0}
+for i = 1, #ARGV - 2 do
+  taken[1] = i
+  local list, hands = KEYS[2 * i], KEYS[2 * i + 1]
+  local id = redis.call('LMOVE', list, hands, 'LEFT', 'RIGHT')
+  while id do
+    local job = redis.call('HMGET', 'rq:job:' .. id, 'data', 'enqueued_at')
+    if job[1] then
+      redis.call('ZADD', KEYS[1], till, ARGV[i + 2] .. '|' .. id)
+      local n = #taken
+      taken[n + 1], taken[n + 2], taken[n + 3], taken[n + 4] = i - 1, id, job[1], job[2] or ''
+      room = room - #job[1]
+      break
+    end
+    redis.call('LREM', hands, -1, id)
+    id = redis.call('LMOVE', list, hands, 'LEFT', 'RIGHT')
+  end
+  if room <= 0 then break end
+end
+return taken
+"""
 # KEYS: queue lists, then owner keys. ARGV: me, milliseconds. Returns the indices of queues that
 # have work and that nobody else owns; owning them is renewed in the same step.
 _OWN = """
@@ -134,26 +166,62 @@ def put_all(orders: Iterable[tuple[str, Any]], ttl: int | None) -> None:
 
 
 def claim(name: str, seconds: float) -> Claimed | None:
-    """Take the first order of one queue for `seconds`; None when it is empty.
+    """Take the first order of a queue for `seconds`, as plain data; None when it is empty."""
+    for found in _claim([name], seconds)[0]:
+        return Claimed(name, found[1], _decoder(Any).decode(_data(found[2]))[2][0], found[3])
+    return None
 
-    One queue a call: with several, RQ pops instead of moving, and a process killed right then
-    loses the job.
+
+def claim_all(names: Sequence[str], seconds: float, kind: Any) -> tuple[list[Claimed], int]:
+    """Take the first order of each of these queues for `seconds`, decoded as `kind`: one script.
+
+    Also returns how many of the queues were asked: it ends early with the order that fills
+    CLAIM_BYTES, so that nobody has to hold a gigabyte. What is no `kind` is dropped with an error:
+    the lease of its rows brings the work back.
     """
-    connection = work_redis()
-    queue = _queue(name)
-    while True:
-        found = Queue.lmove(connection, queue.key, None)
-        if found is None:
-            return None
-        job_id = found[1].decode()
+    claimed, unreadable = [], []
+    decode = _decoder(kind).decode
+    found, asked = _claim(names, seconds)
+    for name, job_id, data, enqueued in found:
         try:
-            job = Job.fetch(job_id, connection=connection, serializer=Serializer)
-            break
-        except NoSuchJobError:  # its ttl is over; its rows are queued again by their lease
-            connection.lrem(queue.intermediate_queue_key, 1, job_id)
-    connection.zadd(_CLAIMS, {f"{name}|{job.id}": _now() + seconds})
-    enqueued = job.enqueued_at.timestamp() if job.enqueued_at else 0.0
-    return Claimed(name, job.id, job.args[0], enqueued)
+            claimed.append(Claimed(name, job_id, decode(_data(data))[2][0], enqueued))
+        except (msgspec.DecodeError, zlib.error):
+            log.exception("order_unreadable", queue=name, job=job_id)
+            unreadable.append(Claimed(name, job_id, None, enqueued))
+    done(unreadable)
+    return claimed, asked
+
+
+def _claim(names: Sequence[str], seconds: float) -> tuple[list[tuple[str, str, bytes, float]], int]:
+    """Queue, job id, data and time of each order taken, and how many queues were asked.
+
+    One step, so that a process killed in it leaves an entry with its claim, or none at all.
+    """
+    if not names:
+        return [], 0
+    lists = [f"rq:queue:{name}{which}" for name in names for which in ("", ":intermediate")]
+    script = work_redis().register_script(_CLAIM)
+    taken: Any = script(keys=[_CLAIMS, *lists], args=[seconds, CLAIM_BYTES, *names])
+    fields = iter(taken)
+    asked = int(next(fields))
+    orders = zip(fields, fields, fields, fields, strict=True)
+    return [(names[i], job.decode(), data, _moment(put)) for i, job, data, put in orders], asked
+
+
+@lru_cache(maxsize=16)
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """For what RQ stores of a job: (function, instance, args, kwargs)."""
+    return msgspec.json.Decoder(tuple[Any, Any, tuple[kind], Any])
+
+
+def _data(stored: bytes) -> bytes:
+    """RQ compresses, and reads both; JSON data is a list."""
+    return stored if stored.startswith(b"[") else zlib.decompress(stored)
+
+
+def _moment(stored: bytes) -> float:
+    """RQ's text for a time as unix seconds; 0.0 without one."""
+    return datetime.fromisoformat(stored.decode()).timestamp() if stored else 0.0
 
 
 def done(orders: Iterable[Claimed]) -> None:
@@ -194,7 +262,7 @@ def oldest_seconds(name: str) -> float:
         first: Any = connection.lindex(key, 0)
         enqueued: Any = first and connection.hget(Job.key_for(first.decode()), "enqueued_at")
         if enqueued:
-            ages.append(_now() - datetime.fromisoformat(enqueued.decode()).timestamp())
+            ages.append(_now() - _moment(enqueued))
     return max(ages)
 
 

@@ -26,6 +26,7 @@ from msgplatform.core.http.engine import (
     Request,
     Response,
     engine_from_settings,
+    outline,
 )
 from msgplatform.core.http.resolver import Resolver
 from tests.integration import http_sinks as sinks
@@ -592,6 +593,50 @@ def test_a_method_that_is_no_token(engine: Engine, happy: Sink) -> None:
     (response,) = send(engine, request(happy.url(), method="GET / HTTP/1.1\r\nX: "))
     assert response.error == "other"
     assert happy.connections == 0
+
+
+def test_requests_of_one_outline_share_what_is_fixed(engine: Engine, happy: Sink) -> None:
+    shared = outline(happy.url(), [JSON, ("x-shared", "小米")], 5.0, own=["x-number"])
+    made = [shared.request(b"%d" % n, [f"x-number: {n}"], n) for n in range(20)]
+    large = shared.request(b"x" * 1_500_000, ["x-number: 20"], 20)
+    answers = send(engine, *made, large, request(happy.url(), headers=[]))
+    assert [answer.status for answer in answers] == [200] * 22
+    assert {answer.request.tag for answer in answers} == {*range(21), None}
+    seen = {one.headers.get("x-number", ""): one for one in happy.requests}
+    assert set(seen) == {"", *map(str, range(21))}
+    for n in range(20):
+        assert seen[str(n)].body == b"%d" % n
+    for number, one in seen.items():
+        assert ("x-shared" in one.headers, "content-type" in one.headers) == (bool(number),) * 2
+        assert "expect" not in one.headers
+
+
+@pytest.mark.parametrize(
+    ("fields", "lines", "error"),
+    [
+        ({"url": "ftp://sink.test/"}, [], "bad_url"),
+        ({"headers": [("Host", "other.test")]}, [], "other"),
+        ({"method": "BAD METHOD"}, [], "other"),
+        ({"own": ["content-length"]}, [], "other"),
+        ({"own": ["x y"]}, [], "other"),
+        ({"own": ["x"]}, ["x: 1\r\nhost: other.test"], "other"),
+        ({"own": ["x"]}, ["x: 1", "x: 2\n"], "other"),
+    ],
+)
+def test_an_outline_is_as_strict_as_a_request(
+    engine: Engine, happy: Sink, fields: dict[str, Any], lines: list[str], error: str
+) -> None:
+    made = outline(**{"url": happy.url(), "headers": [JSON], "timeout": 5.0, **fields})
+    (answer,) = send(engine, made.request(b"{}", lines, "tag"))
+    assert (answer.status, answer.error, answer.request.tag) == (0, error, "tag")
+    assert answer.detail
+    assert happy.requests == []
+
+
+def test_an_outline_is_narrowed_to_its_networks(engine: Engine, happy: Sink) -> None:
+    elsewhere = outline(happy.url(), [JSON], 5.0, networks=networks("192.0.2.0/24"))
+    (answer,) = send(engine, elsewhere.request(b"{}", [], None))
+    assert (answer.error, happy.requests) == ("address_forbidden", [])
 
 
 def test_a_redirect_is_not_followed(engine: Engine, happy: Sink) -> None:

@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import zlib
 
+import msgspec
 import pytest
 import redis
 from rq.job import Job
@@ -170,3 +172,65 @@ def test_rq_reads_what_is_stored_as_it_is(work_redis: redis.Redis) -> None:
     claimed = queues.claim(QUEUE, 30)
     assert claimed
     assert claimed.data == {"text": "plain"}
+
+
+# -- many at once --------------------------------------------------------------------------------
+NAMES = [f"notify-1-{n}" for n in range(4)]
+
+
+class Order(msgspec.Struct):
+    n: int
+    text: str = ""
+
+
+def test_the_first_order_of_each_queue_in_one_step(work_redis: redis.Redis) -> None:
+    for name in (NAMES[0], NAMES[2]):
+        queues.put(name, [Order(1), Order(2)], ttl=60)
+    claimed, asked = queues.claim_all(NAMES, 30, Order)
+    assert asked == len(NAMES)
+    assert [(order.queue, order.data) for order in claimed] == [
+        (NAMES[0], Order(1)),
+        (NAMES[2], Order(1)),
+    ]
+    assert all(time.time() - order.enqueued_at < 60 for order in claimed)
+    assert queues.recover(lambda name: False) == 0, "they are claimed from the same step on"
+    again, _ = queues.claim_all(NAMES, 30, Order)
+    assert [order.data for order in again] == [Order(2), Order(2)]
+    queues.done([*claimed, *again])
+    assert queues.claim_all(NAMES, 30, Order) == ([], len(NAMES))
+    assert queues.claim_all([], 30, Order) == ([], 0)
+    assert left_over(work_redis) == set()
+
+
+def test_claims_end_after_their_time(work_redis: redis.Redis) -> None:
+    for name in NAMES:
+        queues.put(name, [Order(1)], ttl=60)
+    queues.claim_all(NAMES[:2], -1, Order)
+    queues.claim_all(NAMES[2:], 30, Order)
+    assert queues.recover(lambda name: True) == 2
+    claimed, _ = queues.claim_all(NAMES, 30, Order)
+    assert [order.queue for order in claimed] == NAMES[:2]
+
+
+def test_a_reply_has_a_bound(work_redis: redis.Redis) -> None:
+    text = "x" * (queues.CLAIM_BYTES // 2)
+    for name in NAMES:
+        queues.put(name, [Order(1, text)], ttl=60)
+    claimed, asked = queues.claim_all(NAMES, 30, Order)
+    assert (len(claimed), asked) == (2, 2)
+    rest, asked = queues.claim_all(NAMES[asked:], 30, Order)
+    assert [order.queue for order in rest] == NAMES[2:]
+
+
+def test_expired_and_unreadable_orders_stop_no_other(work_redis: redis.Redis) -> None:
+    queues.put(NAMES[0], [Order(1), Order(2)], ttl=60)
+    work_redis.delete(b"rq:job:" + work_redis.lindex(f"rq:queue:{NAMES[0]}", 0))
+    queues.put(NAMES[1], [{"no": "order"}], ttl=60)
+    queues.put(NAMES[2], [Order(3)], ttl=60)
+    job_id = work_redis.lindex(f"rq:queue:{NAMES[2]}", 0).decode()
+    work_redis.hset(f"rq:job:{job_id}", "data", b"neither JSON nor compressed")
+    queues.put(NAMES[3], [Order(4)], ttl=60)
+    claimed, _ = queues.claim_all(NAMES, 30, Order)
+    assert [order.data for order in claimed] == [Order(2), Order(4)]
+    queues.done(claimed)
+    assert left_over(work_redis) == set(), "what nobody can read is not kept"

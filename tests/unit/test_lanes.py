@@ -66,6 +66,37 @@ class TestBreaker:
         assert lane.allowance(now + 31) == 1
         assert lane.live("me", now).opened_in_a_row == 4
 
+    def test_a_success_between_failures_ends_their_row(self) -> None:
+        lane = filled(Lane(1, POLICY, None))
+        for now in (100.0, 101.0, 102.0):
+            failed(lane, now, 2)
+            lane.sent(now, 1)
+            assert not lane.answered(200, now, now)
+        assert lane.breaker.state is circuit.State.CLOSED
+
+    def test_successes_count_against_the_share_of_failures(self) -> None:
+        policy = circuit.Policy(failures_in_a_row=1000, min_results=20, failure_share=0.5)
+        good, bad = Lane(1, policy, None), Lane(2, policy, None)
+        for lane, successes in ((good, 30), (bad, 10)):
+            for _ in range(successes):
+                lane.answered(200, 100.0, 100.0)
+            failed(lane, 100.0, 15)
+        assert good.breaker.state is circuit.State.CLOSED
+        assert bad.breaker.state is circuit.State.OPEN
+
+    def test_answers_of_calls_before_the_last_change_say_nothing(self) -> None:
+        """The probe closed it; what hung since before it opened comes in now."""
+        lane = filled(Lane(1, POLICY, None))
+        failed(lane, 100.0, 3)
+        assert not lane.answered(200, 105.0, 99.0), "open: nobody asked"
+        assert lane.must_give_back
+        lane.sent(110.0, 1)
+        assert lane.answered(200, 110.5, 110.0)
+        failed(lane, 111.0, 2)
+        lane.answered(200, 111.5, 99.5)
+        failed(lane, 112.0, 1)
+        assert lane.must_give_back, "an old success does not end a row of new failures"
+
     @pytest.mark.parametrize(
         ("status", "alive"),
         [(200, True), (204, True), (400, True), (409, True), (422, True), (301, False),

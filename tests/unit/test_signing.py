@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import time
 
 import pytest
 import standardwebhooks
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from notify import signing
@@ -62,3 +64,14 @@ def test_a_wrong_secret_is_said(secret: str) -> None:
 
 def test_a_new_secret_has_enough_bytes() -> None:
     assert 24 <= len(signing.decode_secret(signing.new_secret())) <= 64
+
+
+@example(b"k" * 64, [b"a", b"b"])
+@example(b"k" * 65, [b"a", b"b"])
+@given(st.binary(max_size=200), st.lists(st.binary(max_size=200), min_size=2, max_size=3))
+def test_a_signer_computes_the_standard_librarys_hmac(key: bytes, contents: list[bytes]) -> None:
+    """Also for its second message, and for keys longer than the hash's block."""
+    sign = signing.signer([key])
+    for content in contents:
+        expected = base64.b64encode(hmac.digest(key, content, "sha256")).decode()
+        assert sign(content) == f"v1,{expected}"

@@ -6,6 +6,7 @@ idle              handles between two transfers, by destination
 admission         which job gets a slot, and what is refused before
 jobs              a request on its way: lines, pins, proxy
 messages          Request and Response
+outlines          what many requests have in common, checked once
 response_headers  what is kept of an answer's headers; Retry-After
 readiness         epoll for libcurl's sockets, and the wake-up
 resolver          names to addresses in threads, cached briefly

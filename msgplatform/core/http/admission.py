@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.http import destinations
+from msgplatform.core.http import outlines
 from msgplatform.core.http.addresses import AddressGuard, inside
 from msgplatform.core.http.jobs import LONGEST_SECONDS, Deadlines, Job, Proxy
-from msgplatform.core.http.messages import Request, Response, header_lines, printable
+from msgplatform.core.http.messages import Request, Response, printable
 from msgplatform.core.http.resolver import Answer, Resolver
 
 _ADDRESSES_TRIED = 4
@@ -44,14 +44,16 @@ class Admission:
 
     def submit(self, request: Request) -> None:
         """Take a request in. Whatever is wrong with it becomes its response."""
-        now, problem = time.monotonic(), "bad_url"
+        now = time.monotonic()
+        outline = request.outline or outlines.of(request)
+        destination = outline.destination
+        error, detail = outline.problem
         try:
-            destination = destinations.parse(request.url)
-            problem = "other"
-            lines = header_lines(request)
-        except InvalidInput as error:
-            text = printable(str(error))
-            self.refused.append(Response(request, 0, b"", b"", 0.0, problem, text, ""))
+            lines = outlines.all_lines(outline, request)
+        except InvalidInput as why:
+            error, detail = "other", printable(str(why))
+        if error or destination is None:
+            self.refused.append(Response(request, 0, b"", b"", 0.0, error, detail, ""))
             return
         # In this order a timeout that is no number counts as the longest.
         deadline = now + min(LONGEST_SECONDS, request.timeout)
@@ -74,9 +76,9 @@ class Admission:
             self._refuse(job, "timeout", _NO_TIME)
         return [job for job in ready if job.deadline > now] if late else ready
 
-    def release(self) -> None:
-        """A transfer has ended; `settle()` gives its slot to the next in the queue."""
-        self.in_flight -= 1
+    def release(self, slots: int = 1) -> None:
+        """Transfers have ended; `settle()` gives their slots to the next in the queue."""
+        self.in_flight -= slots
 
     def settle(self, now: float) -> None:
         """Use the names that were resolved, answer the jobs that are late, fill the window."""

@@ -33,11 +33,20 @@ from msgplatform.core.http.environment import allow_sockets, system_ca_file
 from msgplatform.core.http.idle import IdleTransfers
 from msgplatform.core.http.jobs import Job, Proxy
 from msgplatform.core.http.messages import Request, Response
+from msgplatform.core.http.outlines import Outline, outline
 from msgplatform.core.http.readiness import Readiness
 from msgplatform.core.http.resolver import TTL_SECONDS, Lookup, Resolver, system_lookup
 from msgplatform.core.http.transfer import Policy, Transfer
 
-__all__ = ["AddressGuard", "Engine", "Request", "Response", "engine_from_settings"]
+__all__ = [
+    "AddressGuard",
+    "Engine",
+    "Outline",
+    "Request",
+    "Response",
+    "engine_from_settings",
+    "outline",
+]
 
 
 class Engine:
@@ -138,9 +147,9 @@ class Engine:
         ready = self._admission.take_ready()
         if not ready:
             return
-        now, idle = time.monotonic(), self._idle
+        now, take = time.monotonic(), self._idle.take
         for job in ready:
-            self._start(idle.take(job.destination.url) or self._new_transfer(), job, now)
+            self._start(take(job.destination.url) or self._new_transfer(), job, now)
         self._run_due()  # sends them
 
     def _new_transfer(self) -> Transfer:
@@ -172,29 +181,25 @@ class Engine:
         if self._active >= len(self._running):
             return
         _, succeeded, failed = self._multi.info_read(len(self._running))
+        remove, pop, keep = self._multi.remove_handle, self._running.pop, self._idle.put
         for curl in succeeded:
-            transfer = self._take_out(curl)
+            remove(curl)
+            transfer = pop(curl)
             if transfer.job.attempt:
                 self._admission.prefer(transfer.job)
-            self._finish(transfer, 0, "", now, done)
+            done.append(transfer.response(0, "", now))
+            keep(transfer)
+        self._admission.release(len(succeeded))
         for curl, code, message in failed:
-            transfer = self._take_out(curl)
+            remove(curl)
+            transfer = pop(curl)
             if transfer.may_try_next(code, now):
                 transfer.job.attempt += 1
                 self._start(transfer, transfer.job, now)
             else:
-                self._finish(transfer, code, message, now, done)
-
-    def _take_out(self, curl: Any) -> Transfer:
-        self._multi.remove_handle(curl)
-        return self._running.pop(curl)
-
-    def _finish(
-        self, transfer: Transfer, code: int, message: str, now: float, done: list[Response]
-    ) -> None:
-        done.append(transfer.response(code, message, now))
-        self._idle.put(transfer)
-        self._admission.release()
+                done.append(transfer.response(code, message, now))
+                keep(transfer)
+                self._admission.release()
 
 
 def engine_from_settings(**overrides: Any) -> Engine:

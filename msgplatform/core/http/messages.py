@@ -22,15 +22,17 @@ _RESERVED = frozenset(
 )
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
-_ASKS_FIRST = 65536  # bytes of body; libcurl would ask "100-continue" from 1 MiB on
 
 
-class Request(msgspec.Struct):
+class Request(msgspec.Struct, gc=False):  # a tag that leads back to it would never be freed
     """`timeout` is the total deadline in seconds, from submit to the last byte of the body:
     waiting for a slot, DNS, connect, TLS, headers and body. `tag` comes back with the response.
 
     `networks`, when not empty, are the only ones that may be connected to for this request. It
     narrows what the engine's guard permits, and opens nothing.
+
+    A request made by `Outline.request` has its `outline`, whose headers were checked before;
+    `lines` are the headers that it adds.
     """
 
     url: str
@@ -40,9 +42,11 @@ class Request(msgspec.Struct):
     tag: Any = None
     method: str = "POST"
     networks: tuple[Network, ...] = ()
+    outline: Any = None
+    lines: Sequence[str] = ()
 
 
-class Response(msgspec.Struct):
+class Response(msgspec.Struct, gc=False):
     """What became of a request.
 
     `status` is 0 when there was no HTTP answer. It may be set although `error` is too: then the
@@ -88,8 +92,6 @@ def header_lines(request: Request) -> list[str | bytes]:
     # "name:" keeps libcurl from adding that header.
     if not typed:
         lines.append("Content-Type:")
-    if len(request.body) > _ASKS_FIRST:
-        lines.append("Expect:")
     return lines
 
 

@@ -135,7 +135,7 @@ class Transfer:
             job.request,
             status,
             _last_block(self._headers) if status else b"",
-            bytes(self._body),
+            bytes(self._body) if self._body else b"",
             now - job.submitted,
             error,
             printable(detail or _NO_ANSWER) if error else "",
