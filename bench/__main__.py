@@ -1,6 +1,7 @@
 """One bench in a process of its own: `python -m bench NAME --seconds 10 --runs 3`.
 
-`manage.py bench` starts it. The environment is made here, before Django reads it; the result is
+`manage.py bench` starts it, and passes on BENCH_ROWS and BENCH_PLANS, which `--rows` and `--plans`
+can be given by too. The environment is made here, before Django reads it; the result is
 one JSON object on standard output, progress goes to standard error.
 """
 
@@ -10,6 +11,7 @@ import argparse
 import json
 import os
 import sys
+from pathlib import Path
 
 from bench.ground import DATABASES, Ground
 from msgplatform.core.errors import PlatformError
@@ -21,8 +23,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--database", choices=DATABASES, default=DATABASES[0])
+    rows = os.environ.get("BENCH_ROWS", "1000000,10000000")
+    parser.add_argument(
+        "--rows", type=_rows, default=rows, help="of the two databases of notify-at-scale"
+    )
+    plans = os.environ.get("BENCH_PLANS") or None
+    parser.add_argument("--plans", type=Path, default=plans, help="where it writes query plans")
     options = parser.parse_args()
-    with Ground(options.database) as ground:
+    with Ground(options.database, options.rows, options.plans) as ground:
         os.environ.clear()
         os.environ.update(ground.environment, LOG_LEVEL="WARNING")
         _prepare_django()
@@ -30,6 +38,11 @@ def main() -> None:
 
         result = run_bench(options.name, ground, options.seconds, options.runs)
     json.dump(result, sys.stdout)
+
+
+def _rows(text: str) -> tuple[int, int]:
+    small, large = map(int, text.split(","))
+    return small, large
 
 
 def _prepare_django() -> None:

@@ -1,7 +1,8 @@
 """Which benches there are: the modules of this package with a `NAME`.
 
 Such a module has also `ORDER` (where it stands among the others), `ABOUT` (a paragraph for
-docs/benchmarks.md) and `sides()` (subclasses of `measure.Side`, ours first).
+docs/benchmarks.md) and `sides()` (subclasses of `measure.Side`, ours first). It may have
+`facts(ground)`: called after all runs, for what the result says beside the rates.
 """
 
 from __future__ import annotations

@@ -26,16 +26,25 @@ MARIADB_OPTIONS: Mapping[str, str | int] = {
     "innodb_flush_log_at_trx_commit": 1,
     "innodb_buffer_pool_size": "1G",
     "innodb_log_file_size": "512M",
+    "innodb_sort_buffer_size": "64M",  # for the indexes of tables that are filled at once
 }
 
 
 class Ground:
-    """A database and two Redis of this bench alone; `web_port` and `sink_port` are free."""
+    """A database and two Redis of this bench alone; `web_port` and `sink_port` are free.
 
-    def __init__(self, database: str) -> None:
+    For the bench at scale: `rows` of its two databases, and the file that the `plans` go into.
+    """
+
+    def __init__(
+        self,
+        database: str,
+        rows: tuple[int, int] = (1_000_000, 10_000_000),
+        plans: Path | None = None,
+    ) -> None:
         # Short, because a socket's path may have only 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="mp-bench-"))
-        self.database = database
+        self.database, self.rows, self.plans = database, rows, plans
         self.web_port, self.sink_port = free_port(), free_port()
         self.redis = RedisServer(self.folder / "redis", self.folder / "work.sock")
         self.sms_redis = RedisServer(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from django.db import connection
 
@@ -107,11 +107,11 @@ class DrfOrmTuned(DrfOrm):
     options = ("--blocking-threads", "64", "--no-ws")
 
 
-def accepted(stretch: str, crew: Crew) -> set[str]:
-    """The keys that the load generator saw accepted."""
+def accepted(stretch: str, crew: Crew, key: Callable[[str, int], str] = messages.key) -> set[str]:
+    """The keys that the load generator saw accepted, as `key` makes them."""
     counts = crew.printed("load")["accepted"]
     return {
-        messages.key(f"{stretch}-{connection}", number)
+        key(f"{stretch}-{connection}", number)
         for connection, count in enumerate(counts)
         for number in range(count)
     }

@@ -30,13 +30,15 @@ def run_bench(name: str, ground: Ground, seconds: float, runs: int) -> dict[str,
         "database": ground.database,
         "load_average_before": round(load_before, 2),
     }
+    if hasattr(module, "facts"):
+        facts |= module.facts(ground)
     return outcome.result(name, stretches, facts)
 
 
 def _say(name: str, number: int, runs: int, side: str, stretch: measure.Stretch) -> None:
     load = f", load generator {stretch.load_cpu:.2f} cores" if stretch.load else ""
     print(
-        f"{name} run {number + 1}/{runs}  {side:<18} {stretch.rate:>9,.0f} {outcome.UNIT}"
+        f"{name} run {number + 1}/{runs}  {side:<24} {stretch.rate:>9,.0f} {outcome.UNIT}"
         f"  ({stretch.seconds:.1f} s, {stretch.pss_mb:.0f} MB{load})",
         file=sys.stderr,
         flush=True,

@@ -20,7 +20,7 @@ import time
 from array import array
 from pathlib import Path
 
-from bench.messages import key, request_body
+from bench.messages import key, request_body, scattered_key
 from bench.progress import Progress
 
 _CONNECT_SECONDS = 60.0
@@ -29,11 +29,12 @@ _CONNECT_SECONDS = 60.0
 class Connection:
     """One keep-alive connection with at most one request under way."""
 
-    def __init__(self, port: int, token: str, prefix: str) -> None:
+    def __init__(self, port: int, token: str, prefix: str, scattered: bool = False) -> None:
         self.socket = _connect(port)
         self.accepted = 0
         self.sent_at = 0.0
         self._prefix = prefix
+        self._key = scattered_key if scattered else key
         self._buffer = b""
         self._head = (
             f"POST /api/v1/messages HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
@@ -42,7 +43,7 @@ class Connection:
         ).encode()
 
     def send(self) -> None:
-        body = request_body(key(self._prefix, self.accepted))
+        body = request_body(self._key(self._prefix, self.accepted))
         self.sent_at = time.perf_counter()
         self.socket.sendall(b"%s%d\r\n\r\n%s" % (self._head, len(body), body))
 
@@ -96,7 +97,7 @@ class Load:
         self.latencies = array("f")
         self.stopping = False
         self.connections = [
-            Connection(options.port, options.token, f"{options.prefix}-{number}")
+            Connection(options.port, options.token, f"{options.prefix}-{number}", options.scattered)
             for number in range(options.connections)
         ]
 
@@ -134,6 +135,7 @@ def main() -> None:
     parser.add_argument("--token", required=True)
     parser.add_argument("--prefix", required=True)
     parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--scattered", action="store_true", help="keys like UUIDs, in no order")
     parser.add_argument("--progress", type=Path, required=True)
     parser.add_argument("--behind", type=Path)
     parser.add_argument("--at-most", type=int, default=0)

@@ -17,6 +17,12 @@ def key(prefix: str, number: int) -> str:
     return f"{prefix}-{number}"
 
 
+def scattered_key(prefix: str, number: int) -> str:
+    """A key that stands anywhere among others, as a UUID would."""
+    digest = hashlib.blake2b(key(prefix, number).encode(), digest_size=16).hexdigest()
+    return f"{digest[:8]}-{digest[8:12]}-{digest[12:]}"
+
+
 def payload(key: str) -> bytes:
     """The payload, as JSON text."""
     trace = hashlib.blake2b(key.encode(), digest_size=32).hexdigest()

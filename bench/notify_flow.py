@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from django.db.models import Sum
 
-from bench import intake, notify_rows
+from bench import intake, messages, notify_rows
 from bench.measure import Side
 from bench.processes import BenchFailed, Crew, Program
 from bench.progress import Progress
@@ -31,10 +31,19 @@ class Notify(Side):
     """Web, maker, sender and marker on the machine's cores, beside database, load and sink."""
 
     poll_seconds = 0.02
+    # What the load generator is told beside the ordinary, and how its keys are made.
+    load_options: Sequence[str] = ()
+    key = staticmethod(messages.key)
+    # Rows below this id were there before.
+    first = 0
 
     def prepare(self) -> None:
         notify_rows.empty()
-        self._cast = notify_rows.cast(self.ground.sink_url, 1)
+        self.begin(notify_rows.cast(self.ground.sink_url, 1).token)
+
+    def begin(self, token: str) -> None:
+        """Counters from zero; `token` is the API key that the load uses."""
+        self._token = token
         self._accepted = Progress(self.ground.file("load.progress"))
         self._marked = Progress(self.ground.file("marked.progress"))
         self._arrived = Progress(self.ground.file("sink.progress"))
@@ -43,10 +52,11 @@ class Notify(Side):
     def programs(self) -> Sequence[Program]:
         load = self.ground.module(
             "load", "bench.load",
-            *("--port", self.ground.web_port, "--token", self._cast.token),
+            *("--port", self.ground.web_port, "--token", self._token),
             *("--prefix", self.stretch, "--connections", intake.CONNECTIONS),
             *("--progress", self._accepted.file),
             *("--behind", self._marked.file, "--at-most", _AT_MOST),
+            *self.load_options,
             load=True,
         )  # fmt: skip
         daemons = [self.ground.daemon(f"run_{role}") for role in ("marker", "sender", "maker")]
@@ -68,16 +78,17 @@ class Notify(Side):
             time.sleep(self.poll_seconds)
 
     def check(self, crew: Crew) -> None:
-        keys = intake.accepted(self.stretch, crew)
-        notify_rows.check_stored(keys)
+        keys = intake.accepted(self.stretch, crew, self.key)
+        notify_rows.check_stored(keys, self.first)
         notify_rows.check_seen(self._seen.read_bytes(), keys)
-        delivered = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.DELIVERED)
+        copies = ReceiveMsg.objects.filter(id__gte=self.first)
+        delivered = copies.filter(status=ReceiveMsg.Status.DELIVERED)
         notify_rows.same(delivered.count(), len(keys), "delivered copies")
-        notify_rows.same(ReceiveMsg.objects.count(), len(keys), "copies")
-        notify_rows.same(Attempt.objects.count(), len(keys), "attempts in the log")
-        notify_rows.same(
-            BizMsg.objects.filter(state=BizMsg.State.SPLIT).count(), len(keys), "split messages"
-        )
+        notify_rows.same(copies.count(), len(keys), "copies")
+        attempts = Attempt.objects.filter(id__gte=self.first)
+        notify_rows.same(attempts.count(), len(keys), "attempts in the log")
+        split = BizMsg.objects.filter(id__gte=self.first, state=BizMsg.State.SPLIT)
+        notify_rows.same(split.count(), len(keys), "split messages")
 
 
 def sides() -> list[type[Side]]:

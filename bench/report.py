@@ -34,17 +34,17 @@ drift; quote the ratios.
 
 def table(results: Iterable[Result]) -> str:
     """A line for each side of each bench."""
-    lines = [f"{'bench':<14}{'side':<20}{'rate':>12}{'ours is':>10}{'spread':>9}{'memory':>10}"]
+    lines = [f"{'bench':<17}{'side':<24}{'rate':>12}{'ours is':>10}{'spread':>9}{'memory':>10}"]
     for result in results:
         memory = f"{result['rss_mb']:.0f} MB"
         spread = result["spread"]
         lines.append(
-            f"{result['bench']:<14}{'ours':<20}{_rate(result['rate']):>12}{'':>10}"
+            f"{result['bench']:<17}{'ours':<24}{_rate(result['rate']):>12}{'':>10}"
             f"{spread['ours']:>9.0%}{memory:>10}"
         )
         for name, rate in result["against"].items():
             ratio = f"{result['ratio'][name]:g} ×"
-            lines.append(f"{'':<14}{name:<20}{_rate(rate):>12}{ratio:>10}{spread[name]:>9.0%}")
+            lines.append(f"{'':<17}{name:<24}{_rate(rate):>12}{ratio:>10}{spread[name]:>9.0%}")
     return "\n".join(lines)
 
 

@@ -1,8 +1,8 @@
 """Ends the copies of a subscriber that is dead behind an open breaker.
 
 Without a breaker they would be tried by their schedule, and be exhausted when it is used up. A
-breaker tries only one in a while, so what has waited for as long as the whole schedule takes ends
-here, untried.
+breaker tries only one in a while, so what had waited for as long as the whole schedule takes when
+the latest try failed ends here, untried.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from datetime import timedelta
+from functools import partial
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -28,14 +29,17 @@ _Status = ReceiveMsg.Status
 _WAITING = (_Status.PENDING, _Status.QUEUED)
 
 
-def expire(behind_breaker: Iterable[Subscription]) -> int:
-    """Exhaust up to two pages of each of these subscriptions' copies; how many."""
-    dead = [s for s in behind_breaker if s.failing_since is not None]
-    return sum(sql.retrying(lambda s=s: _expire_one(s)) for s in dead)  # type: ignore[misc]
+def expire(behind_breaker: Iterable[tuple[Subscription, float]]) -> int:
+    """Exhaust up to two pages of each subscription's copies; how many.
+
+    With each comes for how many seconds its breaker is open: since its latest try failed.
+    """
+    dead = [(s, open_for) for s, open_for in behind_breaker if s.failing_since is not None]
+    return sum(sql.retrying(partial(_expire_one, s, open_for)) for s, open_for in dead)
 
 
-def _expire_one(subscription: Subscription) -> int:
-    before = Now() - timedelta(seconds=sum(subscription.schedule))
+def _expire_one(subscription: Subscription, open_for: float) -> int:
+    before = Now() - timedelta(seconds=open_for + sum(subscription.schedule))
     # Asked again: what is cached may be from before its latest success.
     failing = BizReceive.objects.filter(id=subscription.id, failing_since__lte=before)
     if not failing.exists():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from msgplatform.core import breaker as circuit
 from msgplatform.core.pacer import Pacer
@@ -49,8 +49,9 @@ class Lane:
         self._steady_since = -math.inf
         self._taken_over = before is not None
         if before and before.is_open:
-            wait = max(0.0, before.retry_at - time.time())
-            self.breaker.resume(self._measured_at, wait, before.opened_in_a_row)
+            now = self._measured_at
+            opened_at = now - before.open_for
+            self.breaker.resume(now, before.retry_in, before.opened_in_a_row, opened_at)
             self._steady_since = math.inf
 
     def adapt(self, subscription: Subscription, now: float) -> None:
@@ -130,15 +131,17 @@ class Lane:
 
     def live(self, sender: str, now: float) -> Live:
         """The lane as others see it."""
+        closed = self.breaker.state is circuit.State.CLOSED
         return Live(
-            at=time.time(),
             sender=sender,
             in_flight=self.in_flight,
             waiting=len(self.waiting),
             breaker=self.breaker.state,
             opened_in_a_row=self.breaker.opened_in_a_row,
-            retry_at=time.time() + self.breaker.wait(now),
-            per_second=round(self.per_second, 3),
+            retry_in=self.breaker.wait(now),
+            open_for=0.0 if closed else now - self.breaker.opened_at,
+            # Never rounded down to 0, which would say that it is not known.
+            per_second=max(0.001, round(self.per_second, 3)) if self.per_second else 0.0,
         )
 
 
@@ -178,6 +181,13 @@ class Lanes:
 
     def had_turn(self, lane: Lane) -> None:
         self._lanes.move_to_end(lane.subscription)
+
+    def forget(self, subscriptions: Collection[int]) -> None:
+        """Lanes whose subscription another sender works for now, if nothing of it is in hand."""
+        for key in subscriptions:
+            lane = self._lanes.get(key)
+            if lane and not lane.waiting and not lane.in_flight:
+                del self._lanes[key]
 
     def drop_idle(self, now: float) -> None:
         for key in [lane.subscription for lane in self if lane.is_over(now)]:

@@ -7,8 +7,7 @@ to show it, a sender that takes a queue over to go on with its predecessor's bre
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -24,51 +23,70 @@ _STALE_OPEN_SECONDS = 900.0
 
 
 class Live(msgspec.Struct, frozen=True):
-    """`retry_at` (unix seconds) is when the next probe may go while the breaker is not closed.
+    """`at` is stamped by Redis' clock, the same for all machines; durations are seconds from there.
 
-    `per_second` is how many answers came lately while there was always something to send; 0 when
-    that is not known.
+    `retry_in` is until the next probe may go, `open_for` since the failure that opened the breaker;
+    both are 0 while it is closed. `per_second` is how many answers came lately while there was
+    always something to send; 0 when that is not known.
     """
 
-    at: float
     sender: str
+    at: float = 0.0
     in_flight: int = 0
     waiting: int = 0
     breaker: State = State.CLOSED
     opened_in_a_row: int = 0
-    retry_at: float = 0.0
+    retry_in: float = 0.0
+    open_for: float = 0.0
     per_second: float = 0.0
 
     @property
     def is_open(self) -> bool:
         return self.breaker is not State.CLOSED
 
+    @property
+    def has_in_hand(self) -> bool:
+        return bool(self.waiting or self.in_flight)
 
-def report(states: Mapping[int, Live], gone: Iterable[int] = ()) -> None:
-    """Write these subscriptions' states and forget those that have nothing to say any more."""
+
+def report(states: Mapping[int, Live]) -> None:
+    """Write these subscriptions' states; what is closed and idle is said once, and gets stale."""
+    now = _now() if states else 0.0
     with work_redis().pipeline(transaction=False) as pipe:
         for subscription, state in states.items():
-            pipe.hset(_KEY, str(subscription), msgspec.json.encode(state))
-        if dropped := [str(subscription) for subscription in gone]:
-            pipe.hdel(_KEY, *dropped)
+            stamped = msgspec.structs.replace(state, at=now)
+            pipe.hset(_KEY, str(subscription), msgspec.json.encode(stamped))
         pipe.expire(_KEY, int(_STALE_OPEN_SECONDS))
         pipe.execute()
 
 
 def read() -> dict[int, Live]:
-    """By subscription id; stale reports are left out. Raises RedisError."""
+    """By subscription id, durations as of now; stale reports are left out. Raises RedisError."""
     rows: dict[bytes, bytes] = work_redis().hgetall(_KEY)  # type: ignore[assignment]
-    now = time.time()
+    now = _now() if rows else 0.0
     found = {}
     for subscription, raw in rows.items():
         try:
             state = msgspec.json.decode(raw, type=Live)
         except msgspec.MsgspecError:  # of another version: during an upgrade both run
             continue
-        age = now - state.at
+        age = max(0.0, now - state.at)
         if age < (_STALE_OPEN_SECONDS if state.is_open else STALE_SECONDS):
-            found[int(subscription)] = state
+            found[int(subscription)] = _aged(state, age)
     return found
+
+
+def _aged(state: Live, age: float) -> Live:
+    if not state.is_open:
+        return state
+    return msgspec.structs.replace(
+        state, retry_in=max(0.0, state.retry_in - age), open_for=state.open_for + age
+    )
+
+
+def _now() -> float:
+    seconds, micros = work_redis().time()
+    return int(seconds) + int(micros) / 1e6
 
 
 def prune() -> None:
@@ -82,7 +100,7 @@ def prune() -> None:
 # -- senders -------------------------------------------------------------------------------------
 def present(sender: str) -> int:
     """Say that this sender is here; how many are, this one included."""
-    now = time.time()
+    now = _now()
     with work_redis().pipeline(transaction=False) as pipe:
         pipe.zadd(_SENDERS, {sender: now})
         pipe.zremrangebyscore(_SENDERS, "-inf", now - STALE_SECONDS)
@@ -90,9 +108,9 @@ def present(sender: str) -> int:
         return max(1, int(pipe.execute()[-1]))
 
 
-def withdraw(sender: str, states: Iterable[int]) -> None:
+def withdraw(sender: str) -> None:
     """The sender ends: its closed lanes say nothing any more, open breakers stay known."""
-    rows: dict[int, Live] = {key: state for key, state in read().items() if state.sender == sender}
-    gone = [key for key in states if key in rows and not rows[key].is_open]
-    report({}, gone)
+    gone = [key for key, state in read().items() if state.sender == sender and not state.is_open]
+    if gone:
+        work_redis().hdel(_KEY, *map(str, gone))
     work_redis().zrem(_SENDERS, sender)

@@ -83,8 +83,8 @@ class Maker(Worker):
         """Like `_settle_holds`, for what waits behind an open breaker."""
         if time.monotonic() < self._next_expire:
             return 0
-        waiting = [backlog.subscription for backlog in due]
-        ended = expiry.expire(s for s in waiting if s.id in room.live and room.live[s.id].is_open)
+        states = [(backlog.subscription, room.live.get(backlog.subscription.id)) for backlog in due]
+        ended = expiry.expire((s, state.open_for) for s, state in states if state and state.is_open)
         self._next_expire = time.monotonic() + (0 if ended else SETTLE_EVERY_SECONDS)
         return ended
 

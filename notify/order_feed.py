@@ -72,7 +72,8 @@ class OrderFeed:
         self._inbox: deque[ClaimedOrder] = deque()
         self._held: dict[str, list[ClaimedOrder]] = {}
         self._known: dict[int, live.Live] = {}
-        self._reported: Mapping[int, live.Live] = {}
+        self._reported: frozenset[int] = frozenset()
+        self.lost: frozenset[int] = frozenset()
         self._next_report = 0.0
         self._senders = 1
         self._share = _ALL
@@ -109,7 +110,7 @@ class OrderFeed:
         try:
             # Those with nothing in hand too: they were owned when they last had work.
             queues.disown([row.queue for row in self.subscriptions.all()], self.owner)
-            live.withdraw(self.owner, self._reported)
+            live.withdraw(self.owner)
         except AWAY:
             return
 
@@ -142,9 +143,21 @@ class OrderFeed:
             return
         self._next_report = time.monotonic() + REPORT_SECONDS
         states = self.states
-        live.report(states, gone=self._reported.keys() - states.keys())
-        self._reported = states
-        self._known = live.read()
+        known = live.read()
+        held = {order.order.subscription for orders in self._held.values() for order in orders}
+        # Another sender works for them now: what we last knew of their breakers is old.
+        self.lost = frozenset(
+            key
+            for key, state in known.items()
+            if state.sender != self.owner and key not in held
+            if key not in states or not states[key].has_in_hand
+        )
+        said = {key: state for key, state in states.items() if key not in self.lost}
+        ended = self._reported - states.keys() - self.lost
+        closed = live.Live(sender=self.owner)
+        live.report({**said, **dict.fromkeys(ended, closed)})
+        self._reported = frozenset(said)
+        self._known = {**known, **said}
         self._senders = live.present(self.owner)
 
     def _claim_round(self) -> int:

@@ -5,7 +5,6 @@ Read once a turn: the depths of all queues, and what the senders report (`live.p
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -42,14 +41,11 @@ class Offer:
 class Room:
     """Counts down what may be queued in this turn. `live` is what is known of the senders."""
 
-    def __init__(
-        self, depths: Mapping[str, int], known: Mapping[int, Live], now: float | None = None
-    ) -> None:
+    def __init__(self, depths: Mapping[str, int], known: Mapping[int, Live]) -> None:
         self.live = known
         self._depths = dict(depths)
         self._total = ORDERS_IN_TOTAL - sum(depths.values())
         self._lease = float(settings.NOTIFY_LEASE_SECONDS)
-        self._now = time.time() if now is None else now
 
     @classmethod
     def read(cls, subscriptions: Iterable[Subscription]) -> Room:
@@ -67,7 +63,7 @@ class Room:
         depth = self._depths.get(subscription.queue, 0)
         state = self.live.get(subscription.id)
         if state and state.is_open:  # one probe, and nothing behind it
-            due = depth == 0 and state.retry_at <= self._now
+            due = depth == 0 and state.retry_in <= 0
             return Offer(1, BEYOND_TOTAL_BYTES) if due else None
         items, limit = orders.MAX_ITEMS, ORDERS_PER_SUBSCRIPTION
         rate = _rate(subscription, state)

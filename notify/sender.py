@@ -30,6 +30,7 @@ from notify.validators import LEASE_MARGIN_SECONDS
 log = logging.get(__name__)
 
 _POLL_SECONDS = 0.2
+_LEAST_POLL_SECONDS = 0.005
 # How often the lanes' state is handed to the feed, which reports it once a second.
 _SAY_SECONDS = 0.5
 
@@ -75,11 +76,15 @@ class Sender(Worker):
         return True
 
     def drain(self, deadline: float) -> None:
-        """Finish what is in flight; give back, unsent, what has not been started."""
+        """Finish what is in flight; give back, unsent, what has not been started.
+
+        It takes as long as the longest request may: one that is cut off is delivered twice.
+        """
         self.feed.stop()
         self._take_in()
         for lane in self.lanes:
             self._give_back_all(lane)
+        deadline = max(deadline, time.monotonic() + self._longest_in_flight())
         while self.engine.in_flight and time.monotonic() < deadline:
             self._answered(self.engine.poll(_POLL_SECONDS))
 
@@ -187,18 +192,27 @@ class Sender(Worker):
         if lane.must_give_back:
             self._give_back_all(lane)
 
+    def _longest_in_flight(self) -> float:
+        """Seconds that a request which is on its way may still take."""
+        rows = [self.subscriptions.get(lane.subscription) for lane in self.lanes if lane.in_flight]
+        return max((row.timeout for row in rows if row), default=0.0)
+
     # -- between turns ---------------------------------------------------------------------------
     def _patience(self) -> float:
         """Until something can happen by itself: a paced message is due, a probe may go."""
-        return min(_POLL_SECONDS, self.lanes.next_wait(time.monotonic()))
+        wait = self.lanes.next_wait(time.monotonic())
+        # Not 0: a lane that is due may be full, and only an answer changes that.
+        return min(_POLL_SECONDS, max(_LEAST_POLL_SECONDS, wait))
 
     def _say(self) -> None:
         """Hand the lanes' state to the feed; at once when a breaker moved."""
         now = time.monotonic()
         if now < self._next_say and not self._breaker_moved:
             return
-        self.lanes.drop_idle(now)
+        self.lanes.forget(self.feed.lost)
+        # Reported before they are dropped: that a breaker closed must be heard.
         self.feed.say(self.lanes.report(self.name, now), at_once=self._breaker_moved)
+        self.lanes.drop_idle(now)
         self._next_say, self._breaker_moved = now + _SAY_SECONDS, False
 
 

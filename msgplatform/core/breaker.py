@@ -56,15 +56,17 @@ class Breaker:
         self._rng = rng
         self.state = State.CLOSED
         self.opened_in_a_row = 0
+        self.opened_at = 0.0  # when the last failure opened it
         self._since: float | None = None  # calls that started before this no longer count
         self._retry_at = 0.0  # open: when a probe may go; half-open: when the probe is given up
         self._row = 0
         self._slices: deque[list[int]] = deque()  # [number of the slice, results, failures]
 
-    def resume(self, now: float, wait: float, opened_in_a_row: int) -> None:
+    def resume(self, now: float, wait: float, opened_in_a_row: int, opened_at: float) -> None:
         """Go on with what another breaker for the same receiver knew: open for `wait` seconds."""
         self.state = State.OPEN
         self.opened_in_a_row = max(1, opened_in_a_row)
+        self.opened_at = opened_at
         self._change(now)
         self._retry_at = now + wait
 
@@ -118,6 +120,7 @@ class Breaker:
         pause = jittered(min(policy.cap, policy.first * growth), policy.jitter, self._rng)
         self.state = State.OPEN
         self.opened_in_a_row += 1
+        self.opened_at = now
         self._change(now)
         self._retry_at = now + pause
 

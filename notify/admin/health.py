@@ -44,7 +44,7 @@ class Health:
         """When the next probe may go, while the breaker is not closed."""
         if self.live is None or not self.live.is_open:
             return None
-        return datetime.fromtimestamp(self.live.retry_at, timezone.get_current_timezone())
+        return timezone.localtime() + timedelta(seconds=self.live.retry_in)
 
 
 def read(rows: Sequence[BizReceive]) -> dict[int, Health]:

@@ -32,7 +32,7 @@ def bench(
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "manage.py", "bench", *arguments],
-        cwd=BASE_DIR, capture_output=True, text=True, timeout=120, check=False,
+        cwd=BASE_DIR, capture_output=True, text=True, timeout=300, check=False,
         env=environment,
     )  # fmt: skip
 
@@ -86,34 +86,36 @@ class TestCommand:
         )
 
 
-class TestAtScale:
-    """The bench with ten million rows, run with as many as a test has time for."""
+# Of the bench with ten million rows: as many as a test has time for.
+ROWS = (1000, 10_000)
 
-    ROWS = (1000, 10_000)
+
+@pytest.fixture(scope="module")
+def at_scale(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
+    plans = tmp_path_factory.mktemp("plans") / "plans.md"
+    environment = {
+        **os.environ, "BENCH_ROWS": ",".join(map(str, ROWS)), "BENCH_PLANS": str(plans)
+    }  # fmt: skip
+    said = bench(
+        "notify-at-scale", "--json", "--seconds", "1", "--runs", "1", environment=environment
+    )
+    assert said.returncode == 0, said.stderr
+    return json.loads(said.stdout), plans.read_text()
+
+
+class TestAtScale:
     # Rows that a step of the way of 200 messages may read: some for each message, never a table.
     MOST = 6_000
 
-    @pytest.fixture(scope="class")
-    def found(self, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
-        plans = tmp_path_factory.mktemp("plans") / "plans.md"
-        environment = {
-            **os.environ, "BENCH_ROWS": ",".join(map(str, self.ROWS)), "BENCH_PLANS": str(plans)
-        }  # fmt: skip
-        said = bench(
-            "notify-at-scale", "--json", "--seconds", "1", "--runs", "1", environment=environment
-        )
-        assert said.returncode == 0, said.stderr
-        return json.loads(said.stdout), plans.read_text()
-
-    def test_both_sizes_are_measured(self, found: tuple[dict[str, Any], str]) -> None:
-        result, _ = found
+    def test_both_sizes_are_measured(self, at_scale: tuple[dict[str, Any], str]) -> None:
+        result, _ = at_scale
         assert result["rows"] == {"at-1m-rows": 1000, "ours": 10_000}
         assert result["buffer_pool_mb"] == 128
-        assert set(result["ratio"]) == {"at-1m-rows"}
-        assert min(result["rate"], result["against"]["at-1m-rows"]) > 50
+        assert set(result["ratio"]) == {"at-1m-rows", "random-keys", "random-keys-at-1m-rows"}
+        assert min(result["rate"], *result["against"].values()) > 50
 
-    def test_no_step_of_a_message_reads_a_table(self, found: tuple[dict[str, Any], str]) -> None:
-        _, plans = found
+    def test_no_step_of_a_message_reads_a_table(self, at_scale: tuple[dict[str, Any], str]) -> None:
+        _, plans = at_scale
         rows = re.findall(r"^\| ([^|]+) \| (\d+) \| ([\d,]+) \| ([\d,]+) \|$", plans, re.MULTILINE)
         reads = {
             step: int(large.replace(",", ""))
@@ -125,8 +127,8 @@ class TestAtScale:
         # What is counted are rows, not nothing: each message is at least looked up once.
         assert all(count >= 200 for count in reads.values())
 
-    def test_plans_are_those_of_the_statements(self, found: tuple[dict[str, Any], str]) -> None:
-        _, plans = found
+    def test_plans_are_those_of_the_statements(self, at_scale: tuple[dict[str, Any], str]) -> None:
+        _, plans = at_scale
         claim = plans.split("## Maker: settle, due, split and queue")[1].split("\n## ")[0]
         assert "FORCE INDEX (biz_msg_to_split)" in claim
         assert re.search(r"\| biz_msg \| \w+ \| biz_msg_to_split \|", claim)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 
+import msgspec
 import pytest
 import redis
 import time_machine
@@ -16,7 +17,7 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from msgplatform.core import queue_names, queues, sql
+from msgplatform.core import connections, queue_names, queues, sql
 from msgplatform.core.breaker import State
 from msgplatform.models import Alert, Biz, MinuteCounter
 from notify import dispatch, expiry, intake, live, orders, texts
@@ -58,7 +59,7 @@ def run(maker: Maker) -> None:
 
 def say(row: BizReceive, **fields: object) -> None:
     """As the sender that owns the queue reports it."""
-    live.report({row.pk: Live(at=time.time(), sender="s", **fields)})  # type: ignore[arg-type]
+    live.report({row.pk: Live(sender="s", **fields)})  # type: ignore[arg-type]
 
 
 def copies(row: BizReceive, status: int) -> int:
@@ -68,13 +69,13 @@ def copies(row: BizReceive, status: int) -> int:
 # -- breakers ------------------------------------------------------------------------------------
 def test_behind_an_open_breaker_only_the_probe_is_queued(biz: Biz) -> None:
     row, healthy = subscription(biz), subscription(biz, "healthy")
-    say(row, breaker=State.OPEN, retry_at=time.time() + 60)
+    say(row, breaker=State.OPEN, retry_in=60)
     publish(biz, 5)
     maker = Maker()
     run(maker)
     assert items(row) == []
     assert [len(order) for order in items(healthy)] == [5]
-    say(row, breaker=State.OPEN, retry_at=time.time() - 1)
+    say(row, breaker=State.OPEN, retry_in=0)
     run(maker)
     probe = queues.claim(queue_of(row), 30)
     assert probe
@@ -96,10 +97,10 @@ def test_expired_leases_wait_behind_an_open_breaker_too(biz: Biz) -> None:
     run(maker)
     assert [len(order) for order in items(row)] == [5]
     ReceiveMsg.objects.update(next_at=Now())
-    say(row, breaker=State.OPEN, retry_at=time.time() + 60)
+    say(row, breaker=State.OPEN, retry_in=60)
     run(maker)
     assert items(row) == []
-    say(row, breaker=State.HALF_OPEN, retry_at=time.time() - 1)
+    say(row, breaker=State.HALF_OPEN, retry_in=0)
     run(maker)
     assert [len(order) for order in items(row)] == [1]
 
@@ -117,7 +118,9 @@ def test_nothing_known_of_the_senders_is_no_reason_to_wait(
 
 
 def test_reports_of_senders_that_are_gone_are_dropped(biz: Biz, work_redis: redis.Redis) -> None:
-    live.report({7: Live(at=time.time() - 100, sender="s"), 8: Live(at=time.time(), sender="s")})
+    live.report({7: Live(sender="s"), 8: Live(sender="s")})
+    old = msgspec.json.encode(Live(sender="s", at=time.time() - 100))
+    work_redis.hset("notify:live", "7", old)
     Maker().turn()
     assert work_redis.hkeys("notify:live") == [b"8"]
 
@@ -267,9 +270,24 @@ def test_a_pause_holds_what_is_split_and_keeps_what_is_due(biz: Biz, status: int
 
 
 # -- dead consumers ------------------------------------------------------------------------------
-def dead(row: BizReceive, since: timedelta) -> None:
+def dead(row: BizReceive, since: timedelta, open_for: float = 0.0) -> None:
+    """Failing for so long; its latest try failed `open_for` seconds ago."""
     BizReceive.objects.filter(pk=row.pk).update(failing_since=sql.now() - since, failures=9)
-    say(row, breaker=State.OPEN, retry_at=time.time() + 60)
+    say(row, breaker=State.OPEN, retry_in=60, open_for=open_for)
+
+
+def test_without_a_try_since_it_was_due_nothing_is_given_up(biz: Biz) -> None:
+    """One attempt is allowed: a short outage must not end what came after the failed try."""
+    row = subscription(biz, schedule=[])
+    publish(biz, 3)
+    Maker().splitter.split()
+    ReceiveMsg.objects.update(next_at=Now() - timedelta(seconds=5))
+    dead(row, timedelta(seconds=30), open_for=20)
+    run(Maker())
+    assert copies(row, Status.EXHAUSTED) == 0
+    dead(row, timedelta(seconds=30), open_for=0)
+    run(Maker())
+    assert copies(row, Status.EXHAUSTED) == 3
 
 
 def test_what_waited_for_a_whole_schedule_behind_a_breaker_is_exhausted(biz: Biz) -> None:
@@ -304,7 +322,7 @@ def test_who_is_not_known_to_be_dead_keeps_its_copies(biz: Biz, reason: str) -> 
     if reason == "breaker closed":
         say(row)
     if reason == "nothing known":
-        live.report({}, [row.pk])
+        connections.work_redis().delete("notify:live")
     run(Maker())
     assert copies(row, Status.EXHAUSTED) == 0
 

@@ -181,8 +181,7 @@ class TestBreaker:
             with SinkProcess(tmp_path / "seen", [], port=port) as sink:
                 put(row, 1, items=10)
                 turn_until(sender, lambda: len(sink.lines()) == 10)
-                # Closed: nothing is left to report.
-                turn_until(sender, lambda: row.pk not in live.read())
+                turn_until(sender, lambda: not live.read()[row.pk].is_open)
 
     def test_a_successor_goes_on_with_the_open_breaker(self, biz: Biz) -> None:
         row = subscribed(biz, "dead", f"http://127.0.0.1:{refusing_port()}/", in_flight_limit=1)
@@ -258,6 +257,55 @@ class TestRateAndOrder:
             with running() as sender:
                 turn_until(sender, lambda: len(sink.requests) == 100)
             assert sink.most_busy == 3
+
+
+def test_who_gave_a_subscription_up_says_nothing_of_it(biz: Biz) -> None:
+    """Its old word of an open breaker must not stand against its successor's."""
+    row = subscribed(biz, "one")
+    known = Subscriptions()
+    known.refresh()
+    old = OrderFeed("old", known, wake=lambda: None)
+    new = OrderFeed("new", known, wake=lambda: None)
+    opened = live.Live(sender="old", breaker=breaker.State.OPEN, retry_in=60.0)
+
+    def report(feed: OrderFeed, states: dict[int, live.Live]) -> None:
+        feed.states, feed._next_report = states, 0.0
+        feed._report()
+
+    report(old, {row.pk: opened})
+    assert live.read()[row.pk].is_open
+    report(new, {row.pk: live.Live(sender="new", in_flight=1)})
+    report(new, {})
+    report(old, {row.pk: opened})
+    assert not live.read()[row.pk].is_open
+    assert old.lost == {row.pk}, "its lane is dropped"
+
+
+def test_a_full_lane_with_a_rate_limit_does_not_spin(biz: Biz, hanging: str) -> None:
+    row = subscribed(biz, "slow", hanging, rate_limit=1000.0, in_flight_limit=1)
+    put(row, 1, items=10)
+    with running() as sender:
+        turn_until(sender, lambda: _in_flight(sender, row) == 1)
+        turns, deadline = 0, time.monotonic() + 0.5
+        while time.monotonic() < deadline:
+            sender.turn()
+            turns += 1
+        assert turns < 300
+
+
+def test_draining_waits_for_what_is_on_its_way(biz: Biz) -> None:
+    """An answer that comes after the drain's time would be a second delivery."""
+    from tests.integration.http_sinks import slow
+
+    with Sink(slow(1.0)) as sink:
+        row = subscribed(biz, "slow", sink.url(), timeout=5)
+        put(row, 1, items=1)
+        sender = Sender()
+        sender.start()
+        turn_until(sender, lambda: len(sink.requests) == 1)
+        sender.drain(time.monotonic())
+        sender.stop()
+    assert [result.outcome for result in results()] == ["delivered"]
 
 
 class TestOnTheWire:

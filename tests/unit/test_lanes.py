@@ -56,15 +56,16 @@ class TestBreaker:
 
     def test_a_new_sender_goes_on_with_an_open_breaker(self) -> None:
         before = Live(
-            at=time.time(), sender="other", breaker=circuit.State.OPEN,
-            opened_in_a_row=4, retry_at=time.time() + 30,
+            sender="other", breaker=circuit.State.OPEN,
+            opened_in_a_row=4, retry_in=30, open_for=7,
         )  # fmt: skip
         lane = Lane(1, POLICY, before)
         now = time.monotonic()
         assert lane.must_give_back
         assert lane.allowance(now + 25) == 0
         assert lane.allowance(now + 31) == 1
-        assert lane.live("me", now).opened_in_a_row == 4
+        said = lane.live("me", now)
+        assert (said.opened_in_a_row, round(said.open_for)) == (4, 7)
 
     def test_a_success_between_failures_ends_their_row(self) -> None:
         lane = filled(Lane(1, POLICY, None))
@@ -146,7 +147,7 @@ class TestRate:
         assert lane.allowance(100.5) == 1
 
     def test_takes_over_from_another_sender_with_a_pause(self) -> None:
-        lane = filled(Lane(1, POLICY, Live(at=time.time(), sender="other")))
+        lane = filled(Lane(1, POLICY, Live(sender="other")))
         lane.adapt(self.subscription(2.0), 100.0)
         assert lane.allowance(100.4) == 0
         assert lane.allowance(100.5) == 1

@@ -65,25 +65,23 @@ def test_what_is_left_in_total_is_given_out_once() -> None:
 def test_no_more_is_queued_than_is_sent_in_a_quarter_of_a_lease(
     rate_limit: float, measured: float, items: int, count: int
 ) -> None:
-    known = {1: Live(at=0, sender="s", per_second=measured)} if measured else {}
+    known = {1: Live(sender="s", per_second=measured)} if measured else {}
     made = offers(Room({}, known), replace(SUBSCRIPTION, rate_limit=rate_limit))
     assert [offer.items for offer in made] == [items] * count
 
 
 def test_a_consumer_that_became_slow_gets_no_more_until_it_has_caught_up() -> None:
-    known = {1: Live(at=0, sender="s", per_second=1.0, waiting=400)}
+    known = {1: Live(sender="s", per_second=1.0, waiting=400)}
     assert offers(Room({"notify-1-1": 1}, known), SUBSCRIPTION) == []
 
 
 @pytest.mark.parametrize("state", [State.OPEN, State.HALF_OPEN])
-@pytest.mark.parametrize(
-    ("depth", "retry_at", "probes"), [(0, 99.0, 1), (0, 101.0, 0), (1, 99.0, 0)]
-)
+@pytest.mark.parametrize(("depth", "retry_in", "probes"), [(0, 0.0, 1), (0, 1.0, 0), (1, 0.0, 0)])
 def test_behind_an_open_breaker_there_is_room_for_one_probe(
-    state: State, depth: int, retry_at: float, probes: int
+    state: State, depth: int, retry_in: float, probes: int
 ) -> None:
-    known = {1: Live(at=0, sender="s", breaker=state, retry_at=retry_at)}
-    made = offers(Room({"notify-1-1": depth}, known, now=100.0), SUBSCRIPTION)
+    known = {1: Live(sender="s", breaker=state, retry_in=retry_in)}
+    made = offers(Room({"notify-1-1": depth}, known), SUBSCRIPTION)
     assert [offer.items for offer in made] == [1] * probes
 
 
