@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ log = logging.get(__name__)
 
 # How long a change in the console may take to reach a running process.
 REFRESH_SECONDS = 5.0
+_MOBILE = re.compile(r"1[3-9]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +106,14 @@ def _gateway(row: SmsGateway) -> Gateway:
         row=row,
         id=row.pk,
         node_id=sgip.sp_node_id(row.area_code, row.corp_id) if node is None else node,
-        prefixes=tuple(sgip.international(str(prefix)) for prefix in row.prefixes),
+        prefixes=tuple(_prefix(str(prefix)) for prefix in row.prefixes),
     )
+
+
+def _prefix(written: str) -> str:
+    """As recipients are written: the beginning of a mobile number may stand without its 86."""
+    digits = sgip.international(written)
+    return f"86{digits}" if _MOBILE.match(digits) else digits
 
 
 def _account(row: SmsAccount) -> Account:

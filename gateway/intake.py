@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,11 +20,12 @@ from django.conf import settings
 
 from gateway import sgip
 from gateway.directory import Account, Directory
-from gateway.lifecycle import store
+from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Mt
-from gateway.limits import spend
+from gateway.limits import LimitReached, spend
 from gateway.routing import Router
 from msgplatform.core import ids
+from msgplatform.core.connections import sms_redis
 from msgplatform.core.errors import InvalidInput
 
 MAX_TEXT = 2000  # characters: more than 255 parts hold, and more than anybody reads
@@ -77,16 +79,19 @@ class Intake:
         """Store requests with one script. Raises RedisError: then nothing is known, repeat with
         the same keys."""
         self.directory.refresh()
-        verdicts: list[Verdict | None] = [None] * len(requests)
+        verdicts: list[Verdict | None] = list(_repeats(requests))
         calls: dict[int, store.Call] = {}
         for place, request in enumerate(requests):
+            if verdicts[place] is not None:
+                continue
             try:
                 calls[place] = self._call(request)
             except InvalidInput as error:
-                verdicts[place] = Verdict("rejected", (), "invalid", str(error), error.field)
+                code = "limit" if isinstance(error, LimitReached) else "invalid"
+                verdicts[place] = Verdict("rejected", (), code, str(error), error.field)
         firsts = store.accept(list(calls.values()), settings.SMS_IDEMPOTENCY_SECONDS)
         for (place, call), first in zip(calls.items(), firsts, strict=True):
-            verdicts[place] = _verdict(call, first)
+            verdicts[place] = _judged(first, call.payload_hash) or _created(call)
         return [verdict for verdict in verdicts if verdict is not None]
 
     def _call(self, request: Request) -> store.Call:
@@ -97,8 +102,9 @@ class Intake:
         spend(account, len(numbers))
         bucket = ids.bucket(request.biz, request.idempotency_key or None)
         made = ids.reserve(len(numbers)).ids([bucket] * len(numbers))
+        reference = _udh_reference(request, account, made[0])
         messages = [
-            _message(request, account, str(message_id), number, route)
+            _message(request, account, str(message_id), number, route, reference)
             for message_id, number, route in zip(made, numbers, routes, strict=True)
         ]
         return store.Call(messages, request.biz, request.idempotency_key, _hash(request))
@@ -165,8 +171,20 @@ def _check_times(request: Request) -> None:
         raise InvalidInput("it must be in the future, and after schedule_at", "expire_at")
 
 
+def _udh_reference(request: Request, account: Account, first_id: int) -> int:
+    """What joins the parts of a long text on the handset: the same for the whole call."""
+    options = sgip.SplitOptions(signature=account.row.signature)
+    long = len(sgip.split(request.text, 0, options).contents) > 1
+    return 1 + zlib.crc32(str(first_id).encode()) % 255 if long else 0
+
+
 def _message(
-    request: Request, account: Account, message_id: str, number: str, route: list[int]
+    request: Request,
+    account: Account,
+    message_id: str,
+    number: str,
+    route: list[int],
+    udh_reference: int,
 ) -> Mt:
     row = account.row
     return Mt(
@@ -188,6 +206,7 @@ def _message(
         priority=request.priority,
         report_flag=row.report_flag,
         signature=row.signature,
+        udh_reference=udh_reference,
         schedule_at=request.schedule_at,
         expire_at=request.expire_at,
         key=request.idempotency_key,
@@ -203,10 +222,28 @@ def _hash(request: Request) -> str:
     ).hexdigest()
 
 
-def _verdict(call: store.Call, first: store.First | None) -> Verdict:
+def _repeats(requests: Sequence[Request]) -> list[Verdict | None]:
+    """The verdicts of those whose key is known. They come before every check: what was accepted
+    once stays accepted, though its account is switched off or has spent its limit since."""
+    names = [keys.idempotency(r.biz, r.idempotency_key) for r in requests if r.idempotency_key]
+    rows = iter(sms_redis().mget(names) if names else ())
+    verdicts: list[Verdict | None] = []
+    for request in requests:
+        row = next(rows) if request.idempotency_key else None
+        first = msgspec.json.decode(row, type=store.First) if row else None
+        verdicts.append(_judged(first, _hash(request)) if first else None)
+    return verdicts
+
+
+def _created(call: store.Call) -> Verdict:
+    return Verdict("created", [message.id for message in call.messages])
+
+
+def _judged(first: store.First | None, payload_hash: str) -> Verdict | None:
+    """What a request is that comes after the first one with its key; None: it is the first."""
     if first is None:
-        return Verdict("created", [message.id for message in call.messages])
-    if first.hash == call.payload_hash:
+        return None
+    if first.hash == payload_hash:
         return Verdict("duplicate", first.ids)
     return Verdict(
         "rejected", (), "conflict",

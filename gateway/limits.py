@@ -12,8 +12,12 @@ from msgplatform.core.errors import InvalidInput
 _KEPT_SECONDS = 2 * 86_400
 
 
+class LimitReached(InvalidInput):
+    """Not today."""
+
+
 def spend(account: Account, count: int) -> None:
-    """Count messages of today (the platform's time zone). Raises InvalidInput beyond the limit.
+    """Count messages of today (the platform's time zone). Raises LimitReached beyond the limit.
 
     A call that is refused later has been counted: a limit errs on the careful side.
     """
@@ -22,8 +26,10 @@ def spend(account: Account, count: int) -> None:
         return
     name = keys.spent(account.id, timezone.localdate().isoformat())
     client = sms_redis()
-    spent = int(client.incrby(name, count))
-    client.expire(name, _KEPT_SECONDS)
+    with client.pipeline() as pipe:
+        pipe.incrby(name, count)
+        pipe.expire(name, _KEPT_SECONDS)
+        spent = int(pipe.execute()[0])
     if spent > limit:
         client.decrby(name, count)
-        raise InvalidInput(f"the account's limit of {limit} messages a day is reached", "account")
+        raise LimitReached(f"the account's limit of {limit} messages a day is reached", "account")

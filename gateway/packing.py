@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
@@ -65,11 +64,11 @@ def _split(text: str, signature: str, packed_ascii: bool, reference: int = 0) ->
 
 
 def _referenced(message: Mt, parts: sgip.Parts, gateway: Gateway) -> sgip.Parts:
-    """Long messages to the same handset must not share a reference: it follows from the id."""
+    """A part that is sent again must carry the reference of the others."""
     if len(parts.contents) == 1:
         return parts
-    reference = zlib.crc32(message.id.encode()) & 0xFF
-    return _split(message.text, message.signature, gateway.row.ascii_limit == 160, reference)
+    packed = gateway.row.ascii_limit == 160
+    return _split(message.text, message.signature, packed, message.udh_reference)
 
 
 def submits(made: Sequence[Pack], gateway: Gateway) -> list[NewSubmit]:

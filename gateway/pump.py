@@ -6,10 +6,13 @@ the same rows again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gateway import archive, unmatched
 from gateway.lifecycle import keys, mo_store, store
-from msgplatform.core import logging
-from msgplatform.core.daemon import Worker
+from gateway.lifecycle.messages import Finished
+from msgplatform.core import alerts, logging
+from msgplatform.core.daemon import AWAY, Worker
 from msgplatform.core.failpoints import failpoint
 
 log = logging.get(__name__)
@@ -33,9 +36,9 @@ class Pump(Worker):
         if not ids:
             return 0
         found = store.read(ids)
-        archive.write_messages(found)
+        written = _written(found)
         failpoint("pump_after_commit_before_forget")
-        store.forget({message.mt.id: message.final for message in found})
+        store.forget({message.mt.id: message.final for message in written})
         store.drop(keys.FINISHING, list(set(ids) - {message.mt.id for message in found}))
         return len(ids)
 
@@ -47,3 +50,26 @@ class Pump(Worker):
         failpoint("pump_after_mo_commit_before_forget")
         mo_store.forget(ids)
         return len(ids)
+
+
+def _written(found: Sequence[Finished]) -> list[Finished]:
+    """Those that are in the archive now. One that cannot be written must not hold up the others:
+    it keeps its lease, is told, and comes again when that is over."""
+    try:
+        archive.write_messages(found)
+    except AWAY:
+        raise
+    except Exception as error:
+        if len(found) == 1:
+            message = found[0].mt.id
+            log.exception("message_not_archived", id=message)
+            alerts.raise_alert(
+                "sms.archive",
+                f"Message {message} cannot be archived",
+                f"{type(error).__name__}: {error}"[:500],
+                key=f"sms.archive:{message}",
+            )
+            return []
+        half = len(found) // 2
+        return [*_written(found[:half]), *_written(found[half:])]
+    return list(found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import msgspec
@@ -26,6 +26,7 @@ log = logging.get(__name__)
 # How often one is looked up again, and for how long (seconds).
 AGAIN_SECONDS = 20.0
 PATIENCE_SECONDS = 120.0
+_CLOCKS_APART = timedelta(minutes=10)  # of two machines
 _FINALS = {0: SgipMt.Final.DELIVERED, 2: SgipMt.Final.FAILED}
 
 
@@ -83,12 +84,16 @@ def _changed_by(report: ReportIn, part: SgipMtPart) -> SgipMt | None:
 def _write(report: ReportIn, part: SgipMtPart | None, mt: SgipMt | None, block: ids.Block) -> None:
     at = datetime.fromtimestamp(report.at, UTC)
     (row_id,) = block.ids([0])
+    row = SgipReport(
+        id=row_id, mt_id=part.mt_id if part else 0, part=part.part if part else 0,
+        node=report.node, ts=report.ts, seqno=report.seqno, user_number=report.user_number,
+        state=report.state, error_code=report.error, received_at=at,
+    )  # fmt: skip
     with transaction.atomic(durable=True):
-        SgipReport.objects.create(
-            id=row_id, mt_id=part.mt_id if part else 0, part=part.part if part else 0,
-            node=report.node, ts=report.ts, seqno=report.seqno, user_number=report.user_number,
-            state=report.state, error_code=report.error, received_at=at, archived_at=sql.now(),
-        )  # fmt: skip
+        if _written(row):
+            return
+        row.archived_at = sql.now()
+        row.save(force_insert=True)
         if part is None:
             log.warning("report_unmatched", sequence=f"{report.node}:{report.ts}:{report.seqno}")
             return
@@ -97,6 +102,17 @@ def _write(report: ReportIn, part: SgipMtPart | None, mt: SgipMt | None, block: 
         )
         if mt is not None:
             mt.save(update_fields=["final", "error_code", "error", "reported_at"])
+
+
+def _written(row: SgipReport) -> bool:
+    """By a pump that was killed before it dropped the Report. Ids are younger than what they hold,
+    so that the key narrows it for Reports without a message too."""
+    oldest = max(0, ids.first_id_at(row.received_at - _CLOCKS_APART))
+    same = {
+        name: getattr(row, name)
+        for name in ("mt_id", "node", "ts", "seqno", "user_number", "state", "received_at")
+    }
+    return SgipReport.objects.filter(id__gte=oldest, **same).exists()
 
 
 def _event(mt: SgipMt) -> intake.Event:

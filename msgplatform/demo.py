@@ -51,7 +51,7 @@ def enter(port: int) -> None:
     _require_no_other(folder)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, mode=0o700)
-    port = port or _free_port()
+    port = port or _free_port(8000, 0)  # people expect it there
     kept = {name: value for name, value in os.environ.items() if not _configures(name)}
     settings = {
         _MARK: str(port),
@@ -60,6 +60,7 @@ def enter(port: int) -> None:
         "PUBLIC_URL": f"http://127.0.0.1:{port}",
         "OUTBOUND_ALLOW": "127.0.0.0/8",
         "LOG_LEVEL": os.environ.get("LOG_LEVEL", "WARNING"),
+        "SMS_RECEIVER_PORT": str(_free_port(0)),
     }
     arguments = [sys.executable, *sys.argv]
     os.execve(sys.executable, arguments, {**kept, **settings})  # noqa: S606 - ourselves
@@ -69,7 +70,7 @@ def _configures(name: str) -> bool:
     """Whether a variable could lead the demo to somebody's real database, Redis or network."""
     name = name.removesuffix("_FILE")
     return name in {"DEBUG", "SECRET_KEY", "ALLOWED_HOSTS"} or name.startswith(
-        ("DATABASE_", "COLD_DATABASE_", "REDIS_", "SMS_REDIS_", "OUTBOUND_", "METRICS_", "API_")
+        ("DATABASE_", "COLD_DATABASE_", "REDIS_", "SMS_", "OUTBOUND_", "METRICS_", "API_")
     )
 
 
@@ -80,9 +81,9 @@ def _require_no_other(folder: Path) -> None:
         raise CommandError(f"a demo is running already in {folder}; stop it with Ctrl-C first")
 
 
-def _free_port() -> int:
-    """8000 when it is free: people expect it there."""
-    for port in (8000, 0):
+def _free_port(*wanted: int) -> int:
+    """The first of these that is free; 0 is any."""
+    for port in wanted:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

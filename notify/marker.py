@@ -111,7 +111,8 @@ class Marker(Worker):
             failed, exhausted = marks.failed(of("failed"), copies, self._schedule(rows), now)
             marks.unsent(of("unsent"), copies)
             if block:
-                attempts.write(made, block)
+                # Of copies that are there: the archive has taken the others with their log.
+                attempts.write([result for result in made if result.id in copies], block)
             tell = health.update([*delivered, *failed], rows, now)
             tally = counters.Tally({pk: row.biz_id for pk, row in rows.items()})
             for result in delivered:

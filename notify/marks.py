@@ -20,7 +20,7 @@ from django.db.models.functions import Greatest, Now
 
 from msgplatform.core import backoff, claims, sql
 from notify.health import GONE
-from notify.models import ReceiveMsg
+from notify.models import Attempt, ReceiveMsg
 from notify.orders import Result
 
 # A timeout or a 429 says that the consumer is overloaded: do not come back within a minute.
@@ -71,9 +71,11 @@ def lock(results: Iterable[Result]) -> dict[int, Copy]:
 def delivered(results: Iterable[Result], copies: Copies) -> list[Result]:
     """Final, and final again when repeated; those that were not delivered before."""
     applied = []
+    results = list(results)
+    repeated = _logged_before(results, copies)
     for result in results:
         copy = copies.get(result.id)
-        if copy and copy.status != _Status.DELIVERED:
+        if copy and copy.status != _Status.DELIVERED and result.id not in repeated:
             copy.becomes(_Status.DELIVERED)
             applied.append(result)
     for (attempt, status), row_ids in _grouped(applied, lambda r: (r.attempt, r.http_status)):
@@ -85,6 +87,21 @@ def delivered(results: Iterable[Result], copies: Copies) -> list[Result]:
             error="",
         )
     return applied
+
+
+def _logged_before(results: Iterable[Result], copies: Copies) -> set[int]:
+    """Copies that were sent again since: a repeat of the old success must not swallow that."""
+    odd = {
+        (result.id, result.claim)
+        for result in results
+        if (copy := copies.get(result.id))
+        and copy.status != _Status.DELIVERED
+        and not copy.still_carries(result.claim)
+    }
+    if not odd:
+        return set()
+    rows = Attempt.objects.filter(copy_id__in=[copy_id for copy_id, _ in odd])
+    return {copy_id for copy_id, _ in odd.intersection(rows.values_list("copy_id", "claim"))}
 
 
 def failed(
@@ -128,7 +145,8 @@ def _delay(result: Result, schedule: Sequence[float] | None) -> float | None:
     """Seconds until the next attempt; None when the schedule is used up."""
     if result.http_status == GONE:
         # Not this copy is to blame: it waits, with all the others, for whoever resumes.
-        return GONE_SECONDS
+        # When successes beside it keep the subscription enabled, ever more seldom.
+        return min(3600.0, GONE_SECONDS * 2.0 ** min(result.attempt - 1, 10))
     if schedule is None:
         return UNREADABLE_SECONDS
     if result.attempt > len(schedule):

@@ -32,6 +32,7 @@ class Mt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int = 0
     report_flag: int = 1
     signature: str = ""
+    udh_reference: int = 0  # of a long text: all its parts and all their repeats have the same
     schedule_at: float = 0.0
     expire_at: float = 0.0
     key: str = ""
@@ -44,7 +45,7 @@ class Mt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             self.text, self.sp_number, self.corp_id, self.service_type, self.charge_number,
             self.fee_type, self.fee_value, self.given_value, self.agent_flag,
             self.morelateto_mt_flag, self.priority, self.report_flag, self.signature,
-            self.expire_at,
+            self.expire_at, self.udh_reference,
         )  # fmt: skip
 
 

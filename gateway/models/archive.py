@@ -61,6 +61,7 @@ class SgipMt(models.Model):
         indexes = [
             models.Index(fields=["user_number", "id"], name="sgip_mt_of_user"),
             models.Index(fields=["account_id", "id"], name="sgip_mt_of_account"),
+            models.Index(fields=["biz_id", "id"], name="sgip_mt_of_biz"),
             models.Index(fields=["final", "id"], name="sgip_mt_of_state"),
         ]
 

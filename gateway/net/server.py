@@ -15,6 +15,8 @@ _REMEMBERED = 65536  # commands of all peers; a sequence has the node id of its 
 class Server:
     """Accepts connections for one side; `login` gives the Result for a Bind.
 
+    Beyond `max_connections`, bound or not, a new one is closed at once.
+
     All connections share one memory of sequences, since a command whose response was lost comes
     again over another connection.
     """
@@ -26,7 +28,9 @@ class Server:
         handler: Handler,
         *,
         limits: Limits | None = None,
+        max_connections: int = 1024,
     ) -> None:
+        self._max_connections = max_connections
         self._side, self._login, self._handler = side, login, handler
         self._limits = limits
         self._duplicates = Duplicates(_REMEMBERED)
@@ -64,7 +68,13 @@ class Server:
         self._handler.on_events(connection, events)
 
     def _connect(self) -> Connection:
-        return Connection(self._open, self, self.connections.add)
+        return Connection(self._open, self, self._admit)
+
+    def _admit(self, connection: Connection) -> None:
+        if len(self.connections) < self._max_connections:
+            self.connections.add(connection)
+        else:
+            connection.drop()
 
     def _open(self, now: float) -> Session:
         return Session(

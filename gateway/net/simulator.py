@@ -9,14 +9,14 @@ restart, since the log is read then.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
-from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import TracebackType
 
 from gateway.sgip import (
-    RETRY_RESULTS,
     Bind,
     Closed,
     Deliver,
@@ -37,7 +37,9 @@ from gateway.sgip import (
     part_of,
     split,
 )
+from msgplatform.core.backoff import Backoff
 
+from .accepted import read_log, read_users
 from .client import Client, Login
 from .connection import Connection
 from .outbox import Outbox
@@ -47,27 +49,19 @@ from .server import Server
 _CHINA = timezone(timedelta(hours=8))
 _GARBAGE = b"\0\0\0\5garbage"
 NODE = 3010000001
+_LOG_BUFFER = 1 << 20  # bytes
 
 
-def read_log(log: Path) -> Iterator[tuple[SequenceNumber, int]]:
-    """Sequence and Result of what was accepted for good; a line that was cut short is removed."""
-    if not log.exists():
-        return
-    whole = log.read_bytes()
-    lines = whole[: whole.rfind(b"\n") + 1]
-    if lines != whole:
-        log.write_bytes(lines)
-    for line in lines.decode("ascii").splitlines():
-        sequence, _user, _part, result = line.split("\t")
-        node, stamp, counter = map(int, sequence.split(":"))
-        if int(result) not in RETRY_RESULTS:
-            yield (node, stamp, counter), int(result)
+def _reconnect() -> Backoff:
+    """An SP that is being developed is away often, and not for long."""
+    return Backoff(first=0.2, factor=2, cap=2)
 
 
 class Simulator:
     """An SMG on `port` (0: a free one); `listener` is where an SP takes Reports and MOs.
 
-    Without a listener they come over the connections of the SP.
+    Without a listener they come over the connections of the SP. An SP logs in with `login`, the
+    simulator to the SP with `smg_login`.
     """
 
     def __init__(
@@ -77,25 +71,32 @@ class Simulator:
         *,
         listener: tuple[str, int] | None = None,
         login: Login | None = None,
+        smg_login: Login | None = None,
         limits: Limits | None = None,
+        host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
         self.personality = personality or Personality()
         self.accepted: Counter[int] = Counter()  # Submits by Result
         self.changed = asyncio.Event()  # set whenever something came
-        self._port = port
+        self._host, self._port = host, port
         self._login = login or Login("sp", "secret")
         self._known = dict(read_log(log))
-        self._log = log.open("a", encoding="ascii")
-        self._sequences = SequenceSource(NODE)
+        # What came together is one write: a killed simulator leaves no half of a Submit.
+        self._log = log.open("a", encoding="ascii", buffering=_LOG_BUFFER)
+        # Not from 0: what it sent before a restart, or another one, must not be a duplicate.
+        self._sequences = SequenceSource(NODE, start=random.getrandbits(31))
         self._submits: Counter[Connection] = Counter()
         self._references = 0
         self._second = (0, 0)
         self._server = Server(Side.SMG, self._check, self, limits=limits)
         self._client: Client | None = None
         if listener is not None and not self.personality.on_submit_link:
-            to_sp = Login("smg", self._login.password, LoginType.SMG_TO_SP)
-            self._client = Client(Side.SMG, *listener, to_sp, self, self._next, limits=limits)
+            mine = smg_login or Login("smg", self._login.password)
+            to_sp = replace(mine, login_type=LoginType.SMG_TO_SP)
+            self._client = Client(
+                Side.SMG, *listener, to_sp, self, self._next, limits=limits, backoff=_reconnect
+            )
         self.outbox = Outbox(self._links, twice=self.personality.resent_reports)
 
     @property
@@ -108,7 +109,7 @@ class Simulator:
         return list(self._server.connections)
 
     async def __aenter__(self) -> Simulator:
-        await self._server.start("127.0.0.1", self._port)
+        await self._server.start(self._host, self._port)
         if self._client:
             self._client.start()
         return self
@@ -141,6 +142,18 @@ class Simulator:
             )
         self._pump()
         return len(parts.contents)
+
+    def report_again(self, log: Path) -> int:
+        """Reports for all that the log says was accepted; a restart forgot which were sent."""
+        count = 0
+        for sequence, user, result in read_users(log):
+            if not result:
+                how = self.personality
+                report = Report(self._next(), sequence, 0, user, how.state, how.error_code)
+                self.outbox.put(report)
+                count += 1
+        self._pump()
+        return count
 
     def on_events(self, connection: Connection, events: list[Event]) -> None:
         submits = [event for event in events if type(event) is Submit]

@@ -23,6 +23,12 @@ _ICONS = {
     "MinuteCounter": "bar_chart",
     "Receive": "outbound",
     "ReceiveMsg": "send",
+    "SgipMo": "call_received",
+    "SgipMt": "sms",
+    "SgipReport": "task_alt",
+    "SgipUserRpt": "contact_phone",
+    "SmsAccount": "badge",
+    "SmsGateway": "cell_tower",
     "User": "person",
 }
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from django.db import connections, transaction
+from django.db.models import QuerySet
 from django.db.utils import OperationalError
 
 from msgplatform.core import logging
@@ -170,3 +171,16 @@ def _insert(
     with transaction.atomic(using, savepoint=False), connections[using].cursor() as cursor:
         for start in range(0, len(adapted), _ROWS_PER_STATEMENT):
             cursor.executemany(statement, adapted[start : start + _ROWS_PER_STATEMENT])
+
+
+def of_one(rows: QuerySet[Any, Any], column: str, value: Any) -> QuerySet[Any, Any]:
+    """Rows with this value in `column`, to be paged by key: order them by `column` and the key, in
+    the same direction.
+
+    For `column = value AND id < cursor` MariaDB may take the index for its first column only, and
+    pass by every row between the newest and the cursor. A range on both columns it reads from the
+    cursor on; SQLite does the opposite.
+    """
+    if connections[rows.db].vendor != "mysql":
+        return rows.filter(**{column: value})
+    return rows.filter(**{f"{column}__gte": value, f"{column}__lte": value})

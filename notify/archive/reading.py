@@ -15,6 +15,7 @@ from typing import Any
 from django.db.models import Model, Q, QuerySet
 from django.utils import timezone
 
+from msgplatform.core import sql
 from msgplatform.core.errors import Unavailable
 from notify.archive import ages, places
 from notify.archive.places import Place, reading
@@ -29,7 +30,7 @@ class Messages:
     model = BizMsg
 
     def __init__(self, biz_id: int, attempts: bool = False) -> None:
-        self._conditions = [Q(biz_id=biz_id)]
+        self._biz_id, self._conditions = biz_id, list[Q]()
         self._attempts = attempts
         self._order: tuple[str, ...] = ("-id",)
 
@@ -83,7 +84,9 @@ class Messages:
 
     def _read(self, place: Place, size: int) -> list[BizMsg]:
         hidden = ("key", "archived_at") if place.cold else ()
-        rows = place.messages.filter(*self._conditions).order_by(*self._order)
+        sign = "-" if self._order == ("-id",) else ""
+        rows = sql.of_one(place.messages, "biz_id", self._biz_id).filter(*self._conditions)
+        rows = rows.order_by(f"{sign}biz_id", *self._order)
         messages = [_message(row, place.cold) for row in rows.defer("payload", *hidden)[:size]]
         _add_copies(place, messages, self._attempts)
         return messages

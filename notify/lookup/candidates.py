@@ -8,6 +8,7 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from msgplatform.core import ids as id_numbers
+from msgplatform.core import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
 from notify.archive.places import Place
@@ -61,7 +62,8 @@ class Candidates:
         if filter.event_type is not None and filter.subscription is None:
             return self._ids(place.messages.filter(event_type=filter.event_type), before)
         if self._biz is not None:
-            return self._ids(place.messages.filter(biz_id=self._biz), before)
+            rows = self._ids(sql.of_one(place.messages, "biz_id", self._biz), before)
+            return rows.order_by("-biz_id", "-id")
         return self._ids(place.messages, before)
 
     def _ids(self, rows: QuerySet[Any], before: int, column: str = "id") -> QuerySet[Any, int]:

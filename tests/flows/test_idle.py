@@ -20,7 +20,11 @@ from msgplatform.core.private_server import free_port
 from tests.cluster import ROOT
 
 LIMIT_BYTES = 1 << 30
-EXPECTED = {"granian", "run_maker", "run_sender", "run_marker", "run_bulk", "supervisord", "redis"}
+EXPECTED = {
+    *("granian", "run_bulk", "supervisord", "redis"),
+    *("run_maker", "run_sender", "run_marker", "run_archiver"),
+    *("run_sms_sender", "run_sms_receiver", "run_report_forwarder", "run_data_pump"),
+}
 
 
 @pytest.fixture
@@ -33,7 +37,11 @@ def up() -> Iterator[subprocess.Popen[bytes]]:
         for name, value in os.environ.items()
         if name not in {"DATABASE_URL", "REDIS_URL", "SMS_REDIS_URL"}
     }
-    environment |= {"STATE_DIR": str(folder), "PUBLIC_URL": f"http://127.0.0.1:{port}"}
+    environment |= {
+        "STATE_DIR": str(folder),
+        "PUBLIC_URL": f"http://127.0.0.1:{port}",
+        "SMS_RECEIVER_PORT": str(free_port()),
+    }
     with (folder / "up.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "manage.py", "up", "--port", str(port)],

@@ -16,7 +16,7 @@ from gateway.lifecycle.messages import Mo, ReportIn
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt, SmsGateway
 from gateway.pump import Pump
 from msgplatform.core import ids
-from msgplatform.models import MinuteCounter
+from msgplatform.models import Alert, MinuteCounter
 from notify.models import BizMsg
 from tests.integration import sms_rows
 from tests.integration.children import child
@@ -141,6 +141,24 @@ class TestMessages:
         assert SgipReport.objects.count() == 2
         assert counted()[-gateway_id(), "delivered"] == 1
         assert {k.decode() for k in sms_redis.keys("*")} == {keys.MT_COUNT}
+
+    def test_one_that_cannot_be_written_holds_up_nobody(self, shop: Caller, sms_redis: Any) -> None:
+        ids_of = []
+        for _ in range(5):
+            message, (seqno,) = ended(shop)
+            report(seqno)
+            ids_of.append(message)
+        poison = keys.mt(int(ids_of[2]))
+        # An account's number that no column holds.
+        row = json.loads(sms_redis.hget(poison, "msg"))
+        sms_redis.hset(poison, "msg", json.dumps({**row, "account": 10**30}))
+        Forwarder().turn()
+        Pump().turn()
+        good = [int(pk) for pk in ids_of if pk != ids_of[2]]
+        assert sorted(SgipMt.objects.values_list("pk", flat=True)) == good
+        assert sms_redis.exists(poison)
+        assert sms_redis.zscore(keys.FINISHING, ids_of[2]) is not None
+        assert Alert.objects.get().kind == "sms.archive"
 
     def test_a_report_between_commit_and_forget(self, shop: Caller, sms_redis: Any) -> None:
         """Unknown is in the archive already when the real ending comes: it is not lost."""

@@ -125,6 +125,19 @@ def test_a_window_is_never_exceeded(log: Path) -> None:
         assert most == 3
 
 
+def test_a_busy_gateway_is_given_pauses(log: Path) -> None:
+    """A queue that is longer than what it takes is not thrown at it again and again."""
+    sender = SmsSender()
+    with Smg(log, on_submit_link(per_second=20)) as smg, running(sender):
+        row = gateway(smg.port)
+        ids = accept(*(mt(n, [row.pk]) for n in range(150)))
+        until(lambda: len(ended(ids)) == 150, sender, seconds=120)
+        assert finals(ids) == {"delivered": 150}
+        assert len(accepted_once(smg)) == 150
+        refused = sum(1 for line in smg.lines() if line[3] == "88")
+        assert refused < 3 * 150, "each was refused several times"
+
+
 def test_reports_on_the_submit_link_while_responses_are_late(log: Path) -> None:
     sender = SmsSender()
     personality = on_submit_link(response_delay=0.3, reports=ReportTime.BEFORE)

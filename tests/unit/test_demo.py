@@ -10,8 +10,8 @@ from msgplatform.demo import _configures
 @pytest.mark.parametrize(
     "name",
     ["DATABASE_URL", "DATABASE_URL_FILE", "COLD_DATABASE_URL_FILE", "REDIS_URL", "REDIS_URL_FILE",
-     "SMS_REDIS_URL_FILE", "SECRET_KEY_FILE", "DEBUG", "OUTBOUND_PROXY", "ALLOWED_HOSTS",
-     "API_RATE_WRITE", "METRICS_TOKEN_FILE"],
+     "SMS_REDIS_URL_FILE", "SMS_RECEIVER_PORT", "SECRET_KEY_FILE", "DEBUG", "OUTBOUND_PROXY",
+     "ALLOWED_HOSTS", "API_RATE_WRITE", "METRICS_TOKEN_FILE"],
 )  # fmt: skip
 def test_left_out(name: str) -> None:
     assert _configures(name)

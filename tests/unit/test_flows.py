@@ -15,7 +15,7 @@ FLOWS = flows.all()
 
 
 def test_flows_are_registered() -> None:
-    assert [flow.name for flow in FLOWS] == ["notify"]
+    assert [flow.name for flow in FLOWS] == ["notify", "sms"]
 
 
 @pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)

@@ -1,0 +1,128 @@
+"""Statistics per day: of everything, of a gateway or of an account; page and CSV.
+
+Everything that was chosen is in the address, so that a page can be sent to a colleague.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Iterator
+from datetime import date, timedelta
+from typing import Any
+
+from django import forms
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from gateway import statistics
+from gateway.models import SgipMt, SmsAccount, SmsGateway
+from msgplatform.admin import ModelAdmin, Select
+
+View = Callable[[HttpRequest], Any]
+_PERIODS = {
+    "7d": (7, _("7 days")),
+    "30d": (30, _("30 days")),
+    "90d": (90, _("90 days")),
+    "365d": (365, _("a year")),
+}
+
+
+class ReportForm(forms.Form):
+    """What to show; everything has a default."""
+
+    period = forms.ChoiceField(
+        label=_("Period"),
+        choices=[(key, title) for key, (_days, title) in _PERIODS.items()],
+        required=False,
+        widget=Select,
+    )
+    gateway = forms.ModelChoiceField(
+        SmsGateway.objects.order_by("name"), label=_("Gateway"), required=False, widget=Select
+    )
+    account = forms.ModelChoiceField(
+        SmsAccount.objects.order_by("name"), label=_("Account"), required=False, widget=Select
+    )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if cleaned.get("gateway") and cleaned.get("account"):
+            self.add_error("account", gettext("Counts are kept for each alone: choose one."))
+        return cleaned
+
+    def since(self) -> date:
+        days, _title = _PERIODS[self.cleaned_data["period"] or "7d"]
+        return timezone.localdate() - timedelta(days=days - 1)
+
+    def subject(self) -> dict[str, int | None]:
+        chosen = {name: self.cleaned_data.get(name) for name in ("account", "gateway")}
+        return {name: row.pk if row else None for name, row in chosen.items()}
+
+
+def page(model_admin: ModelAdmin) -> View:
+    """Sums, a table of the days, and who it was."""
+
+    def view(request: HttpRequest) -> HttpResponse:
+        form = _form(model_admin, request)
+        context: dict[str, Any] = {}
+        if form.is_valid():
+            found = statistics.of(form.since(), **form.subject())
+            context = {"found": found, "share": percent(found.total.success)}
+            for name in ("days", "gateways", "accounts"):
+                context[name] = [(line, percent(line.success)) for line in getattr(found, name)]
+            if any(form.subject().values()):
+                context["gateways"] = context["accounts"] = []
+        context = {
+            **model_admin.admin_site.each_context(request),
+            "title": gettext("Statistics"), "opts": model_admin.opts, "form": form,
+            "query": request.GET.urlencode(), "labels": [f.label for f in SgipMt.Final],
+            **context,
+        }  # fmt: skip
+        return TemplateResponse(request, "admin/gateway/statistics.html", context)
+
+    return view
+
+
+def as_csv(model_admin: ModelAdmin) -> View:
+    """The same as a file."""
+
+    def view(request: HttpRequest) -> Any:
+        form = _form(model_admin, request)
+        if not form.is_valid():
+            return HttpResponse(str(form.errors.as_text()), status=400, content_type="text/plain")
+        name = f"sms-{form.since():%Y%m%d}-{timezone.localdate():%Y%m%d}.csv"
+        return StreamingHttpResponse(
+            _lines(statistics.csv_rows(form.since(), **form.subject())),
+            content_type="text/csv; charset=utf-8",
+            headers={"Content-Disposition": f'attachment; filename="{name}"'},
+        )
+
+    return view
+
+
+def percent(share: float | None) -> str:
+    """Rounded down: what is not all of it must not read as 100 %."""
+    return "–" if share is None else f"{int(share * 1000) / 10:g} %"
+
+
+def _form(model_admin: ModelAdmin, request: HttpRequest) -> ReportForm:
+    if not model_admin.has_view_permission(request):
+        raise PermissionDenied
+    return ReportForm(request.GET)
+
+
+class _Echo:
+    """A file that hands back what is written to it."""
+
+    def write(self, text: str) -> str:
+        return text
+
+
+def _lines(rows: Iterable[list[str]]) -> Iterator[str]:
+    writer = csv.writer(_Echo())
+    yield "\ufeff"  # by which spreadsheets know that it is UTF-8
+    for row in rows:
+        yield writer.writerow(row)  # names are slugs: nothing that runs as a formula

@@ -1,0 +1,134 @@
+"""What gateways tell us, over whichever connection: safe in Redis before it is answered.
+
+net's loop ── put ──▶ waiting ── turn (the worker's thread): one script for all that came
+                                   └─▶ respond, in the loop again
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from django.db.utils import InterfaceError, OperationalError
+
+from gateway import sgip
+from gateway.lifecycle import store
+from gateway.lifecycle.messages import ReportIn
+from gateway.mo_intake import MoIntake
+from gateway.net import Connection
+from gateway.net.thread import NetThread
+from msgplatform.core import logging
+from msgplatform.core.failpoints import failpoint
+
+log = logging.get(__name__)
+
+Request = sgip.Report | sgip.Deliver | sgip.UserRpt
+
+BATCH = 500
+# Requests in memory while Redis is away; beyond it gateways are told to come again.
+MAX_WAITING = 20_000
+_DATABASE_PAUSE = 1.0  # seconds
+_OF_SUBMIT = 0  # the other kind is for gateways that forward a Deliver
+
+
+@dataclass(eq=False, slots=True)
+class Arrival:
+    connection: Connection
+    gateway: int
+    request: Request
+
+
+class Arrivals:
+    """`report_wait` gives for a gateway's id the seconds for which a Report is awaited."""
+
+    def __init__(
+        self, net: NetThread, news: threading.Event, report_wait: Callable[[int], float]
+    ) -> None:
+        self._net, self._news, self._report_wait = net, news, report_wait
+        self._waiting: deque[Arrival] = deque()
+        self._reports: list[Arrival] = []
+        self._mos: list[Arrival] = []
+        self._mos_after = 0.0
+        self.mo_intake = MoIntake()
+
+    @property
+    def open(self) -> int:
+        """Requests that have no response yet."""
+        return len(self._waiting) + len(self._reports) + len(self._mos)
+
+    # -- in the loop -----------------------------------------------------------------------------
+    def put(self, connection: Connection, gateway: int, requests: Sequence[Request]) -> None:
+        if len(self._waiting) >= MAX_WAITING:
+            for request in requests:
+                connection.respond(request, sgip.Result.BUSY)
+            return
+        self._waiting.extend(Arrival(connection, gateway, request) for request in requests)
+        self._news.set()
+
+    # -- in the worker's thread ------------------------------------------------------------------
+    def turn(self) -> int:
+        """Make safe what waits, then answer it; how many. Raises when Redis is away: nothing of it
+        is lost, and the next turn repeats it."""
+        while self._waiting and len(self._reports) < BATCH and len(self._mos) < MAX_WAITING:
+            arrival = self._waiting.popleft()
+            is_report = isinstance(arrival.request, sgip.Report)
+            (self._reports if is_report else self._mos).append(arrival)
+        done = len(self._reports)
+        if done:
+            self._take_reports()
+        if self._mos and time.monotonic() >= self._mos_after:
+            done += self._take_mos()
+        return done
+
+    def _take_reports(self) -> None:
+        self._reports.sort(key=lambda arrival: arrival.gateway)
+        for gateway, group in groupby(self._reports, key=lambda arrival: arrival.gateway):
+            requests = [arrival.request for arrival in group]
+            reports = [
+                _report_in(request)
+                for request in requests
+                if isinstance(request, sgip.Report) and request.report_type == _OF_SUBMIT
+            ]
+            if reports:
+                store.report(reports, self._report_wait(gateway))
+        failpoint("sms_receiver_after_report")
+        self._respond(self._reports)
+        self._reports = []
+
+    def _take_mos(self) -> int:
+        """A database that is away has no new ids: MOs wait for it, Reports do not."""
+        batch = self._mos[:BATCH]
+        try:
+            self.mo_intake.take(
+                [
+                    (arrival.gateway, arrival.request)
+                    for arrival in batch
+                    if not isinstance(arrival.request, sgip.Report)
+                ]
+            )
+        except (OperationalError, InterfaceError) as error:
+            log.warning("mos_wait", count=len(self._mos), why=str(error)[:200])
+            self._mos_after = time.monotonic() + _DATABASE_PAUSE
+            return 0
+        failpoint("sms_receiver_after_mo")
+        self._respond(batch)
+        del self._mos[: len(batch)]
+        return len(batch)
+
+    def _respond(self, arrivals: list[Arrival]) -> None:
+        self._net.call(_respond_all, arrivals)
+
+
+def _respond_all(arrivals: list[Arrival]) -> None:
+    for arrival in arrivals:
+        arrival.connection.respond(arrival.request)
+
+
+def _report_in(report: sgip.Report) -> ReportIn:
+    node, ts, seqno = report.submit_sequence
+    user = sgip.international(report.user_number)
+    return ReportIn(seqno, ts, node, user, report.state, report.error_code)

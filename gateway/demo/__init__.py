@@ -1,0 +1,1 @@
+"""SMS' part of the demo: simulated operators, business systems that send, sinks that listen."""

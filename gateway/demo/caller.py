@@ -1,0 +1,95 @@
+"""Sends as a business system would, over XML-RPC and REST, and remembers what was accepted."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import xmlrpc.client
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from gateway.demo import cast
+
+# Recipients of one text now and then, as a reminder to many.
+_MANY = 50
+_BATCH = 100
+# Every so many calls one is repeated with the same key, as after a lost answer.
+_REPEAT_EVERY = 10
+
+Call = tuple[list[str], str, dict[str, Any]]
+
+
+class Caller(threading.Thread):
+    """One system with its key: the first half over XML-RPC, the second over REST."""
+
+    def __init__(self, base_url: str, system: str, token: str, indexes: range) -> None:
+        super().__init__(daemon=True)
+        self.system = system
+        self.accepted: dict[str, str] = {}  # message id → recipient
+        self.error: Exception | None = None
+        self._base_url, self._token, self._indexes = base_url, token, indexes
+
+    def run(self) -> None:
+        half = self._indexes.start + len(self._indexes) // 2
+        try:
+            self._over_xml_rpc(list(self._calls(range(self._indexes.start, half))))
+            self._over_rest(list(self._calls(range(half, self._indexes.stop))))
+        except Exception as error:  # noqa: BLE001 - handed to the main thread
+            self.error = error
+
+    def _calls(self, indexes: range) -> Iterator[Call]:
+        """One text to one recipient, or to many; each index is one recipient."""
+        at = indexes.start
+        while at < indexes.stop:
+            many = _MANY if at % 7 == 0 else 1
+            numbers = [cast.number(index) for index in range(at, min(at + many, indexes.stop))]
+            options = {
+                "idempotency_key": f"{self.system}-{at}", "reference": f"demo-{at}",
+                "priority": at % 10, "extension": f"{at % 100:02d}",
+            }  # fmt: skip
+            yield numbers, cast.text(at), options
+            at += len(numbers)
+
+    def _over_xml_rpc(self, calls: Sequence[Call]) -> None:
+        with xmlrpc.client.ServerProxy(f"{self._base_url}/rpc/") as proxy:
+            sms: Any = proxy.sms
+            for count, (numbers, text, options) in enumerate(calls):
+                to = numbers if len(numbers) > 1 else numbers[0]
+                first = sms.send(self._token, to, text, options)
+                if count % _REPEAT_EVERY == 0:
+                    again = sms.send(self._token, to, text, options)
+                    self._require(again["ids"] == first["ids"], "a repeat got other ids")
+                self._take(first["ids"], numbers)
+
+    def _over_rest(self, calls: Sequence[Call]) -> None:
+        connection = http.client.HTTPConnection(urlsplit(self._base_url).netloc, timeout=60)
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        for start in range(0, len(calls), _BATCH):
+            batch = calls[start : start + _BATCH]
+            items = [{"to": numbers, "text": text, **more} for numbers, text, more in batch]
+            connection.request(
+                "POST", "/api/v1/sms/batch", json.dumps({"messages": items}), headers
+            )
+            response = connection.getresponse()
+            answer = response.read()
+            self._require(response.status == 200, f"HTTP {response.status}: {answer[:300]!r}")
+            verdicts = json.loads(answer)["results"]
+            for (numbers, _text, _more), verdict in zip(batch, verdicts, strict=True):
+                self._require(verdict["outcome"] == "created", str(verdict))
+                self._take(verdict["ids"], numbers)
+        connection.close()
+
+    def _take(self, ids: Sequence[str], numbers: Sequence[str]) -> None:
+        self.accepted.update(zip(ids, numbers, strict=True))
+
+    def _require(self, good: bool, text: str) -> None:
+        if not good:
+            raise RuntimeError(text)
+
+    def asked(self, ids: Sequence[str]) -> list[str]:
+        """States by XML-RPC, in order."""
+        with xmlrpc.client.ServerProxy(f"{self._base_url}/rpc/") as proxy:
+            rows: Any = proxy.sms.query(self._token, list(ids))
+        return [row.get("state", "") for row in rows]

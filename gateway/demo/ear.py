@@ -1,0 +1,64 @@
+"""Starts a listening business system and reads what it wrote down."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from types import TracebackType
+
+
+class Ear:
+    """A running `gateway.demo.sink`; its file is the only thing that is believed."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file.open("wb+")
+        self.reports: dict[str, list[str]] = defaultdict(list)  # message id → its states
+        self.mos: list[str] = []  # their texts
+        self.repeated = 0  # events that came once more under the same webhook-id
+        self._events: set[bytes] = set()
+        self._process = subprocess.Popen(  # noqa: S603 - our own command line
+            [sys.executable, "-m", "gateway.demo.sink", "--file", str(file)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self._process.stdout is not None  # noqa: S101
+        line = self._process.stdout.readline()
+        if not line.strip():
+            raise RuntimeError(f"the listener for {file.name} did not start")
+        self.url = f"http://127.0.0.1:{int(line)}/events"
+
+    def listen(self) -> None:
+        """Read what came since the last time."""
+        while True:
+            place = self._file.tell()
+            line = self._file.readline()
+            if not line.endswith(b"\n"):
+                self._file.seek(place)
+                return
+            self._hear(*line.split(b" ", 1))
+
+    def _hear(self, event: bytes, body: bytes) -> None:
+        if event in self._events:
+            self.repeated += 1
+            return
+        self._events.add(event)
+        told = json.loads(body)
+        data = told["data"]
+        if told["type"] == "sms.report":
+            self.reports[data["id"]].append(data["state"])
+        else:
+            self.mos.append(data["text"])
+
+    def __enter__(self) -> Ear:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._process.communicate()
+        self._file.close()

@@ -1,0 +1,199 @@
+"""The demo of SMS: send over XML-RPC and REST, let users answer, account for every message."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from gateway import routing
+from gateway.demo import cast
+from gateway.demo.caller import Caller
+from gateway.demo.ear import Ear
+from gateway.demo.smg import SmgProcess
+from gateway.models import SgipMo, SgipMt, SmsGateway
+from msgplatform.core.errors import PlatformError
+from msgplatform.core.flows import DemoRun
+
+# Below it the demo shows nothing and says so.
+MIN_MESSAGES = 5_000
+_MOS = 120
+_LINK_SECONDS = 60.0
+_CHUNK = 500
+
+
+@dataclass
+class Account:
+    """What was accepted, what must have been heard, and by whom."""
+
+    callers: Sequence[Caller]
+    ears: Mapping[str, Ear]
+    mos: Sequence[tuple[str, str, str, str]]
+
+    def listen(self) -> None:
+        for ear in self.ears.values():
+            ear.listen()
+
+    def unheard(self) -> list[str]:
+        """Accepted messages whose ending their own system has not heard."""
+        return [
+            id for c in self.callers for id in c.accepted if id not in self.ears[c.system].reports
+        ]
+
+    def wrong(self) -> int:
+        """Messages that did not have exactly one ending, or not the right one; strangers."""
+        count = 0
+        for caller in self.callers:
+            heard = self.ears[caller.system].reports
+            for id, number in caller.accepted.items():
+                count += id in heard and heard[id] != [cast.ending(number)]
+            count += len(heard.keys() - caller.accepted.keys())
+        return count
+
+    def missing_mos(self) -> int:
+        """Texts that users sent and the right system has not heard, or heard twice."""
+        wanted: dict[str, Counter[str]] = {name: Counter() for name in self.ears}
+        for owner, _user, _sp_number, text in self.mos:
+            wanted[owner][text] += 1
+        return sum(
+            abs(count - Counter(self.ears[name].mos)[text])
+            for name, texts in wanted.items()
+            for text, count in texts.items()
+        )
+
+    def states(self) -> dict[str, str]:
+        return {id: cast.ending(number) for c in self.callers for id, number in c.accepted.items()}
+
+
+def run_demo(run: DemoRun) -> Mapping[str, Any]:
+    """Send, wait for the listeners' files and the archive, account for every message."""
+    with _running(Path(run.folder)) as (smgs, ears):
+        tokens = cast.create(
+            {name: ear.url for name, ear in ears.items()},
+            {name: smg.port for name, smg in smgs.items()},
+        )
+        count = max(1, run.messages // 2)
+        run.say(f"sms: {count} messages from {len(tokens)} business systems over")
+        for operator in cast.OPERATORS:
+            run.say(f"sms:   {operator.name:<15} {operator.story}")
+        _await_links()
+        callers = _send(run, tokens, count)
+        mos = cast.mos(_MOS)
+        smgs["city"].deliver([mo[1:] for mo in mos])
+        account = Account(callers, ears, mos)
+        archived = _await(run, account)
+        return _report(account, archived, sum(smg.submitted() for smg in smgs.values()))
+
+
+@contextlib.contextmanager
+def _running(folder: Path) -> Iterator[tuple[dict[str, SmgProcess], dict[str, Ear]]]:
+    receiver = (settings.SMS_RECEIVER_HOST, settings.SMS_RECEIVER_PORT)
+    with contextlib.ExitStack() as stack:
+        ears = {
+            name: stack.enter_context(Ear(folder / f"{name}-listener.log")) for name in cast.SYSTEMS
+        }
+        smgs = {
+            operator.name: stack.enter_context(SmgProcess(operator, folder, receiver))
+            for operator in cast.OPERATORS
+        }
+        yield smgs, ears
+
+
+def _await_links() -> None:
+    """Until every gateway is bound both ways. Raises PlatformError."""
+    names = [operator.name for operator in cast.OPERATORS]
+    gateways = set(SmsGateway.objects.filter(name__in=names).values_list("pk", flat=True))
+    wanted = {(pk, kind) for pk in gateways for kind in ("submit", "report")}
+    deadline = time.monotonic() + _LINK_SECONDS
+    while missing := wanted - {(s.gateway, s.kind) for s in routing.links() if not s.problem}:
+        if time.monotonic() > deadline:
+            raise PlatformError(f"gateways are not bound: {sorted(missing)}")
+        time.sleep(0.1)
+
+
+def _send(run: DemoRun, tokens: Mapping[str, str], count: int) -> list[Caller]:
+    share = -(-count // len(tokens))
+    callers = [
+        Caller(run.base_url, name, token, range(n * share, min(count, (n + 1) * share)))
+        for n, (name, token) in enumerate(tokens.items())
+    ]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+        if caller.error:
+            raise PlatformError(f"{caller.system} could not send: {caller.error}")
+    return callers
+
+
+def _await(run: DemoRun, account: Account) -> dict[str, str]:
+    """Until everything was heard and archived or time is up; id → state in the archive."""
+    deadline = time.monotonic() + run.timeout
+    said = 0.0
+    wanted = account.states()
+    while True:
+        account.listen()
+        open_mos = account.missing_mos()
+        left = len(account.unheard())
+        archived = _archived(list(wanted)) if not left and not open_mos else {}
+        done = not left and not open_mos and len(archived) == len(wanted)
+        done = done and SgipMo.objects.count() >= len(account.mos)
+        if done or time.monotonic() > deadline:
+            return archived or _archived(list(wanted))
+        if time.monotonic() > said + 2:
+            said = time.monotonic()
+            run.say(f"sms: {left} endings and {open_mos} MOs on their way")
+        time.sleep(0.2)
+
+
+def _archived(ids: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for start in range(0, len(ids), _CHUNK):
+        rows = SgipMt.objects.filter(id__in=[int(id) for id in ids[start : start + _CHUNK]])
+        found |= {str(pk): final for pk, final in rows.values_list("pk", "final")}
+    return found
+
+
+def _report(account: Account, archived: Mapping[str, str], parts: int) -> Mapping[str, Any]:
+    wanted = account.states()
+    heard = {id for ear in account.ears.values() for id in ear.reports}
+    lost = {id for id in wanted if id not in heard or id not in archived}
+    wrong = account.wrong() + sum(archived.get(id, state) != state for id, state in wanted.items())
+    missing = account.missing_mos()
+    asked = _asked(account)
+    problems = [
+        f"{wrong} messages have a wrong ending" if wrong else "",
+        f"{missing} MOs are missing or came twice" if missing else "",
+        f"{asked} answers to sms.query are wrong" if asked else "",
+    ]
+    states = Counter(wanted[id] for id in wanted if id in heard)
+    return {
+        "accepted": len(wanted),
+        "at_least": MIN_MESSAGES,
+        "systems": len(account.callers),
+        "gateways": len(cast.OPERATORS),
+        "copies": parts,
+        "delivered": states["delivered"],
+        "failed": states["failed"],
+        "received": len(account.mos) - missing,
+        "lost": len(lost) + missing,
+        "duplicates": sum(ear.repeated for ear in account.ears.values()),
+        "problem": "; ".join(filter(None, problems)),
+    }
+
+
+def _asked(account: Account) -> int:
+    """How many of a sample sms.query gives another state."""
+    wanted = account.states()
+    count = 0
+    for caller in account.callers:
+        sample = list(caller.accepted)[:1000]
+        answers = caller.asked(sample) if sample else []
+        count += sum(got != wanted[id] for id, got in zip(sample, answers, strict=True))
+    return count

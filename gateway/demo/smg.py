@@ -1,0 +1,72 @@
+"""A simulated operator as a process of its own, which dies with the demo."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from gateway.demo.cast import Operator
+from msgplatform import env
+from msgplatform.core import attached
+
+
+class SmgProcess:
+    """`manage.py run_smg_simulator` on a free port; it connects to our receiver by itself."""
+
+    def __init__(self, operator: Operator, folder: Path, receiver: tuple[str, int]) -> None:
+        self.operator = operator
+        self.log = folder / f"smg-{operator.name}.log"
+        host, port = receiver
+        changes = [f"--set={change}" for change in operator.changes]
+        command = [
+            sys.executable, str(env.BASE_DIR / "manage.py"), "run_smg_simulator",
+            "--port=0", f"--personality={operator.personality}", *changes, f"--log={self.log}",
+            f"--sp-host={host}", f"--sp-port={port}", f"--smg-login-name={operator.name}",
+        ]  # fmt: skip
+        self._output = (folder / f"smg-{operator.name}.out").open("wb")
+        self._process = subprocess.Popen(  # noqa: S603 - our own command line
+            attached.command(command, "--parent", str(os.getpid())),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._output, text=True,
+        )  # fmt: skip
+        self.port = self._started()
+
+    def _started(self) -> int:
+        """From `listening on host:port, log …`."""
+        assert self._process.stdout is not None  # noqa: S101
+        line = self._process.stdout.readline()
+        if not line.startswith("listening on "):
+            raise RuntimeError(f"the simulator {self.operator.name} did not start: {line!r}")
+        return int(line.split(",")[0].rpartition(":")[2])
+
+    def deliver(self, mos: Sequence[tuple[str, str, str]]) -> None:
+        """Users send these: (user, SP number, text)."""
+        assert self._process.stdin is not None  # noqa: S101
+        for user, sp_number, text in mos:
+            self._process.stdin.write(f"{user}:{sp_number}:{text}\n")
+        self._process.stdin.flush()
+
+    def submitted(self) -> int:
+        """Lines of its log: one for each part for each recipient."""
+        return self.log.read_bytes().count(b"\n")
+
+    def __enter__(self) -> SmgProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._process.terminate()
+        try:
+            told, _ = self._process.communicate(timeout=10)
+            self._output.write(told.encode())
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._output.close()

@@ -1,0 +1,68 @@
+"""The faults of /rpc/: codes that never change, each with a sentence.
+
+Negative ones are those that XML-RPC servers agreed on; the others are HTTP's for the same reason.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.db.utils import InterfaceError, OperationalError
+from rest_framework import exceptions as drf
+
+from msgplatform.api.problems import BodyTooLarge, MissingScope
+from msgplatform.core import errors
+from msgplatform.core.connections import RedisError
+
+NOT_XML: Final = -32700
+NO_METHOD: Final = -32601
+WRONG_PARAMETERS: Final = -32602
+INTERNAL: Final = -32603
+INVALID: Final = 400
+UNAUTHENTICATED: Final = 401
+MISSING_SCOPE: Final = 403
+CONFLICT: Final = 409
+TOO_LARGE: Final = 413
+THROTTLED: Final = 429
+UNAVAILABLE: Final = 503
+OUTCOME_UNKNOWN: Final = 504
+
+
+class Fault(Exception):
+    """Answered to the caller as it is."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code, self.text = code, text
+
+
+def of(error: Exception) -> Fault | None:
+    """What the caller hears of this error; None for one that nobody expected."""
+    match error:
+        case Fault():
+            return error
+        case errors.InvalidInput():
+            field = f"{error.field}: " if error.field else ""
+            return Fault(INVALID, f"{field}{error}")
+        case errors.Conflict():
+            return Fault(CONFLICT, str(error))
+        case MissingScope():
+            return Fault(MISSING_SCOPE, str(error.detail))
+        case BodyTooLarge():
+            return Fault(TOO_LARGE, str(error.detail))
+        case drf.Throttled():
+            return Fault(THROTTLED, f"Too many calls: repeat after {_seconds(error)} seconds.")
+        case drf.ParseError() | drf.UnsupportedMediaType():
+            return Fault(NOT_XML, str(error.detail))
+        case errors.OutcomeUnknown():
+            return Fault(
+                OUTCOME_UNKNOWN,
+                "It may or may not have happened: repeat with the same idempotency key.",
+            )
+        case errors.Temporary() | RedisError() | OperationalError() | InterfaceError():
+            return Fault(UNAVAILABLE, "The platform cannot work just now: repeat the call later.")
+    return None
+
+
+def _seconds(error: Any) -> int:
+    return max(1, int(error.wait or 1))

@@ -1,0 +1,80 @@
+"""SMS, as the platform sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from gateway import gauges, resend, search, story
+from msgplatform.core import flows
+from msgplatform.core.connections import RedisError, sms_redis
+from msgplatform.core.daemon import AWAY
+from msgplatform.core.errors import InvalidInput
+
+
+class SmsFlow(flows.Flow):
+    name = "sms"
+    title = "SMS"
+    # The one with the highest priority stops first: what is in hand drains towards the archive.
+    daemons = (
+        flows.Daemon("run_data_pump", priority=550, help="moves what is finished to the archive"),
+        flows.Daemon("run_report_forwarder", priority=560, help="publishes Reports and MOs"),
+        flows.Daemon("run_sms_receiver", priority=570, help="takes Reports and MOs"),
+        flows.Daemon("run_sms_sender", priority=580, help="sends to the gateways"),
+    )
+    urls = "gateway.urls"
+    root_urls = "gateway.root_urls"
+    permission = "gateway.view_sgipmt"
+    scopes = {
+        "sms:write": "send short messages",
+        "sms:read": "read short messages and what became of them",
+    }
+    search_fields = search.FIELDS
+    bulk_actions = {"resend": resend.ACTION}
+
+    def status(self) -> flows.Status:
+        try:
+            return gauges.status()
+        except AWAY as error:
+            return flows.Status(0, None, problem=str(error)[:200])
+
+    def search(self, query: str, limit: int) -> list[flows.Hit]:
+        return search.search(query, limit)
+
+    def page(self, id: str) -> flows.Page | None:
+        return story.page(id)
+
+    def find(self, filter: Mapping[str, str], cursor: str, limit: int) -> flows.Found:
+        return search.find(filter, cursor, limit)
+
+    def notice(self) -> str:
+        try:
+            sms_redis().ping()
+        except RedisError:
+            return _("The SMS Redis does not answer.")
+        return ""
+
+    def bulk_count(self, action: str, filter: Mapping[str, Any]) -> flows.Counted:
+        _known(action)
+        return resend.count(filter)
+
+    def bulk_step(
+        self, action: str, filter: Mapping[str, Any], cursor: str, limit: int
+    ) -> flows.Step:
+        _known(action)
+        return resend.step(filter, cursor, limit)
+
+    def metrics(self) -> Iterable[flows.Sample]:
+        return gauges.samples()
+
+    def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:
+        from gateway.demo.run import run_demo
+
+        return run_demo(run)
+
+
+def _known(action: str) -> None:
+    if action != "resend":
+        raise InvalidInput(_("there is no such bulk action"), "action")

@@ -1,0 +1,55 @@
+"""The parts of long MOs in Redis, where every receiver finds them, until their message is whole."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gateway.lifecycle import keys, scripts
+from gateway.lifecycle.messages import Mo
+from gateway.lifecycle.mo_store import PARTS_SECONDS, SEEN_SECONDS
+from msgplatform.core.connections import sms_redis
+
+MO_PARTS = keys.PREFIX + "zset:mo-part"
+_DIGEST = 40  # hexadecimal digits of SHA-1
+
+
+@dataclass(frozen=True)
+class Kept:
+    """`what` became of a part: waiting, whole, or cut (the parts are those of an older message)."""
+
+    what: str
+    parts: dict[int, Mo]
+
+
+def keep(parts_key: str, number: int, total: int, part: Mo, sequence: tuple[int, int, int]) -> Kept:
+    """Keep one part, once whatever its repeats. `part.content` is the payload."""
+    digest = hashlib.sha1(part.content, usedforsecurity=False).hexdigest()
+    what, *flat = scripts.run(
+        "mo_keep",
+        [number, total, digest, msgspec.json.encode(part), PARTS_SECONDS, SEEN_SECONDS],
+        [parts_key, keys.mo_seen(*sequence)],
+    )
+    return Kept(what.decode(), _parts(dict(zip(flat[::2], flat[1::2], strict=True))))
+
+
+def join(parts_key: str, mo: Mo) -> bool:
+    """Take in the message that was made of the parts; False when that was done already."""
+    return bool(scripts.run("mo_join", [mo.id, msgspec.json.encode(mo)], [parts_key]))
+
+
+def late(count: int) -> dict[str, dict[int, Mo]]:
+    """Parts that waited long enough for the others, by their key."""
+    client: Any = sms_redis()
+    seconds, _ = client.time()
+    names = client.zrangebyscore(MO_PARTS, "-inf", seconds, 0, count)
+    return {name.decode(): _parts(client.hgetall(name)) for name in names}
+
+
+def _parts(rows: dict[bytes, bytes]) -> dict[int, Mo]:
+    return {
+        int(number): msgspec.json.decode(row[_DIGEST:], type=Mo) for number, row in rows.items()
+    }

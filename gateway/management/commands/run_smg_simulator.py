@@ -1,0 +1,63 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from gateway.net import Login
+from gateway.net.personalities import PERSONALITIES
+from gateway.net.standalone import Options, parse_mo, personality, run
+
+
+class Command(BaseCommand):
+    help = "A simulated operator's gateway (SMG): takes Submits, sends Reports and MOs."
+    requires_system_checks = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        add = parser.add_argument
+        add("--host", default="127.0.0.1", help="where it listens (default 127.0.0.1)")
+        add("--port", type=int, default=8801, help="0: a free one (default 8801)")
+        add("--personality", default="happy", help=f"one of {', '.join(PERSONALITIES)}")
+        add(
+            "--set", action="append", default=[], metavar="FIELD=VALUE", dest="changes",
+            help="change the personality, such as response_delay=0.2; may be repeated",
+        )  # fmt: skip
+        add("--log", type=Path, help="what it accepted (default: in STATE_DIR)")
+        add("--login-name", default="sp", help="with which an SP binds (default sp)")
+        add("--login-password", default="secret", help="default secret")
+        add("--sp-host", default="127.0.0.1", help="where the SP takes Reports and MOs")
+        add("--sp-port", type=int, help="without it they go over the SP's own connections")
+        add("--smg-login-name", default="smg", help="with which it binds to the SP (default smg)")
+        add("--smg-login-password", default="secret", help="default secret")
+        add(
+            "--mo", action="append", default=[], metavar="USER:SP:TEXT",
+            help="send this MO at once; may be repeated. Lines on standard input are MOs, too",
+        )  # fmt: skip
+        add("--report-again", action="store_true", help="send Reports for all in the log again")
+
+    def handle(self, *args: Any, **given: Any) -> None:
+        try:
+            options = _options(given)
+            asyncio.run(run(options, self._say))
+        except (ValueError, KeyError, OSError) as error:
+            raise CommandError(str(error)) from None
+
+    def _say(self, line: str) -> None:
+        self.stdout.write(line)
+        self.stdout.flush()
+
+
+def _options(given: dict[str, Any]) -> Options:
+    listener = (given["sp_host"], given["sp_port"]) if given["sp_port"] else None
+    return Options(
+        log=given["log"] or settings.STATE_DIR / "smg-simulator.log",
+        personality=personality(given["personality"], given["changes"]),
+        host=given["host"],
+        port=given["port"],
+        listener=listener,
+        login=Login(given["login_name"], given["login_password"]),
+        smg_login=Login(given["smg_login_name"], given["smg_login_password"]),
+        mos=[parse_mo(mo) for mo in given["mo"]],
+        report_again=given["report_again"],
+    )

@@ -1,0 +1,11 @@
+from typing import Any
+
+from gateway.receiver import SmsReceiver
+from msgplatform.core.daemon import DaemonCommand
+
+
+class Command(DaemonCommand):
+    help = "SMS: takes Reports, MOs and changes of users from the operator's gateways."
+
+    def worker(self, **options: Any) -> SmsReceiver:
+        return SmsReceiver()

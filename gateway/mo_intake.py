@@ -1,0 +1,104 @@
+"""MOs and changes of users, taken in once: long ones joined, in any order, over any connection."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from gateway import sgip
+from gateway.lifecycle import keys, mo_parts, mo_store
+from gateway.lifecycle.messages import Mo
+from msgplatform.core import ids, logging
+
+log = logging.get(__name__)
+
+_LATE_AT_ONCE = 100
+
+
+class MoIntake:
+    """Ids come from the database's allocator; all else is Redis. Raises when either is away."""
+
+    def take(self, requests: Sequence[tuple[int, sgip.Deliver | sgip.UserRpt]]) -> None:
+        """(gateway's id, request) each; when it returns, all are safe."""
+        made = ids.reserve(len(requests)).ids([ids.bucket(0, None) for _ in requests])
+        for (gateway, request), message in zip(requests, made, strict=True):
+            if isinstance(request, sgip.UserRpt):
+                mo_store.accept(_user_report(str(message), gateway, request), request.sequence)
+            else:
+                self._deliver(str(message), gateway, request)
+
+    def take_late(self) -> int:
+        """Long MOs whose other parts did not come in time are taken in as they are; how many."""
+        late = mo_parts.late(_LATE_AT_ONCE)
+        for parts_key, parts in late.items():
+            self._join(parts_key, parts)
+        return len(late)
+
+    def _deliver(self, message: str, gateway: int, deliver: sgip.Deliver) -> None:
+        part = sgip.part_of(deliver)
+        if part.total == 1:
+            text = sgip.decode_text(part.payload, deliver.message_coding)
+            mo_store.accept(_mo(message, gateway, deliver, text), deliver.sequence)
+            return
+        mo = _mo(message, gateway, deliver, "", part)
+        parts_key = keys.mo_part(mo.user_number, mo.sp_number, part.reference, part.total)
+        kept = mo_parts.keep(parts_key, part.number, part.total, mo, deliver.sequence)
+        if kept.what == "cut":
+            self._join(parts_key, kept.parts)
+            kept = mo_parts.keep(parts_key, part.number, part.total, mo, deliver.sequence)
+        if kept.what == "whole":
+            self._join(parts_key, kept.parts)
+
+    @staticmethod
+    def _join(parts_key: str, parts: Mapping[int, Mo]) -> None:
+        """The id is that of the first part that came, so that a repeat makes the same message."""
+        if not parts:
+            return
+        first = min(parts.values(), key=lambda part: int(part.id))
+        contents = {number: part.content for number, part in parts.items()}
+        whole = msgspec.structs.replace(
+            first,
+            text=sgip.text_of(contents, first.message_coding),
+            content=b"".join(contents[number] for number in sorted(contents)),
+            missing=first.parts - len(parts),
+        )
+        if mo_parts.join(parts_key, whole) and whole.missing:
+            log.warning("mo_incomplete", id=whole.id, parts=whole.parts, missing=whole.missing)
+
+
+def _mo(
+    message: str, gateway: int, deliver: sgip.Deliver, text: str, part: sgip.Part | None = None
+) -> Mo:
+    return Mo(
+        id=message,
+        gateway=gateway,
+        user_number=sgip.international(deliver.user_number),
+        sp_number=deliver.sp_number,
+        text=text,
+        content=part.payload if part else deliver.message_content,
+        message_coding=deliver.message_coding,
+        tp_pid=deliver.tp_pid,
+        tp_udhi=deliver.tp_udhi,
+        parts=part.total if part else 1,
+        sequence=_words(deliver.sequence),
+        at=time.time(),
+    )
+
+
+def _user_report(message: str, gateway: int, report: sgip.UserRpt) -> Mo:
+    return Mo(
+        id=message,
+        kind="userrpt",
+        gateway=gateway,
+        user_number=sgip.international(report.user_number),
+        sp_number=report.sp_number,
+        user_condition=report.user_condition,
+        sequence=_words(report.sequence),
+        at=time.time(),
+    )
+
+
+def _words(sequence: sgip.SequenceNumber) -> str:
+    return ":".join(map(str, sequence))

@@ -1,0 +1,114 @@
+"""What became of messages: from Redis while they are there, else from the archive.
+
+Redis is asked first. The pump deletes keys only after the archive has the rows, so that a message
+is in one of the two whenever it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from gateway import events
+from gateway.lifecycle import store
+from gateway.lifecycle.messages import Finished
+from gateway.models import SgipMt, SmsAccount
+
+MOST = 1000
+_MAX_ID = 2**63 - 1
+
+
+class State(msgspec.Struct, frozen=True):
+    """One message as its owner sees it. `state` is pending, submitted or responded, then the
+    ending: delivered, failed, expired, unknown or accepted. Times are ISO 8601 in UTC."""
+
+    id: str
+    state: str
+    to: str
+    account: str
+    reference: str
+    parts: int
+    error_code: int
+    error: str
+    accepted_at: str | None
+    schedule_at: str | None
+    submitted_at: str | None
+    responded_at: str | None
+    reported_at: str | None
+    archived_at: str | None
+
+
+def states(biz: int, ids: Sequence[str]) -> dict[str, State]:
+    """Id → state of those that this business system sent. Raises RedisError."""
+    wanted = [id for id in dict.fromkeys(ids) if _is_id(id)]
+    if not wanted:
+        return {}
+    live = {found.mt.id: found for found in store.read(wanted)}
+    gone = [int(id) for id in wanted if id not in live]
+    rows = list(SgipMt.objects.filter(id__in=gone, biz_id=biz)) if gone else []
+    mine = [found for found in live.values() if found.mt.biz == biz]
+    names = _names({found.mt.account for found in mine} | {row.account_id for row in rows})
+    return {
+        **{found.mt.id: _live(found, names.get(found.mt.account, "")) for found in mine},
+        **{str(row.pk): archived(row, names.get(row.account_id, "")) for row in rows},
+    }
+
+
+def archived_states(rows: Sequence[SgipMt]) -> list[State]:
+    """Rows of the archive, in their order."""
+    names = _names({row.account_id for row in rows})
+    return [archived(row, names.get(row.account_id, "")) for row in rows]
+
+
+def archived(row: SgipMt, account: str) -> State:
+    return State(
+        id=str(row.pk),
+        state=row.final,
+        to=row.user_number,
+        account=account,
+        reference=row.reference,
+        parts=row.parts,
+        error_code=row.error_code,
+        error=row.error,
+        accepted_at=_iso(row.accepted_at),
+        schedule_at=_iso(row.schedule_at),
+        submitted_at=_iso(row.submitted_at),
+        responded_at=_iso(row.responded_at),
+        reported_at=_iso(row.reported_at),
+        archived_at=_iso(row.archived_at),
+    )
+
+
+def _live(found: Finished, account: str) -> State:
+    code, sentence = events.ending(found.error)
+    return State(
+        id=found.mt.id,
+        state=found.final or found.state,
+        to=found.mt.user_number,
+        account=account,
+        reference=found.mt.reference,
+        parts=found.parts,
+        error_code=code,
+        error=sentence,
+        accepted_at=events.iso(found.accepted_at),
+        schedule_at=events.iso(found.mt.schedule_at),
+        submitted_at=events.iso(found.submitted_at),
+        responded_at=events.iso(found.responded_at),
+        reported_at=events.iso(found.reported_at),
+        archived_at=None,
+    )
+
+
+def _names(accounts: set[int]) -> dict[int, str]:
+    rows = SmsAccount.objects.filter(pk__in=accounts).values_list("pk", "name") if accounts else ()
+    return dict(rows)
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return events.iso(moment.timestamp()) if moment else None
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= _MAX_ID

@@ -1,0 +1,184 @@
+"""SMS sender: pending messages go to the gateways as Submits, what gateways answer goes to Redis.
+
+Two threads, so that neither waits for the other's peer:
+
+    turn (this worker's thread): Redis       net: sockets, an event loop
+    claim, pack, pace, remember ── put ──▶   write through the windows
+    write responses, Reports    ◀── take ──  collect responses, Reports
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import Collection
+
+from gateway import routing
+from gateway.arrivals import Arrivals
+from gateway.despatch import Despatch
+from gateway.directory import Directory, Gateway
+from gateway.link import Link
+from gateway.net.thread import NetThread
+from gateway.refresher import Refresher
+from msgplatform.core import logging
+from msgplatform.core.backoff import Backoff
+from msgplatform.core.daemon import AWAY, Worker
+
+log = logging.get(__name__)
+
+_SAY_SECONDS = 1.0
+_UNBIND_SECONDS = 3.0
+_SHORT_SECONDS = 0.05
+_DEFAULT_REPORT_WAIT = 72 * 3600.0
+
+
+class SmsSender(Worker):
+    """`only` names the gateways that it serves; none: all that are enabled."""
+
+    role = "sms_sender"
+
+    def __init__(self, only: Collection[str] = ()) -> None:
+        super().__init__()
+        self.name = uuid.uuid4().hex
+        self.directory = Directory()
+        self.despatches: dict[int, Despatch] = {}
+        self.net = NetThread()
+        self.news = threading.Event()
+        self.arrivals = Arrivals(self.net, self.news, self._report_wait)
+        self._only = frozenset(only)
+        self._refresher = Refresher(self.directory)
+        self._idle = Backoff(first=0.005, factor=1.5, cap=0.25)
+        self._next_say = self._next_look = 0.0
+        self._up: frozenset[int] = frozenset()
+
+    def start(self) -> None:
+        self.net.start()
+        self._refresher.start()
+
+    def turn(self) -> bool:
+        """One round over all gateways; waits for news itself when there is nothing to do."""
+        if not self.directory.gateways:
+            self.directory.refresh()
+        self.news.clear()
+        self._follow_directory()
+        worked = self.arrivals.turn()
+        for despatch in list(self.despatches.values()):
+            worked += self._turn_of(despatch)
+        self._say()
+        if worked:
+            self._idle.reset()
+        else:
+            short = any(despatch.pace.is_short for despatch in self.despatches.values())
+            self.news.wait(min(self._idle.next(), _SHORT_SECONDS if short else 1.0))
+        return True
+
+    def drain(self, deadline: float) -> None:
+        """Claim nothing more, give back what was not remembered, await the responses."""
+        despatches = self.despatches.values()
+        while time.monotonic() < deadline:
+            self.news.clear()
+            try:
+                for despatch in despatches:
+                    despatch.release()
+                    despatch.respond()
+                self.arrivals.turn()
+            except AWAY as error:
+                log.warning("draining_waits", why=str(error)[:200])
+            if not any(d.is_busy for d in despatches) and not self.arrivals.open:
+                return
+            self.news.wait(0.1)
+
+    def stop(self) -> None:
+        self._refresher.stop()
+        self._close(list(self.despatches.values()))
+        self.net.stop()
+
+    # -- the gateways ----------------------------------------------------------------------------
+    def _turn_of(self, despatch: Despatch) -> int:
+        """Trouble with one gateway's messages must not stop the others'."""
+        try:
+            return despatch.turn(self._bound)
+        except AWAY:
+            raise
+        except Exception:
+            self.heartbeat.failed += 1
+            log.exception("despatch_failed", gateway=despatch.gateway.name)
+            return 0
+
+    def _follow_directory(self) -> None:
+        """Links for the gateways there are, new ones where the settings of a link changed."""
+        wanted = {
+            gateway.id: gateway
+            for gateway in self.directory.gateways.values()
+            if not self._only or gateway.name in self._only
+        }
+        for gateway_id, despatch in list(self.despatches.items()):
+            gateway = wanted.get(gateway_id)
+            if gateway is None or _settings(gateway) != _settings(despatch.gateway):
+                despatch.release()
+                despatch.respond()
+                self._close([despatch])
+                del self.despatches[gateway_id]
+            else:
+                despatch.gateway = gateway
+        for gateway_id in wanted.keys() - self.despatches.keys():
+            self.despatches[gateway_id] = self._open(wanted[gateway_id])
+
+    def _open(self, gateway: Gateway) -> Despatch:
+        link = Link(gateway, self.arrivals, self.news)
+        self.net.call(link.start)
+        return Despatch(gateway, link, self.name, lambda outs: self.net.call(link.put, outs))
+
+    def _close(self, despatches: list[Despatch]) -> None:
+        """Unbind in order; what gets no response in time is due again by itself."""
+
+        async def stop_all() -> None:
+            await asyncio.gather(*(d.link.stop(_UNBIND_SECONDS) for d in despatches))
+
+        try:
+            self.net.run(stop_all(), 2 * _UNBIND_SECONDS)
+            for despatch in despatches:
+                despatch.respond()
+        except (*AWAY, TimeoutError) as error:
+            log.warning("links_not_closed", why=str(error)[:200])
+
+    # -- what others see -------------------------------------------------------------------------
+    def _bound(self) -> Collection[int]:
+        """Gateways with a link in any process; asked for at most once a second."""
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _SAY_SECONDS
+            self._up = frozenset(
+                link.gateway
+                for link in routing.links()
+                if link.kind == "submit" and not link.problem
+            )
+        return self._up
+
+    def _say(self) -> None:
+        moved = [d for d in self.despatches.values() if d.link.moved]
+        if time.monotonic() < self._next_say and not moved:
+            return
+        for despatch in moved:
+            despatch.link.moved = False
+        self._next_say = time.monotonic() + _SAY_SECONDS
+        for despatch in self.despatches.values():
+            self.net.call(despatch.link.sweep)
+            for number, state in enumerate(despatch.link.states()):
+                routing.say(f"{self.name}:{number}", state)
+        self.heartbeat.done = sum(d.done for d in self.despatches.values())
+        self.heartbeat.failed = sum(d.failed for d in self.despatches.values())
+
+    def _report_wait(self, gateway: int) -> float:
+        known = self.directory.gateways.get(gateway)
+        return float(known.row.report_hours) * 3600 if known else _DEFAULT_REPORT_WAIT
+
+
+def _settings(gateway: Gateway) -> tuple[object, ...]:
+    """What a connection is made with: it must be made anew when this changes."""
+    row = gateway.row
+    return (
+        gateway.node_id, row.host, row.port, row.login_name, row.login_password, row.connections,
+        row.window, row.response_timeout, row.idle_timeout,
+    )  # fmt: skip

@@ -1,0 +1,10 @@
+from django.urls import path
+
+from gateway.api import SmsBatchView, SmsListView, SmsView
+from msgplatform.api import converters  # noqa: F401 - registers <id:…>
+
+urlpatterns = [
+    path("sms", SmsListView.as_view(), name="sms"),
+    path("sms/batch", SmsBatchView.as_view(), name="sms-batch"),
+    path("sms/<id:pk>", SmsView.as_view(), name="sms-message"),
+]

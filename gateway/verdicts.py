@@ -1,0 +1,25 @@
+"""What a Submit_Resp means for its messages."""
+
+from __future__ import annotations
+
+from gateway.lifecycle.messages import Response
+from gateway.sgip import RETRY_RESULTS, Result
+
+ACCEPTED, AGAIN, REFUSED = "accepted", "again", "refused"
+# How often a message goes out under a new sequence before it ends as failed.
+MOST_TRIES = 30
+_FIRST_DELAY, _LONGEST_DELAY = 1.0, 60.0  # seconds
+
+
+def verdict(result: int, *, repeated: bool) -> str:
+    """`repeated`: the same bytes may have been written before, so that a refusal of the sequence
+    says that they were taken then."""
+    if result == Result.OK or (result == Result.SEQUENCE and repeated):
+        return ACCEPTED
+    return AGAIN if result in RETRY_RESULTS else REFUSED
+
+
+def response(name: str, result: int, *, repeated: bool, tries: int) -> Response:
+    """`tries` is how often the messages were put off already: each time twice as long."""
+    delay = min(_LONGEST_DELAY, _FIRST_DELAY * 2.0 ** min(tries, 10))
+    return Response(name, result, verdict(result, repeated=repeated), delay)
