@@ -17,7 +17,7 @@ from msgplatform.models import Alert, Biz, MinuteCounter
 from notify import bulk
 from notify.maker import Maker
 from notify.marker import Marker
-from notify.models import BizReceive, ReceiveMsg
+from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.orders import Result
 from tests.integration.notify_rows import publish, subscription
 
