@@ -21,7 +21,8 @@ class NotifyFlow(flows.Flow):
     # The one with the highest priority stops first: what is in hand drains towards the marker.
     daemons = (
         flows.Daemon("run_marker", priority=510, help="writes back what became of each copy"),
-        flows.Daemon("run_sender", priority=520, help="delivers"),
+        # A request on its way is waited for: cut off, it would be delivered twice.
+        flows.Daemon("run_sender", priority=520, stop_seconds=75, help="delivers"),
         flows.Daemon("run_maker", priority=530, help="splits and queues"),
         flows.Daemon("run_archiver", priority=540, help="moves what is final to the archive"),
     )

@@ -27,6 +27,7 @@ class Daemon:
     command: str
     processes: int = 1
     priority: int = 500  # supervisor's: lower starts first and stops last
+    stop_seconds: int = 30  # within which it ends after SIGTERM
     help: str = ""
 
 

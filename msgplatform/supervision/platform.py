@@ -159,7 +159,7 @@ def daemons() -> list[Program]:
             ],
             daemon.priority,
             daemon.processes,
-            _STOP_SECONDS,
+            daemon.stop_seconds,
         )
         for daemon in wanted
     ]
