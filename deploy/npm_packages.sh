@@ -8,5 +8,8 @@ version=1.1.1
 [[ -e $folder/node_modules/standardwebhooks/package.json ]] &&
   grep -q "\"version\": \"$version\"" "$folder/node_modules/standardwebhooks/package.json" && exit 0
 mkdir -p "$folder"
+# Node brings authorities of its own; trust what the system trusts, too.
+authorities=/etc/ssl/certs/ca-certificates.crt
+[[ ! -e $authorities ]] || export NODE_EXTRA_CA_CERTS=${NODE_EXTRA_CA_CERTS:-$authorities}
 npm install --prefix "$folder" --no-save --no-package-lock --ignore-scripts --no-audit --no-fund \
-  --loglevel=error "standardwebhooks@$version" >&2
+  --fetch-retries=2 --fetch-timeout=30000 --loglevel=error "standardwebhooks@$version" >&2
