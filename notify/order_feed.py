@@ -11,7 +11,7 @@ from sys import getsizeof
 
 from django.conf import settings
 
-from msgplatform.core import logging, queues
+from msgplatform.core import logging, queue_owners, queues
 from msgplatform.core.backoff import Backoff
 from msgplatform.core.daemon import AWAY
 from notify import live, orders
@@ -109,7 +109,7 @@ class OrderFeed:
         """Let another sender have the queues at once instead of after the ownership's end."""
         try:
             # Those with nothing in hand too: they were owned when they last had work.
-            queues.disown([row.queue for row in self.subscriptions.all()], self.owner)
+            queue_owners.disown([row.queue for row in self.subscriptions.all()], self.owner)
             live.withdraw(self.owner)
         except AWAY:
             return
@@ -162,15 +162,15 @@ class OrderFeed:
 
     def _claim_round(self) -> int:
         self._forget_finished()
-        queues.renew(list(self._held), self.owner, OWNERSHIP_SECONDS)
+        queue_owners.renew(list(self._held), self.owner, OWNERSHIP_SECONDS)
         wanted = self._wanted()
-        ready = queues.own(list(wanted), self.owner, OWNERSHIP_SECONDS)
+        ready = queue_owners.own(list(wanted), self.owner, OWNERSHIP_SECONDS)
         self._share = share = self._fair_share(ready)
         mine = [name for name in ready if name in self._held]
         fresh = [name for name in ready if name not in self._held]
         room = max(0, share - len(self._held))
         if len(fresh) > room:
-            queues.disown(fresh[room:], self.owner)
+            queue_owners.disown(fresh[room:], self.owner)
         # Who has nothing comes first: a second order must not take the place of a first.
         return self._claim([*fresh[:room], *mine], wanted)
 
@@ -233,7 +233,7 @@ class OrderFeed:
                 del self._held[name]
                 empty.append(name)
         if self._senders > 1:
-            queues.disown(empty, self.owner)
+            queue_owners.disown(empty, self.owner)
 
     def _take_over(self, claimed: queues.Claimed, subscription: int) -> None:
         before = self._known.get(subscription)

@@ -28,7 +28,6 @@ from msgplatform.core.connections import work_redis
 log = logging.get(__name__)
 
 _CLAIMS = "queues:claims"  # zset: "<queue>|<job id>" → unix time until which the claim holds
-_OWNER = "queues:owner:"  # string per queue, expiring: who may pop it
 # A claim this long over has no order any more, or its order would have been recovered.
 _STALE_SECONDS = 30
 _RUN_BY_WORKER = "msgplatform.core.queues.not_for_workers"
@@ -63,32 +62,6 @@ for i = 1, #ARGV - 2 do
   if room <= 0 then break end
 end
 return taken
-"""
-# KEYS: queue lists, then owner keys. ARGV: me, milliseconds. Returns the indices of queues that
-# have work and that nobody else owns; owning them is renewed in the same step.
-_OWN = """
-local n = #KEYS / 2
-local won = {}
-for i = 1, n do
-  if redis.call('LLEN', KEYS[i]) > 0 then
-    local holder = redis.call('GET', KEYS[n + i])
-    if not holder or holder == ARGV[1] then
-      redis.call('SET', KEYS[n + i], ARGV[1], 'PX', ARGV[2])
-      won[#won + 1] = i
-    end
-  end
-end
-return won
-"""
-_RENEW = """
-for i = 1, #KEYS do
-  if redis.call('GET', KEYS[i]) == ARGV[1] then redis.call('PEXPIRE', KEYS[i], ARGV[2]) end
-end
-"""
-_DISOWN = """
-for i = 1, #KEYS do
-  if redis.call('GET', KEYS[i]) == ARGV[1] then redis.call('DEL', KEYS[i]) end
-end
 """
 
 
@@ -264,29 +237,6 @@ def oldest_seconds(name: str) -> float:
         if enqueued:
             ages.append(_now() - _moment(enqueued))
     return max(ages)
-
-
-def own(names: Sequence[str], owner: str, seconds: float) -> list[str]:
-    """Of these queues, those with work that `owner` now owns for `seconds`: one script."""
-    if not names:
-        return []
-    keys = [f"rq:queue:{name}" for name in names] + [_OWNER + name for name in names]
-    script = work_redis().register_script(_OWN)
-    won: Any = script(keys=keys, args=[owner, int(seconds * 1000)])
-    return [names[index - 1] for index in won]
-
-
-def renew(names: Sequence[str], owner: str, seconds: float) -> None:
-    """Keep owning queues whose messages are still in flight."""
-    if names:
-        script = work_redis().register_script(_RENEW)
-        script(keys=[_OWNER + name for name in names], args=[owner, int(seconds * 1000)])
-
-
-def disown(names: Sequence[str], owner: str) -> None:
-    """Let another process have these queues at once."""
-    if names:
-        work_redis().register_script(_DISOWN)(keys=[_OWNER + name for name in names], args=[owner])
 
 
 def recover(put_back: Callable[[str], bool], grace: float = 60.0) -> int:

@@ -14,7 +14,7 @@ import pytest
 import redis
 from rq.job import Job
 
-from msgplatform.core import queues
+from msgplatform.core import queue_owners, queues
 from msgplatform.core.queue_names import NOTIFY_MARKER, RqQueues
 
 QUEUE = "notify-7-9"
@@ -48,21 +48,21 @@ def test_text_survives_the_way(work_redis: redis.Redis) -> None:
 
 def test_a_queue_belongs_to_one_sender_at_a_time(work_redis: redis.Redis) -> None:
     queues.put(QUEUE, [{}], ttl=60)
-    assert queues.own([QUEUE, "notify-1-1"], "a", 10) == [QUEUE], "only queues with work"
-    assert queues.own([QUEUE], "b", 10) == []
-    assert queues.own([QUEUE], "a", 10) == [QUEUE]
-    queues.renew([QUEUE], "b", 1000)
+    assert queue_owners.own([QUEUE, "notify-1-1"], "a", 10) == [QUEUE], "only queues with work"
+    assert queue_owners.own([QUEUE], "b", 10) == []
+    assert queue_owners.own([QUEUE], "a", 10) == [QUEUE]
+    queue_owners.renew([QUEUE], "b", 1000)
     assert work_redis.pttl(f"queues:owner:{QUEUE}") <= 10_000, "only the owner renews"
-    queues.disown([QUEUE], "b")
-    assert queues.own([QUEUE], "b", 10) == []
-    queues.disown([QUEUE], "a")
-    assert queues.own([QUEUE], "b", 10) == [QUEUE]
+    queue_owners.disown([QUEUE], "b")
+    assert queue_owners.own([QUEUE], "b", 10) == []
+    queue_owners.disown([QUEUE], "a")
+    assert queue_owners.own([QUEUE], "b", 10) == [QUEUE]
 
 
 KILLED = """
 import os, signal, django
 django.setup()
-from msgplatform.core import queues
+from msgplatform.core import queue_owners, queues
 assert queues.claim({queue!r}, {seconds})
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -129,7 +129,7 @@ def test_flushed_redis_is_an_empty_one(work_redis: redis.Redis) -> None:
     work_redis.flushall()
     assert claimed
     queues.done([claimed])
-    assert queues.own([QUEUE], "a", 10) == [], "scripts are loaded again after a flush"
+    assert queue_owners.own([QUEUE], "a", 10) == [], "scripts are loaded again after a flush"
     assert queues.claim(QUEUE, 30) is None
 
 
