@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -78,12 +78,12 @@ def step(given: Mapping[str, Any], cursor: str, limit: int) -> Step:
     """The next `limit`, oldest first. What ends after the first step began is left alone."""
     filter = _filter(given)
     if not cursor:  # the bound must be kept before anything is done by it
-        return Step(f"{id_numbers.first_id_at(sql.now())}|0", 0)
-    bound, _bar, after = cursor.partition("|")
-    rows = filter.indexed().filter(id__gt=int(after), id__lt=int(bound)).order_by("id")[:limit]
-    page = list(rows)
+        return Step(f"{sql.now().isoformat()}|0", 0)
+    begun, _bar, after = cursor.partition("|")
+    ended = filter.indexed().filter(archived_at__lte=datetime.fromisoformat(begun))
+    page = list(ended.filter(id__gt=int(after)).order_by("id")[:limit])
     done = _send([row for row in page if filter.biz in (None, row.biz_id)]) if page else 0
-    return Step(f"{bound}|{page[-1].pk}" if len(page) == limit else "", done)
+    return Step(f"{begun}|{page[-1].pk}" if len(page) == limit else "", done)
 
 
 def _filter(given: Mapping[str, Any]) -> Filter:
