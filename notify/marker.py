@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 
 import msgspec
@@ -108,7 +109,9 @@ class Marker(Worker):
             rows = health.read(result.subscription for result in results)
             of = partial(_of_outcome, results)
             delivered = marks.delivered(of("delivered"), copies)
-            failed, exhausted = marks.failed(of("failed"), copies, self._schedule(rows), now)
+            failed, exhausted = marks.failed(
+                of("failed"), copies, self._schedule(rows), now, partial(_failing_since, rows)
+            )
             marks.unsent(of("unsent"), copies)
             if block:
                 # Of copies that are there: the archive has taken the others with their log.
@@ -190,6 +193,11 @@ class Marker(Worker):
         except Exception:
             # It is done again within a minute; marking does not wait for it.
             log.exception("alerts_not_brought_in_line")
+
+
+def _failing_since(rows: Mapping[int, health.Row], subscription: int) -> datetime | None:
+    row = rows.get(subscription)
+    return row.failing_since if row else None
 
 
 def _of_outcome(results: Iterable[Result], outcome: str) -> list[Result]:

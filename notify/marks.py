@@ -33,6 +33,8 @@ _Status = ReceiveMsg.Status
 
 # The waits after each failed attempt but the last; None when they are not known.
 Schedule = Callable[[int], Sequence[float] | None]
+# Since when every attempt of a subscription failed; None when the latest one went well.
+FailingSince = Callable[[int], datetime | None]
 
 
 @dataclass(slots=True)
@@ -42,6 +44,7 @@ class Copy:
     status: int
     claimed_by: str
     created_at: datetime
+    generation: int = 0
 
     def still_carries(self, claim: str) -> bool:
         return self.status == _Status.QUEUED and self.claimed_by == claim
@@ -63,8 +66,8 @@ def lock(results: Iterable[Result]) -> dict[int, Copy]:
     for start in range(0, len(row_ids), claims.CHUNK):
         chunk = row_ids[start : start + claims.CHUNK]
         rows = ReceiveMsg.objects.select_for_update().filter(id__in=chunk).order_by("id")
-        for row in rows.values_list("id", "status", "claimed_by", "created_at"):
-            found[row[0]] = Copy(row[1], row[2], row[3])
+        for row in rows.values_list("id", "status", "claimed_by", "created_at", "generation"):
+            found[row[0]] = Copy(*row[1:])
     return found
 
 
@@ -105,14 +108,22 @@ def _logged_before(results: Iterable[Result], copies: Copies) -> set[int]:
 
 
 def failed(
-    results: Iterable[Result], copies: Copies, schedule: Schedule, now: datetime
+    results: Iterable[Result],
+    copies: Copies,
+    schedule: Schedule,
+    now: datetime,
+    failing_since: FailingSince = lambda _: None,
 ) -> tuple[list[Result], list[Result]]:
     """Back to pending with the time of the next attempt; exhausted when the schedule is used up.
 
     Returns (those that applied, those of them that are exhausted).
     """
     applied = _carried(results, copies, _Status.PENDING)
-    delays = {result.id: _delay(result, schedule(result.subscription)) for result in applied}
+    delays: dict[int, float | None] = {}
+    for result in applied:
+        waits = schedule(result.subscription)
+        dead = _is_given_up(copies[result.id], waits, failing_since(result.subscription), now)
+        delays[result.id] = None if dead and result.http_status != GONE else _delay(result, waits)
     for (claim, attempt, status, error, over), row_ids in _grouped(
         applied, lambda r: (r.claim, r.attempt, r.http_status, r.error, delays[r.id] is None)
     ):
@@ -139,6 +150,16 @@ def _carried(results: Iterable[Result], copies: Copies, status: int) -> list[Res
             copy.becomes(status)
             applied.append(result)
     return applied
+
+
+def _is_given_up(
+    copy: Copy, waits: Sequence[float] | None, failing_since: datetime | None, now: datetime
+) -> bool:
+    """The whole schedule is over for a copy that a breaker kept from most of its attempts: it, and
+    its subscription's failing, are older than all its waits together (see `expiry.py`)."""
+    if waits is None or failing_since is None or copy.generation:
+        return False
+    return max(copy.created_at, failing_since) + timedelta(seconds=sum(waits)) < now
 
 
 def _delay(result: Result, schedule: Sequence[float] | None) -> float | None:

@@ -345,3 +345,20 @@ def test_auto_disable_fires_and_the_operator_is_told_by_webhook(
     row.refresh_from_db()
     assert ("410" in row.disabled_reason) == (answer == "410 Gone")
     assert AuditLog.objects.get().actor == "platform"
+
+
+def test_a_probe_of_a_dead_consumer_ends_with_its_schedule(row: BizReceive) -> None:
+    """It was kept from its attempts by the breaker; its time is over like the others'."""
+    BizReceive.objects.update(schedule=[60, 60])
+    (copy,) = queued(row)
+    ReceiveMsg.objects.update(created_at=sql.now() - timedelta(seconds=121))
+    BizReceive.objects.update(failing_since=sql.now() - timedelta(seconds=100), failures=3)
+    mark(result(copy, 503))
+    copy.refresh_from_db()
+    assert copy.status == Copy.PENDING, "its consumer has not failed for as long"
+    ReceiveMsg.objects.update(status=Copy.QUEUED, claimed_by=copy.claimed_by or "c" * 32)
+    BizReceive.objects.update(failing_since=sql.now() - timedelta(seconds=121))
+    copy.refresh_from_db()
+    mark(result(copy, 503))
+    copy.refresh_from_db()
+    assert copy.status == Copy.EXHAUSTED
