@@ -195,6 +195,8 @@ NOTIFY_LEASE_SECONDS = env.integer("NOTIFY_LEASE_SECONDS", 120, 5, 3600)
 NOTIFY_TIMEOUT_SECONDS = env.number("NOTIFY_TIMEOUT_SECONDS", 15, 0.5, 60)
 # The circuit breaker of each subscription; off is for measuring what the window alone does.
 NOTIFY_BREAKER = env.flag("NOTIFY_BREAKER", True)
+# The longest pause between two probes of a consumer that keeps failing.
+NOTIFY_BREAKER_SECONDS = env.number("NOTIFY_BREAKER_SECONDS", 300, 1, 600)
 # A subscription whose every attempt failed for this long is disabled; 0: never.
 NOTIFY_DISABLE_AFTER_HOURS = env.number("NOTIFY_DISABLE_AFTER_HOURS", 120, 0, 8760)
 # How long a rotated signing secret goes on signing beside the new one.

@@ -218,5 +218,7 @@ class Sender(Worker):
 
 def _policy() -> breaker.Policy:
     if settings.NOTIFY_BREAKER:
-        return breaker.Policy(probe_timeout=2 * settings.NOTIFY_TIMEOUT_SECONDS)
+        return breaker.Policy(
+            cap=settings.NOTIFY_BREAKER_SECONDS, probe_timeout=2 * settings.NOTIFY_TIMEOUT_SECONDS
+        )
     return breaker.Policy(failures_in_a_row=10**9, min_results=10**9)
