@@ -97,12 +97,12 @@ class Intake:
     def _call(self, request: Request) -> store.Call:
         account = self._account(request)
         numbers = _numbers(request.to, account)
-        _check(request, account)
+        parts = _check(request, account)
         routes = [self.router.route(account, number) for number in numbers]
         spend(account, len(numbers))
         bucket = ids.bucket(request.biz, request.idempotency_key or None)
         made = ids.reserve(len(numbers)).ids([bucket] * len(numbers))
-        reference = _udh_reference(request, account, made[0])
+        reference = _udh_reference(made[0]) if parts > 1 else 0
         messages = [
             _message(request, account, str(message_id), number, route, reference)
             for message_id, number, route in zip(made, numbers, routes, strict=True)
@@ -139,13 +139,14 @@ def _numbers(given: Sequence[str], account: Account) -> list[str]:
     return numbers
 
 
-def _check(request: Request, account: Account) -> None:
+def _check(request: Request, account: Account) -> int:
+    """Raises InvalidInput naming the field; how many parts the text has."""
     if not 1 <= len(request.text) <= MAX_TEXT:
         raise InvalidInput(f"write 1 to {MAX_TEXT} characters", "text")
     if _CONTROL.search(request.text):
         raise InvalidInput("it holds a control character", "text")
     try:
-        sgip.split(request.text, 0, sgip.SplitOptions(signature=account.row.signature))
+        parts = sgip.split(request.text, 0, sgip.SplitOptions(signature=account.row.signature))
     except sgip.TextError as error:
         raise InvalidInput(str(error), "text") from None
     digits = account.row.extension_digits
@@ -160,6 +161,7 @@ def _check(request: Request, account: Account) -> None:
     if request.idempotency_key and not _KEY.fullmatch(request.idempotency_key):
         raise InvalidInput("use 1 to 128 visible ASCII characters", "idempotency_key")
     _check_times(request)
+    return len(parts.contents)
 
 
 def _check_times(request: Request) -> None:
@@ -171,11 +173,9 @@ def _check_times(request: Request) -> None:
         raise InvalidInput("it must be in the future, and after schedule_at", "expire_at")
 
 
-def _udh_reference(request: Request, account: Account, first_id: int) -> int:
+def _udh_reference(first_id: int) -> int:
     """What joins the parts of a long text on the handset: the same for the whole call."""
-    options = sgip.SplitOptions(signature=account.row.signature)
-    long = len(sgip.split(request.text, 0, options).contents) > 1
-    return 1 + zlib.crc32(str(first_id).encode()) % 255 if long else 0
+    return 1 + zlib.crc32(str(first_id).encode()) % 255
 
 
 def _message(

@@ -33,12 +33,14 @@ def packs(claimed: Sequence[Claimed], gateway: Gateway) -> list[Pack]:
     made = []
     for group in groups.values():
         first = group[0]
-        parts = _split(first.mt.text, first.mt.signature, gateway.row.ascii_limit == 160)
+        packed_ascii = gateway.row.ascii_limit == 160
+        # A part that is sent again must carry the reference of the others: it is the message's.
+        parts = _split(first.mt.text, first.mt.signature, packed_ascii, first.mt.udh_reference)
         longest = max(map(len, parts.contents))
         size = min(first.most or 100, gateway.row.users_per_submit, sgip.users_per_submit(longest))
         todo = first.todo or tuple(range(1, len(parts.contents) + 1))
         for chosen in _distinct([item.mt for item in group], max(1, size)):
-            made.append(Pack(chosen, _referenced(chosen[0], parts, gateway), todo))
+            made.append(Pack(chosen, parts, todo))
     return made
 
 
@@ -58,17 +60,9 @@ def _distinct(messages: Sequence[Mt], size: int) -> list[list[Mt]]:
 
 
 @lru_cache(maxsize=256)
-def _split(text: str, signature: str, packed_ascii: bool, reference: int = 0) -> sgip.Parts:
+def _split(text: str, signature: str, packed_ascii: bool, reference: int) -> sgip.Parts:
     options = sgip.SplitOptions(signature=signature, packed_ascii=packed_ascii)
     return sgip.split(text, reference, options)
-
-
-def _referenced(message: Mt, parts: sgip.Parts, gateway: Gateway) -> sgip.Parts:
-    """A part that is sent again must carry the reference of the others."""
-    if len(parts.contents) == 1:
-        return parts
-    packed = gateway.row.ascii_limit == 160
-    return _split(message.text, message.signature, packed, message.udh_reference)
 
 
 def submits(made: Sequence[Pack], gateway: Gateway) -> list[NewSubmit]:
