@@ -1,4 +1,4 @@
-"""What a person may narrow a search or a bulk action by: texts from a form to values."""
+"""What a person may narrow a search or a bulk action of SMS by."""
 
 from __future__ import annotations
 
@@ -11,13 +11,8 @@ from django.utils.translation import gettext as _
 
 from gateway import sgip
 from gateway.models import SgipMt, SmsAccount
-from msgplatform.core import ids as id_numbers
+from msgplatform.api import filters
 from msgplatform.core.errors import InvalidInput
-from msgplatform.models import Biz
-from notify.filters import MAX_ID, moment, number
-
-__all__ = ["MAX_ID", "Filter", "number", "parse"]
-MAX_SELECTION = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,30 +50,11 @@ class Filter:
 
 def parse(given: Mapping[str, Any], allowed: Iterable[str], required: Iterable[str] = ()) -> Filter:
     """Raises InvalidInput naming the field. Empty texts count as not given."""
-    texts = {name: str(value).strip() for name, value in given.items()}
-    if unknown := texts.keys() - set(allowed):
-        known = ", ".join(allowed)
-        raise InvalidInput(_("unknown filter; use %s") % known, sorted(unknown)[0])
-    texts = {name: text for name, text in texts.items() if text}
-    for name in required:
-        if name not in texts:
-            raise InvalidInput(_("this one is needed"), name)
-    return Filter(**{name: _READERS.get(name, _text)(text, name) for name, text in texts.items()})
-
-
-def _first_id(text: str, field: str) -> int:
-    return min(id_numbers.first_id_at(moment(text, field)), MAX_ID)
-
-
-def _selection(text: str, field: str) -> tuple[int, ...]:
-    parts = text.replace(",", " ").split()
-    if len(parts) > MAX_SELECTION:
-        raise InvalidInput(_("at most %d at once") % MAX_SELECTION, field)
-    return tuple(sorted({number(part, field) for part in parts}))
+    return Filter(**filters.values(given, _READERS, allowed, required))
 
 
 def _number(text: str, field: str) -> str:
-    return sgip.international(_text(text, field))
+    return sgip.international(filters.searchable(text, field))
 
 
 def _state(text: str, field: str) -> str:
@@ -88,35 +64,14 @@ def _state(text: str, field: str) -> str:
 
 
 def _account(text: str, field: str) -> int:
-    found = SmsAccount.objects.filter(name=_text(text, field)).values_list("pk", flat=True).first()
+    found = (
+        SmsAccount.objects.filter(name=filters.searchable(text, field))
+        .values_list("pk", flat=True)
+        .first()
+    )
     if found is None:
         raise InvalidInput(_("there is no account of this name"), field)
     return found
 
 
-def _biz(text: str, field: str) -> int:
-    """By its id or its name."""
-    if text.isascii() and text.isdigit():
-        return number(text, field)
-    found = Biz.objects.filter(name=_text(text, field)).values_list("pk", flat=True).first()
-    if found is None:
-        raise InvalidInput(_("no business system has this name; use its name or its id"), field)
-    return found
-
-
-def _text(text: str, field: str) -> str:
-    if "\x00" in text:
-        raise InvalidInput(_("this character cannot be searched for"), field)
-    return text
-
-
-_READERS: dict[str, Any] = {
-    "id": number,
-    "ids": _selection,
-    "number": _number,
-    "account": _account,
-    "biz": _biz,
-    "state": _state,
-    "since": _first_id,
-    "until": _first_id,
-}
+_READERS = {**filters.READERS, "number": _number, "account": _account, "state": _state}

@@ -15,10 +15,11 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from gateway import filters, intake, search
-from gateway.filters import MAX_ID, Filter
+from gateway import intake, search
+from gateway.filters import Filter, parse
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsAccount
+from msgplatform.api.filters import MAX_ID
 from msgplatform.core import ids as id_numbers
 from msgplatform.core import logging, sql
 from msgplatform.core.connections import sms_redis
@@ -87,7 +88,7 @@ def step(given: Mapping[str, Any], cursor: str, limit: int) -> Step:
 
 
 def _filter(given: Mapping[str, Any]) -> Filter:
-    filter = filters.parse(given, ACTION.filters, () if given.get("ids") else ("since",))
+    filter = parse(given, ACTION.filters, () if given.get("ids") else ("since",))
     oldest = id_numbers.first_id_at(sql.now() - timedelta(days=OLDEST_DAYS))
     state = filter.state or SgipMt.Final.FAILED.value
     if state not in _AGAIN:

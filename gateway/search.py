@@ -15,11 +15,11 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from gateway import filters
-from gateway.filters import MAX_ID, Filter
+from gateway.filters import Filter, parse
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt
+from msgplatform.api.filters import MAX_ID, number
 from msgplatform.core import ids as id_numbers
 from msgplatform.core.connections import RedisError, sms_redis
 from msgplatform.core.flows import Found, Hit, Text
@@ -47,7 +47,7 @@ def search(query: str, limit: int) -> list[Hit]:
         return []
     asked = [Filter(key=query), Filter(reference=query)]
     if query.isascii() and query.lstrip("+").isdigit():
-        asked = [Filter(number=filters.parse({"number": query}, ("number",)).number), *asked]
+        asked = [Filter(number=parse({"number": query}, ("number",)).number), *asked]
         if len(query) <= 19 and query.isdigit() and int(query) <= MAX_ID:
             asked = [Filter(id=int(query)), *asked]
     for filter in asked:
@@ -58,8 +58,8 @@ def search(query: str, limit: int) -> list[Hit]:
 
 def find(given: Mapping[str, str], cursor: str, limit: int) -> Found:
     """Messages that match the whole filter; see `FIELDS`. Raises InvalidInput."""
-    filter = filters.parse(given, FIELDS)
-    before = filters.number(cursor, "cursor") if cursor else MAX_ID
+    filter = parse(given, FIELDS)
+    before = number(cursor, "cursor") if cursor else MAX_ID
     return _run(filter, before, limit)
 
 
@@ -113,14 +113,14 @@ def ids_of_key(key: str, bizs: Iterable[int] | None = None) -> list[str]:
 
 def _matches(filter: Filter, found: Finished) -> bool:
     mt = found.mt
-    number = int(mt.id)
+    message_id = int(mt.id)
     return (
         filter.fits(mt.biz, mt.reference, mt.key)
         and filter.number in (None, mt.user_number)
         and filter.account in (None, mt.account)
         and filter.state in (None, found.final)
-        and (filter.since or 0) <= number < (filter.until or MAX_ID + 1)
-        and filter.id in (None, number)
+        and (filter.since or 0) <= message_id < (filter.until or MAX_ID + 1)
+        and filter.id in (None, message_id)
     )
 
 

@@ -13,12 +13,12 @@ from gateway import events, resend, sgip
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt, SgipMtPart, SgipReport, SmsAccount, SmsGateway
+from msgplatform.api.filters import number
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.flows import Page, TimelineEntry
 from msgplatform.models import Biz
 from notify import search as events_search
-from notify.filters import number
 
 _STATES = {0: "delivered", 1: "waiting", 2: "failed"}
 

@@ -15,8 +15,8 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core import flows, sql
 from msgplatform.core.errors import InvalidInput
-from notify import filters, replay, resplit
-from notify.filters import Filter
+from notify import replay, resplit
+from notify.filters import Filter, parse
 from notify.requeue import Page, Requeue
 
 COUNT_MOST = 100_000
@@ -143,4 +143,4 @@ def _job(action: str, given: Mapping[str, Any], begun: datetime) -> Job:
     if action not in ACTIONS:
         raise InvalidInput("there is no such bulk action", "action")
     chosen = ACTIONS[action]
-    return chosen.job(filters.parse(given, chosen.shown.filters, chosen.required), begun)
+    return chosen.job(parse(given, chosen.shown.filters, chosen.required), begun)

@@ -10,10 +10,11 @@ from django.db import connection
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
+from msgplatform.api.filters import MAX_ID, MAX_SELECTION
 from msgplatform.core import claims, sql
 from msgplatform.core.errors import InvalidInput
 from notify import due
-from notify.filters import MAX_ID, MAX_SELECTION, Filter
+from notify.filters import Filter
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 
 _Status = ReceiveMsg.Status

@@ -15,13 +15,13 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from msgplatform.api.filters import MAX_ID, number
 from msgplatform.core import ids as id_numbers
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.flows import Found, Hit, Text
-from notify import filters
 from notify.archive import places
 from notify.archive.places import Place, reading
-from notify.filters import MAX_ID, Filter
+from notify.filters import Filter, parse
 from notify.lookup.candidates import Candidates
 from notify.lookup.hits import hits
 from notify.lookup.matches import matching
@@ -59,7 +59,7 @@ def search(query: str, limit: int) -> list[Hit]:
         return []
     asked: list[Filter] = [Filter(key=query), Filter(event_type=query)]
     with suppress(InvalidInput):
-        asked.insert(0, Filter(id=filters.number(query)))
+        asked.insert(0, Filter(id=number(query)))
     for filter in asked:
         if found := _Search(filter, limit).run(MAX_ID).hits:
             return list(found)
@@ -68,11 +68,11 @@ def search(query: str, limit: int) -> list[Hit]:
 
 def find(given: Mapping[str, str], cursor: str, limit: int) -> Found:
     """Messages that match the whole filter; see `FIELDS`. Raises InvalidInput."""
-    filter = filters.parse(given, FIELDS)
+    filter = parse(given, FIELDS)
     narrowed = (filter.biz, filter.subscription, filter.since, filter.until, filter.id, filter.key)
     if filter.text is not None and all(value is None for value in narrowed):
         raise InvalidInput(_("narrow it by a system, a subscription or a time"), "text")
-    before = filters.number(cursor, "cursor") if cursor else MAX_ID
+    before = number(cursor, "cursor") if cursor else MAX_ID
     return _Search(filter, limit).run(min(before, filter.until or MAX_ID))
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
+from msgplatform.api.filters import number
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Page, TimelineEntry
 from msgplatform.models import Biz
-from notify import filters
 from notify.archive import places
 from notify.archive.places import Place, reading
 from notify.models import BizMsg, BizReceive, ReceiveMsg
@@ -29,7 +29,7 @@ def page(id: str) -> Page | None:
     Raises Unavailable when it is not a hot one and the archive cannot be read.
     """
     try:
-        message_id = filters.number(id)
+        message_id = number(id)
     except InvalidInput:
         return None
     for place in (places.hot(), places.cold()):

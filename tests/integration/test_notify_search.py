@@ -12,13 +12,14 @@ from django.db.models import QuerySet
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from msgplatform.api.filters import MAX_ID
 from msgplatform.core import ids
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.models import Biz
 from notify import search
 from notify.archive import places
 from notify.archive.reading import Messages
-from notify.filters import MAX_ID, Filter
+from notify.filters import Filter
 from notify.lookup import candidates as candidates_module
 from notify.lookup.candidates import Candidates
 from notify.models import BizMsg, BizReceive, ColdBizMsg, ColdReceiveMsg, ReceiveMsg

@@ -1,0 +1,100 @@
+"""Filters of a search or a bulk action: texts from a form or an address into values.
+
+A flow keeps a dataclass of what can be asked of it, and readers for what only it knows. Every
+reader gets (text, field) and raises InvalidInput naming the field, in the reader's language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, time
+from typing import Any
+
+from django.utils import timezone
+from django.utils.dateparse import parse_date, parse_datetime
+from django.utils.translation import gettext as _
+
+from msgplatform.core import ids
+from msgplatform.core.errors import InvalidInput
+from msgplatform.models import Biz
+
+MAX_ID = 2**63 - 1
+MAX_SELECTION = 500
+
+Reader = Callable[[str, str], Any]
+
+
+def values(
+    given: Mapping[str, Any],
+    readers: Mapping[str, Reader],
+    allowed: Iterable[str],
+    required: Iterable[str] = (),
+) -> dict[str, Any]:
+    """What was given, read; empty texts count as not given. One without a reader is a text."""
+    texts = {name: str(value).strip() for name, value in given.items()}
+    if unknown := texts.keys() - set(allowed):
+        known = ", ".join(allowed)
+        raise InvalidInput(_("unknown filter; use %s") % known, sorted(unknown)[0])
+    texts = {name: text for name, text in texts.items() if text}
+    for name in required:
+        if name not in texts:
+            raise InvalidInput(_("this one is needed"), name)
+    return {name: readers.get(name, searchable)(text, name) for name, text in texts.items()}
+
+
+def number(text: str, field: str = "id") -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= MAX_ID):
+        raise InvalidInput(_("use the id, a whole number"), field)
+    return int(text)
+
+
+def selection(text: str, field: str) -> tuple[int, ...]:
+    """Ids, separated by commas or blanks; sorted, each once."""
+    parts = text.replace(",", " ").split()
+    if len(parts) > MAX_SELECTION:
+        raise InvalidInput(_("at most %d at once") % MAX_SELECTION, field)
+    return tuple(sorted({number(part, field) for part in parts}))
+
+
+def moment(text: str, field: str) -> datetime:
+    """A time as people write it, in the time zone in which they see times."""
+    try:
+        found = parse_datetime(text)
+        if found is None and (day := parse_date(text)):
+            found = datetime.combine(day, time())
+    except ValueError:
+        found = None
+    if found is None:
+        raise InvalidInput(_("use a time such as 2026-11-20 14:30, or a day"), field)
+    return timezone.make_aware(found) if timezone.is_naive(found) else found
+
+
+def first_id(text: str, field: str) -> int:
+    """The smallest id that a message of this time can have."""
+    return min(ids.first_id_at(moment(text, field)), MAX_ID)
+
+
+def business_system(text: str, field: str) -> int:
+    """The id of a business system, given that or its name."""
+    if text.isascii() and text.isdigit():
+        return number(text, field)
+    found = Biz.objects.filter(name=searchable(text, field)).values_list("id", flat=True).first()
+    if found is None:
+        raise InvalidInput(_("no business system has this name; use its name or its id"), field)
+    return found
+
+
+def searchable(text: str, field: str) -> str:
+    """The text, without the character that no database takes in a question."""
+    if "\x00" in text:
+        raise InvalidInput(_("this character cannot be searched for"), field)
+    return text
+
+
+READERS: Mapping[str, Reader] = {
+    "id": number,
+    "ids": selection,
+    "biz": business_system,
+    "since": first_id,
+    "until": first_id,
+}
