@@ -19,10 +19,10 @@ from gateway.arrivals import Arrivals
 from gateway.directory import Directory, Gateway
 from gateway.net import Connection, Server
 from gateway.net.thread import NetThread
-from gateway.refresher import Refresher
 from gateway.routing import LinkState
 from msgplatform.core import logging
 from msgplatform.core.daemon import Worker
+from msgplatform.core.refresher import Refresher
 
 log = logging.get(__name__)
 
@@ -50,7 +50,7 @@ class SmsReceiver(Worker):
         self.server: Server | None = None
         self._host = settings.SMS_RECEIVER_HOST if host is None else host
         self._port = settings.SMS_RECEIVER_PORT if port is None else port
-        self._refresher = Refresher(self.directory)
+        self._refresher = Refresher(self.directory.refresh)
         self._next_say = self._next_late = 0.0
 
     @property

@@ -21,10 +21,10 @@ from gateway.despatch import Despatch
 from gateway.directory import Directory, Gateway
 from gateway.link import Link
 from gateway.net.thread import NetThread
-from gateway.refresher import Refresher
 from msgplatform.core import logging
 from msgplatform.core.backoff import Backoff
 from msgplatform.core.daemon import AWAY, Worker
+from msgplatform.core.refresher import Refresher
 
 log = logging.get(__name__)
 
@@ -48,7 +48,7 @@ class SmsSender(Worker):
         self.news = threading.Event()
         self.arrivals = Arrivals(self.net, self.news, self._report_wait)
         self._only = frozenset(only)
-        self._refresher = Refresher(self.directory)
+        self._refresher = Refresher(self.directory.refresh)
         self._idle = Backoff(first=0.005, factor=1.5, cap=0.25)
         self._next_say = self._next_look = 0.0
         self._up: frozenset[int] = frozenset()

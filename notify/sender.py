@@ -19,12 +19,13 @@ from django.conf import settings
 from msgplatform.core import breaker, logging
 from msgplatform.core.daemon import Worker
 from msgplatform.core.http import engine as http
+from msgplatform.core.refresher import Refresher
 from notify import exchange
 from notify.lanes import Lane, Lanes
 from notify.order_feed import ClaimedOrder, OrderFeed
 from notify.orders import Item
 from notify.result_sink import ResultSink
-from notify.subscriptions import Refresher, Subscription, Subscriptions
+from notify.subscriptions import Subscription, Subscriptions
 from notify.validators import LEASE_MARGIN_SECONDS
 
 log = logging.get(__name__)
@@ -49,7 +50,7 @@ class Sender(Worker):
         super().__init__()
         self.name = uuid.uuid4().hex
         self.subscriptions = Subscriptions()
-        self.refresher = Refresher(self.subscriptions)
+        self.refresher = Refresher(self.subscriptions.refresh)
         self.engine = http.engine_from_settings(window=window)
         self.sink = ResultSink()
         self.feed = OrderFeed(self.name, self.subscriptions, self.engine.wake, only)

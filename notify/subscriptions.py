@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
 from django.conf import settings
-from django.db import close_old_connections
 from django.utils import timezone
 
 from msgplatform.core import alerts, logging, queue_names, sql
@@ -122,34 +120,6 @@ class Subscriptions:
         for mended in self._unreadable - unreadable:
             alerts.resolve(_alert_key(mended))
         self._rows, self._unreadable = found, unreadable
-
-
-class Refresher:
-    """Keeps `Subscriptions` fresh from a thread of its own: a database that hangs stops nobody."""
-
-    def __init__(self, subscriptions: Subscriptions) -> None:
-        self._subscriptions = subscriptions
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="refresher", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Not joined: it may hang with the database, and owns nothing that must be given back."""
-        self._stopping.set()
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                close_old_connections()
-                self._subscriptions.refresh()
-            except AWAY as error:
-                log.warning("subscriptions_waiting", why=str(error)[:200])
-            except Exception:
-                log.exception("subscriptions_failed")
-            self._stopping.wait(0.5)
-        close_old_connections()
 
 
 def from_row(row: BizReceive) -> Subscription:

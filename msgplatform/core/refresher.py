@@ -1,12 +1,12 @@
-"""Keeps a directory fresh from a thread of its own: a database that hangs holds up no message."""
+"""Keeps what a daemon knows fresh, from a thread of its own: a database that hangs stops nobody."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from django.db import close_old_connections
 
-from gateway.directory import Directory
 from msgplatform.core import logging
 from msgplatform.core.daemon import AWAY
 
@@ -15,8 +15,10 @@ _LOOK_SECONDS = 0.5
 
 
 class Refresher:
-    def __init__(self, directory: Directory) -> None:
-        self._directory = directory
+    """Calls `refresh` at once and then all the time; that knows itself whether it is due."""
+
+    def __init__(self, refresh: Callable[[], None]) -> None:
+        self._refresh = refresh
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="refresher", daemon=True)
 
@@ -28,12 +30,13 @@ class Refresher:
         self._stopping.set()
 
     def _run(self) -> None:
-        while not self._stopping.wait(_LOOK_SECONDS):
+        while not self._stopping.is_set():
             try:
                 close_old_connections()
-                self._directory.refresh()
+                self._refresh()
             except AWAY as error:
-                log.warning("directory_waiting", why=str(error)[:200])
+                log.warning("refresh_waits", why=str(error)[:200])
             except Exception:
-                log.exception("directory_failed")
+                log.exception("refresh_failed")
+            self._stopping.wait(_LOOK_SECONDS)
         close_old_connections()
