@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from msgplatform.core.breaker import State
-from msgplatform.core.connections import work_redis
+from msgplatform.core.connections import clock, work_redis
 
 _KEY = "notify:live"
 _SENDERS = "notify:senders"  # zset: sender → unix time of its last word
@@ -51,7 +51,7 @@ class Live(msgspec.Struct, frozen=True):
 
 def report(states: Mapping[int, Live]) -> None:
     """Write these subscriptions' states; what is closed and idle is said once, and gets stale."""
-    now = _now() if states else 0.0
+    now = clock(work_redis()) if states else 0.0
     with work_redis().pipeline(transaction=False) as pipe:
         for subscription, state in states.items():
             stamped = msgspec.structs.replace(state, at=now)
@@ -63,7 +63,7 @@ def report(states: Mapping[int, Live]) -> None:
 def read() -> dict[int, Live]:
     """By subscription id, durations as of now; stale reports are left out. Raises RedisError."""
     rows: dict[bytes, bytes] = work_redis().hgetall(_KEY)  # type: ignore[assignment]
-    now = _now() if rows else 0.0
+    now = clock(work_redis()) if rows else 0.0
     found = {}
     for subscription, raw in rows.items():
         try:
@@ -84,11 +84,6 @@ def _aged(state: Live, age: float) -> Live:
     )
 
 
-def _now() -> float:
-    seconds, micros = work_redis().time()
-    return int(seconds) + int(micros) / 1e6
-
-
 def prune() -> None:
     """Drop what `read` leaves out; called now and then by the maker."""
     kept = read()
@@ -100,7 +95,7 @@ def prune() -> None:
 # -- senders -------------------------------------------------------------------------------------
 def present(sender: str) -> int:
     """Say that this sender is here; how many are, this one included."""
-    now = _now()
+    now = clock(work_redis())
     with work_redis().pipeline(transaction=False) as pipe:
         pipe.zadd(_SENDERS, {sender: now})
         pipe.zremrangebyscore(_SENDERS, "-inf", now - STALE_SECONDS)

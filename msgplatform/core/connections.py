@@ -29,6 +29,12 @@ def sms_redis() -> redis.Redis:
     return _client(settings.SMS_REDIS_URL, os.getpid())
 
 
+def clock(client: redis.Redis) -> float:
+    """Unix seconds by the server's own clock, the same for all machines."""
+    seconds, micros = client.time()
+    return int(seconds) + int(micros) / 1e6
+
+
 @lru_cache(maxsize=8)
 def _client(url: str, _pid: int) -> redis.Redis:
     """One pool a process: a connection that crossed a fork mixes two conversations."""

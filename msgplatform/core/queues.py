@@ -23,7 +23,7 @@ from rq import Queue
 from rq.job import Job
 
 from msgplatform.core import logging
-from msgplatform.core.connections import work_redis
+from msgplatform.core.connections import clock, work_redis
 
 log = logging.get(__name__)
 
@@ -235,7 +235,7 @@ def oldest_seconds(name: str) -> float:
         first: Any = connection.lindex(key, 0)
         enqueued: Any = first and connection.hget(Job.key_for(first.decode()), "enqueued_at")
         if enqueued:
-            ages.append(_now() - _moment(enqueued))
+            ages.append(clock(connection) - _moment(enqueued))
     return max(ages)
 
 
@@ -255,8 +255,8 @@ def recover(put_back: Callable[[str], bool], grace: float = 60.0) -> int:
             member = f"{queue.name}|{job_id}"
             until = connection.zscore(_CLAIMS, member)
             if until is None:
-                connection.zadd(_CLAIMS, {member: _now() + grace}, nx=True)
-            elif float(until) < _now():
+                connection.zadd(_CLAIMS, {member: clock(connection) + grace}, nx=True)
+            elif float(until) < clock(connection):
                 _recover_one(queue, job_id, put_back(queue.name))
                 recovered += 1
     _drop_stale_claims()
@@ -292,10 +292,5 @@ def _recover_one(queue: Queue, job_id: str, back: bool) -> None:
 
 def _drop_stale_claims() -> None:
     """Claims whose order is long gone (its process died between the steps of `done()`)."""
-    work_redis().zremrangebyscore(_CLAIMS, "-inf", _now() - _STALE_SECONDS)
-
-
-def _now() -> float:
-    """Redis' own clock: claims are compared across machines."""
-    seconds, micros = work_redis().time()
-    return int(seconds) + int(micros) / 1e6
+    connection = work_redis()
+    connection.zremrangebyscore(_CLAIMS, "-inf", clock(connection) - _STALE_SECONDS)
