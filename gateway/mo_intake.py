@@ -23,11 +23,16 @@ class MoIntake:
     def take(self, requests: Sequence[tuple[int, sgip.Deliver | sgip.UserRpt]]) -> None:
         """(gateway's id, request) each; when it returns, all are safe."""
         made = ids.reserve(len(requests)).ids([ids.bucket(0, None) for _ in requests])
-        for (gateway, request), message in zip(requests, made, strict=True):
+        whole: list[tuple[Mo, mo_store.SequenceWords]] = []
+        for (gateway, request), message in zip(requests, map(str, made), strict=True):
             if isinstance(request, sgip.UserRpt):
-                mo_store.accept(_user_report(str(message), gateway, request), request.sequence)
+                whole.append((_user_report(message, gateway, request), request.sequence))
+            elif (part := sgip.part_of(request)).total > 1:
+                self._keep(_mo(message, gateway, request, "", part), part, request.sequence)
             else:
-                self._deliver(str(message), gateway, request)
+                text = sgip.decode_text(part.payload, request.message_coding)
+                whole.append((_mo(message, gateway, request, text), request.sequence))
+        mo_store.accept(whole)
 
     def take_late(self) -> int:
         """Long MOs whose other parts did not come in time are taken in as they are; how many."""
@@ -36,18 +41,12 @@ class MoIntake:
             self._join(parts_key, parts)
         return len(late)
 
-    def _deliver(self, message: str, gateway: int, deliver: sgip.Deliver) -> None:
-        part = sgip.part_of(deliver)
-        if part.total == 1:
-            text = sgip.decode_text(part.payload, deliver.message_coding)
-            mo_store.accept(_mo(message, gateway, deliver, text), deliver.sequence)
-            return
-        mo = _mo(message, gateway, deliver, "", part)
+    def _keep(self, mo: Mo, part: sgip.Part, sequence: mo_store.SequenceWords) -> None:
         parts_key = keys.mo_part(mo.user_number, mo.sp_number, part.reference, part.total)
-        kept = mo_parts.keep(parts_key, part.number, part.total, mo, deliver.sequence)
+        kept = mo_parts.keep(parts_key, part.number, part.total, mo, sequence)
         if kept.what == "cut":
             self._join(parts_key, kept.parts)
-            kept = mo_parts.keep(parts_key, part.number, part.total, mo, deliver.sequence)
+            kept = mo_parts.keep(parts_key, part.number, part.total, mo, sequence)
         if kept.what == "whole":
             self._join(parts_key, kept.parts)
 

@@ -10,10 +10,11 @@ import msgspec
 
 from gateway.lifecycle import keys, scripts
 from gateway.lifecycle.messages import Mo
-from gateway.lifecycle.mo_store import PARTS_SECONDS, SEEN_SECONDS
-from msgplatform.core.connections import sms_redis
+from gateway.lifecycle.mo_store import SEEN_SECONDS, SequenceWords
+from msgplatform.core.connections import clock, sms_redis
 
-MO_PARTS = keys.PREFIX + "zset:mo-part"
+# How long the parts wait for each other.
+PARTS_SECONDS = 7_200
 _DIGEST = 40  # hexadecimal digits of SHA-1
 
 
@@ -25,7 +26,7 @@ class Kept:
     parts: dict[int, Mo]
 
 
-def keep(parts_key: str, number: int, total: int, part: Mo, sequence: tuple[int, int, int]) -> Kept:
+def keep(parts_key: str, number: int, total: int, part: Mo, sequence: SequenceWords) -> Kept:
     """Keep one part, once whatever its repeats. `part.content` is the payload."""
     digest = hashlib.sha1(part.content, usedforsecurity=False).hexdigest()
     what, *flat = scripts.run(
@@ -44,8 +45,7 @@ def join(parts_key: str, mo: Mo) -> bool:
 def late(count: int) -> dict[str, dict[int, Mo]]:
     """Parts that waited long enough for the others, by their key."""
     client: Any = sms_redis()
-    seconds, _ = client.time()
-    names = client.zrangebyscore(MO_PARTS, "-inf", seconds, 0, count)
+    names = client.zrangebyscore(keys.MO_PARTS, "-inf", clock(client), 0, count)
     return {name.decode(): _parts(client.hgetall(name)) for name in names}
 
 

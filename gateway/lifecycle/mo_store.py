@@ -10,28 +10,18 @@ from gateway.lifecycle import keys, scripts
 from gateway.lifecycle.messages import Mo
 from msgplatform.core.connections import sms_redis
 
+SequenceWords = tuple[int, int, int]
+
 # How long a gateway may repeat a Deliver and still be recognised.
 SEEN_SECONDS = 86_400
-# How long the parts of a long MO wait for each other.
-PARTS_SECONDS = 7_200
 
 
-def accept(mo: Mo, sequence: tuple[int, int, int], parts_key: str = "") -> bool:
-    """Take it in with the sequence of the Deliver that completed it; False for a repeat."""
-    taken = scripts.run(
-        "mo",
-        [mo.id, msgspec.json.encode(mo), SEEN_SECONDS],
-        [keys.mo_seen(*sequence), parts_key],
-    )
-    return bool(taken)
-
-
-def collect(parts_key: str, number: int, total: int, part: Mo) -> dict[int, Mo]:
-    """Keep one part; all of them by number when none is missing, else nothing."""
-    flat = scripts.run(
-        "mo_part", [number, total, msgspec.json.encode(part), PARTS_SECONDS], [parts_key]
-    )
-    return {int(flat[i]): msgspec.json.decode(flat[i + 1], type=Mo) for i in range(0, len(flat), 2)}
+def accept(mos: Sequence[tuple[Mo, SequenceWords]]) -> list[bool]:
+    """Take each in with the sequence of its request; False for a repeat."""
+    arguments: list[scripts.Argument] = [SEEN_SECONDS]
+    for mo, sequence in mos:
+        arguments += [keys.mo_seen(*sequence), mo.id, msgspec.json.encode(mo)]
+    return [bool(taken) for taken in scripts.run("mo", arguments)] if mos else []
 
 
 def read(ids: Sequence[str]) -> list[Mo]:

@@ -256,7 +256,7 @@ class TestMos:
             "sp_number": "1065501", "text": "TD", "content": b"TD", "at": time.time(),
         }  # fmt: skip
         made = Mo(**{**given, **fields})
-        assert mo_store.accept(made, (NODE, TS, int(made.id) & 0xFFFFFFF))
+        assert mo_store.accept([(made, (NODE, TS, int(made.id) & 0xFFFFFFF))])
         return made
 
     def test_the_owner_hears_of_it(self, shop: Caller, sms_redis: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway import routing, sgip
-from gateway.lifecycle import keys, mo_parts, mo_store, store
+from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import Member, Mo, NewSubmit
 from gateway.receiver import MOST_CONNECTIONS, SmsReceiver
 from tests.integration.sms_net_support import Raw, accept, ended, gateway, mt, turning, until
@@ -196,7 +196,7 @@ class TestMos:
         assert [mo.text for mo in taken] == [text] * 6
         assert {(mo.parts, mo.missing) for mo in taken} == {(3, 0)}
         assert not list(sms_redis.scan_iter(f"{keys.PREFIX}mo-part:*"))
-        assert not sms_redis.exists(mo_parts.MO_PARTS)
+        assert not sms_redis.exists(keys.MO_PARTS)
 
     def test_repeated_parts_before_and_after_the_end(self, raw: Raw, sms_redis: Any) -> None:
         parts = long_mo(raw, "永" * 150)
@@ -227,9 +227,9 @@ class TestMos:
     ) -> None:
         parts = long_mo(raw, "残" * 150)
         assert [raw.ask(parts[0]), raw.ask(parts[2])] == [0, 0]
-        (name,) = sms_redis.zrange(mo_parts.MO_PARTS, 0, -1)
-        assert 7100 < sms_redis.zscore(mo_parts.MO_PARTS, name) - time.time() < 7300
-        sms_redis.zadd(mo_parts.MO_PARTS, {name: 1})
+        (name,) = sms_redis.zrange(keys.MO_PARTS, 0, -1)
+        assert 7100 < sms_redis.zscore(keys.MO_PARTS, name) - time.time() < 7300
+        sms_redis.zadd(keys.MO_PARTS, {name: 1})
         until(lambda: mos(sms_redis))
         (mo,) = mos(sms_redis)
         assert (mo.text, mo.parts, mo.missing) == ("残" * (67 + 16), 3, 1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.lifecycle import keys, mo_store, store
+from gateway.lifecycle import keys, mo_parts, mo_store, store
 from gateway.lifecycle.messages import Member, Mo, Mt, NewSubmit, ReportIn, Response, Sent
 
 pytestmark = pytest.mark.usefixtures("sms_redis")
@@ -318,8 +318,8 @@ class TestMo:
 
     def test_taken_in_once(self, sms_redis: Any) -> None:
         sequence = (NODE, TS, 1)
-        assert mo_store.accept(self.mo(1), sequence)
-        assert not mo_store.accept(self.mo(2), sequence)
+        assert mo_store.accept([(self.mo(1), sequence), (self.mo(2), sequence)]) == [True, False]
+        assert mo_store.accept([(self.mo(3), sequence)]) == [False]
         assert store.take(keys.LIST_MO, keys.MO_REPORTING, 10, 60) == [self.mo(1).id]
         assert [mo.id for mo in mo_store.read([self.mo(1).id])] == [self.mo(1).id]
         store.pass_on(keys.MO_REPORTING, keys.LIST_MO_FINISH, [self.mo(1).id])
@@ -327,12 +327,25 @@ class TestMo:
         mo_store.forget([self.mo(1).id])
         assert kept(sms_redis) == {f"mo-seen:{NODE}:{TS}:1", "mo-GID"}
 
+    def test_hundreds_are_one_step(self, sms_redis: Any) -> None:
+        mos = [(self.mo(number), (NODE, TS, number)) for number in range(300)]
+        assert mo_store.accept(mos) == [True] * 300
+        taken = store.take(keys.LIST_MO, keys.MO_REPORTING, 500, 60)
+        assert taken == [mo.id for mo, _ in mos]
+        assert mo_store.read(taken) == [mo for mo, _ in mos]
+
     def test_parts_in_any_order(self, sms_redis: Any) -> None:
         key = keys.mo_part("86138", "10655", 3, 3)
         for number in (3, 1, 1):
-            assert mo_store.collect(key, number, 3, self.mo(number, text=str(number))) == {}
-        parts = mo_store.collect(key, 2, 3, self.mo(2, text="2"))
-        assert [parts[n].text for n in (1, 2, 3)] == ["1", "2", "3"]
-        assert mo_store.collect(key, 2, 3, self.mo(2)), "until it is taken in, a repeat completes"
-        mo_store.accept(self.mo(9), (NODE, TS, 2), key)
+            part = self.mo(number, content=b"%d" % number)
+            kept_now = mo_parts.keep(key, number, 3, part, (NODE, TS, number))
+            assert (kept_now.what, kept_now.parts) == ("waiting", {})
+        last = (2, 3, self.mo(2, content=b"2"), (NODE, TS, 2))
+        whole = mo_parts.keep(key, *last)
+        assert whole.what == "whole"
+        assert [whole.parts[number].content for number in (1, 2, 3)] == [b"1", b"2", b"3"]
+        assert mo_parts.keep(key, *last).what == "whole", "until it is taken in, a repeat completes"
+        assert mo_parts.join(key, self.mo(9))
+        assert not mo_parts.join(key, self.mo(9))
         assert not sms_redis.exists(key)
+        assert not sms_redis.exists(keys.MO_PARTS)

@@ -70,3 +70,9 @@ local function read_submit(name)
   if not h[1] then return nil end
   return {users = cjson.decode(h[1]), part = h[2], gateway = h[3], node = h[4], result = h[5]}
 end
+
+local function take_mo(id, json, at)
+  redis.call('HSET', P .. 'mo:' .. id, 'msg', json, 'at', at)
+  redis.call('RPUSH', P .. 'list:mo-id', id)
+  redis.call('INCR', P .. 'mo-GID')
+end

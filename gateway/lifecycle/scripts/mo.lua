@@ -1,8 +1,13 @@
--- Take in an MO or a UserRpt. KEYS: mo-seen of its sequence, key of its collected parts ('' for none).
--- ARGV: id, JSON, seconds for which its sequence is remembered. Returns 1, or 0 for a repeat.
-if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'EX', ARGV[3]) then return 0 end
-redis.call('HSET', P .. 'mo:' .. ARGV[1], 'msg', ARGV[2], 'at', now())
-redis.call('RPUSH', P .. 'list:mo-id', ARGV[1])
-redis.call('INCR', P .. 'mo-GID')
-if KEYS[2] ~= '' then redis.call('DEL', KEYS[2]) end
-return 1
+-- Take in MOs and UserRpts. ARGV: seconds for which a sequence is remembered, then for each: key of
+-- its sequence (mo-seen), id, JSON. Returns for each 1, or 0 for a repeat.
+local out, at = {}, now()
+for i = 2, #ARGV, 3 do
+  local seen, id, json = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  if redis.call('SET', seen, id, 'NX', 'EX', ARGV[1]) then
+    take_mo(id, json, at)
+    out[#out + 1] = 1
+  else
+    out[#out + 1] = 0
+  end
+end
+return out

@@ -2,7 +2,5 @@
 -- another receiver took it in.
 redis.call('ZREM', P .. 'zset:mo-part', KEYS[1])
 if redis.call('DEL', KEYS[1]) == 0 then return 0 end
-redis.call('HSET', P .. 'mo:' .. ARGV[1], 'msg', ARGV[2], 'at', now())
-redis.call('RPUSH', P .. 'list:mo-id', ARGV[1])
-redis.call('INCR', P .. 'mo-GID')
+take_mo(ARGV[1], ARGV[2], now())
 return 1
