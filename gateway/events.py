@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from gateway import sgip
 from gateway.directory import Directory
 from gateway.lifecycle.messages import Finished, Mo
+from gateway.models import SgipMt, SmsAccount
 from notify.intake import Event
 
 REPORT, MO = "sms.report", "sms.mo"
@@ -18,22 +20,36 @@ def report(found: Finished, directory: Directory) -> Event:
     """The ending of a message. Its key makes a repeat of the same ending the same event."""
     code, sentence = ending(found.error)
     mt = found.mt
-    return _event(
-        mt.biz, REPORT, f"{REPORT}:{mt.id}:{found.final}",
-        {
-            "id": mt.id,
-            "reference": mt.reference,
-            "to": mt.user_number,
-            "account": _account(directory, mt.account),
-            "state": found.final,
-            "error_code": code,
-            "error": sentence,
-            "parts": found.parts,
-            "accepted_at": iso(found.accepted_at),
-            "submitted_at": iso(found.submitted_at),
-            "reported_at": iso(found.reported_at),
-        },
-    )  # fmt: skip
+    return _report(
+        mt.biz,
+        id=mt.id,
+        reference=mt.reference,
+        to=mt.user_number,
+        account=_account(directory, mt.account),
+        state=found.final,
+        error_code=code,
+        error=sentence,
+        parts=found.parts,
+        times=(found.accepted_at, found.submitted_at, found.reported_at),
+    )
+
+
+def late_report(mt: SgipMt) -> Event:
+    """The real ending of an archived message that had ended as unknown."""
+    times = (mt.accepted_at, mt.submitted_at, mt.reported_at)
+    names = SmsAccount.objects.filter(pk=mt.account_id).values_list("name", flat=True)
+    return _report(
+        mt.biz_id,
+        id=str(mt.pk),
+        reference=mt.reference,
+        to=mt.user_number,
+        account=names.first() or "",
+        state=mt.final,
+        error_code=mt.error_code,
+        error=mt.error,
+        parts=mt.parts,
+        times=tuple(moment.timestamp() if moment else 0.0 for moment in times),
+    )
 
 
 def mo(message: Mo, directory: Directory) -> Event:
@@ -66,6 +82,29 @@ def iso(moment: float) -> str | None:
     if not moment:
         return None
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def _report(
+    biz: int,
+    *,
+    id: str,
+    reference: str,
+    to: str,
+    account: str,
+    state: str,
+    error_code: int,
+    error: str,
+    parts: int,
+    times: Sequence[float],
+) -> Event:
+    """`times` are those of acceptance, Submit and Report."""
+    accepted, submitted, reported = map(iso, times)
+    payload = {
+        "id": id, "reference": reference, "to": to, "account": account, "state": state,
+        "error_code": error_code, "error": error, "parts": parts, "accepted_at": accepted,
+        "submitted_at": submitted, "reported_at": reported,
+    }  # fmt: skip
+    return _event(biz, REPORT, f"{REPORT}:{id}:{state}", payload)
 
 
 def _event(biz: int, event_type: str, key: str, payload: dict[str, object]) -> Event:

@@ -7,7 +7,6 @@ knows is kept for a while (the message may be on its way into the archive), then
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -17,7 +16,7 @@ from django.db import transaction
 from gateway import events
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import ReportIn
-from gateway.models import SgipMt, SgipMtPart, SgipReport, SmsAccount
+from gateway.models import SgipMt, SgipMtPart, SgipReport
 from msgplatform.core import ids, logging, sql
 from notify import intake
 
@@ -49,7 +48,7 @@ def _settle_one(report: ReportIn, part: SgipMtPart | None) -> None:
     """Publish a changed ending, then write it down: in between, a death only repeats the event."""
     mt = _changed_by(report, part) if part else None
     if mt is not None:
-        intake.publish_many([_event(mt)])
+        intake.publish_many([events.late_report(mt)])
     block = ids.reserve(1)
     sql.retrying(partial(_write, report, part, mt, block))
 
@@ -113,33 +112,3 @@ def _written(row: SgipReport) -> bool:
         for name in ("mt_id", "node", "ts", "seqno", "user_number", "state", "received_at")
     }
     return SgipReport.objects.filter(id__gte=oldest, **same).exists()
-
-
-def _event(mt: SgipMt) -> intake.Event:
-    payload = {
-        "id": str(mt.pk),
-        "reference": mt.reference,
-        "to": mt.user_number,
-        "account": _name(mt.account_id),
-        "state": mt.final,
-        "error_code": mt.error_code,
-        "error": mt.error,
-        "parts": mt.parts,
-        **{
-            name: events.iso(moment.timestamp()) if moment else None
-            for name, moment in (
-                ("accepted_at", mt.accepted_at),
-                ("submitted_at", mt.submitted_at),
-                ("reported_at", mt.reported_at),
-            )
-        },
-    }
-    key = f"{events.REPORT}:{mt.pk}:{mt.final}"
-    return intake.Event(mt.biz_id, events.REPORT, msgspec.json.encode(payload), key)
-
-
-def _name(account_id: int) -> str:
-    names: Sequence[str] = list(
-        SmsAccount.objects.filter(pk=account_id).values_list("name", flat=True)
-    )
-    return names[0] if names else ""
