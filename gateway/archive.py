@@ -131,7 +131,9 @@ def _write_mos(found: Sequence[Mo]) -> None:
             SgipUserRpt,
             [_user_row(message, now) for message in found if message.kind != "mo"],
         )
-        _add(Counter((row["biz_id"], row["account_id"], "mo") for row in fresh), now)
+        MinuteCounter.add(
+            FLOW, Counter((row["biz_id"], row["account_id"], "mo") for row in fresh), now
+        )
 
 
 def _mo_row(mo: Mo, now: datetime) -> dict[str, Any]:
@@ -162,16 +164,7 @@ def _count(found: Sequence[Finished], known: dict[int, str], now: datetime) -> N
             counts[message.mt.biz, subject, message.final] += 1
             if message.final == "failed":
                 counts[message.mt.biz, subject, f"error {message.error}"[:32]] += 1
-    _add(counts, now)
-
-
-def _add(counts: Counter[tuple[int, int, str]], now: datetime) -> None:
-    minute = now.replace(second=0, microsecond=0)
-    sql.add_counters(
-        MinuteCounter._meta.db_table,
-        ("minute", "flow", "biz_id", "subject", "name"),
-        [((minute, FLOW, *key), value) for key, value in counts.items()],
-    )
+    MinuteCounter.add(FLOW, counts, now)
 
 
 def _insert(model: type[Model], rows: Sequence[dict[str, Any]]) -> None:

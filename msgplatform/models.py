@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TypeVar
+
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core import ids
+from msgplatform.core import ids, sql
 from msgplatform.core.fields import ExactCharField
+
+# (business system, subject, name) of a counter.
+_Key = TypeVar("_Key", bound=tuple[int, int, str])
 
 
 class Biz(models.Model):
@@ -144,6 +151,19 @@ class MinuteCounter(models.Model):
 
     def __str__(self) -> str:
         return f"{self.flow}.{self.name} {self.minute:%F %H:%M}"
+
+    @classmethod
+    def add(cls, flow: str, counts: Mapping[_Key, int], now: datetime) -> None:
+        """Add to the minute of `now`, which is the database's: (system, subject, name) → how many.
+
+        Rows are sorted, so that two processes that count the same cannot deadlock.
+        """
+        minute = now.replace(second=0, microsecond=0)
+        sql.add_counters(
+            cls._meta.db_table,
+            ("minute", "flow", "biz_id", "subject", "name"),
+            [((minute, flow, *key), value) for key, value in counts.items() if value],
+        )
 
 
 class DayCounter(models.Model):

@@ -93,16 +93,8 @@ DURATION = Histogram("duration", (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60
 
 
 def add(counts: Counts, now: datetime) -> None:
-    """Add to the minute of `now` (the database's); sorted, so that two markers cannot deadlock."""
-    sql.add_counters(
-        MinuteCounter._meta.db_table,
-        ("minute", "flow", "biz_id", "subject", "name"),
-        [
-            ((now.replace(second=0, microsecond=0), FLOW, *key), value)
-            for key, value in counts.items()
-            if value
-        ],
-    )
+    """Add to the minute of `now`, in the transaction that the caller is in."""
+    MinuteCounter.add(FLOW, counts, now)
 
 
 def accepted(biz_ids: Iterable[int], now: datetime) -> None:
