@@ -44,7 +44,7 @@ def write_messages(found: Sequence[Finished]) -> None:
 
 def _write_messages(found: Sequence[Finished], blocks: tuple[ids.Block, ids.Block]) -> None:
     now = sql.now()
-    wanted = [int(message.mt.id) for message in found]
+    wanted = [int(message.id) for message in found]
     with transaction.atomic(durable=True):
         known = dict(SgipMt.objects.filter(id__in=wanted).values_list("id", "final"))
         for model, field in ((SgipMt, "id"), (SgipMtPart, "mt_id"), (SgipReport, "mt_id")):
@@ -93,7 +93,7 @@ def _part_rows(found: Iterable[Finished], block: ids.Block) -> Iterable[tuple[An
             report = message.reports.get(sent.part) if counts else None
             state, error, at = report or (None, None, 0.0)
             yield (
-                next(number), int(message.mt.id), sent.part, sent.node, sent.ts, sent.seqno,
+                next(number), int(message.id), sent.part, sent.node, sent.ts, sent.seqno,
                 message.mt.user_number, result, state, error, _time(at),
             )  # fmt: skip
 
@@ -107,7 +107,7 @@ def _report_rows(
         for part, (state, error, at) in message.reports.items():
             sent = last[part]  # a Report is taken only for a part that was sent
             yield (
-                next(number), int(message.mt.id), part, sent.node, sent.ts, sent.seqno,
+                next(number), int(message.id), part, sent.node, sent.ts, sent.seqno,
                 message.mt.user_number, state, error, _time(at), now,
             )  # fmt: skip
 
@@ -158,7 +158,7 @@ def _count(found: Sequence[Finished], known: dict[int, str], now: datetime) -> N
     """Per account, per gateway (negative subject) and per error code; the first time only."""
     counts: Counter[tuple[int, int, str]] = Counter()
     for message in found:
-        if int(message.mt.id) in known:
+        if int(message.id) in known:
             continue
         for subject in (message.mt.account, -message.gateway):
             counts[message.mt.biz, subject, message.final] += 1

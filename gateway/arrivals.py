@@ -21,7 +21,7 @@ from gateway.lifecycle.messages import ReportIn
 from gateway.mo_intake import MoIntake
 from gateway.net import Connection
 from gateway.net.thread import NetThread
-from msgplatform.core import logging
+from msgplatform.core import logging, poison
 from msgplatform.core.failpoints import failpoint
 
 log = logging.get(__name__)
@@ -85,11 +85,12 @@ class Arrivals:
         return done
 
     def _take_reports(self) -> None:
+        now = time.time()
         self._reports.sort(key=lambda arrival: arrival.gateway)
         for gateway, group in groupby(self._reports, key=lambda arrival: arrival.gateway):
             requests = [arrival.request for arrival in group]
             reports = [
-                _report_in(request)
+                _report_in(request, now)
                 for request in requests
                 if isinstance(request, sgip.Report) and request.report_type == _OF_SUBMIT
             ]
@@ -103,24 +104,39 @@ class Arrivals:
         """A database that is away has no new ids: MOs wait for it, Reports do not."""
         batch = self._mos[:BATCH]
         try:
-            self.mo_intake.take(
-                [
-                    (arrival.gateway, arrival.request)
-                    for arrival in batch
-                    if not isinstance(arrival.request, sgip.Report)
-                ]
-            )
+            safe = poison.isolate(batch, self._make_safe, _refuse)
         except (OperationalError, InterfaceError) as error:
             log.warning("mos_wait", count=len(self._mos), why=str(error)[:200])
             self._mos_after = time.monotonic() + _DATABASE_PAUSE
             return 0
         failpoint("sms_receiver_after_mo")
-        self._respond(batch)
+        self._respond(safe)
         del self._mos[: len(batch)]
         return len(batch)
 
+    def _make_safe(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
+        self.mo_intake.take(
+            [
+                (arrival.gateway, arrival.request)
+                for arrival in arrivals
+                if not isinstance(arrival.request, sgip.Report)
+            ]
+        )
+        return arrivals
+
     def _respond(self, arrivals: list[Arrival]) -> None:
         self._net.call(_respond_all, arrivals)
+
+
+def _refuse(arrival: Arrival, error: Exception) -> None:
+    """Left without a response: the gateway sends it again, and its log keeps it."""
+    log.error(
+        "mo_not_taken",
+        gateway=arrival.gateway,
+        sequence=":".join(map(str, arrival.request.sequence)),
+        why=str(error)[:200],
+        exc_info=error,
+    )
 
 
 def _respond_all(arrivals: list[Arrival]) -> None:
@@ -128,7 +144,7 @@ def _respond_all(arrivals: list[Arrival]) -> None:
         arrival.connection.respond(arrival.request)
 
 
-def _report_in(report: sgip.Report) -> ReportIn:
+def _report_in(report: sgip.Report, at: float) -> ReportIn:
     node, ts, seqno = report.submit_sequence
     user = sgip.international(report.user_number)
-    return ReportIn(seqno, ts, node, user, report.state, report.error_code)
+    return ReportIn(seqno, ts, node, user, report.state, report.error_code, at)

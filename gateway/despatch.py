@@ -6,6 +6,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
+from django.conf import settings
+
 from gateway import sgip
 from gateway.directory import Gateway
 from gateway.lifecycle import store
@@ -14,13 +16,13 @@ from gateway.link import Link, Out
 from gateway.pace import Pace
 from gateway.packing import Pack, packs, submits
 from gateway.verdicts import ACCEPTED, MOST_TRIES
-from msgplatform.core import logging
+from msgplatform.core import logging, poison
 from msgplatform.core.failpoints import failpoint
 
 log = logging.get(__name__)
 
-LEASE_SECONDS = 30.0
-_GIVE_BACK_SECONDS = 10.0  # well before the lease ends: nobody else holds what we send
+LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
+_GIVE_BACK_SECONDS = LEASE_SECONDS / 3  # well before the lease ends: nobody else holds what we send
 MOST_CLAIMED = 1000
 DOWN_SECONDS = 5.0  # a link that comes back sooner keeps its messages
 _RESPOND_AT_ONCE = 500
@@ -151,17 +153,13 @@ class Despatch:
         return [item for item in claimed if item.mt.id not in gone]
 
     def _pack(self, claimed: list[Claimed]) -> list[Pack]:
-        """A message that cannot be sent ends, alone: the others are found by halving."""
-        if not claimed:
-            return []
-        try:
-            return packs(claimed, self.gateway)
-        except _POISON as error:
-            if len(claimed) == 1:
-                self._cannot(claimed[0].mt.id, error)
-                return []
-            half = len(claimed) // 2
-            return self._pack(claimed[:half]) + self._pack(claimed[half:])
+        """A message that cannot be sent ends, alone."""
+        return poison.isolate(
+            claimed,
+            lambda some: packs(some, self.gateway),
+            lambda item, error: self._cannot(item.mt.id, error),
+            _is_blameless,
+        )
 
     def _choose(self, room: int) -> list[Pack]:
         """The next packs that fit, as far as the speed limit lets them go."""
@@ -194,15 +192,9 @@ class Despatch:
         return len(new)
 
     def _encode(self, chosen: list[Pack]) -> list[NewSubmit]:
-        try:
-            return submits(chosen, self.gateway)
-        except _POISON as error:
-            if len(chosen) == 1:
-                for message in chosen[0].messages:
-                    self._cannot(message.id, error)
-                return []
-            half = len(chosen) // 2
-            return self._encode(chosen[:half]) + self._encode(chosen[half:])
+        return poison.isolate(
+            chosen, lambda some: submits(some, self.gateway), self._cannot_encode, _is_blameless
+        )
 
     def _give(self, outs: list[Out]) -> None:
         if outs:
@@ -215,6 +207,10 @@ class Despatch:
         self._end([(message, "failed", f"cannot be sent: {error}"[:200])])
         self._held.pop(message, None)
         self.failed += 1
+
+    def _cannot_encode(self, pack: Pack, error: Exception) -> None:
+        for message in pack.messages:
+            self._cannot(message.id, error)
 
     def _end(self, endings: Iterable[tuple[str, str, str]]) -> None:
         store.end(self.gateway.id, self._holder, endings)
@@ -250,6 +246,10 @@ class Despatch:
         if len(claimed) == MOST_CLAIMED:
             self._next_move = 0.0
         return len(claimed)
+
+
+def _is_blameless(error: Exception) -> bool:
+    return not isinstance(error, _POISON)
 
 
 def _out(submit: NewSubmit, tries: dict[str, int]) -> Out:

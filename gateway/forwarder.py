@@ -16,7 +16,7 @@ from gateway import events
 from gateway.directory import Account, Directory
 from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import Mo
-from msgplatform.core import alerts, logging
+from msgplatform.core import alerts, logging, poison
 from msgplatform.core.daemon import Worker
 from msgplatform.core.failpoints import failpoint
 from notify import intake
@@ -25,7 +25,7 @@ log = logging.get(__name__)
 
 BATCH = 500
 # A killed forwarder's ids come back after this long.
-LEASE_SECONDS = 30.0
+LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
 _OVERDUE_EVERY_SECONDS = 1.0
 
 
@@ -47,28 +47,34 @@ class Forwarder(Worker):
 
     def _reports(self) -> int:
         ids = store.take(keys.LIST_REPORT, keys.REPORTING, BATCH, LEASE_SECONDS)
-        if not ids:
-            return 0
-        found = store.read(ids)
-        _publish([events.report(message, self.directory) for message in found])
-        failpoint("forwarder_after_publish")
-        store.pass_on(keys.REPORTING, keys.LIST_FINISH, [message.mt.id for message in found])
-        # Archived already, by an earlier entry of the same id.
-        store.drop(keys.REPORTING, list(set(ids) - {message.mt.id for message in found}))
+        poison.isolate(ids, self._forward_reports, _tell)
         return len(ids)
 
     def _mos(self) -> int:
         ids = store.take(keys.LIST_MO, keys.MO_REPORTING, BATCH, LEASE_SECONDS)
-        if not ids:
-            return 0
-        found = [self._owned(message) for message in mo_store.read(ids)]
-        mo_store.rewrite(found)
-        owned = [message for message in found if message.biz and message.kind == "mo"]
-        _publish([events.mo(message, self.directory) for message in owned])
-        failpoint("forwarder_after_mo_publish")
-        store.pass_on(keys.MO_REPORTING, keys.LIST_MO_FINISH, [message.id for message in found])
-        store.drop(keys.MO_REPORTING, list(set(ids) - {message.id for message in found}))
+        poison.isolate(ids, self._forward_mos, _tell)
         return len(ids)
+
+    def _forward_reports(self, ids: Sequence[str]) -> Sequence[str]:
+        found = store.read(ids)
+        _publish([events.report(message, self.directory) for message in found])
+        failpoint("forwarder_after_publish")
+        there = [message.id for message in found]
+        store.pass_on(keys.REPORTING, keys.LIST_FINISH, there)
+        # Archived already, by an earlier entry of the same id.
+        store.drop(keys.REPORTING, list(set(ids).difference(there)))
+        return ids
+
+    def _forward_mos(self, ids: Sequence[str]) -> Sequence[str]:
+        """With their owner written down first, for the archive."""
+        found = [self._owned(mo) for mo in mo_store.read(ids)]
+        mo_store.rewrite(found)
+        _publish([events.mo(mo, self.directory) for mo in found if mo.biz and mo.kind == "mo"])
+        failpoint("forwarder_after_mo_publish")
+        there = [mo.id for mo in found]
+        store.pass_on(keys.MO_REPORTING, keys.LIST_MO_FINISH, there)
+        store.drop(keys.MO_REPORTING, list(set(ids).difference(there)))
+        return ids
 
     def _owned(self, message: Mo) -> Mo:
         account = self.directory.owner_of(message.sp_number, message.text) or self._default()
@@ -84,6 +90,17 @@ class Forwarder(Worker):
         if time.monotonic() >= self._next_overdue:
             more = store.overdue(BATCH) == BATCH
             self._next_overdue = time.monotonic() + (0 if more else _OVERDUE_EVERY_SECONDS)
+
+
+def _tell(message: str, error: Exception) -> None:
+    """It keeps its lease, and comes again when that is over."""
+    log.error("message_not_forwarded", id=message, why=str(error)[:200], exc_info=error)
+    alerts.raise_alert(
+        "sms.event",
+        f"The event of message {message} could not be published",
+        f"{type(error).__name__}: {error}"[:500],
+        key=f"sms.event:{message}",
+    )
 
 
 def _publish(made: Sequence[intake.Event]) -> None:

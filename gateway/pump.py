@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from django.conf import settings
+
 from gateway import archive, unmatched
 from gateway.lifecycle import keys, mo_store, store
-from gateway.lifecycle.messages import Finished
-from msgplatform.core import alerts, logging
-from msgplatform.core.daemon import AWAY, Worker
+from msgplatform.core import alerts, logging, poison
+from msgplatform.core.daemon import Worker
 from msgplatform.core.failpoints import failpoint
 
 log = logging.get(__name__)
 
 BATCH = 500
 # A killed pump's ids come back after this long.
-LEASE_SECONDS = 60.0
+LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
 
 
 class Pump(Worker):
@@ -33,43 +34,37 @@ class Pump(Worker):
 
     def _messages(self) -> int:
         ids = store.take(keys.LIST_FINISH, keys.FINISHING, BATCH, LEASE_SECONDS)
-        if not ids:
-            return 0
-        found = store.read(ids)
-        written = _written(found)
-        failpoint("pump_after_commit_before_forget")
-        store.forget({message.mt.id: message.final for message in written})
-        store.drop(keys.FINISHING, list(set(ids) - {message.mt.id for message in found}))
+        poison.isolate(ids, _archive_messages, _tell)
         return len(ids)
 
     def _mos(self) -> int:
         ids = store.take(keys.LIST_MO_FINISH, keys.MO_FINISHING, BATCH, LEASE_SECONDS)
-        if not ids:
-            return 0
-        archive.write_mos(mo_store.read(ids))
-        failpoint("pump_after_mo_commit_before_forget")
-        mo_store.forget(ids)
+        poison.isolate(ids, _archive_mos, _tell)
         return len(ids)
 
 
-def _written(found: Sequence[Finished]) -> list[Finished]:
-    """Those that are in the archive now. One that cannot be written must not hold up the others:
-    it keeps its lease, is told, and comes again when that is over."""
-    try:
-        archive.write_messages(found)
-    except AWAY:
-        raise
-    except Exception as error:
-        if len(found) == 1:
-            message = found[0].mt.id
-            log.exception("message_not_archived", id=message)
-            alerts.raise_alert(
-                "sms.archive",
-                f"Message {message} cannot be archived",
-                f"{type(error).__name__}: {error}"[:500],
-                key=f"sms.archive:{message}",
-            )
-            return []
-        half = len(found) // 2
-        return [*_written(found[:half]), *_written(found[half:])]
-    return list(found)
+def _archive_messages(ids: Sequence[str]) -> Sequence[str]:
+    found = store.read(ids)
+    archive.write_messages(found)
+    failpoint("pump_after_commit_before_forget")
+    store.forget({message.id: message.final for message in found})
+    store.drop(keys.FINISHING, list(set(ids).difference(message.id for message in found)))
+    return ids
+
+
+def _archive_mos(ids: Sequence[str]) -> Sequence[str]:
+    archive.write_mos(mo_store.read(ids))
+    failpoint("pump_after_mo_commit_before_forget")
+    mo_store.forget(ids)
+    return ids
+
+
+def _tell(message: str, error: Exception) -> None:
+    """It keeps its lease, and comes again when that is over."""
+    log.error("message_not_archived", id=message, why=str(error)[:200], exc_info=error)
+    alerts.raise_alert(
+        "sms.archive",
+        f"Message {message} cannot be archived",
+        f"{type(error).__name__}: {error}"[:500],
+        key=f"sms.archive:{message}",
+    )

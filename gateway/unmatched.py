@@ -18,6 +18,7 @@ from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import ReportIn
 from gateway.models import SgipMt, SgipMtPart, SgipReport
 from msgplatform.core import ids, logging, sql
+from msgplatform.core.failpoints import failpoint
 from notify import intake
 
 log = logging.get(__name__)
@@ -49,6 +50,7 @@ def _settle_one(report: ReportIn, part: SgipMtPart | None) -> None:
     mt = _changed_by(report, part) if part else None
     if mt is not None:
         intake.publish_many([events.late_report(mt)])
+        failpoint("pump_unmatched_after_publish")
     block = ids.reserve(1)
     sql.retrying(partial(_write, report, part, mt, block))
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 
-from msgplatform.core import alerts, logging, sql
+from msgplatform.core import alerts, logging, poison, sql
 from msgplatform.core.daemon import AWAY, Worker
 from notify.archive import partitions, retention
 from notify.archive.move import NotVerified, move
@@ -50,21 +50,11 @@ class Archiver(Worker):
 
     def _archive(self, page: Sequence[int], due: Due) -> None:
         for chunk in chunks(movable(page, due)):
-            self._move(chunk, due)
+            poison.isolate(chunk, lambda some: self._move(some, due), self._set_aside, _is_away)
 
-    def _move(self, chunk: Sequence[int], due: Due) -> None:
-        """Move a chunk; when something is wrong with it, halve it down to the message to blame."""
-        try:
-            self.heartbeat.done += move(chunk, due)
-        except Exception as error:
-            if isinstance(error, AWAY) and not isinstance(error, NotVerified):
-                raise
-            if len(chunk) == 1:
-                self._set_aside(chunk[0], error)
-                return
-            middle = len(chunk) // 2
-            self._move(chunk[:middle], due)
-            self._move(chunk[middle:], due)
+    def _move(self, chunk: Sequence[int], due: Due) -> Sequence[int]:
+        self.heartbeat.done += move(chunk, due)
+        return chunk
 
     def _set_aside(self, message_id: int, error: Exception) -> None:
         """It stays where it is until its next look."""
@@ -91,3 +81,8 @@ class Archiver(Worker):
             self._next_purge = time.monotonic() + TIDY_SECONDS
         self._next_round = time.monotonic() + ROUND_SECONDS
         return False
+
+
+def _is_away(error: Exception) -> bool:
+    """What cannot be verified looks like a server that is away, but is one message's fault."""
+    return isinstance(error, AWAY) and not isinstance(error, NotVerified)

@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from msgplatform.core import alerts, ids, logging, queue_names, queues, sql
+from msgplatform.core import alerts, ids, logging, poison, queue_names, queues, sql
 from msgplatform.core.daemon import AWAY, Worker
 from msgplatform.core.failpoints import failpoint
 from notify import alerting, attempts, counters, health, marks
@@ -64,7 +64,7 @@ class Marker(Worker):
             return False
         self.subscriptions.refresh()
         while self._jobs:
-            self._mark(_read(self._jobs[0]))
+            poison.isolate(_read(self._jobs[0]), self._mark, self._step_aside)
             failpoint("marker_after_commit_before_done")
             queues.done([self._jobs[0]])
             del self._jobs[0]
@@ -81,24 +81,14 @@ class Marker(Worker):
         self.heartbeat.lag = max(0.0, timezone.now().timestamp() - oldest) if oldest else 0.0
         return jobs
 
-    def _mark(self, results: Sequence[Result]) -> None:
-        """Apply a batch; on bad data halve it down to the one result that is to blame."""
+    def _mark(self, results: Sequence[Result]) -> Sequence[Result]:
+        """Apply a batch."""
         self._know_subscriptions(results)
         made = attempts.made(results)
         block = ids.reserve(len(made)) if made else None
-        try:
-            marked = sql.retrying(lambda: self._mark_once(results, made, block))
-        except AWAY:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, one result must not stop all
-            if len(results) == 1:
-                self._step_aside(results[0], error)
-                return
-            middle = len(results) // 2
-            self._mark(results[:middle])
-            self._mark(results[middle:])
-        else:
-            self._marked(len(results), marked)
+        marked = sql.retrying(lambda: self._mark_once(results, made, block))
+        self._marked(len(results), marked)
+        return results
 
     def _mark_once(
         self, results: Sequence[Result], made: Sequence[Result], block: ids.Block | None

@@ -154,3 +154,7 @@ class Finished(msgspec.Struct, frozen=True):
     results: dict[int, int]
     reports: dict[int, tuple[int, int, float]]
     sent: list[Sent]
+
+    @property
+    def id(self) -> str:
+        return self.mt.id

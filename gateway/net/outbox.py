@@ -8,26 +8,39 @@ from collections.abc import Callable, Sequence
 from gateway.sgip import RETRY_RESULTS, Answered, Closed, Deliver, Event, Report, TimedOut
 
 from .connection import Connection
+from .journal import Journal
 
 
 class Outbox:
-    """Sends over the first of `links()` that has room; nothing is dropped before its response.
+    """Sends over the first of `links()` that has room; nothing is dropped before its response,
+    with a `journal` not even by a kill.
 
     `answers` counts the responses by their Result.
     """
 
-    def __init__(self, links: Callable[[], Sequence[Connection]], *, twice: bool = False) -> None:
-        self._links, self._twice = links, twice
-        self._waiting: deque[bytes] = deque()
+    def __init__(
+        self,
+        links: Callable[[], Sequence[Connection]],
+        *,
+        twice: bool = False,
+        journal: Journal | None = None,
+    ) -> None:
+        self._links, self._twice, self._journal = links, twice, journal
+        self._waiting: deque[bytes] = deque(journal.owed if journal else ())
         self.answers: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def put(self, command: Report | Deliver) -> None:
-        self._waiting.append(command.encode())
+        frame = command.encode()
+        self._waiting.append(frame)
+        if self._journal:
+            self._journal.put(frame)
 
     def pump(self) -> None:
+        if self._journal:
+            self._journal.flush()
         for link in self._links():
             for _ in range(min(link.room, len(self._waiting))):
                 frame = self._waiting.popleft()
@@ -41,6 +54,8 @@ class Outbox:
             if type(event) is Answered:
                 result: int = event.response.result  # type: ignore[attr-defined]
                 self.answers[result] = self.answers.get(result, 0) + 1
+                if self._journal:
+                    self._journal.answered(event.frame, result)
                 if result in RETRY_RESULTS:
                     self._waiting.append(event.frame)
             elif type(event) is TimedOut:

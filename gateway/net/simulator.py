@@ -39,9 +39,10 @@ from gateway.sgip import (
 )
 from msgplatform.core.backoff import Backoff
 
-from .accepted import read_log, read_users
+from .accepted import read_log
 from .client import Client, Login
 from .connection import Connection
+from .journal import Journal
 from .outbox import Outbox
 from .personalities import THROTTLE_RESULT, Personality, ReportTime
 from .server import Server
@@ -61,7 +62,7 @@ class Simulator:
     """An SMG on `port` (0: a free one); `listener` is where an SP takes Reports and MOs.
 
     Without a listener they come over the connections of the SP. An SP logs in with `login`, the
-    simulator to the SP with `smg_login`.
+    simulator to the SP with `smg_login`. With a `journal` it still knows after a kill what it owes.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Simulator:
         log: Path,
         personality: Personality | None = None,
         *,
+        journal: Path | None = None,
         listener: tuple[str, int] | None = None,
         login: Login | None = None,
         smg_login: Login | None = None,
@@ -97,7 +99,12 @@ class Simulator:
             self._client = Client(
                 Side.SMG, *listener, to_sp, self, self._next, limits=limits, backoff=_reconnect
             )
-        self.outbox = Outbox(self._links, twice=self.personality.resent_reports)
+        self._journal = Journal(journal) if journal else None
+        how = self.personality
+        self.outbox = Outbox(self._links, twice=how.resent_reports, journal=self._journal)
+        if self._journal and how.reports is not ReportTime.NEVER:
+            for submit, user in self._journal.unreported(log):
+                self.outbox.put(Report(self._next(), submit, 0, user, how.state, how.error_code))
 
     @property
     def port(self) -> int:
@@ -124,6 +131,8 @@ class Simulator:
             await self._client.stop(timeout=1)
         await self._server.stop()
         self._log.close()
+        if self._journal:
+            self._journal.close()
 
     def deliver(self, user: str, sp_number: str, text: str) -> int:
         """A user sends a text, in one MO or in several; gives their number."""
@@ -142,18 +151,6 @@ class Simulator:
             )
         self._pump()
         return len(parts.contents)
-
-    def report_again(self, log: Path) -> int:
-        """Reports for all that the log says was accepted; a restart forgot which were sent."""
-        count = 0
-        for sequence, user, result in read_users(log):
-            if not result:
-                how = self.personality
-                report = Report(self._next(), sequence, 0, user, how.state, how.error_code)
-                self.outbox.put(report)
-                count += 1
-        self._pump()
-        return count
 
     def on_events(self, connection: Connection, events: list[Event]) -> None:
         submits = [event for event in events if type(event) is Submit]

@@ -41,7 +41,7 @@ class Options:
     login: Login
     smg_login: Login
     mos: Sequence[Mo] = ()
-    report_again: bool = False
+    journal: Path | None = None
 
 
 def parse_mo(text: str) -> Mo:
@@ -86,6 +86,7 @@ async def run(options: Options, say: Callable[[str], object]) -> None:
     simulator = Simulator(
         options.log,
         options.personality,
+        journal=options.journal,
         listener=options.listener,
         login=options.login,
         smg_login=options.smg_login,
@@ -94,8 +95,6 @@ async def run(options: Options, say: Callable[[str], object]) -> None:
     )
     async with simulator:
         say(f"listening on {options.host}:{simulator.port}, log {options.log}")
-        if options.report_again:
-            say(f"{simulator.report_again(options.log)} Reports again")
         for mo in options.mos:
             simulator.deliver(mo.user, mo.sp_number, mo.text)
         _read_mos(simulator, say)

@@ -160,6 +160,25 @@ class TestMessages:
         assert sms_redis.zscore(keys.FINISHING, ids_of[2]) is not None
         assert Alert.objects.get().kind == "sms.archive"
 
+    def test_one_that_cannot_be_read_is_told_and_comes_again(
+        self, shop: Caller, sms_redis: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gateway.forwarder.LEASE_SECONDS", 0.05)
+        ids_of = []
+        for _ in range(5):
+            message, (seqno,) = ended(shop)
+            report(seqno)
+            ids_of.append(message)
+        broken = keys.mt(int(ids_of[2]))
+        whole = sms_redis.hget(broken, "msg")
+        sms_redis.hset(broken, "msg", b"{")
+        Forwarder().turn()
+        assert {row["id"] for row in published()} == {*ids_of} - {ids_of[2]}
+        assert Alert.objects.get().key == f"sms.event:{ids_of[2]}"
+        sms_redis.hset(broken, "msg", whole)
+        until(Forwarder().turn, lambda: len(published()) == 5)
+        assert [row["id"] for row in published()].count(ids_of[2]) == 1
+
     def test_a_report_between_commit_and_forget(self, shop: Caller, sms_redis: Any) -> None:
         """Unknown is in the archive already when the real ending comes: it is not lost."""
         message, (seqno,) = ended(shop, wait=0.0)
@@ -274,6 +293,26 @@ class TestMos:
         assert (row.biz_id, row.text, bytes(row.content)) == (shop.biz.pk, "TD", b"TD")
         left = {k.decode() for k in sms_redis.keys("*")}
         assert {name for name in left if "mo-seen" not in name} == {keys.MO_COUNT}
+
+    def test_one_that_cannot_be_worked_off_holds_up_nobody(
+        self, shop: Caller, sms_redis: Any
+    ) -> None:
+        good, unreadable, unwritable = self.mo(), self.mo(), self.mo()
+        sms_redis.hset(keys.mo(int(unreadable.id)), "msg", b"{")
+        # A number that no column holds.
+        row = json.loads(sms_redis.hget(keys.mo(int(unwritable.id)), "msg"))
+        broken = json.dumps({**row, "gateway": 10**30})
+        sms_redis.hset(keys.mo(int(unwritable.id)), "msg", broken)
+        Forwarder().turn()
+        Pump().turn()
+        assert {row["id"] for row in published("sms.mo")} == {good.id, unwritable.id}
+        assert [row.pk for row in SgipMo.objects.all()] == [int(good.id)]
+        assert {alert.key for alert in Alert.objects.all()} == {
+            f"sms.event:{unreadable.id}",
+            f"sms.archive:{unwritable.id}",
+        }
+        assert sms_redis.zscore(keys.MO_REPORTING, unreadable.id) is not None
+        assert sms_redis.zscore(keys.MO_FINISHING, unwritable.id) is not None
 
     def test_the_longest_number_then_the_keyword(self, shop: Caller) -> None:
         stock, post = Caller("stock"), Caller("post")

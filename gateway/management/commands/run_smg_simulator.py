@@ -34,7 +34,7 @@ class Command(BaseCommand):
             "--mo", action="append", default=[], metavar="USER:SP:TEXT",
             help="send this MO at once; may be repeated. Lines on standard input are MOs, too",
         )  # fmt: skip
-        add("--report-again", action="store_true", help="send Reports for all in the log again")
+        add("--journal", type=Path, help="where it keeps Reports and MOs until they are answered")
 
     def handle(self, *args: Any, **given: Any) -> None:
         try:
@@ -59,5 +59,5 @@ def _options(given: dict[str, Any]) -> Options:
         login=Login(given["login_name"], given["login_password"]),
         smg_login=Login(given["smg_login_name"], given["smg_login_password"]),
         mos=[parse_mo(mo) for mo in given["mo"]],
-        report_again=given["report_again"],
+        journal=given["journal"],
     )

@@ -1,0 +1,69 @@
+"""One item to blame steps aside; the others are worked off, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.exceptions import ConnectionError as RedisAway
+
+from msgplatform.core import poison
+
+
+class Work:
+    """Doubles numbers, all or nothing; negative ones cannot be doubled."""
+
+    def __init__(self) -> None:
+        self.aside: list[int] = []
+        self.calls = 0
+
+    def double(self, items: Sequence[int]) -> list[int]:
+        self.calls += 1
+        if bad := [item for item in items if item < 0]:
+            raise ValueError(f"cannot double {bad}")
+        return [2 * item for item in items]
+
+    def step_aside(self, item: int, error: Exception) -> None:
+        assert str(error) == f"cannot double [{item}]", "the error is the item's own"
+        self.aside.append(item)
+
+
+@given(st.lists(st.integers(-3, 50), max_size=60))
+def test_all_but_the_bad_ones_in_order(items: list[int]) -> None:
+    work = Work()
+    done = poison.isolate(items, work.double, work.step_aside)
+    assert done == [2 * item for item in items if item >= 0]
+    assert work.aside == [item for item in items if item < 0]
+
+
+def test_one_bad_item_costs_few_calls() -> None:
+    work = Work()
+    poison.isolate([*range(300), -1, *range(211)], work.double, work.step_aside)
+    assert work.calls <= 1 + 2 * 9  # 2 for each time that 512 is halved
+
+
+def test_nothing_is_no_work() -> None:
+    work = Work()
+    assert poison.isolate([], work.double, work.step_aside) == []
+    assert work.calls == 0
+
+
+def test_a_server_that_is_away_is_nobodys_fault() -> None:
+    def work(items: Sequence[int]) -> Sequence[int]:
+        raise RedisAway("gone")
+
+    aside: list[int] = []
+    with pytest.raises(RedisAway):
+        poison.isolate([1, 2], work, lambda item, error: aside.append(item))
+    assert aside == []
+
+
+def test_who_is_blameless_can_be_told() -> None:
+    work = Work()
+    with pytest.raises(ValueError, match="cannot double"):
+        poison.isolate(
+            [1, -1], work.double, work.step_aside, lambda error: isinstance(error, ValueError)
+        )
+    assert work.aside == []
