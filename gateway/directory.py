@@ -16,7 +16,7 @@ from msgplatform.core.daemon import AWAY
 log = logging.get(__name__)
 
 # How long a change in the console may take to reach a running process.
-REFRESH_SECONDS = 5.0
+REFRESH_SECONDS = 2.0
 _MOBILE = re.compile(r"1[3-9]")
 
 

@@ -250,17 +250,18 @@ def test_result_9_for_a_repeat_says_that_it_had_been_accepted(log: Path) -> None
 
 def test_a_refused_login_is_tried_again_later_and_later(log: Path) -> None:
     sender = SmsSender()
-    with Smg(log, PERSONALITIES["unwelcoming"]) as smg, running(sender):
+    with Smg(log, PERSONALITIES["unwelcoming"]) as smg:
         row = gateway(smg.port)
-        ids = accept(mt(1, [row.pk]))
-        begin = time.monotonic()
-        until(lambda: time.monotonic() - begin > 4, sender)
-        client = sender.despatches[row.pk].link._client
-        assert client is not None
-        assert 2 <= client.attempts <= 5
-        assert not ended(ids)
-        (state,) = routing.links()
-        assert "login refused: 1" in state.problem
+        with running(sender):
+            ids = accept(mt(1, [row.pk]))
+            begin = time.monotonic()
+            until(lambda: time.monotonic() - begin > 4, sender)
+            client = sender.despatches[row.pk].link._client
+            assert client is not None
+            assert 2 <= client.attempts <= 5
+            assert not ended(ids)
+            (state,) = routing.links()
+            assert "login refused: 1" in state.problem
 
 
 def test_another_gateway_takes_over_only_what_was_never_written(
