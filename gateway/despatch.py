@@ -235,7 +235,7 @@ class Despatch:
         moved: dict[int, list[str]] = {}
         for item in self._not_expired(claimed):
             others = [gateway for gateway in item.mt.gateways if gateway in bound]
-            if others:
+            if others and not item.was_sent:
                 moved.setdefault(others[0], []).append(item.mt.id)
             else:
                 self._held[item.mt.id] = (item, now)

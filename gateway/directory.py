@@ -51,6 +51,7 @@ class Directory:
     def __init__(self, refresh_seconds: float = REFRESH_SECONDS) -> None:
         self.gateways: dict[int, Gateway] = {}
         self.accounts: dict[int, Account] = {}
+        self.closed: frozenset[int] = frozenset()  # gateways that are switched off
         self._refresh_seconds = refresh_seconds
         self._next = 0.0
         self._lock = threading.Lock()
@@ -63,9 +64,7 @@ class Directory:
                 return
             self._next = now + self._refresh_seconds
             try:
-                gateways = {
-                    row.pk: _gateway(row) for row in SmsGateway.objects.filter(enabled=True)
-                }
+                known = list(SmsGateway.objects.all())
                 rows = SmsAccount.objects.filter(enabled=True, biz__enabled=True)
                 accounts = {row.pk: _account(row) for row in rows.prefetch_related("gateways")}
             except AWAY as error:
@@ -73,7 +72,9 @@ class Directory:
                     raise
                 log.warning("directory_not_refreshed", why=str(error)[:200])
                 return
-            self.gateways, self.accounts = gateways, accounts
+            self.gateways = {row.pk: _gateway(row) for row in known if row.enabled}
+            self.closed = frozenset(row.pk for row in known if not row.enabled)
+            self.accounts = accounts
 
     def account(self, biz_id: int, name: str) -> Account | None:
         """The business system's account of this name; without one, its default or its only one."""

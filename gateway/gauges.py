@@ -10,9 +10,10 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
+from gateway import links
 from gateway.lifecycle import keys
+from gateway.links import LinkState
 from gateway.models import SmsGateway
-from gateway.routing import LinkState, links
 from msgplatform.core.connections import sms_redis
 from msgplatform.core.flows import Sample, Status
 
@@ -69,7 +70,7 @@ def read() -> Gauges:
     values = iter(sizes)
     stages = {name: sum(next(values) for _part in parts) for name, parts in _STAGES.items()}
     return Gauges(
-        [_queue(client, gateway) for gateway in gateways], stages, links(),
+        [_queue(client, gateway) for gateway in gateways], stages, links.live(),
         int(totals[0] or 0), int(totals[1] or 0),
     )  # fmt: skip
 

@@ -19,8 +19,8 @@ from gateway import sgip
 from gateway.arrivals import Arrivals
 from gateway.directory import Gateway
 from gateway.lifecycle.messages import Response
+from gateway.links import LinkState
 from gateway.net import Client, Connection, Login
-from gateway.routing import LinkState
 from gateway.verdicts import response
 from msgplatform.core import logging
 from msgplatform.core.backoff import Backoff
@@ -45,10 +45,15 @@ class Out:
 
 
 class Link:
-    """Writes what it is given, and collects the responses for `take`."""
+    """Writes what it is given, and collects the responses for `take`.
 
-    def __init__(self, gateway: Gateway, arrivals: Arrivals, news: threading.Event) -> None:
-        self.gateway = gateway
+    `connections` is this sender's share of the gateway's; with none it stands by.
+    """
+
+    def __init__(
+        self, gateway: Gateway, connections: int, arrivals: Arrivals, news: threading.Event
+    ) -> None:
+        self.gateway, self.connections = gateway, connections
         self.problem = "connecting"
         self.down_since: float | None = time.monotonic()
         self.asleep = False
@@ -69,8 +74,10 @@ class Link:
         """How many Submits may be given now; a link that sleeps has room, for it will wake."""
         row = self.gateway.row
         coming = len(self._ready) + self._given - self._got
+        if not self.connections:
+            return 0
         if self.asleep:
-            return int(row.window * row.connections) - coming
+            return int(row.window * self.connections) - coming
         return sum(connection.room for connection in list(self.bound_since)) - coming
 
     @property
@@ -80,7 +87,7 @@ class Link:
 
     @property
     def is_up(self) -> bool:
-        return bool(self.bound_since) or self.asleep
+        return self.connections > 0 and (bool(self.bound_since) or self.asleep)
 
     def give(self, outs: list[Out]) -> None:
         """Called by the thread that remembered them, which hands them over with `put`."""
@@ -92,6 +99,8 @@ class Link:
         where = f"{self.gateway.row.host}:{self.gateway.row.port}"
         if not self.bound_since:
             since = time.time()
+            if not self.connections:
+                return [LinkState(gateway, "standby", where, since, self.open)]
             return [LinkState(gateway, "submit", where, since, self.open, problem=self.problem)]
         return [
             LinkState(
@@ -119,7 +128,7 @@ class Link:
             Login(row.login_name, row.login_password),
             self,
             lambda: sequences.next(datetime.now(UTC)),
-            connections=row.connections,
+            connections=self.connections,
             limits=sgip.Limits(
                 window=row.window,
                 response_timeout=row.response_timeout,
@@ -130,6 +139,11 @@ class Link:
             backoff=lambda: Backoff(first=0.5, factor=2, cap=_LONGEST_PAUSE),
         )
         self._client.start()
+
+    def resize(self, connections: int) -> None:
+        self.connections = connections
+        if self._client:
+            self._client.resize(connections)
 
     async def stop(self, timeout: float) -> None:
         if self._client:

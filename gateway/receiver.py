@@ -8,18 +8,17 @@ from __future__ import annotations
 import hmac
 import threading
 import time
-import uuid
 from collections import Counter
 from collections.abc import Iterable
 
 from django.conf import settings
 
-from gateway import routing, sgip
+from gateway import links, sgip
 from gateway.arrivals import Arrivals
 from gateway.directory import Directory, Gateway
+from gateway.links import LinkState
 from gateway.net import Connection, Server
 from gateway.net.thread import NetThread
-from gateway.routing import LinkState
 from msgplatform.core import logging
 from msgplatform.core.daemon import Worker
 from msgplatform.core.refresher import Refresher
@@ -41,7 +40,7 @@ class SmsReceiver(Worker):
 
     def __init__(self, host: str | None = None, port: int | None = None) -> None:
         super().__init__()
-        self.name = uuid.uuid4().hex
+        self.name = links.process_name()
         self.directory = Directory()
         self.net = NetThread()
         self.news = threading.Event()
@@ -101,8 +100,7 @@ class SmsReceiver(Worker):
         if time.monotonic() < self._next_say:
             return
         self._next_say = time.monotonic() + _SAY_SECONDS
-        for number, state in enumerate(self.doorkeeper.states()):
-            routing.say(f"{self.name}:{number}", state)
+        links.say(self.name, self.doorkeeper.states())
 
     def _take_late(self) -> None:
         if time.monotonic() < self._next_late:

@@ -5,43 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-import msgspec
-
+from gateway import links
 from gateway.directory import Account, Directory, Gateway
-from gateway.lifecycle import keys
-from msgplatform.core.connections import sms_redis
 from msgplatform.core.errors import InvalidInput
 
-# A link is reported once a second; a report this old is of a process that is gone.
-LINK_TTL_SECONDS = 10
 _LOOK_SECONDS = 1.0
-
-
-class LinkState(msgspec.Struct, frozen=True):
-    """One connection of a gateway. `kind`: submit (ours to the SMG) or report (the SMG's to us)."""
-
-    gateway: int
-    kind: str
-    peer: str
-    since: float
-    in_flight: int = 0
-    sent: int = 0
-    received: int = 0
-    problem: str = ""
-
-
-def say(connection: str, state: LinkState) -> None:
-    """Report a live connection; it is forgotten when this is not repeated."""
-    name = keys.link(state.gateway, connection)
-    sms_redis().set(name, msgspec.json.encode(state), ex=LINK_TTL_SECONDS)
-
-
-def links() -> list[LinkState]:
-    """Every live connection. Raises RedisError."""
-    client = sms_redis()
-    names = list(client.scan_iter(match=f"{keys.PREFIX}link:*", count=500))
-    rows = client.mget(names) if names else []
-    return [msgspec.json.decode(row, type=LinkState) for row in rows if row]
 
 
 class Router:
@@ -69,9 +37,7 @@ class Router:
     def _bound_now(self) -> Collection[int]:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _LOOK_SECONDS
-            self._bound = frozenset(
-                link.gateway for link in links() if link.kind == "submit" and not link.problem
-            )
+            self._bound = links.bound(links.live())
         return self._bound
 
 

@@ -12,17 +12,18 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
-from gateway import routing
+from gateway import links
 from gateway.arrivals import Arrivals
 from gateway.despatch import Despatch
 from gateway.directory import Directory, Gateway
 from gateway.link import Link
 from gateway.net.thread import NetThread
+from gateway.stranded import Stranded
 from msgplatform.core import logging
 from msgplatform.core.backoff import Backoff
+from msgplatform.core.connections import RedisError
 from msgplatform.core.daemon import AWAY, Worker
 from msgplatform.core.refresher import Refresher
 
@@ -41,17 +42,18 @@ class SmsSender(Worker):
 
     def __init__(self, only: Collection[str] = ()) -> None:
         super().__init__()
-        self.name = uuid.uuid4().hex
+        self.name = links.process_name()
         self.directory = Directory()
         self.despatches: dict[int, Despatch] = {}
         self.net = NetThread()
         self.news = threading.Event()
         self.arrivals = Arrivals(self.net, self.news, self._report_wait)
         self._only = frozenset(only)
+        self._stranded = Stranded(self.name)
         self._refresher = Refresher(self.directory.refresh)
         self._idle = Backoff(first=0.005, factor=1.5, cap=0.25)
-        self._next_say = self._next_look = 0.0
-        self._up: frozenset[int] = frozenset()
+        self._next_say = 0.0
+        self._links: list[links.LinkState] = []
 
     def start(self) -> None:
         self.net.start()
@@ -62,11 +64,13 @@ class SmsSender(Worker):
         if not self.directory.gateways:
             self.directory.refresh()
         self.news.clear()
+        self._say()
         self._follow_directory()
         worked = self.arrivals.turn()
         for despatch in list(self.despatches.values()):
             worked += self._turn_of(despatch)
-        self._say()
+        if not self._only:
+            worked += self._stranded.turn_if_due(self.directory.closed, self._bound)
         if worked:
             self._idle.reset()
         else:
@@ -94,6 +98,10 @@ class SmsSender(Worker):
         self._refresher.stop()
         self._close(list(self.despatches.values()))
         self.net.stop()
+        try:
+            links.say(self.name, ())  # its share is the others' at once
+        except RedisError as error:
+            log.warning("end_not_said", why=str(error)[:200])
 
     # -- the gateways ----------------------------------------------------------------------------
     def _turn_of(self, despatch: Despatch) -> int:
@@ -107,13 +115,17 @@ class SmsSender(Worker):
             log.exception("despatch_failed", gateway=despatch.gateway.name)
             return 0
 
-    def _follow_directory(self) -> None:
-        """Links for the gateways there are, new ones where the settings of a link changed."""
-        wanted = {
+    @property
+    def _wanted(self) -> dict[int, Gateway]:
+        return {
             gateway.id: gateway
             for gateway in self.directory.gateways.values()
             if not self._only or gateway.name in self._only
         }
+
+    def _follow_directory(self) -> None:
+        """Links for the gateways there are, new ones where the settings of a link changed."""
+        wanted = self._wanted
         for gateway_id, despatch in list(self.despatches.items()):
             gateway = wanted.get(gateway_id)
             if gateway is None or _settings(gateway) != _settings(despatch.gateway):
@@ -123,11 +135,25 @@ class SmsSender(Worker):
                 del self.despatches[gateway_id]
             else:
                 despatch.gateway = gateway
-        for gateway_id in wanted.keys() - self.despatches.keys():
-            self.despatches[gateway_id] = self._open(wanted[gateway_id])
+        for gateway_id, gateway in wanted.items():
+            share = self._share(gateway)
+            if gateway_id not in self.despatches:
+                self.despatches[gateway_id] = self._open(gateway, share)
+            elif share != (link := self.despatches[gateway_id].link).connections:
+                log.info("link_share", gateway=gateway.name, connections=share)
+                self.net.call(link.resize, share)
 
-    def _open(self, gateway: Gateway) -> Despatch:
-        link = Link(gateway, self.arrivals, self.news)
+    def _share(self, gateway: Gateway) -> int:
+        """How many of the gateway's connections are this sender's."""
+        others = {
+            link.process
+            for link in self._links
+            if link.gateway == gateway.id and link.kind in ("submit", "standby")
+        }
+        return links.share(gateway.row.connections, self.name, others)
+
+    def _open(self, gateway: Gateway, connections: int) -> Despatch:
+        link = Link(gateway, connections, self.arrivals, self.news)
         self.net.call(link.start)
         return Despatch(gateway, link, self.name, lambda outs: self.net.call(link.put, outs))
 
@@ -146,17 +172,11 @@ class SmsSender(Worker):
 
     # -- what others see -------------------------------------------------------------------------
     def _bound(self) -> Collection[int]:
-        """Gateways with a link in any process; asked for at most once a second."""
-        if time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + _SAY_SECONDS
-            self._up = frozenset(
-                link.gateway
-                for link in routing.links()
-                if link.kind == "submit" and not link.problem
-            )
-        return self._up
+        """Gateways with a link in any process."""
+        return links.bound(self._links)
 
     def _say(self) -> None:
+        """Once a second, and at once what is new: to others what we have, to us what they have."""
         moved = [d for d in self.despatches.values() if d.link.moved]
         if time.monotonic() < self._next_say and not moved:
             return
@@ -165,10 +185,19 @@ class SmsSender(Worker):
         self._next_say = time.monotonic() + _SAY_SECONDS
         for despatch in self.despatches.values():
             self.net.call(despatch.link.sweep)
-            for number, state in enumerate(despatch.link.states()):
-                routing.say(f"{self.name}:{number}", state)
+        links.say(self.name, self._states())
+        self._links = links.live()
         self.heartbeat.done = sum(d.done for d in self.despatches.values())
         self.heartbeat.failed = sum(d.failed for d in self.despatches.values())
+
+    def _states(self) -> Iterator[links.LinkState]:
+        """Before it has a link it says that it is there: then its share is known to all."""
+        for gateway_id, gateway in self._wanted.items():
+            if despatch := self.despatches.get(gateway_id):
+                yield from despatch.link.states()
+            else:
+                where = f"{gateway.row.host}:{gateway.row.port}"
+                yield links.LinkState(gateway_id, "standby", where, time.time())
 
     def _report_wait(self, gateway: int) -> float:
         known = self.directory.gateways.get(gateway)
@@ -179,6 +208,6 @@ def _settings(gateway: Gateway) -> tuple[object, ...]:
     """What a connection is made with: it must be made anew when this changes."""
     row = gateway.row
     return (
-        gateway.node_id, row.host, row.port, row.login_name, row.login_password, row.connections,
-        row.window, row.response_timeout, row.idle_timeout,
+        gateway.node_id, row.host, row.port, row.login_name, row.login_password, row.window,
+        row.response_timeout, row.idle_timeout,
     )  # fmt: skip

@@ -130,7 +130,7 @@ class SmsGatewayAdmin(UndeletableAdmin):
         if not ours and row.enabled:
             return cells.mark(problems[:60] or gettext("down"), "bad", problems)
         text = gettext("%(ours)d out, %(theirs)d in") % {
-            "ours": ours, "theirs": len(working) - ours,
+            "ours": ours, "theirs": sum(link.kind == "report" for link in working),
         }  # fmt: skip
         return cells.mark(text, "warn" if problems else "good" if ours else "plain", problems)
 

@@ -24,6 +24,7 @@ MO_PARTS = PREFIX + "zset:mo-part"
 MT_COUNT = PREFIX + "mt-GID"
 MO_COUNT = PREFIX + "mo-GID"
 SEQNO = PREFIX + "seqno"
+LINKS = PREFIX + "link"
 
 
 def mt(message: int) -> str:
@@ -65,10 +66,6 @@ def speed(gateway: int) -> str:
 
 def spent(account: int, day: str) -> str:
     return f"{PREFIX}spent:{account}:{day}"
-
-
-def link(gateway: int, connection: str) -> str:
-    return f"{PREFIX}link:{gateway}:{connection}"
 
 
 def idempotency(biz: int, key: str) -> str:

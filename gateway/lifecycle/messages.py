@@ -58,6 +58,11 @@ class Claimed(msgspec.Struct, frozen=True):
     most: int
     tries: int
 
+    @property
+    def was_sent(self) -> bool:
+        """In a Submit before, which was answered with "again": it stays with its gateway."""
+        return bool(self.todo)
+
 
 class Member(msgspec.Struct, frozen=True):
     """One recipient of a Submit."""

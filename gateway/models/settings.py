@@ -36,7 +36,10 @@ class SmsGateway(models.Model):
         help_text=_("Empty: 3 + area code + corp id, as the specification has it"),
     )
     connections = models.PositiveSmallIntegerField(
-        _("connections"), default=1, validators=[MinValueValidator(1), MaxValueValidator(64)]
+        _("connections"),
+        default=1,
+        validators=[MinValueValidator(1), MaxValueValidator(64)],
+        help_text=_("Of all senders together: as many as the operator's contract allows"),
     )
     window = models.PositiveSmallIntegerField(
         _("window"),

@@ -69,7 +69,7 @@ class Client:
         self._limits, self._backoff = limits or _LIMITS, backoff
         self._duplicates = Duplicates()
         self._count = connections
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self._wanted = asyncio.Event()
         self._stopping = False
         self._reasons: dict[Connection, CloseReason] = {}  # of those that were bound
@@ -78,7 +78,16 @@ class Client:
 
     def start(self) -> None:
         """Begins to connect; returns at once."""
-        self._tasks = [asyncio.create_task(self._keep_open()) for _ in range(self._count)]
+        self.resize(self._count)
+
+    def resize(self, connections: int) -> None:
+        """From now on so many: opens what is missing, unbinds what is too much."""
+        self._count = connections
+        for _ in range(connections - len(self._tasks)):
+            self._tasks.add(asyncio.create_task(self._keep_open()))
+        for connection in self.bound[connections:]:
+            connection.unbind(self._next_sequence())
+        self.wake()  # those that wait, to see whether they are too many
 
     def wake(self) -> None:
         """There is something to send: what was unbound for idleness is connected again."""
@@ -112,7 +121,11 @@ class Client:
 
     async def _keep_open(self) -> None:
         backoff = self._backoff()
+        me = asyncio.current_task()
         while not self._stopping:
+            if len(self._tasks) > self._count and me is not None:
+                self._tasks.discard(me)
+                return
             self._wanted.clear()
             reason = await self._once()
             if reason not in (None, CloseReason.LOST_AFTER_BIND, CloseReason.SILENT):

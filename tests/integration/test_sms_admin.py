@@ -16,8 +16,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from gateway.admin.fields import LinesField
+from gateway.links import LinkState, say
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
-from gateway.routing import LinkState, say
 from msgplatform.core import ids
 from msgplatform.models import AuditLog, DayCounter
 from tests.integration import sms_rows
@@ -60,9 +60,9 @@ class TestGateways:
     def test_how_each_does_right_now(self, admin_client: Client, shop: Caller) -> None:
         up = SmsGateway.objects.get()
         gateway("telecom")
-        say("a", LinkState(up.pk, "submit", "p", 1.0))
-        say("b", LinkState(up.pk, "report", "p", 1.0))
-        say("c", LinkState(up.pk, "submit", "p", 1.0, problem="login <refused>"))
+        say("a", [LinkState(up.pk, "submit", "p", 1.0)])
+        say("b", [LinkState(up.pk, "report", "p", 1.0)])
+        say("c", [LinkState(up.pk, "submit", "p", 1.0, problem="login <refused>")])
         send(shop.biz)
         answer = admin_client.get(GATEWAYS)
         shown = {row.name: row for row in answer.context["cl"].result_list}

@@ -11,9 +11,9 @@ from gateway import resend
 from gateway.flow import SmsFlow
 from gateway.forwarder import Forwarder
 from gateway.lifecycle import keys, store
+from gateway.links import LinkState, say
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.pump import Pump
-from gateway.routing import LinkState, say
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput, Unavailable
 from tests.integration import sms_rows
@@ -45,7 +45,7 @@ def archived(caller: Caller, result: int = 0, error: int = 0, **fields: Any) -> 
 class TestStatus:
     def test_each_stage_is_counted(self, shop: Caller) -> None:
         pk = SmsGateway.objects.get().pk
-        say("c", LinkState(pk, "submit", "peer", 1.0))
+        say("c", [LinkState(pk, "submit", "peer", 1.0)])
         message = send(shop.biz)
         status = FLOW.status()
         assert status.backlog == 1
@@ -68,7 +68,7 @@ class TestStatus:
 
     def test_a_gateway_without_a_link(self, shop: Caller) -> None:
         assert FLOW.status().facts["links of unicom"] == "down"
-        say("c", LinkState(SmsGateway.objects.get().pk, "submit", "p", 1.0, problem="refused"))
+        say("c", [LinkState(SmsGateway.objects.get().pk, "submit", "p", 1.0, problem="refused")])
         assert FLOW.status().facts["links of unicom"] == "down"
 
     def test_redis_away(self, shop: Caller, settings: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway import directory, intake, routing
+from gateway import directory, intake, links
 from gateway.intake import Intake, Request, Verdict
 from gateway.lifecycle import keys, store
 from gateway.models import SmsAccount, SmsGateway
@@ -35,8 +35,8 @@ def route(biz: Any, **fields: Any) -> list[str]:
 
 
 def up(gateway: SmsGateway, **fields: Any) -> None:
-    state = routing.LinkState(gateway.pk, "submit", "peer", time.time(), **fields)
-    routing.say(f"c{gateway.pk}", state)
+    state = links.LinkState(gateway.pk, "submit", "peer", time.time(), **fields)
+    links.say(f"c{gateway.pk}", [state])
 
 
 class TestMessages:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway import routing, sgip
+from gateway import links, sgip
 from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import Member, Mo, NewSubmit
 from gateway.receiver import MOST_CONNECTIONS, SmsReceiver
@@ -107,7 +107,7 @@ class TestLogin:
 
     def test_the_link_is_shown(self, raw: Raw) -> None:
         assert raw.ask(report(raw, 1, 1)) == 0
-        until(lambda: [li.kind for li in routing.links()] == ["report"])
+        until(lambda: [li.kind for li in links.live()] == ["report"])
 
 
 class TestReports:

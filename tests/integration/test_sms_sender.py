@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway import routing
+from gateway import links
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Member, NewSubmit
 from gateway.models import SmsGateway
@@ -69,7 +69,7 @@ def test_one_message_end_to_end(log: Path, sms_redis: Any) -> None:
             assert found.final == "delivered"
             assert [line[1:] for line in smg.lines()] == [[found.mt.user_number, "1/1", "0"]]
             up = {("submit", ""), ("report", "")}
-            until(lambda: {(li.kind, li.problem) for li in routing.links()} == up, sender, receiver)
+            until(lambda: {(li.kind, li.problem) for li in links.live()} == up, sender, receiver)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_refused_login_is_tried_again_later_and_later(log: Path) -> None:
             assert client is not None
             assert 2 <= client.attempts <= 5
             assert not ended(ids)
-            (state,) = routing.links()
+            (state,) = links.live()
             assert "login refused: 1" in state.problem
 
 
@@ -283,10 +283,30 @@ def test_another_gateway_takes_over_only_what_was_never_written(
             assert len(accepted_once(a)) == 2
 
 
+def test_a_gateway_that_is_switched_off_strands_nobody(log: Path, sms_redis: Any) -> None:
+    """What may go another way does; what may not waits, or ends when its time is over."""
+    sender = SmsSender()
+    with Smg(log, on_submit_link()) as smg, running(sender):
+        off = gateway(free_port(), name="off", enabled=False)
+        on = gateway(smg.port, name="on")
+        only = accept(*(mt(n, [off.pk]) for n in range(1500)))
+        late = accept(mt(1500, [off.pk], expire_at=time.time() + 1))
+        free = accept(*(mt(n, [off.pk, on.pk]) for n in range(1501, 1520)))
+        until(lambda: len(ended(free)) == 19 and ended(late), sender)
+        assert finals(free) == {"delivered": 19}
+        assert finals(late) == {"expired": 1}
+        assert len(accepted_once(smg)) == 19
+        assert not ended(only)
+        assert sms_redis.llen(keys.pending(off.pk)) == 1500
+        SmsGateway.objects.filter(pk=off.pk).update(enabled=True, port=smg.port)
+        until(lambda: len(ended(only)) == 1500, sender)
+        assert len(accepted_once(smg)) == 1519
+
+
 def test_the_speed_limit_holds_for_all_senders_together(log: Path) -> None:
     senders = SmsSender(), SmsSender()
     with Smg(log, on_submit_link()) as smg:
-        row = gateway(smg.port, speed_limit=20.0)
+        row = gateway(smg.port, speed_limit=20.0, connections=2)
         ids = accept(*(mt(n, [row.pk], text="same") for n in range(60)))
         with turning(*senders):
             begin = time.monotonic()
@@ -294,6 +314,43 @@ def test_the_speed_limit_holds_for_all_senders_together(log: Path) -> None:
             took = time.monotonic() - begin
         assert took > 2.0, f"60 messages at 20 a second took {took:.1f} s"
         assert len(accepted_once(smg)) == 60
+
+
+def test_senders_share_the_connections_that_a_gateway_allows(log: Path) -> None:
+    """The eldest has the odd one; who ends leaves its share to the others."""
+    first, second = SmsSender(), SmsSender()
+    assert first.name < second.name
+
+    def held() -> tuple[int, ...]:
+        states = [state for state in links.live() if state.kind == "submit" and not state.problem]
+        return tuple(sum(s.process == w.name for s in states) for w in (first, second))
+
+    with Smg(log, on_submit_link()) as smg:
+        gateway(smg.port, connections=3)
+        with running(first):
+            until(lambda: held() == (3, 0), first)
+            with running(second):
+                until(lambda: held() == (2, 1), first, second)
+                until(lambda: len(smg.simulator.connections) == 3, first, second)
+            until(lambda: held() == (3, 0), first)
+
+
+def test_the_last_connection_changes_hands(log: Path, sms_redis: Any) -> None:
+    holder, standby = SmsSender(), SmsSender()
+    with Smg(log, on_submit_link()) as smg:
+        row = gateway(smg.port, connections=1)
+        with running(standby):
+            with running(holder):
+                until(lambda: holder.despatches and holder.despatches[row.pk].link.is_up, holder)
+                ids = accept(*(mt(n, [row.pk]) for n in range(20)))
+                until(lambda: len(ended(ids)) == 20, standby, holder)
+                kinds = {state.process: state.kind for state in links.live()}
+                assert kinds == {holder.name: "submit", standby.name: "standby"}
+                assert not standby.despatches[row.pk].link.is_up
+            ids = accept(*(mt(n, [row.pk]) for n in range(20, 40)))
+            until(lambda: len(ended(ids)) == 20, standby)
+        assert len(accepted_once(smg)) == 40
+    assert not sms_redis.hlen(keys.LINKS), "who ends says so"
 
 
 def test_an_idle_link_is_unbound_and_comes_again(log: Path) -> None:
