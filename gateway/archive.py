@@ -155,16 +155,24 @@ def _user_row(mo: Mo, now: datetime) -> dict[str, Any]:
 
 
 def _count(found: Sequence[Finished], known: dict[int, str], now: datetime) -> None:
-    """Per account, per gateway (negative subject) and per error code; the first time only."""
+    """Once each; one that is there with another ending (it turned out later) changes its count."""
     counts: Counter[tuple[int, int, str]] = Counter()
     for message in found:
-        if int(message.id) in known:
-            continue
-        for subject in (message.mt.account, -message.gateway):
-            counts[message.mt.biz, subject, message.final] += 1
-            if message.final == "failed":
-                counts[message.mt.biz, subject, f"error {message.error}"[:32]] += 1
+        before = known.get(int(message.id))
+        subject = message.mt.biz, message.mt.account, message.gateway
+        if before != message.final:
+            counts.update(ending(*subject, message.final, message.error))
+        if before not in (None, message.final):
+            counts.subtract(ending(*subject, before, ""))
     MinuteCounter.add(FLOW, counts, now)
+
+
+def ending(
+    biz: int, account: int, gateway: int, final: str, error: str
+) -> Counter[tuple[int, int, str]]:
+    """What one ending counts: per account and per gateway (a negative subject), with its error."""
+    names = [final, f"error {error}"[:32]] if final == "failed" else [final]
+    return Counter((biz, subject, name) for subject in (account, -gateway) for name in names)
 
 
 def _insert(model: type[Model], rows: Sequence[dict[str, Any]]) -> None:

@@ -13,12 +13,13 @@ from functools import partial
 import msgspec
 from django.db import transaction
 
-from gateway import events
+from gateway import archive, events
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import ReportIn
 from gateway.models import SgipMt, SgipMtPart, SgipReport
 from msgplatform.core import ids, logging, sql
 from msgplatform.core.failpoints import failpoint
+from msgplatform.models import MinuteCounter
 from notify import intake
 
 log = logging.get(__name__)
@@ -103,6 +104,15 @@ def _write(report: ReportIn, part: SgipMtPart | None, mt: SgipMt | None, block: 
         )
         if mt is not None:
             mt.save(update_fields=["final", "error_code", "error", "reported_at"])
+            _recount(mt, row.archived_at)
+
+
+def _recount(mt: SgipMt, now: datetime) -> None:
+    """The statistics of the time at which it was archived as unknown."""
+    subject = mt.biz_id, mt.account_id, mt.gateway_id
+    counts = archive.ending(*subject, mt.final, str(mt.error_code))
+    counts.subtract(archive.ending(*subject, SgipMt.Final.UNKNOWN, ""))
+    MinuteCounter.correct(archive.FLOW, counts, mt.archived_at, now)
 
 
 def _written(row: SgipReport) -> bool:

@@ -25,8 +25,6 @@ log = logging.get(__name__)
 EVERY_SECONDS = 60.0
 # The roll-up reads all of today: it takes at most a twentieth of the time, however much that is.
 _REST = 20
-# Minutes are counted when they happen; an hour after midnight nothing comes for yesterday.
-_LATE = timedelta(hours=1)
 _CHUNK = 5000  # rows, about, in one DELETE
 _CHUNKS_A_TURN = 20
 
@@ -68,7 +66,7 @@ def roll_up(everything: bool = False) -> int:
     """
     now = sql.now()
     today = _day(now)
-    first = _day(now - _LATE)
+    first = _day(now - DayCounter.OPEN_FOR)
     if everything:
         last_done = DayCounter.objects.aggregate(last=Max("day"))["last"] or date.min
         first = min(first - timedelta(days=1), max(last_done, _oldest_minute_day(today)))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from django.db import models
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core import ids, sql
@@ -165,9 +166,27 @@ class MinuteCounter(models.Model):
             [((minute, flow, *key), value) for key, value in counts.items() if value],
         )
 
+    @classmethod
+    def correct(cls, flow: str, counts: Mapping[_Key, int], at: datetime, now: datetime) -> None:
+        """Add (also less than nothing) to an earlier minute, and to its day if that is over."""
+        cls.add(flow, counts, at)
+        day, open_day = (
+            timezone.localtime(moment, timezone.get_default_timezone()).date()
+            for moment in (at, now - DayCounter.OPEN_FOR)
+        )
+        if day < open_day:
+            sql.add_counters(
+                DayCounter._meta.db_table,
+                ("day", "flow", "biz_id", "subject", "name"),
+                [((day.isoformat(), flow, *key), value) for key, value in counts.items() if value],
+            )
+
 
 class DayCounter(models.Model):
     """The minutes of a day (in settings.TIME_ZONE) added up; see `msgplatform.counters`."""
+
+    # So long after midnight a day is still computed from its minutes.
+    OPEN_FOR = timedelta(hours=1)
 
     day = models.DateField(_("day"))
     flow = models.CharField(_("flow"), max_length=16)

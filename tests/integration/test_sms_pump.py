@@ -5,18 +5,28 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from gateway import unmatched
 from gateway.forwarder import Forwarder
 from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import Mo, ReportIn
-from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt, SmsGateway
+from gateway.models import (
+    SgipMo,
+    SgipMt,
+    SgipMtPart,
+    SgipReport,
+    SgipUserRpt,
+    SmsAccount,
+    SmsGateway,
+)
 from gateway.pump import Pump
-from msgplatform.core import ids
-from msgplatform.models import Alert, MinuteCounter
+from msgplatform.core import ids, sql
+from msgplatform.models import Alert, DayCounter, MinuteCounter
 from notify.models import BizMsg
 from tests.integration import sms_rows
 from tests.integration.children import child
@@ -68,6 +78,15 @@ def die(module: str, name: str, at: str) -> None:
         process.ready()
         process.go()
         assert process.ended() == KILLED
+
+
+def subjects() -> list[int]:
+    """What endings are counted of: the account, and the gateway as a negative number."""
+    return [SmsAccount.objects.get(name="marketing").pk, -gateway_id()]
+
+
+def ending_counts() -> dict[tuple[int, str], int]:
+    return {key: value for key, value in counted().items() if value}
 
 
 def until(turn: Callable[[], bool], done: Callable[[], bool]) -> None:
@@ -193,6 +212,7 @@ class TestMessages:
         )
         assert [event["state"] for event in published()] == ["unknown", "delivered"]
         assert SgipMt.objects.get().final == "delivered"
+        assert ending_counts() == {(s, "delivered"): 1 for s in subjects()}
 
 
 class TestLateReports:
@@ -221,6 +241,26 @@ class TestLateReports:
         assert {(event["id"], event["to"]) for event in events} == {(message, NUMBER)}
         assert events[1]["account"] == "marketing"
         assert {k.decode() for k in sms_redis.keys("*")} == {keys.MT_COUNT}
+        names = [final, f"error {error}"] if error else [final]
+        assert ending_counts() == {(s, name): 1 for s in subjects() for name in names}
+
+    def test_statistics_of_a_day_that_is_over(self, shop: Caller) -> None:
+        """Days are not computed again from their minutes for ever: the day itself is corrected."""
+        _message, (seqno,) = self.gone(shop)
+        earlier = sql.now() - timedelta(days=3)
+        SgipMt.objects.update(archived_at=earlier)
+        MinuteCounter.objects.update(minute=earlier.replace(second=0, microsecond=0))
+        day = timezone.localtime(earlier, timezone.get_default_timezone()).date()
+        for biz_id, subject, name in MinuteCounter.objects.values_list("biz_id", "subject", "name"):
+            DayCounter.objects.create(
+                day=day, flow="sms", biz_id=biz_id, subject=subject, name=name, value=1
+            )
+        report(seqno)
+        Pump().turn()
+        for model, when in ((MinuteCounter, "minute"), (DayCounter, "day")):
+            rows = model.objects.exclude(value=0).values_list(when, "name", "value")
+            assert len(set(rows)) == 1, "of one time, and the same for account and gateway"
+            assert {row[1:] for row in rows} == {("delivered", 1)}
 
     def test_all_parts_are_needed(self, shop: Caller) -> None:
         _message, seqnos = self.gone(shop, parts=2)
