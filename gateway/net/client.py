@@ -28,6 +28,7 @@ from .connection import Connection, Handler
 
 log = logging.getLogger(__name__)
 _CONNECT_TIMEOUT = 10.0  # seconds
+_PROVEN = 120.0  # seconds that a connection was good for, however it ends
 # Before the other end closes an idle connection, by default, with a command perhaps on its way.
 _LIMITS = Limits(idle_timeout=IDLE_TIMEOUT - 10)
 
@@ -127,8 +128,11 @@ class Client:
                 self._tasks.discard(me)
                 return
             self._wanted.clear()
+            began = asyncio.get_running_loop().time()
             reason = await self._once()
-            if reason not in (None, CloseReason.LOST_AFTER_BIND, CloseReason.SILENT):
+            lasted = asyncio.get_running_loop().time() - began
+            failed = reason in (None, CloseReason.LOST_AFTER_BIND, CloseReason.SILENT)
+            if not failed or lasted > _PROVEN:
                 backoff.reset()
             if reason is CloseReason.UNBOUND:
                 await self._wanted.wait()
