@@ -7,142 +7,30 @@ The API key is the first parameter of every method. Whatever is wrong is a fault
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
-import msgspec
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework.exceptions import Throttled
 
-from gateway import bodies, faults, query, rpc_format
+from gateway import faults, rpc_format
+from gateway.rpc_methods import MOST_CALLS, named
 from msgplatform.api import keys
-from msgplatform.api.json import decode_item, read_body
+from msgplatform.api.json import read_body
 from msgplatform.api.key_cache import ApiCaller
 from msgplatform.api.problems import MissingScope
 from msgplatform.api.throttling import ApiKeyThrottle, count_failure, refuse_guesser
 from msgplatform.core import logging
-from msgplatform.core.errors import Conflict, InvalidInput
+from msgplatform.core.errors import InvalidInput
 
 log = logging.get(__name__)
 
 MAX_BODY_BYTES = 1024 * 1024
-Struct = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Method:
-    """`signatures` as system.methodSignature gives them: the type of the answer, then of each
-    parameter. A method without a scope needs no key."""
-
-    call: Callable[..., Any]
-    signatures: list[list[str]]
-    help: str
-    scope: str = ""
-
-
-# -- the methods ---------------------------------------------------------------------------------
-def _send(caller: ApiCaller, to: Any, text: Any, options: Any = None) -> Struct:
-    body = _read({**_options(options), "to": to, "text": text}, bodies.Send)
-    (verdict,) = bodies.accept([bodies.request(caller.biz_id, body)])
-    if verdict.code == "conflict":
-        raise Conflict(verdict.reason)
-    if verdict.outcome == "rejected":
-        raise InvalidInput(verdict.reason, verdict.field)
-    return bodies.shown(verdict)
-
-
-def _send_many(caller: ApiCaller, messages: Any) -> list[Struct]:
-    if not isinstance(messages, list):
-        raise InvalidInput("give an array of structs", "messages")
-    return bodies.send_all(caller.biz_id, messages, _read)
-
-
-def _query(caller: ApiCaller, ids: Any) -> list[Struct]:
-    wanted = _read([ids] if isinstance(ids, str) else ids, list[str])
-    if not 1 <= len(wanted) <= query.MOST:
-        raise InvalidInput(f"give 1 to {query.MOST} ids", "ids")
-    found = query.states(caller.biz_id, wanted)
-    return [_state(id, found.get(id)) for id in wanted]
-
-
-def _state(id: str, state: query.State | None) -> Struct:
-    """XML-RPC has no null: a time that never came is an empty string."""
-    if state is None:
-        return {"id": id, "found": False}
-    fields = msgspec.to_builtins(state)
-    return {"found": True, **{k: "" if v is None else v for k, v in fields.items()}}
-
-
-def _list_methods() -> list[str]:
-    return sorted(METHODS)
-
-
-def _method_help(name: Any) -> str:
-    return _named(name).help
-
-
-def _method_signature(name: Any) -> list[list[str]]:
-    return _named(name).signatures
-
-
-def _named(name: Any) -> Method:
-    found = METHODS.get(name) if isinstance(name, str) else None
-    if found is None:
-        raise faults.Fault(faults.NO_METHOD, "There is no such method: see system.listMethods.")
-    return found
-
-
-_OPTIONS = (
-    "account, extension (digits behind its SP number), priority (0 to 9), schedule_at and "
-    "expire_at (ISO 8601 with a zone, or dateTime in UTC), reference, idempotency_key"
-)
-METHODS: Mapping[str, Method] = {
-    "sms.send": Method(
-        _send,
-        [
-            ["struct", "string", kind, "string", *more]
-            for kind in ("string", "array")
-            for more in ([], ["struct"])
-        ],
-        "sms.send(key, to, text, options): sends one text to one recipient or to an array of them. "
-        f"Options: {_OPTIONS}. Answers {{outcome: created or duplicate, ids: one string for each "
-        "recipient, in order}.",
-        "sms:write",
-    ),
-    "sms.send_many": Method(
-        _send_many,
-        [["array", "string", "array"]],
-        "sms.send_many(key, messages): up to 1000 structs {to, text, and the options of sms.send}. "
-        "Answers a struct for each, in order: {outcome, ids}, or {outcome: rejected, code, field, "
-        "detail}.",
-        "sms:write",
-    ),
-    "sms.query": Method(
-        _query,
-        [["array", "string", "array"], ["array", "string", "string"]],
-        "sms.query(key, ids): up to 1000 ids. Answers a struct for each, in order: {id, found, "
-        "state, to, reference, error_code, error, accepted_at, submitted_at, reported_at, …}; "
-        "found is false for one that is not yours.",
-        "sms:read",
-    ),
-    "system.listMethods": Method(_list_methods, [["array"]], "The names of all methods."),
-    "system.methodHelp": Method(
-        _method_help, [["string", "string"]], "system.methodHelp(name): what a method does."
-    ),
-    "system.methodSignature": Method(
-        _method_signature,
-        [["array", "string"]],
-        "system.methodSignature(name): the types of the answer and the parameters.",
-    ),
-}
-
-
-# -- one request ---------------------------------------------------------------------------------
 @csrf_exempt
 def endpoint(request: HttpRequest) -> HttpResponse:
     """Answers a methodCall; another HTTP method gets a page that says how to call."""
@@ -157,14 +45,36 @@ def endpoint(request: HttpRequest) -> HttpResponse:
 
 
 def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
-    method = _named(name)
+    method = named(name)
     given = len(parameters)
     if given + 1 not in {len(signature) for signature in method.signatures}:
         raise faults.Fault(faults.WRONG_PARAMETERS, f"Call it so: {method.help}")
+    if method.call is None:
+        return _multicall(request, *parameters)
     if not method.scope:
         return method.call(*parameters)
     key, *rest = parameters
     return method.call(_admitted(request, key, method.scope), *rest)
+
+
+def _multicall(request: HttpRequest, calls: Any) -> list[Any]:
+    """As stock clients' MultiCall has it: each call on its own, what fails answers its fault."""
+    if not isinstance(calls, list) or not 1 <= len(calls) <= MOST_CALLS:
+        raise InvalidInput(f"give an array of 1 to {MOST_CALLS} structs", "calls")
+    return [_one_of_many(request, call) for call in calls]
+
+
+def _one_of_many(request: HttpRequest, call: Any) -> Any:
+    try:
+        match call:
+            case {"methodName": "system.multicall"}:
+                raise InvalidInput("it cannot call itself", "methodName")
+            case {"methodName": str(name), "params": list(parameters)}:
+                return [_dispatch(request, name, parameters)]
+        raise InvalidInput("give structs {methodName, params}", "calls")
+    except Exception as error:  # noqa: BLE001 - a fault with an error_id
+        found = _fault(error)
+        return {"faultCode": found.code, "faultString": found.text}
 
 
 def _admitted(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
@@ -210,22 +120,3 @@ def _usage(request: HttpRequest) -> HttpResponse:
     return HttpResponse(
         text, status=405, content_type="text/plain; charset=utf-8", headers={"Allow": "POST"}
     )
-
-
-def _options(given: Any) -> Struct:
-    if given is None:
-        return {}
-    if not isinstance(given, dict):
-        raise InvalidInput("give a struct", "options")
-    if taken := {"to", "text"} & set(given):
-        raise InvalidInput("it is a parameter of its own", sorted(taken)[0])
-    return given
-
-
-def _read(value: Any, type: Any) -> Any:
-    """XML-RPC's values as REST's body would have them. Raises InvalidInput naming the field."""
-    try:
-        as_json = msgspec.json.encode(value)
-    except (TypeError, ValueError, OverflowError):  # base64, an integer of a hundred digits
-        raise InvalidInput("use strings, integers, arrays, structs and dateTime") from None
-    return decode_item(msgspec.Raw(as_json), type)

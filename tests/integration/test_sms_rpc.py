@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from rest_framework.settings import api_settings
 
 from gateway import faults
 from gateway.lifecycle import keys, store
@@ -51,6 +52,12 @@ def raw(server: Server, body: bytes, **headers: str) -> tuple[int, str]:
     with pytest.raises(xmlrpc.client.Fault) as caught:
         xmlrpc.client.loads(answer)
     return caught.value.faultCode, caught.value.faultString
+
+
+def limited(settings: Any, rate: str) -> None:
+    """How often a key may call, in this process."""
+    rates = {**api_settings.DEFAULT_THROTTLE_RATES, "write": rate, "read": rate}
+    settings.REST_FRAMEWORK = {**settings.REST_FRAMEWORK, "DEFAULT_THROTTLE_RATES": rates}
 
 
 def test_one_text(proxy: Any, shop: Caller) -> None:
@@ -164,6 +171,60 @@ def test_the_server_explains_itself(proxy: Any) -> None:
         assert refused(call, "sms.nothing")[0] == faults.NO_METHOD
 
 
+class TestManyCallsInOne:
+    def test_a_stock_multicall(self, proxy: Any, shop: Caller) -> None:
+        calls = xmlrpc.client.MultiCall(proxy)
+        calls.sms.send(shop.key, NUMBER, "one")
+        calls.sms.send(shop.key, "12", "two")
+        calls.sms.send("mp_wrong", NUMBER, "three")
+        calls.system.listMethods()
+        answers = calls()
+        assert answers[0]["outcome"] == "created"
+        assert len(store.read(answers[0]["ids"])) == 1
+        for number, code in ((1, faults.INVALID), (2, faults.UNAUTHENTICATED)):
+            with pytest.raises(xmlrpc.client.Fault) as caught:
+                answers[number]
+            assert caught.value.faultCode == code
+        assert "sms.send" in answers[3]
+
+    @pytest.mark.parametrize(
+        ("calls", "text"),
+        [
+            ([], "1 to 100"),
+            ([{"methodName": "system.listMethods", "params": []}] * 101, "1 to 100"),
+            ("system.listMethods", "1 to 100"),
+        ],
+    )
+    def test_what_is_no_list_of_calls(self, proxy: Any, calls: Any, text: str) -> None:
+        code, sentence = refused(proxy.system.multicall, calls)
+        assert (code, text in sentence) == (faults.INVALID, True)
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            {"methodName": "system.multicall", "params": [[]]},
+            {"methodName": "system.listMethods"},
+            {"methodName": 7, "params": []},
+            "system.listMethods",
+        ],
+    )
+    def test_what_is_no_call(self, proxy: Any, call: Any) -> None:
+        good = {"methodName": "system.listMethods", "params": []}
+        bad, fine = proxy.system.multicall([call, good])
+        assert bad["faultCode"] == faults.INVALID
+        assert "sms.send" in fine[0]
+
+    def test_each_call_counts_for_the_limit(self, shop: Caller, settings: Any) -> None:
+        limited(settings, "3/min")
+        call = {"methodName": "sms.send", "params": [shop.key, NUMBER, "hello"]}
+        body = xmlrpc.client.dumps(([call] * 5,), "system.multicall")
+        answer = shop.client.post("/rpc/", body, content_type="text/xml")
+        (answers,), _ = xmlrpc.client.loads(answer.content)
+        assert ["ids" in a[0] if isinstance(a, list) else a["faultCode"] for a in answers] == [
+            *[True] * 3, *[faults.THROTTLED] * 2,
+        ]  # fmt: skip
+
+
 def test_a_wrong_number_of_parameters(proxy: Any, shop: Caller) -> None:
     for given in ((), (shop.key,), (shop.key, NUMBER), (shop.key, NUMBER, "x", {}, 1)):
         code, sentence = refused(proxy.sms.send, *given)
@@ -239,11 +300,7 @@ def test_the_address_without_a_slash(server: Server, shop: Caller) -> None:
 
 
 def test_a_key_is_throttled_as_over_rest(shop: Caller, settings: Any) -> None:
-    """In this process, where the rate can be set."""
-    from rest_framework.settings import api_settings
-
-    rates = {**api_settings.DEFAULT_THROTTLE_RATES, "write": "2/min", "read": "2/min"}
-    settings.REST_FRAMEWORK = {**settings.REST_FRAMEWORK, "DEFAULT_THROTTLE_RATES": rates}
+    limited(settings, "2/min")
     codes = []
     for _ in range(3):
         body = xmlrpc.client.dumps((shop.key, NUMBER, "x"), "sms.send").encode()
