@@ -147,21 +147,21 @@ def _redis(variable: str, client: Any, is_embedded: bool) -> Iterator[Finding]:
 
 def _daemons() -> Iterator[Finding]:
     running = {beat.role for beat in heartbeats.alive()}
-    for flow in flows.all():
-        for daemon in flow.daemons:
-            role = daemon.command.removeprefix("run_")
-            if role in running:
-                yield Finding("ok", f"{daemon.command} is running")
-            else:
-                mend = f"{sys.executable} manage.py {daemon.command}"
-                yield Finding("warn", f"{daemon.command} is not running", mend)
+    of_flows = [daemon.command for flow in flows.all() for daemon in flow.daemons]
+    for command in [*of_flows, "run_bulk"]:
+        if command.removeprefix("run_") in running:
+            yield Finding("ok", f"{command} is running")
+        else:
+            mend = f"{sys.executable} manage.py {command}"
+            yield Finding("warn", f"{command} is not running", mend)
 
 
 def _disk() -> Iterator[Finding]:
     settings.STATE_DIR.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(settings.STATE_DIR).free
     text = f"{free / (1 << 30):.1f} GiB free in {settings.STATE_DIR}"
-    yield Finding("ok" if free > LOW_DISK_BYTES else "bad", text, "" if free else "make room")
+    enough = free > LOW_DISK_BYTES
+    yield Finding("ok" if enough else "bad", text, "" if enough else "make room")
 
 
 def _dotted(version: tuple[int, ...]) -> str:

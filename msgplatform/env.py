@@ -11,6 +11,7 @@ import ipaddress
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
@@ -196,6 +197,13 @@ def database(name: str, default: str) -> dict[str, Any]:
         config = dict(dj_database_url.parse(default))
     if not config.get("NAME"):
         _report(name, f"{name} names no database", hint)
+        config = dict(dj_database_url.parse(default))
+    if config["ENGINE"].endswith("mysql") and find_spec("MySQLdb") is None:
+        _report(
+            name,
+            f"{name} names a MySQL or MariaDB server, but mysqlclient is not installed",
+            "pip install -r requirements.txt (it needs a compiler: deploy/packages.sh)",
+        )
         config = dict(dj_database_url.parse(default))
     mysql = config["ENGINE"].endswith("mysql")
     config["OPTIONS"] = {

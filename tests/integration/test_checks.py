@@ -13,7 +13,7 @@ from django.core.checks import CheckMessage, run_checks
 from django.db import connections
 from django.test import override_settings
 
-from msgplatform import checks, env
+from msgplatform import checks, doctor, env
 
 GOOD = {
     "SECRET_KEY": "M8nq1sA0Zc7yTgVbUwXe2rJp4kLd9fHh5iOa3uCt6vRmQxYzE-s",
@@ -225,3 +225,35 @@ class TestDatabase:
         monkeypatch.setattr(checks, "connections", {"default": Server})
         messages = checks.database_check(None, databases=["default"])
         assert [message.id for message in messages] == ([id] if id else [])
+
+
+class TestDoctor:
+    def test_says_what_mends_a_missing_driver(self, tmp_path: Path) -> None:
+        """Also every other command stops at this line, not in the middle of Django."""
+        (tmp_path / "sitecustomize.py").write_text('import sys; sys.modules["MySQLdb"] = None\n')
+        variables = {**GOOD, "PYTHONPATH": str(tmp_path)}
+        result = python(tmp_path, "manage.py", "doctor", **variables)
+        assert result.returncode == 1
+        assert "mysqlclient is not installed" in result.stdout
+        assert "pip install -r requirements.txt" in result.stdout
+        assert "Traceback" not in result.stderr
+        for command in ("migrate", "run_bulk"):
+            result = python(tmp_path, "manage.py", command, **variables)
+            assert result.returncode == 1
+            assert "mysqlclient is not installed" in result.stderr
+
+    @pytest.mark.django_db
+    @pytest.mark.usefixtures("work_redis", "sms_redis")
+    def test_names_every_daemon_that_is_not_running(self) -> None:
+        told = {finding.what: finding for finding in doctor.examine()}
+        for command in ("run_maker", "run_sms_sender", "run_data_pump", "run_bulk"):
+            finding = told[f"{command} is not running"]
+            assert finding.level == "warn"
+            assert finding.mend.endswith(f"manage.py {command}")
+
+    @pytest.mark.django_db
+    @pytest.mark.usefixtures("work_redis", "sms_redis")
+    def test_a_full_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(doctor, "LOW_DISK_BYTES", 1 << 60)
+        (finding,) = [found for found in doctor.examine() if "GiB free" in found.what]
+        assert (finding.level, finding.mend) == ("bad", "make room")
