@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
-from types import TracebackType
 
 
 class Ear:
@@ -54,11 +53,6 @@ class Ear:
     def __enter__(self) -> Ear:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.communicate()
         self._file.close()

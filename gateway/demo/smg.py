@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 from gateway.demo.cast import Operator
 from msgplatform import env
@@ -56,12 +55,7 @@ class SmgProcess:
     def __enter__(self) -> SmgProcess:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.terminate()
         try:
             told, _ = self._process.communicate(timeout=10)

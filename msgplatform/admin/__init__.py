@@ -1,6 +1,7 @@
 """The admin's base classes, and the admin of what all flows share.
 
 base      ModelAdmin and its kinds, bounded lists, the audit entry
+csv_file  a report as a file
 once      a page that shows a new secret one single time
 filters   list filters for tables of any size
 shared    the registrations: systems, keys, jobs, alerts, counters, audit, users
@@ -8,6 +9,7 @@ shared    the registrations: systems, keys, jobs, alerts, counters, audit, users
 Nothing else names the theme: flows take its classes from here.
 """
 
+from unfold.widgets import UnfoldAdminPasswordWidget as PasswordInput
 from unfold.widgets import UnfoldAdminSelectWidget as Select
 from unfold.widgets import UnfoldAdminTextareaWidget as Textarea
 
@@ -18,6 +20,7 @@ from msgplatform.admin.base import (
     UndeletableAdmin,
     audit,
 )
+from msgplatform.admin.csv_file import csv_response
 from msgplatform.admin.filters import (
     AutocompleteFilter,
     ChoiceFilter,
@@ -36,6 +39,7 @@ __all__ = [
     "ChoiceFilter",
     "IdTimeFilter",
     "ModelAdmin",
+    "PasswordInput",
     "PickFilter",
     "ReadOnlyAdmin",
     "RowSelect",
@@ -44,5 +48,6 @@ __all__ = [
     "Textarea",
     "UndeletableAdmin",
     "audit",
+    "csv_response",
     "row_id",
 ]

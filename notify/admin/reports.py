@@ -5,8 +5,7 @@ Everything that was chosen is in the address, so that a page can be sent to a co
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,13 +13,13 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import ModelAdmin, RowSelect, Select
+from msgplatform.admin import ModelAdmin, RowSelect, Select, csv_response
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
 from notify import statistics
@@ -117,12 +116,8 @@ def as_csv(model_admin: ModelAdmin) -> View:
         since, until = form.period_of()
         step = form.cleaned_data["step"]
         rows = statistics.csv_rows(step, since, until, **form.owner())
-        name = f"notify-{step}-{timezone.localtime(until):%Y%m%d-%H%M}.csv"
-        return StreamingHttpResponse(
-            _lines(rows),
-            content_type="text/csv; charset=utf-8",
-            headers={"Content-Disposition": f'attachment; filename="{name}"'},
-        )
+        name = f"notify-{step}-{timezone.localtime(until):%Y%m%d-%H%M}"
+        return csv_response(name, rows)
 
     return view
 
@@ -169,22 +164,3 @@ def _worst(
     return [
         (rows[pk], found[pk], cells.percent(found[pk].success_share)) for pk in order if pk in rows
     ]
-
-
-class _Echo:
-    """A file that hands back what is written to it."""
-
-    def write(self, text: str) -> str:
-        return text
-
-
-def _lines(rows: Iterator[list[str]]) -> Iterator[str]:
-    writer = csv.writer(_Echo())
-    yield "\ufeff"  # by which spreadsheets know that it is UTF-8
-    for row in rows:
-        yield writer.writerow([_safe(cell) for cell in row])
-
-
-def _safe(cell: str) -> str:
-    """A cell that a spreadsheet would run as a formula is kept a text."""
-    return f"'{cell}" if cell[:1] in ("=", "+", "-", "@", "\t") else cell
