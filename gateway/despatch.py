@@ -15,6 +15,7 @@ from gateway.lifecycle.messages import Claimed, NewSubmit, Response
 from gateway.link import Link, Out
 from gateway.pace import Pace
 from gateway.packing import Pack, packs, submits
+from gateway.rerouting import reroute
 from gateway.verdicts import ACCEPTED, MOST_TRIES
 from msgplatform.core import logging, poison
 from msgplatform.core.failpoints import failpoint
@@ -232,17 +233,9 @@ class Despatch:
         if self.gateway.id in bound or len(self._held) >= MOST_CLAIMED * 5:
             return 0
         claimed = store.claim(self.gateway.id, self._holder, MOST_CLAIMED, LEASE_SECONDS)
-        moved: dict[int, list[str]] = {}
-        for item in self._not_expired(claimed):
-            others = [gateway for gateway in item.mt.gateways if gateway in bound]
-            if others and not item.was_sent:
-                moved.setdefault(others[0], []).append(item.mt.id)
-            else:
-                self._held[item.mt.id] = (item, now)
-                self._parked = True
-        for target, ids in moved.items():
-            store.release(self.gateway.id, self._holder, ids, to=target)
-            log.info("moved", gateway=self.gateway.name, to=target, count=len(ids))
+        for item in reroute(self.gateway.id, self._holder, claimed, bound):
+            self._held[item.mt.id] = (item, now)
+            self._parked = True
         if len(claimed) == MOST_CLAIMED:
             self._next_move = 0.0
         return len(claimed)

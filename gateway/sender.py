@@ -20,7 +20,7 @@ from gateway.despatch import Despatch
 from gateway.directory import Directory, Gateway
 from gateway.link import Link
 from gateway.net.thread import NetThread
-from gateway.stranded import Stranded
+from gateway.rerouting import Stranded
 from msgplatform.core import logging
 from msgplatform.core.backoff import Backoff
 from msgplatform.core.connections import RedisError

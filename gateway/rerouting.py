@@ -1,0 +1,82 @@
+"""Messages whose gateway is down or switched off: other ways for them, or their time is over.
+
+What was in a Submit stays with its gateway: that one may have accepted it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+
+from django.conf import settings
+
+from gateway.lifecycle import store
+from gateway.lifecycle.messages import Claimed
+from msgplatform.core import logging
+
+log = logging.get(__name__)
+
+LOOK_SECONDS = 5.0
+_BATCH = 1000
+_MOST_BATCHES = 20  # of those that have no other way, a round looks at so many
+
+
+def reroute(
+    gateway: int, holder: str, claimed: Iterable[Claimed], up: Collection[int]
+) -> list[Claimed]:
+    """End what is expired, give others of their gateways what these may send; those that stay.
+
+    `up` are the gateways that take Submits from some process.
+    """
+    now = time.time()
+    expired: list[tuple[str, str, str]] = []
+    stay: list[Claimed] = []
+    moved: dict[int, list[str]] = {}
+    for item in claimed:
+        mt = item.mt
+        target = next((other for other in mt.gateways if other != gateway and other in up), 0)
+        if 0 < mt.expire_at <= now:
+            expired.append((mt.id, "expired", ""))
+        elif target and not item.was_sent:
+            moved.setdefault(target, []).append(mt.id)
+        else:
+            stay.append(item)
+    store.end(gateway, holder, expired)
+    for target, ids in moved.items():
+        store.release(gateway, holder, ids, to=target)
+        log.info("rerouted", gateway=gateway, to=target, count=len(ids))
+    return stay
+
+
+class Stranded:
+    """Of gateways that are switched off, which no link serves.
+
+    Done by every sender that serves all gateways; leases keep them apart.
+    """
+
+    def __init__(self, holder: str) -> None:
+        self._holder = holder
+        self._next = 0.0
+
+    def turn_if_due(self, closed: Collection[int], up: Callable[[], Collection[int]]) -> int:
+        """How many messages of the gateways `closed` found another way or their end.
+
+        What only that one may send waits for it.
+        """
+        if time.monotonic() < self._next:
+            return 0
+        self._next = time.monotonic() + LOOK_SECONDS
+        return sum(self._round(gateway, up()) for gateway in closed)
+
+    def _round(self, gateway: int, up: Collection[int]) -> int:
+        moved = 0
+        waiting: list[str] = []
+        for _ in range(_MOST_BATCHES):
+            claimed = store.claim(gateway, self._holder, _BATCH, float(settings.SMS_LEASE_SECONDS))
+            stay = reroute(gateway, self._holder, claimed, up)
+            waiting += [item.mt.id for item in stay]
+            moved += len(claimed) - len(stay)
+            if len(claimed) < _BATCH:
+                break
+        store.release(gateway, self._holder, waiting)
+        return moved
