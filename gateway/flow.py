@@ -26,6 +26,7 @@ class SmsFlow(flows.Flow):
     )
     urls = "gateway.urls"
     root_urls = "gateway.root_urls"
+    api_prefixes = ("/rpc",)
     permission = "gateway.view_sgipmt"
     scopes = {
         "sms:write": "send short messages",

@@ -1,7 +1,7 @@
 """What serves a request: pages with all middleware, the API with what it needs.
 
-An API caller has no session, no cookie and no form, so `/api/` passes through `API_MIDDLEWARE`
-only: the same security headers, host check and redirect to https as everywhere, nothing about
+An API caller has no session, no cookie and no form, so `/api/`, and what flows name as
+`api_prefixes`, passes through `API_MIDDLEWARE` only: the same security headers, host check and redirect to https as everywhere, nothing about
 sessions. Django's own chain (`MIDDLEWARE`) serves everything else.
 """
 
@@ -89,11 +89,13 @@ class ApiHandler(WSGIHandler):
 
 
 class Handler:
-    """The WSGI application: `/api/` to one chain of middleware, the rest to the other."""
+    """The WSGI application: what begins with `prefixes` to `api`, the rest to `pages`."""
 
-    def __init__(self, pages: WSGIHandler, api: WSGIHandler) -> None:
-        self._pages, self._api = pages, api
+    def __init__(
+        self, pages: WSGIHandler, api: WSGIHandler, prefixes: tuple[str, ...] = (API_PREFIX,)
+    ) -> None:
+        self._pages, self._api, self._prefixes = pages, api, prefixes
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        api = environ.get("PATH_INFO", "").startswith(API_PREFIX)
+        api = environ.get("PATH_INFO", "").startswith(self._prefixes)
         return (self._api if api else self._pages)(environ, start_response)

@@ -13,9 +13,12 @@ from django.core.wsgi import get_wsgi_application
 
 from msgplatform import checks
 from msgplatform.api.json import UNSIZED_BODY
-from msgplatform.handlers import ApiHandler, Handler
+from msgplatform.core import flows
+from msgplatform.handlers import API_PREFIX, ApiHandler, Handler
 
-_django = Handler(pages=get_wsgi_application(), api=ApiHandler())
+_pages = get_wsgi_application()  # first: it makes the flows known
+_prefixes = (API_PREFIX, *(prefix for flow in flows.all() for prefix in flow.api_prefixes))
+_django = Handler(_pages, ApiHandler(), _prefixes)
 if wrong := checks.wrong_settings():
     lines = [f"  {message.msg}\n    → {message.hint}" for message in wrong]
     raise SystemExit("msgplatform does not start until this is mended:\n" + "\n".join(lines))

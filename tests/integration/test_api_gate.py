@@ -12,7 +12,7 @@ from msgplatform.handlers import ApiHandler, Handler
 from msgplatform.wsgi import application
 
 pytestmark = pytest.mark.django_db
-ADDRESSES = ["/api/v1/messages", "/api/nothing", "/api/docs"]
+ADDRESSES = ["/api/v1/messages", "/api/nothing", "/api/docs", "/rpc/"]
 
 
 class Answer:
