@@ -7,7 +7,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from gateway import events, resend, sgip
 from gateway.lifecycle import store
@@ -20,7 +24,11 @@ from msgplatform.core.flows import Page, TimelineEntry
 from msgplatform.models import Biz
 from notify import search as events_search
 
-_STATES = {0: "delivered", 1: "waiting", 2: "failed"}
+_FIELDS = "admin:gateway_sgipmt_change"
+_STATES = {
+    0: ("delivered", gettext_lazy("delivered")), 1: ("waiting", gettext_lazy("waiting")),
+    2: ("failed", gettext_lazy("failed")),
+}  # fmt: skip
 
 
 def page(id: str) -> Page | None:
@@ -87,8 +95,9 @@ def _archived_page(row: SgipMt) -> Page:
         title=row.user_number,
         facts=_facts(
             row.biz_id, row.account_id, row.gateway_id, row.sp_number, row.parts, row.reference,
-            row.idempotency_key, row.final,
-        ),
+            row.idempotency_key, str(row.get_final_display()),
+        )
+        | {_("All fields"): _link(reverse(_FIELDS, args=[row.pk]), _("show"))},
         body=row.text,
         timeline=timeline + _resent(row.biz_id, str(row.pk), row.idempotency_key),
     )  # fmt: skip
@@ -123,8 +132,8 @@ def _submitted(at: datetime | None, sent: Any, parts: int, result: int | None) -
 
 
 def _reported(at: datetime | None, part: int, parts: int, state: int, error: int) -> TimelineEntry:
-    name = _STATES.get(state, str(state))
-    detail = f"{error} {sgip.result_text(error)}" if error else ""
+    name, label = _STATES.get(state, (str(state), str(state)))
+    detail = f"{error} {sgip.result_text(error)}" if error else str(label)
     return TimelineEntry(at, _("Report") + _of(part, parts), name, detail)
 
 
@@ -145,20 +154,32 @@ def _published(message: str) -> Iterator[TimelineEntry]:
                 hit.at,
                 _("Published as %(type)s: %(state)s") % {"type": events.REPORT, "state": final},
                 "published",
-                _("event %(id)s: %(state)s") % {"id": hit.id, "state": hit.state},
+                format_html("{}: {}", _page_of("notify", hit.id), hit.state),
             )
 
 
 def _resent(biz: int, message: str, key: str) -> list[TimelineEntry]:
     made = []
     if original := resend.original_of(key):
-        made.append(TimelineEntry(None, _("This is another try of %s") % original, "linked"))
+        text = format_html(_("This is another try of {}"), _page_of("sms", original))
+        made.append(TimelineEntry(None, text, "linked"))
     with suppress(RedisError):
         made += [
-            TimelineEntry(None, _("Sent again as %s") % again, "linked")
+            TimelineEntry(
+                None, format_html(_("Sent again as {}"), _page_of("sms", again)), "linked"
+            )
             for again in resend.again_as(biz, message)
         ]
     return made
+
+
+def _page_of(flow: str, id: str) -> SafeString:
+    """A message's id, leading to its page."""
+    return _link(reverse("console:message", args=[flow, id]), id)
+
+
+def _link(address: str, text: str) -> SafeString:
+    return format_html('<a href="{}">{}</a>', address, text)
 
 
 def _at(moment: float) -> datetime | None:

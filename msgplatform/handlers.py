@@ -1,8 +1,9 @@
 """What serves a request: pages with all middleware, the API with what it needs.
 
 An API caller has no session, no cookie and no form, so `/api/`, and what flows name as
-`api_prefixes`, passes through `API_MIDDLEWARE` only: the same security headers, host check and redirect to https as everywhere, nothing about
-sessions. Django's own chain (`MIDDLEWARE`) serves everything else.
+`api_prefixes`, passes through `API_MIDDLEWARE` only: the same security headers, host check and
+redirect to https as everywhere, nothing about sessions. Django's own chain (`MIDDLEWARE`) serves
+everything else.
 """
 
 from __future__ import annotations

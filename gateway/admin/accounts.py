@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
-from django.contrib import admin
-from django.contrib.admin.views.main import ChangeList
+from django.contrib import admin, messages
+from django.core.validators import MinValueValidator, RegexValidator
 from django.db import transaction
 from django.forms import ModelForm
 from django.http import HttpRequest
@@ -14,17 +15,40 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway.admin import cells
-from gateway.admin.fields import LinesField
+from gateway.admin import cells, codes
+from gateway.admin.fields import LinesField, ascii_only
 from gateway.lifecycle import keys
 from gateway.models import SmsAccount
-from msgplatform.admin import UndeletableAdmin, audit
+from msgplatform.admin import PlainList, Select, UndeletableAdmin, audit
 from msgplatform.core.connections import RedisError, sms_redis
 
 _LONGEST_NUMBER = 21
+# What the columns hold and no gateway takes.
+_CHECKS: dict[str, Callable[[Any], None]] = {
+    "service_type": ascii_only,
+    "charge_number": RegexValidator(r"^[0-9]+$", _("Digits only.")),
+    "recipients_limit": MinValueValidator(1),
+}
+
+
+class CodeField(forms.TypedChoiceField):
+    """A number of SGIP's, chosen by its meaning; at first the column's default."""
+
+    def __init__(self, choices: codes.Choices, column: str, **options: Any) -> None:
+        default = getattr(SmsAccount(), column)
+        super().__init__(choices=choices, coerce=int, initial=default, widget=Select, **options)
 
 
 class AccountForm(forms.ModelForm):
+    fee_type = CodeField(codes.FEE_TYPES, "fee_type", label=_("Fee type"))
+    agent_flag = CodeField(
+        codes.AGENT_FLAGS, "agent_flag", label=_("Agent flag"),
+        help_text=_("How the operator books the fee"),
+    )  # fmt: skip
+    morelateto_mt_flag = CodeField(
+        codes.MT_FLAGS, "morelateto_mt_flag", label=_("MT flag"),
+        help_text=_("Why messages are sent; 2 for notices"),
+    )  # fmt: skip
     keywords = LinesField(
         r".{1,40}",
         _("at most 40 characters"),
@@ -40,6 +64,27 @@ class AccountForm(forms.ModelForm):
             "given_value", "agent_flag", "morelateto_mt_flag", "report_flag", "signature",
             "daily_limit", "recipients_limit",
         ]  # fmt: skip
+        help_texts = {
+            "name": _("What a call says in `account`: letters, digits and hyphens"),
+            "sp_number": _("What recipients see as the sender; MOs to it are this account's"),
+            "corp_id": _("Five digits, from the operator's contract"),
+            "service_type": _("The operator's code for this service; at most 10 ASCII characters"),
+            "charge_number": _(
+                "21 zeros: we pay; empty: each recipient; or a number that begins with 86"
+            ),
+            "fee_value": _("In fen (0.01 yuan); of a month with fee type 3"),
+            "given_value": _("Credit given to the recipient, in fen"),
+            "recipients_limit": _("How many recipients one call may name"),
+        }
+        error_messages = {
+            "name": {"invalid": _("Use letters, digits, hyphens and underscores, no spaces.")}
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, check in _CHECKS.items():
+            if name in self.fields:  # who may only look gets a form without any
+                self.fields[name].validators.append(check)
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
@@ -57,7 +102,7 @@ class AccountForm(forms.ModelForm):
         return cleaned
 
 
-class AccountList(ChangeList):
+class AccountList(PlainList):
     """Reads what was sent today, for all accounts that are shown at once."""
 
     def get_results(self, request: HttpRequest) -> None:
@@ -68,19 +113,23 @@ class AccountList(ChangeList):
         try:
             spent: Any = sms_redis().mget(names) if names else []
         except RedisError:
-            spent = [None] * len(rows)
-        for row, count in zip(rows, spent, strict=True):
-            row.spent = int(count or 0)
+            messages.warning(
+                request, gettext("The SMS Redis does not answer: what was sent today is unknown.")
+            )
+            spent = None
+        for number, row in enumerate(rows):
+            row.spent = None if spent is None else int(spent[number] or 0)
         self.result_list = rows
 
 
 @admin.register(SmsAccount)
 class SmsAccountAdmin(UndeletableAdmin):
     form = AccountForm
-    list_display = ["name", "system", "state", "sp_number", "is_default", "today", "created_at"]
+    list_display = ["name", "system", "state", "sp_number", "usual", "today", "created_at"]
     list_filter = ["enabled", "biz"]
     list_select_related = ["biz"]
-    search_fields = ["name", "sp_number", "biz__name"]
+    search_fields = ["name", "sp_number", "biz__name", "biz__title"]
+    search_help_text = _("Name, SP number or business system")
     autocomplete_fields = ["biz", "gateways"]
     fieldsets = [
         (None, {"fields": ["biz", "name", "enabled", "is_default"]}),
@@ -94,7 +143,7 @@ class SmsAccountAdmin(UndeletableAdmin):
         (_("Limits"), {"fields": ["daily_limit", "recipients_limit"]}),
     ]  # fmt: skip
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[PlainList]:
         return AccountList
 
     def save_model(
@@ -115,10 +164,16 @@ class SmsAccountAdmin(UndeletableAdmin):
             return cells.mark(gettext("enabled"), "good")
         return cells.mark(gettext("switched off"), "plain")
 
-    @admin.display(description=_("today"))
+    @admin.display(description=_("default"), ordering="is_default")
+    def usual(self, row: SmsAccount) -> str:
+        return cells.mark(gettext("default"), "plain") if row.is_default else cells.NOTHING
+
+    @admin.display(description=_("today, of its limit"))
     def today(self, row: Any) -> str:
-        """Of its limit; without one nothing is counted as it comes in."""
+        """Without a limit nothing is counted as it comes in."""
         if not row.daily_limit:
             return cells.NOTHING
+        if row.spent is None:
+            return cells.unknown()
         full = row.spent >= row.daily_limit
         return cells.mark(f"{row.spent} / {row.daily_limit}", "bad" if full else "plain")

@@ -1,4 +1,7 @@
-"""The archive's lists, of any size: on indexes, in the order of the ids, without joins."""
+"""The archive's lists, of any size: on indexes, in the order of the ids, without joins.
+
+What was received is here; what was sent, in `sent`.
+"""
 
 from __future__ import annotations
 
@@ -9,36 +12,38 @@ from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.urls import URLPattern, path
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway import search, sgip
-from gateway.admin import cells, reports
-from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
-from msgplatform.admin import ChoiceFilter, IdTimeFilter, PickFilter, ReadOnlyAdmin, row_id
+from gateway import sgip
+from gateway.admin import cells, codes
+from gateway.models import SgipMo, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
+from msgplatform.admin import IdTimeFilter, PickFilter, ReadOnlyAdmin, row_id
 from msgplatform.admin.base import BoundedList
 from msgplatform.models import Biz
 
-_FOUND = 500  # what a search shows at most
 _LISTED = 500  # accounts or systems that a filter offers
 _NOBODY = "0"
 
 
 class NamedList(BoundedList):
-    """Names what the shown rows refer to by id: three queries, however many they are."""
+    """Names what the shown rows refer to by id."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
-        rows = list(self.result_list)
-        bizs = _names(Biz, (getattr(row, "biz_id", 0) for row in rows))
-        accounts = _names(SmsAccount, (getattr(row, "account_id", 0) for row in rows))
-        gateways = _names(SmsGateway, (getattr(row, "gateway_id", 0) for row in rows))
-        for row in rows:
-            row.biz_name = bizs.get(getattr(row, "biz_id", 0), "")
-            row.account_name = accounts.get(getattr(row, "account_id", 0), "")
-            row.gateway_name = gateways.get(getattr(row, "gateway_id", 0), "")
-        self.result_list = rows
+        self.result_list = named(list(self.result_list))
+
+
+def named(rows: list[Any]) -> list[Any]:
+    """Rows with the names of what they refer to: three queries, however many they are."""
+    bizs = _names(Biz, (getattr(row, "biz_id", 0) for row in rows))
+    accounts = _names(SmsAccount, (getattr(row, "account_id", 0) for row in rows))
+    gateways = _names(SmsGateway, (getattr(row, "gateway_id", 0) for row in rows))
+    for row in rows:
+        row.biz_name = bizs.get(getattr(row, "biz_id", 0), "")
+        row.account_name = accounts.get(getattr(row, "account_id", 0), "")
+        row.gateway_name = gateways.get(getattr(row, "gateway_id", 0), "")
+    return rows
 
 
 def _names(model: Any, ids: Iterable[int]) -> dict[int, str]:
@@ -88,7 +93,7 @@ class ArchiveAdmin(ReadOnlyAdmin):
 
     # A join makes MariaDB read and sort the whole table before it cuts the page.
     list_select_related = ()
-    list_display_links = None
+    list_display_links: list[str] | None = None
     list_filter_submit = True
     sortable_by = ()
     search_fields = ["id"]
@@ -109,13 +114,16 @@ class ArchiveAdmin(ReadOnlyAdmin):
             return rows.filter(pk=number)
         return rows.filter(user_number=sgip.international(text))
 
-    @admin.display(description=_("system"))
-    def system(self, row: Any) -> str:
-        return row.biz_name or cells.NOTHING
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        row = super().get_object(request, object_id, from_field)
+        return row and named([row])[0]
 
     @admin.display(description=_("account"))
     def account(self, row: Any) -> str:
-        return row.account_name or cells.NOTHING
+        """With the system below, when it has another name."""
+        if not row.account_name:
+            return cells.NOTHING
+        return cells.lines(row.account_name, row.biz_name)
 
     @admin.display(description=_("gateway"))
     def gateway(self, row: Any) -> str:
@@ -126,59 +134,32 @@ class ArchiveAdmin(ReadOnlyAdmin):
         return cells.cut(row.text)
 
 
-@admin.register(SgipMt)
-class SgipMtAdmin(ArchiveAdmin):
-    list_display = [
-        "story", "user_number", "system", "account", "gateway", "state_mark", "why", "shown_text",
-        "accepted_at", "reported_at",
-    ]  # fmt: skip
-    list_filter = [("final", ChoiceFilter), AccountFilter, ("id", IdTimeFilter)]
-    search_help_text = _("Message id, number, idempotency key or reference")
-    list_before_template = "admin/gateway/messages_bar.html"
-
-    def get_urls(self) -> list[URLPattern]:
-        wrap = self.admin_site.admin_view
-        return [
-            path("statistics/", wrap(reports.page(self)), name="sms_statistics"),
-            path("statistics.csv", wrap(reports.as_csv(self)), name="sms_statistics_csv"),
-            *super().get_urls(),
-        ]
-
-    def found(self, rows: QuerySet, text: str) -> QuerySet:
-        """What the search of the console finds."""
-        return rows.filter(pk__in=[int(hit.id) for hit in search.search(text, _FOUND)])
-
-    @admin.display(description=_("message"))
-    def story(self, row: SgipMt) -> str:
-        return cells.story(row.pk)
-
-    @admin.display(description=_("state"))
-    def state_mark(self, row: SgipMt) -> str:
-        return cells.mark(str(row.get_final_display()), cells.TONES.get(row.final, "plain"))
-
-    @admin.display(description=_("error"))
-    def why(self, row: SgipMt) -> str:
-        if not (row.error_code or row.error):
-            return cells.NOTHING
-        return f"{row.error_code or ''} {row.error}".strip()
-
-
 @admin.register(SgipMo)
 class SgipMoAdmin(ArchiveAdmin):
     list_display = [
-        "id_text", "user_number", "sp_number", "owner", "account", "gateway", "shown_text", "whole",
-        "received_at",
+        "id_text", "number", "owner", "gateway", "shown_text", "whole", "received_at",
     ]  # fmt: skip
+    list_display_links = ["id_text"]
     list_filter = [OwnerFilter, ("id", IdTimeFilter)]
     search_help_text = _("Id or number")
+    fields = [
+        "user_number", "sp_number", "owner", "gateway", "text", "whole", "coding", "sequence",
+        "received_at", "archived_at",
+    ]  # fmt: skip
 
     @admin.display(description=_("id"))
     def id_text(self, row: SgipMo) -> str:
         return str(row.pk)
 
+    @admin.display(description=_("number"))
+    def number(self, row: SgipMo) -> str:
+        return cells.lines(row.user_number, gettext("to %s") % row.sp_number)
+
     @admin.display(description=_("owner"))
     def owner(self, row: Any) -> str:
-        return row.biz_name or cells.mark(gettext("nobody"), "warn")
+        if not row.biz_name:
+            return cells.mark(gettext("nobody"), "warn")
+        return self.account(row)
 
     @admin.display(description=_("parts"))
     def whole(self, row: SgipMo) -> str:
@@ -186,14 +167,23 @@ class SgipMoAdmin(ArchiveAdmin):
             return str(row.parts)
         return cells.mark(gettext("%d missing") % row.missing, "warn")
 
+    @admin.display(description=_("coding"))
+    def coding(self, row: SgipMo) -> str:
+        return codes.meaning(codes.CODINGS, row.message_coding)
+
 
 @admin.register(SgipReport)
 class SgipReportAdmin(ArchiveAdmin):
     list_display = [
-        "message", "user_number", "sequence", "part", "state_mark", "meaning", "received_at",
+        "received_at", "message", "user_number", "sequence", "of_part", "state_mark", "meaning",
     ]  # fmt: skip
+    list_display_links = ["received_at"]
     list_filter = [UnmatchedFilter, ("id", IdTimeFilter)]
     search_help_text = _("Message id")
+    fields = [
+        "message", "user_number", "sequence", "of_part", "state_mark", "meaning", "received_at",
+        "archived_at",
+    ]  # fmt: skip
 
     def found(self, rows: QuerySet, text: str) -> QuerySet:
         number = row_id(text)
@@ -209,23 +199,30 @@ class SgipReportAdmin(ArchiveAdmin):
     def sequence(self, row: SgipReport) -> str:
         return f"{row.node}:{row.ts}:{row.seqno}"
 
+    @admin.display(description=_("part"))
+    def of_part(self, row: SgipReport) -> str:
+        return str(row.part) if row.part else cells.NOTHING
+
     @admin.display(description=_("state"))
     def state_mark(self, row: SgipReport) -> str:
         tone = {0: "good", 2: "bad"}.get(row.state, "plain")
-        return cells.mark(str(row.state), tone)
+        return cells.mark(codes.meaning(codes.STATES, row.state), tone)
 
     @admin.display(description=_("error"))
     def meaning(self, row: SgipReport) -> str:
-        if not row.error_code:
-            return cells.NOTHING
-        return f"{row.error_code} {sgip.result_text(row.error_code)}"
+        return cells.coded(row.error_code) or cells.NOTHING
 
 
 @admin.register(SgipUserRpt)
 class SgipUserRptAdmin(ArchiveAdmin):
     list_display = ["id_text", "user_number", "sp_number", "condition", "gateway", "received_at"]
+    list_display_links = ["id_text"]
     list_filter = [("id", IdTimeFilter)]
     search_help_text = _("Id")
+    fields = [
+        "user_number", "sp_number", "condition", "gateway", "sequence", "received_at",
+        "archived_at",
+    ]  # fmt: skip
 
     def found(self, rows: QuerySet, text: str) -> QuerySet:
         number = row_id(text)
@@ -237,6 +234,4 @@ class SgipUserRptAdmin(ArchiveAdmin):
 
     @admin.display(description=_("condition"))
     def condition(self, row: SgipUserRpt) -> str:
-        names = [gettext("deregistered"), gettext("suspended"), gettext("back to normal")]
-        known = row.user_condition < len(names)
-        return names[row.user_condition] if known else str(row.user_condition)
+        return codes.meaning(codes.CONDITIONS, row.user_condition)

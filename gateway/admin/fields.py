@@ -1,16 +1,36 @@
-"""Form fields: passwords that are never shown again, and lists with one item a line."""
+"""Form fields: passwords that are never shown again, lists with one item a line, checks."""
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from ipaddress import ip_address
 from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
-from unfold.widgets import UnfoldAdminPasswordWidget
 
-from msgplatform.admin import Textarea
+from msgplatform.admin import PasswordInput, Textarea
+
+_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
+
+
+def ascii_only(value: str) -> None:
+    """What goes into a frame as it is."""
+    if not (value.isascii() and value.isprintable()):
+        raise ValidationError(_("SGIP takes ASCII characters only."))
+
+
+def host(value: str) -> None:
+    """A name or an IP address, and nothing else: the port has a field of its own."""
+    with suppress(ValueError):
+        ip_address(value)
+        return
+    if not _HOST_NAME.fullmatch(value):
+        raise ValidationError(
+            _("A name or an IP address only, without a port, a space or http://.")
+        )
 
 
 class PasswordField(forms.CharField):
@@ -18,23 +38,25 @@ class PasswordField(forms.CharField):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(
-            required=False,
             strip=False,
             max_length=16,
-            widget=UnfoldAdminPasswordWidget(
-                attrs={"autocomplete": "new-password"}, render_value=False
-            ),
+            validators=[ascii_only],
+            error_messages={"required": _("Give a password.")},
+            help_text=_("At most 16 ASCII characters"),
+            widget=PasswordInput(attrs={"autocomplete": "new-password"}, render_value=False),
             **options,
         )
-        self.stored = ""
+        self._stored = ""
+
+    def keep(self, stored: str) -> None:
+        """From now on an empty one means this."""
+        self._stored = stored
+        self.required = not stored
+        if stored:
+            self.help_text = _("Never shown; leave it empty to keep it.")
 
     def clean(self, value: Any) -> str:
-        given = super().clean(value)
-        if given and not given.isascii():
-            raise ValidationError(_("SGIP takes ASCII characters only."))
-        if not given and not self.stored:
-            raise ValidationError(_("Give a password."))
-        return given or self.stored
+        return super().clean(value) or self._stored
 
 
 class LinesField(forms.CharField):

@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
-from django.contrib import admin
-from django.contrib.admin.views.main import ChangeList
+from django.contrib import admin, messages
+from django.core.validators import MinValueValidator
 from django.db import transaction
 from django.forms import ModelForm
 from django.http import HttpRequest
-from django.utils.translation import gettext
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from gateway import gauges
 from gateway.admin import cells
-from gateway.admin.fields import LinesField, PasswordField
+from gateway.admin.fields import LinesField, PasswordField, ascii_only, host
 from gateway.models import SmsGateway
-from msgplatform.admin import UndeletableAdmin, audit
+from msgplatform.admin import PlainList, UndeletableAdmin, audit
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.templatetags.humanize_age import age
 
 log = logging.get(__name__)
 _PASSWORDS = ("login_password", "smg_login_password")
+# What the columns hold and no gateway takes.
+_CHECKS: dict[str, Callable[[Any], None]] = {
+    "host": host, "login_name": ascii_only, "smg_login_name": ascii_only,
+    "response_timeout": MinValueValidator(0.1), "idle_timeout": MinValueValidator(1),
+}  # fmt: skip
 
 
 class GatewayForm(forms.ModelForm):
-    login_password = PasswordField(
-        label=_("Our password"), help_text=_("Never shown; leave it empty to keep it.")
-    )
-    smg_login_password = PasswordField(
-        label=_("The SMG's password"), help_text=_("Never shown; leave it empty to keep it.")
-    )
+    login_password = PasswordField(label=_("Our password"))
+    smg_login_password = PasswordField(label=_("The SMG's password"))
     prefixes = LinesField(
         r"[0-9]{1,21}",
         _("digits only"),
@@ -48,17 +51,36 @@ class GatewayForm(forms.ModelForm):
             "speed_limit", "prefixes", "priority", "ascii_limit", "users_per_submit",
             "response_timeout", "resends", "idle_timeout", "report_hours",
         ]  # fmt: skip
+        help_texts = {
+            "name": _("A short word for lists and statistics: letters, digits and hyphens"),
+            "port": _("8801 is SGIP's own"),
+            "login_name": _("With which we bind to the SMG; at most 16 ASCII characters"),
+            "corp_id": _("Five digits, from the operator's contract"),
+            "area_code": _("Of the operator's city, with its leading 0: 010, 0755"),
+            "users_per_submit": _(
+                "Recipients of one text in one packet; with more than 84 a full one has more "
+                "than the 2 KB of the specification"
+            ),
+            "response_timeout": _("Seconds; without a response the same bytes are sent again"),
+            "idle_timeout": _("Seconds without traffic after which the SMG closes a connection"),
+        }
+        error_messages = {
+            "name": {"invalid": _("Use letters, digits, hyphens and underscores, no spaces.")}
+        }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name in _PASSWORDS:
             field = self.fields.get(name)
             if isinstance(field, PasswordField):
-                field.stored = getattr(self.instance, name)
+                field.keep(getattr(self.instance, name))
                 self.initial.pop(name, None)
+        for name, check in _CHECKS.items():
+            if name in self.fields:  # who may only look gets a form without any
+                self.fields[name].validators.append(check)
 
 
-class GatewayList(ChangeList):
+class GatewayList(PlainList):
     """Reads how the gateways do, for all that are shown at once."""
 
     def get_results(self, request: HttpRequest) -> None:
@@ -67,6 +89,9 @@ class GatewayList(ChangeList):
             now = gauges.read()
         except RedisError as error:
             log.warning("gauges_unreadable", why=str(error)[:200])
+            messages.warning(
+                request, gettext("The SMS Redis does not answer: links and queues are unknown.")
+            )
             now = None
         queues = {queue.gateway.pk: queue for queue in now.queues} if now else {}
         for row in self.result_list:
@@ -81,7 +106,9 @@ class SmsGatewayAdmin(UndeletableAdmin):
         "name", "address", "state", "up", "pending", "oldest", "speed", "priority",
     ]  # fmt: skip
     list_filter = ["enabled"]
+    list_before_template = "admin/gateway/gateways_bar.html"
     search_fields = ["name", "host"]
+    search_help_text = _("Name or host")
     readonly_fields = ["created_at"]
     fieldsets = [
         (None, {"fields": ["name", "enabled", "host", "port"]}),
@@ -90,15 +117,15 @@ class SmsGatewayAdmin(UndeletableAdmin):
             {"fields": ["login_name", "login_password", "smg_login_name", "smg_login_password",
                         "corp_id", "area_code", "node_id"]},
         ),
-        (_("Which messages"), {"fields": ["prefixes", "priority"]}),
+        (_("Which messages go this way"), {"fields": ["prefixes", "priority"]}),
         (
-            _("How"),
+            _("Connections, speed and patience"),
             {"fields": ["connections", "window", "speed_limit", "users_per_submit", "ascii_limit",
                         "response_timeout", "resends", "idle_timeout", "report_hours"]},
         ),
     ]  # fmt: skip
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[PlainList]:
         return GatewayList
 
     def save_model(
@@ -120,24 +147,28 @@ class SmsGatewayAdmin(UndeletableAdmin):
         return cells.mark(gettext("switched off"), "plain")
 
     @admin.display(description=_("links"))
-    def up(self, row: Any) -> str:
-        """Of ours to the SMG and of the SMG's to us; what is wrong is in the title."""
+    def up(self, row: Any) -> SafeString:
+        """Of ours to the SMG and of the SMG's to us; below, what is wrong."""
         if row.links is None:
-            return gettext("unknown")
-        working = [link for link in row.links if not link.problem]
-        problems = "; ".join(link.problem for link in row.links if link.problem)
-        ours = sum(link.kind == "submit" for link in working)
+            return cells.unknown()
+        problems = list(dict.fromkeys(link.problem for link in row.links if link.problem))
+        working = [link.kind for link in row.links if not link.problem]
+        ours, theirs = working.count("submit"), working.count("report")
         if not ours and row.enabled:
-            return cells.mark(problems[:60] or gettext("down"), "bad", problems)
-        text = gettext("%(ours)d out, %(theirs)d in") % {
-            "ours": ours, "theirs": sum(link.kind == "report" for link in working),
-        }  # fmt: skip
-        return cells.mark(text, "warn" if problems else "good" if ours else "plain", problems)
+            why = problems or [gettext("no sender reports a connection")]
+            return cells.mark(gettext("down"), "bad", below="; ".join(why))
+        tone = "warn" if problems else "good" if ours else "plain"
+        text = gettext("%(ours)d out, %(theirs)d in") % {"ours": ours, "theirs": theirs}
+        title = ", ".join((
+            ngettext("%d connection to the SMG", "%d connections to the SMG", ours) % ours,
+            ngettext("%d from the SMG", "%d from the SMG", theirs) % theirs,
+        ))  # fmt: skip
+        return cells.mark(text, tone, title, below="; ".join(problems))
 
     @admin.display(description=_("waiting"))
     def pending(self, row: Any) -> str:
         if row.queue is None:
-            return gettext("unknown")
+            return cells.unknown()
         return str(row.queue.pending + row.queue.claimed)
 
     @admin.display(description=_("oldest"))

@@ -5,22 +5,22 @@ Everything that was chosen is in the address, so that a page can be sent to a co
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from datetime import date, timedelta
 from typing import Any
 
 from django import forms
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from gateway import statistics
+from gateway.admin import cells
 from gateway.models import SgipMt, SmsAccount, SmsGateway
-from msgplatform.admin import ModelAdmin, Select
+from msgplatform.admin import ModelAdmin, Select, csv_response
 
 View = Callable[[HttpRequest], Any]
 _PERIODS = {
@@ -41,11 +41,13 @@ class ReportForm(forms.Form):
         widget=Select,
     )
     gateway = forms.ModelChoiceField(
-        SmsGateway.objects.order_by("name"), label=_("Gateway"), required=False, widget=Select
-    )
+        SmsGateway.objects.order_by("name"), label=_("Gateway"), required=False, widget=Select,
+        empty_label=_("all"),
+    )  # fmt: skip
     account = forms.ModelChoiceField(
-        SmsAccount.objects.order_by("name"), label=_("Account"), required=False, widget=Select
-    )
+        SmsAccount.objects.order_by("name"), label=_("Account"), required=False, widget=Select,
+        empty_label=_("all"),
+    )  # fmt: skip
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
@@ -70,7 +72,11 @@ def page(model_admin: ModelAdmin) -> View:
         context: dict[str, Any] = {}
         if form.is_valid():
             found = statistics.of(form.since(), **form.subject())
-            context = {"found": found, "share": percent(found.total.success)}
+            context = {
+                "found": found, "share": percent(found.total.success),
+                "of_gateway": form.cleaned_data["gateway"],
+                "errors": [(c, cells.meaning(c) if c else text, n) for c, text, n in found.errors],
+            }  # fmt: skip
             for name in ("days", "gateways", "accounts"):
                 context[name] = [(line, percent(line.success)) for line in getattr(found, name)]
             if any(form.subject().values()):
@@ -93,12 +99,8 @@ def as_csv(model_admin: ModelAdmin) -> View:
         form = _form(model_admin, request)
         if not form.is_valid():
             return HttpResponse(str(form.errors.as_text()), status=400, content_type="text/plain")
-        name = f"sms-{form.since():%Y%m%d}-{timezone.localdate():%Y%m%d}.csv"
-        return StreamingHttpResponse(
-            _lines(statistics.csv_rows(form.since(), **form.subject())),
-            content_type="text/csv; charset=utf-8",
-            headers={"Content-Disposition": f'attachment; filename="{name}"'},
-        )
+        name = f"sms-{form.since():%Y%m%d}-{timezone.localdate():%Y%m%d}"
+        return csv_response(name, statistics.csv_rows(form.since(), **form.subject()))
 
     return view
 
@@ -112,17 +114,3 @@ def _form(model_admin: ModelAdmin, request: HttpRequest) -> ReportForm:
     if not model_admin.has_view_permission(request):
         raise PermissionDenied
     return ReportForm(request.GET)
-
-
-class _Echo:
-    """A file that hands back what is written to it."""
-
-    def write(self, text: str) -> str:
-        return text
-
-
-def _lines(rows: Iterable[list[str]]) -> Iterator[str]:
-    writer = csv.writer(_Echo())
-    yield "\ufeff"  # by which spreadsheets know that it is UTF-8
-    for row in rows:
-        yield writer.writerow(row)  # names are slugs: nothing that runs as a formula

@@ -16,6 +16,7 @@ from unfold.widgets import UnfoldAdminTextareaWidget as Textarea
 from msgplatform.admin.base import (
     BoundedPaginator,
     ModelAdmin,
+    PlainList,
     ReadOnlyAdmin,
     UndeletableAdmin,
     audit,
@@ -41,6 +42,7 @@ __all__ = [
     "ModelAdmin",
     "PasswordInput",
     "PickFilter",
+    "PlainList",
     "ReadOnlyAdmin",
     "RowSelect",
     "Select",

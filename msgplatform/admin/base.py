@@ -20,11 +20,35 @@ HIDDEN_FIELDS = frozenset(
 )
 
 
+class PlainList(ChangeList):
+    """Offers to show all only when something is left out."""
+
+    result_list: Any
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        if not (self.query or self.has_active_filters):
+            self.full_result_count = self.result_count
+
+
 class ModelAdmin(UnfoldModelAdmin):
     """The theme's admin with our defaults."""
 
     list_per_page = 50
     show_full_result_count = False
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return PlainList
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Who may only look is shown fields as they are stored: not those that are hidden, then."""
+        fieldsets = super().get_fieldsets(request, obj)
+        if obj is None or self.has_change_permission(request, obj):
+            return fieldsets
+        return [
+            (title, {**options, "fields": [f for f in options["fields"] if f not in HIDDEN_FIELDS]})
+            for title, options in fieldsets
+        ]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """A filter in the address must not spell out what no page shows."""
@@ -61,7 +85,7 @@ class BoundedPaginator(Paginator):
         return Page([found[pk] for pk in ids if pk in found], number, self)
 
 
-class BoundedList(ChangeList):
+class BoundedList(PlainList):
     """A single page is read like any other."""
 
     def get_results(self, request: HttpRequest) -> None:

@@ -75,7 +75,7 @@ class TimeForm(forms.Form):
 
     def __init__(self, name: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for suffix, label in (("since", _("Accepted since")), ("until", _("Accepted until"))):
+        for suffix, label in (("since", _("Since")), ("until", _("Until"))):
             self.fields[f"{name}_{suffix}"] = forms.CharField(
                 label=label,
                 required=False,

@@ -1,0 +1,78 @@
+"""Send chosen messages of the archive once more: a few at once, or one and follow it.
+
+Many are a bulk job's work, which can be paced and stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from django.contrib import messages
+from django.http import HttpRequest
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext, ngettext
+
+from gateway import resend
+from gateway.admin import cells
+from gateway.models import SgipMt
+from msgplatform.admin import audit
+from msgplatform.core import logging
+from msgplatform.core.connections import RedisError
+from msgplatform.core.errors import PlatformError
+
+log = logging.get(__name__)
+
+AGAIN = (SgipMt.Final.FAILED, SgipMt.Final.EXPIRED, SgipMt.Final.UNKNOWN)
+MOST = 500  # at once
+_LINKED = 10  # more are found in the list
+
+
+def send(request: HttpRequest, rows: Sequence[SgipMt]) -> list[str]:
+    """Send them, tell the person, write down who did it; ids of (the first of) the new messages."""
+    try:
+        count = sum(_of_state(state, rows) for state in AGAIN)
+    except (RedisError, PlatformError) as error:
+        log.warning("resend_failed", why=str(error)[:200])
+        messages.error(
+            request, gettext("Sending failed; try it again, none is sent twice: %s") % error
+        )
+        return []
+    new = [id for row in rows[:_LINKED] for id in known(row)]
+    if count:
+        audit(request, "sms_sent_again", str(count), ids=[str(row.pk) for row in rows])
+    _tell(request, count, len(rows) - count, new)
+    return new
+
+
+def known(row: SgipMt) -> list[str]:
+    """The messages that repeat this one, as far as Redis knows."""
+    with suppress(RedisError):
+        return resend.again_as(row.biz_id, str(row.pk))
+    return []
+
+
+def _of_state(state: str, rows: Sequence[SgipMt]) -> int:
+    ids = [str(row.pk) for row in rows if row.final == state]
+    if not ids:
+        return 0
+    given = {"ids": ",".join(ids), "state": state}
+    begun = resend.step(given, "", len(ids))
+    return resend.step(given, begun.cursor, len(ids)).done
+
+
+def _tell(request: HttpRequest, count: int, left: int, new: Sequence[str]) -> None:
+    if count:
+        text = ngettext("%d message is sent again:", "%d messages are sent again:", count) % count
+        links = format_html_join(", ", "{}", ((cells.story(int(id)),) for id in new))
+        more = ", …" if count > len(new) else ""
+        messages.success(request, format_html("{} {}{}", text, links, more))
+    if left:
+        text = ngettext(
+            "%d was left alone: only what failed, expired or is unknown, is at most 30 days old "
+            "and has an account that still sends is sent again.",
+            "%d were left alone: only what failed, expired or is unknown, is at most 30 days old "
+            "and has an account that still sends is sent again.",
+            left,
+        )
+        messages.warning(request, text % left)
