@@ -86,8 +86,12 @@ class Cluster:
         log = (self.folder / f"{name}.log").open("ab")
         with log:
             self.processes[name] = subprocess.Popen(
-                self._command(name), cwd=ROOT, env=environment, stdout=log, stderr=log
-            )
+                self._command(name), cwd=ROOT, env=environment,
+                stdin=self._stdin(name), stdout=log, stderr=log, bufsize=0,
+            )  # fmt: skip
+
+    def _stdin(self, name: str) -> int:
+        return subprocess.DEVNULL
 
     def _command(self, name: str) -> list[str]:
         if name == WEB:
@@ -106,8 +110,11 @@ class Cluster:
         self.kills.append(name)
 
     def pause(self, name: str) -> None:
-        """SIGSTOP: the process is there and does nothing until `standing_still` ends."""
+        """SIGSTOP: it is there and does nothing until `resume`, or until `standing_still` ends."""
         self._signal(name, signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        self._signal(name, signal.SIGCONT)
 
     @contextlib.contextmanager
     def standing_still(self) -> Iterator[None]:
@@ -172,6 +179,10 @@ class Cluster:
                 return bool(answer.status == 200)
         except OSError:
             return False
+
+    def said(self, name: str) -> str:
+        """What a process wrote to its log, in all its lives."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def _logs(self) -> str:
         parts = []

@@ -1,0 +1,268 @@
+"""The console's SMS pages as an operator uses them, in a real browser, with real gateways."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, StorageState, expect
+
+from gateway import sgip
+from tests.browser.sms_platform import (
+    COUNTS,
+    FAILING,
+    HAPPY,
+    LONG_TEXT,
+    SECRET,
+    ZONE,
+    SmsPlatform,
+    console,
+    fill,
+    refused,
+    row,
+    signed_in_page,
+    table,
+)
+from tests.integration.sms_net_support import Raw
+
+SLOW = 30_000  # ms: what comes from another process, or with the list's own renewal
+
+
+@pytest.fixture(scope="module")
+def sms() -> Iterator[SmsPlatform]:
+    folder = Path(tempfile.mkdtemp(prefix="mp-web-"))
+    with SmsPlatform(folder) as running:
+        running.start_all()
+        yield running
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def admin(sms: SmsPlatform, browser: Browser) -> StorageState:
+    return sms.sign_in(browser, "admin")
+
+
+@pytest.fixture
+def page(browser: Browser, admin: StorageState) -> Iterator[Page]:
+    with signed_in_page(browser, admin, set()) as page:
+        yield page
+
+
+# -- gateways and accounts -----------------------------------------------------------------------
+def test_a_gateway_is_added_and_its_link_comes_and_goes(page: Page, sms: SmsPlatform) -> None:
+    page.goto(console(sms, "smsgateway/add/"))
+    fill(page, {
+        "name": "two words", "host": "http://smg:1", "port": "99999", "login_name": "我们",
+        "smg_login_name": "harbour", "smg_login_password": "密码", "corp_id": "12a",
+        "prefixes": "186\n13x", "connections": "0", "response_timeout": "-1", "idle_timeout": "0",
+    })  # fmt: skip
+    refused(page, {
+        "name": "no spaces", "host": "without a port", "port": "65535", "login_name": "ASCII",
+        "login_password": "Give a password", "smg_login_password": "ASCII",
+        "corp_id": "Digits only", "prefixes": "13x: digits only", "connections": "equal to 1",
+        "response_timeout": "equal to 0.1", "idle_timeout": "equal to 1",
+    })  # fmt: skip
+    fill(page, {
+        "name": "harbour", "host": "127.0.0.1", "port": str(sms.ports["harbour"]),
+        "login_name": "sp", "login_password": SECRET, "smg_login_password": "secret",
+        "corp_id": "12345", "prefixes": "186", "connections": "1", "response_timeout": "2",
+        "idle_timeout": "60",
+    })  # fmt: skip
+    page.click("[name=_save]")
+    link = row(page, "harbour").locator(".field-up")
+    expect(link).to_contain_text("1 out", timeout=SLOW)
+    sms.kill("harbour")
+    expect(link.locator(".mark.bad")).to_have_text("down", timeout=SLOW)
+    expect(link.locator(".why")).not_to_be_empty()
+    page.goto(sms.base_url + "/console/")
+    expect(page.locator(".figures div", has_text="links of harbour")).to_contain_text("down")
+    sms.start("harbour")
+    page.goto(console(sms, "smsgateway/"))
+    expect(link.locator(".mark.good")).to_contain_text("1 out", timeout=SLOW)
+    page.click("text=harbour")
+    expect(page.locator("[name=login_password]")).to_have_value("")
+    assert SECRET not in page.locator("#content-main").inner_text()
+
+
+def test_an_account_is_added(page: Page, sms: SmsPlatform) -> None:
+    page.goto(console(sms, "smsaccount/add/"))
+    fill(page, {
+        "name": "clinic", "sp_number": "10655x", "extension_digits": "20", "corp_id": "12345",
+        "keywords": "TD\n" + "x" * 41, "service_type": "服务", "charge_number": "me",
+        "recipients_limit": "0",
+    })  # fmt: skip
+    refused(page, {
+        "biz": "required", "name": "already exists", "sp_number": "Digits only",
+        "keywords": "at most 40", "service_type": "ASCII", "charge_number": "Digits only",
+        "recipients_limit": "equal to 1",
+    })  # fmt: skip
+    page.click(".field-biz .select2-selection")
+    page.fill(".select2-search__field", "clinic")
+    page.click(".select2-results__option--highlighted")
+    page.check("[name=is_default]", force=True)
+    fill(page, {
+        "name": "night", "sp_number": "106550041234567890", "keywords": "", "service_type": "",
+        "charge_number": "", "recipients_limit": "5",
+    })  # fmt: skip
+    refused(page, {"extension_digits": "at most 21 digits", "is_default": "default already"})
+    page.uncheck("[name=is_default]", force=True)
+    page.fill("[name=extension_digits]", "2")
+    page.select_option("[name=fee_type]", label="2: per message")
+    page.click("[name=_save]")
+    expect(row(page, "night")).to_contain_text("106550041234567890")
+    row(page, "night").get_by_role("link").click()
+    expect(page.locator("[name=fee_type]")).to_have_value("2")
+    expect(page.locator("[name=morelateto_mt_flag]")).to_have_value("2")
+
+
+# -- messages ------------------------------------------------------------------------------------
+def test_a_number_is_searched_and_every_step_is_seen(page: Page, sms: SmsPlatform) -> None:
+    (id,) = sms.send("13800000077", text=LONG_TEXT, reference="order-77", idempotency_key="key-77")
+    page.goto(console(sms, "sgipmt/"))
+    page.fill("[name=q]", "13800000077")
+    page.press("[name=q]", "Enter")
+    expect(page.locator("#result_list .data-row")).to_have_count(1)
+    expect(row(page, id).locator(".field-state_mark")).to_have_text("delivered")
+    page.click(f"#result_list a:text-is('{id}')")
+    steps = page.locator(".timeline li")
+    parts = steps.filter(has_text=re.compile(r"Submit \d+/\d+")).count()
+    assert parts > 10
+    # Without a response where the Report was faster: it says the same.
+    assert [t for t in steps.locator("b").all_inner_texts() if t != "Response"] == [
+        "Accepted",
+        *(f"Submit {n}/{parts}" for n in range(1, parts + 1)),
+        *(f"Report {n}/{parts}" for n in range(1, parts + 1)),
+        "delivered", "Published as sms.report: delivered", "Archived",
+    ]  # fmt: skip
+    expect(page.locator("pre")).to_have_text(LONG_TEXT)
+    expect(page.locator(".figures")).to_contain_text("key-77")
+    at = datetime.fromisoformat(sms.state(id)["accepted_at"]).astimezone(ZONE)
+    expect(steps.first).to_contain_text(f"{at:%Y-%m-%d %H:%M:%S}")
+
+
+def test_a_failed_one_is_sent_again_and_followed(page: Page, sms: SmsPlatform) -> None:
+    first, second = sms.send("13300000001", "13300000002")
+    sms.kill("moody")
+    sms.manners["moody"] = HAPPY
+    sms.start("moody")
+    page.goto(console(sms, "sgipmt/?final__exact=failed"))
+    expect(row(page, first).locator(".field-state_mark")).to_contain_text("29 Unknown user")
+    page.click("#result_list a:text-is('8613300000001')")
+    page.click("button:text-is('Send again')")
+    page.wait_for_url("**/console/sms/*")
+    expect(page.locator(".timeline")).to_contain_text(f"another try of {first}")
+    new = page.url.rpartition("/")[2]
+    sms.wait_until(lambda: sms.state(new)["archived_at"], "the second try's end")
+    page.reload()
+    expect(page.locator(".timeline .delivered b").last).to_have_text("delivered")
+    page.goto(f"{sms.base_url}/console/sms/{first}")
+    expect(page.locator(".timeline")).to_contain_text(f"Sent again as {new}")
+
+    page.goto(console(sms, "sgipmt/?q=133000"))  # no number begins so: nothing is found
+    expect(page.locator("#result_list")).to_have_count(0)
+    page.goto(console(sms, "sgipmt/?final__exact=failed"))
+    row(page, second).locator("[type=checkbox]").check()
+    page.select_option("[name=action]", label="Send again")
+    page.click("button:text-is('Run')")
+    expect(page.get_by_text("1 message is sent again")).to_be_visible()
+    page.goto(console(sms, f"sgipmt/?q={new}"))
+    row(page, new).locator("[type=checkbox]").check()
+    page.select_option("[name=action]", label="Send again")
+    page.click("button:text-is('Run')")
+    expect(page.get_by_text("1 was left alone")).to_be_visible()
+    sms.kill("moody")
+    sms.manners["moody"] = FAILING
+    sms.start("moody")
+
+
+def test_failed_ones_are_sent_again_in_bulk(page: Page, sms: SmsPlatform) -> None:
+    numbers = [f"132000001{n:02d}" for n in range(7)]
+    ids = sms.send(*numbers, account="bulk")
+    page.goto(f"{sms.base_url}/console/bulk/sms")
+    page.fill("[name=since]", "yesterday")
+    page.click("button:text-is('Count')")
+    expect(page.locator("em")).to_contain_text("use a time such as")
+    page.fill("[name=since]", f"{datetime.now(ZONE) - timedelta(days=1):%Y-%m-%d}")
+    page.fill("[name=account]", "bulk")
+    page.click("button:text-is('Count')")
+    expect(page.locator(".console")).to_contain_text("7 match.")
+    page.click("button:text-is('Start')")
+    expect(page.get_by_text("Bulk job started")).to_be_visible()
+
+    def done() -> bool:
+        page.reload()
+        return "done" in page.locator("#result_list .data-row").first.inner_text()
+
+    sms.wait_until(done, "the job")
+    page.goto(f"{sms.base_url}/console/sms/{ids[0]}")
+    again = re.search(r"Sent again as (\d+)", page.locator(".timeline").inner_text())
+    assert again
+    sms.wait_until(lambda: sms.state(again[1])["archived_at"], "the second try's end")
+    page.goto(console(sms, f"sgipmt/?q={numbers[0]}"))
+    expect(page.locator("#result_list .data-row")).to_have_count(2)
+
+
+# -- what was received, and how much it was ------------------------------------------------------
+def test_what_handsets_and_gateways_tell(page: Page, sms: SmsPlatform) -> None:
+    sms.deliver("city", "13800000001", "10655001", LONG_TEXT)
+    sms.deliver("city", "13800000002", "99999", "whose am I?")
+    with Raw(sms.receiver_port) as smg:
+        assert smg.bind("city", SECRET) == 0
+        for condition in (0, 1, 2):
+            rpt = sgip.UserRpt(smg.sequence(), "10655001", "8613800000003", condition)
+            assert smg.ask(rpt) == 0
+    page.goto(console(sms, "sgipmo/"))
+
+    def received() -> bool:
+        page.reload()
+        return page.locator("#result_list .data-row").count() == 2
+
+    sms.wait_until(received, "both MOs in the archive")
+    expect(row(page, "8613800000002").locator(".field-owner")).to_have_text("nobody")
+    row(page, "8613800000001").get_by_role("link").click()
+    expect(page.locator("#content-main")).to_contain_text(LONG_TEXT)
+    expect(page.locator("#content-main")).to_contain_text("15: GBK")
+    page.goto(console(sms, "sgipmo/?owner=0"))
+    expect(page.locator("#result_list .data-row")).to_have_count(1)
+    page.goto(console(sms, "sgipuserrpt/"))
+    for condition in ("deregistered", "suspended", "back to normal"):
+        expect(row(page, condition)).to_have_count(1)
+
+
+def test_statistics_equal_the_rows(page: Page, sms: SmsPlatform) -> None:
+    sms.send("13800000501", "13800000502", "13200000503", account="ward")
+    sms.send("13800000504")
+    sms.settle()
+    sms.stop("run_bulk")  # a new one adds the minutes up to days at once
+    sms.start("run_bulk")
+    wanted = sms.script(COUNTS)
+
+    def shown() -> str:
+        page.goto(console(sms, "sgipmt/statistics/"))
+        return page.locator(".figures dd").first.inner_text()
+
+    sms.wait_until(lambda: shown() == str(wanted["sent"]), "the day's counts")
+    for heading in ("By day", "By gateway", "By account"):
+        lines = {name: list(map(int, cells[:6])) for name, *cells in table(page, heading)}
+        assert lines == wanted[heading], heading
+    for heading in ("By day", "By account"):
+        lines = {name: int(cells[-1]) for name, *cells in table(page, heading)}
+        assert {n: count for n, count in lines.items() if count} == wanted[f"{heading}, received"]
+    by_code = {code: (text, int(n)) for code, text, n in table(page, "Failures by error code")}
+    assert by_code == {c: (sgip.result_text(int(c)), n) for c, n in wanted["codes"].items()}
+    with page.expect_download() as download:
+        page.click("text=CSV")
+    with Path(download.value.path()).open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    failed = [r["value"] for r in rows if (r["of"], r["counter"]) == ("account", "failed")]
+    assert sum(map(int, failed)) == sum(wanted["codes"].values())
+    page.select_option("[name=gateway]", label="city")
+    page.select_option("[name=account]", label="ward")
+    page.click("button:text-is('Show')")
+    expect(page.locator(".choose em")).to_contain_text("choose one")

@@ -1,0 +1,141 @@
+"""The account of an SMS crash run: what became of every message, by those who saw it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway import sgip
+from tests.flows.sms_business import Business
+from tests.flows.sms_cluster import SmsCluster
+from tests.flows.sms_traffic import SYSTEMS, calls, operator_of, parts_of
+
+ARCHIVE = """
+import json
+from gateway.models import SgipMo, SgipMt, SgipReport
+from msgplatform.models import Biz
+names = dict(Biz.objects.values_list("id", "name"))
+print(json.dumps({
+    "mt": list(SgipMt.objects.values_list("id", "user_number", "final", "text", "parts")),
+    "reports": list(SgipReport.objects.values_list(
+        "mt_id", "node", "ts", "seqno", "user_number", "state")),
+    "mo": [(names.get(biz, ""), *rest) for biz, *rest in SgipMo.objects.values_list(
+        "biz_id", "user_number", "sp_number", "text", "missing")],
+}))
+"""
+_STATES = {"delivered": sgip.State.DELIVERED, "failed": sgip.State.FAILED}
+_COUNTERS = {b"{sms}:mt-GID", b"{sms}:mo-GID", b"{sms}:seqno"}
+
+
+@dataclass
+class Account:
+    """`mos`: (whose, user, SP number, text) of what users sent."""
+
+    cluster: SmsCluster
+    business: Business
+    mos: list[tuple[str, str, str, str]]
+    accepted: dict[str, dict[str, str]] = field(default_factory=dict)  # system → id → recipient
+
+    def __post_init__(self) -> None:
+        for name in SYSTEMS:
+            self.accepted[name] = dict(self.business.accepted(name))
+
+    # -- what must come --------------------------------------------------------------------------
+    def unheard(self) -> list[tuple[str, str]]:
+        """Messages and MOs of which their system's endpoint has not heard the ending, the text."""
+        self.business.listen()
+        missing = []
+        for name, ear in self.business.ears.items():
+            missing += [
+                (id, number)
+                for id, number in self.accepted[name].items()
+                if operator_of(number).endings[-1] not in ear.reports.get(id, ())
+            ]
+            missing += [mo[1::2] for mo in self.mos if mo[0] == name and mo[3] not in ear.mos]
+        return missing
+
+    def left_in_redis(self) -> list[bytes]:
+        """Keys that are neither counters nor gone by themselves some day."""
+        sms = self.cluster.sms
+        return [
+            name
+            for name in sms.scan_iter(count=1000)
+            if name not in _COUNTERS and sms.ttl(name) < 0
+        ]
+
+    # -- what must be true -----------------------------------------------------------------------
+    def check_what_was_accepted(self, messages: int) -> None:
+        """Every message that was asked for got one id, whatever had to be repeated."""
+        each = messages // len(SYSTEMS)
+        for n, name in enumerate(SYSTEMS):
+            asked = Counter(x for call in calls(name, n * each, each) for x in call.numbers)
+            assert Counter(self.accepted[name].values()) == asked
+
+    def check_what_was_heard(self) -> None:
+        """Each ending once as an event of its own; no endings of strangers."""
+        for name, ear in self.business.ears.items():
+            assert ear.reports.keys() == self.accepted[name].keys()
+            for id, number in self.accepted[name].items():
+                told = Counter(ear.reports[id])
+                assert max(told.values()) == 1, f"{id}: {told}"
+                assert told.keys() - {"unknown"} == {operator_of(number).endings[-1]}
+            assert Counter(ear.mos) == Counter(mo[3] for mo in self.mos if mo[0] == name)
+
+    def check_gateways(self) -> int:
+        """No (part, user) got Result 0 under two sequences, and none is missing; their number."""
+        parts = {
+            (f"86{number}", f"{part}/{parts_of(call.text)}")
+            for n, name in enumerate(SYSTEMS)
+            for call in calls(name, n * self._each, self._each)
+            for number in call.numbers
+            for part in range(1, parts_of(call.text) + 1)
+        }
+        taken: dict[tuple[str, str], set[str]] = {}
+        for books in self.cluster.books.values():
+            for what, sequences in books.accepted().items():
+                taken.setdefault(what, set()).update(sequences)
+        twice = {what: sequences for what, sequences in taken.items() if len(sequences) > 1}
+        assert not twice, f"accepted under two sequences: {twice}"
+        assert taken.keys() == parts
+        return len(taken)
+
+    def check_archive(self) -> int:
+        """Each message once with its last ending, each Report that was answered with its message,
+        each MO once; how many Reports."""
+        found = self.cluster.script(ARCHIVE)
+        wanted = {id: number for ids in self.accepted.values() for id, number in ids.items()}
+        texts = {
+            f"86{number}": call.text
+            for n, name in enumerate(SYSTEMS)
+            for call in calls(name, n * self._each, self._each)
+            for number in call.numbers
+        }
+        assert Counter((str(id), number) for id, number, *_ in found["mt"]) == Counter(
+            (id, f"86{number}") for id, number in wanted.items()
+        )
+        for _id, number, final, text, parts in found["mt"]:
+            ending = operator_of(number).endings[-1]
+            assert (final, text, parts) == (ending, texts[number], parts_of(text))
+        assert Counter(map(tuple, found["mo"])) == Counter((*mo, 0) for mo in self.mos)
+        return self._check_reports(found["reports"], wanted)
+
+    def _check_reports(self, rows: list[list[Any]], wanted: dict[str, str]) -> int:
+        unmatched = [row for row in rows if str(row[0]) not in wanted]
+        assert not unmatched, f"Reports without a message: {unmatched}"
+        assert all(f"86{wanted[str(mt)]}" == number for mt, _, _, _, number, _ in rows)
+        archived = {(node, ts, seqno, number, state) for _, node, ts, seqno, number, state in rows}
+        told = set()
+        for books in self.cluster.books.values():
+            answered = books.answered()
+            reports = [r for r in books.put() if isinstance(r, sgip.Report)]
+            assert all(report.sequence in answered for report in reports)
+            told |= {(*r.submit_sequence, r.user_number, r.state) for r in reports}
+        assert told == archived
+        for *_, number, state in archived:
+            assert state == _STATES[operator_of(number).endings[-1]]
+        return len(told)
+
+    @property
+    def _each(self) -> int:
+        return sum(map(len, self.accepted.values())) // len(SYSTEMS)
