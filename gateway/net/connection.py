@@ -73,12 +73,14 @@ class Connection(asyncio.Protocol):
     def send(self, command: Request | bytes, context: Any = None) -> None:
         """As `Session.send`; it leaves with all else of this turn of the loop."""
         self._session.send(command, self._loop.time(), context)
-        self._flush_soon()
+        if self._flush_handle is None:
+            self._flush_soon()
 
     def respond(self, request: Submit | Deliver | Report | UserRpt, result: int = 0) -> None:
         """As `Session.respond`; also for a connection that is gone."""
         self._session.respond(request, result)
-        self._flush_soon()
+        if self._flush_handle is None:
+            self._flush_soon()
 
     def respond_trace(self, response: TraceResp) -> None:
         self._session.respond_trace(response)

@@ -31,6 +31,7 @@ from .frames import parser
 _LENGTH = Struct(">I")
 _DELIVER_LENGTH = 77
 _REPORT = Struct(">8IB21s2B").pack
+_REPORT_BODY = Struct(">20x3IB21s2B8s").unpack
 
 
 @record
@@ -173,18 +174,16 @@ class Report(Command):
             raise fault_of(self) from None
 
 
+_make_report = Report.make
+
+
 @parser(CommandId.REPORT)
 def _report(frame: bytes, sequence: SequenceNumber) -> Report:
     if len(frame) != 64:
         raise body_error("Report", frame, 64)
-    return Report.make(
-        sequence,
-        WORDS.unpack_from(frame, 20),
-        frame[32],
-        read_text(frame[33:54]),
-        frame[54],
-        frame[55],
-        frame[56:],
+    node, moment, counter, kind, user, state, error_code, reserve = _REPORT_BODY(frame)
+    return _make_report(
+        sequence, (node, moment, counter), kind, read_text(user), state, error_code, reserve
     )
 
 

@@ -48,10 +48,12 @@ class Duplicates:
         One that was told to come again later is forgotten, so that it may.
         """
         self._unanswered.discard(key)
+        if not result:
+            return
         if result in RETRY_RESULTS:
             self._young.pop(key, None)
             self._old.pop(key, None)
-        elif result and (key in self._young or key in self._old):
+        elif key in self._young or key in self._old:
             self._refused[key] = result
 
     def _forget_old(self) -> None:

@@ -133,9 +133,9 @@ class Endpoint:
         again, given_up = self._window.overdue(now)
         self._out.extend(again)
         self._active = now
-        events.extend(TimedOut(sent.context, sent.frame) for sent in given_up)
+        events.extend(TimedOut(context, frame) for frame, context, _, _, _ in given_up)
         # Not one byte since a command was sent for the first time: nobody is there.
-        if any(self._heard <= sent.first for sent in given_up):
+        if any(self._heard <= first for _, _, first, _, _ in given_up):
             self._close(CloseReason.SILENT, events)
         else:
             self._unbind_when_answered(now)

@@ -19,15 +19,15 @@ from .fields import HEADER, Command, SequenceNumber
 
 C = TypeVar("C", bound=Command)
 Parser = Callable[[bytes, SequenceNumber], Command]
-PARSERS: dict[int, Parser] = {}
-_IDS = Struct(">4I").unpack_from
+PARSERS: dict[bytes, Parser] = {}  # by the four bytes of the Command Id
+_SEQUENCE = Struct(">3I").unpack_from
 
 
 def parser(command_id: int) -> Callable[[Callable[[bytes, SequenceNumber], C]], Parser]:
     """Registers the function that reads the frames of one command."""
 
     def register(parse: Callable[[bytes, SequenceNumber], C]) -> Parser:
-        PARSERS[command_id] = parse
+        PARSERS[command_id.to_bytes(4, "big")] = parse
         return parse
 
     return register
@@ -51,11 +51,10 @@ def decode(frame: bytes) -> Command:
 
 def decode_cut(frame: bytes) -> Command:
     """As `decode`, for a frame whose length is known to be right: a FrameStream cut it."""
-    command_id, node, moment, counter = _IDS(frame, 4)
-    parse = PARSERS.get(command_id)
+    parse = PARSERS.get(frame[4:8])
     if parse is None:
-        raise unknown(command_id)
-    return parse(frame, (node, moment, counter))
+        raise unknown(int.from_bytes(frame[4:8], "big"))
+    return parse(frame, _SEQUENCE(frame, 8))
 
 
 def unknown(command_id: int) -> SgipError:

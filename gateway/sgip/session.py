@@ -77,7 +77,8 @@ class Session(Endpoint):
             return
         sent = self._window.take(frame)
         if sent is not None:
-            events.append(_answered(response, sent.context, sent.frame))
+            asked_for, context, _, _, _ = sent
+            events.append(_answered(response, context, asked_for))
             if self._unbind is not None:
                 self._unbind_when_answered(now)
             return

@@ -30,7 +30,6 @@ from .constants import (
 from .errors import FieldError
 from .fields import (
     ENCODING_ERRORS,
-    HEADER,
     NUMBER,
     Command,
     SequenceNumber,
@@ -46,7 +45,7 @@ from .fields import (
 from .frames import parser
 
 _LENGTH = Struct(">I")
-_USERS_AT = 63
+_HEAD = Struct(">5I21s21sB").pack
 _OPTIONS = Struct(">5s10sB6s6sBBB16s16sBBBBB")  # CorpId to MessageType
 
 
@@ -88,18 +87,16 @@ class Submit(Command):
 
     def encode(self) -> bytes:
         try:
-            users = b"".join([write_text(user, NUMBER) for user in self.user_numbers])
+            users = [write_text(user, NUMBER) for user in self.user_numbers]
             content = self.message_content
-            total = SUBMIT_LENGTH + len(users) + len(content)
-            if not 0 < len(users) <= MAX_USERS * NUMBER or total > MAX_FRAME:
+            total = SUBMIT_LENGTH + NUMBER * len(users) + len(content)
+            if not 0 < len(users) <= MAX_USERS or total > MAX_FRAME:
                 raise fault_of(self)
+            numbers = write_number(self.sp_number), write_number(self.charge_number)
             return b"".join(
                 (
-                    HEADER.pack(total, 3, *self.sequence),
-                    write_number(self.sp_number),
-                    write_number(self.charge_number),
-                    bytes((len(users) // NUMBER,)),
-                    users,
+                    _HEAD(total, 3, *self.sequence, *numbers, len(users)),
+                    *users,
                     self._options(),
                     _LENGTH.pack(len(content)),
                     content,
@@ -171,27 +168,34 @@ def _read_options(block: bytes) -> Options:
     )
 
 
+# By the number of users: all of a frame up to its content.
+@lru_cache(MAX_USERS + 1)
+def _layout(count: int) -> Struct:
+    return Struct(f">20x21s21sx{'21s' * count}{_OPTIONS.size}sI")
+
+
+_make = Submit.make
+
+
 @parser(CommandId.SUBMIT)
 def _submit(frame: bytes, sequence: SequenceNumber) -> Submit:
-    if len(frame) < SUBMIT_LENGTH:
+    size = len(frame)
+    if size < SUBMIT_LENGTH:
         raise body_error("Submit", frame, SUBMIT_LENGTH)
     count = frame[62]
-    options_at = _USERS_AT + NUMBER * count
-    length_at = options_at + _OPTIONS.size
-    if len(frame) < SUBMIT_LENGTH + NUMBER * count:
+    if size < SUBMIT_LENGTH + NUMBER * count:
         raise body_error("Submit", frame, SUBMIT_LENGTH + NUMBER * count)
-    (length,) = _LENGTH.unpack_from(frame, length_at)
-    if len(frame) != SUBMIT_LENGTH + NUMBER * count + length:
+    sp_number, charge_number, *users, options, length = _layout(count).unpack_from(frame)
+    if size != SUBMIT_LENGTH + NUMBER * count + length:
         raise body_error("Submit", frame, SUBMIT_LENGTH + NUMBER * count + length)
     if not 1 <= count <= MAX_USERS:
         raise FieldError(f"1 to {MAX_USERS} is needed, got {count}", "user_count")
-    users = [read_text(frame[at : at + NUMBER]) for at in range(_USERS_AT, options_at, NUMBER)]
-    return Submit.make(
+    return _make(
         sequence,
-        read_number(frame[20:41]),
-        read_number(frame[41:62]),
-        tuple(users),
-        *_read_options(frame[options_at:length_at]),
-        frame[length_at + 4 : -8],
+        read_number(sp_number),
+        read_number(charge_number),
+        tuple(map(read_text, users)),
+        *_read_options(options),
+        frame[-8 - length : -8],
         frame[-8:],
     )

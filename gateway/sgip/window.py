@@ -7,15 +7,9 @@ from typing import Any
 from .errors import SequenceInUse, WindowFull
 from .roles import Limits
 
-
-class Sent:
-    """A command that waits for its response; `first` and `last` are when it was sent."""
-
-    __slots__ = ("context", "first", "frame", "last", "resends")
-
-    def __init__(self, frame: bytes, context: Any, now: float) -> None:
-        self.frame, self.context, self.resends = frame, context, 0
-        self.first = self.last = now
+# A command that waits for its response: its frame, its context, when it was sent for the first and
+# for the last time, how often it was sent again. One is made for each command: a plain tuple.
+Sent = tuple[bytes, Any, float, float, int]
 
 
 class Window:
@@ -36,8 +30,8 @@ class Window:
     @property
     def due(self) -> float | None:
         """When the first response will be overdue."""
-        for sent in self._sent.values():
-            return sent.last + self._timeout
+        for _, _, _, last, _ in self._sent.values():
+            return last + self._timeout
         return None
 
     def put(self, frame: bytes, context: Any, now: float) -> None:
@@ -46,14 +40,14 @@ class Window:
             raise WindowFull(f"{self._size} commands wait for their responses")
         if key in self._sent:
             raise SequenceInUse(f"sequence {key.hex()} waits for its response")
-        self._sent[key] = Sent(frame, context, now)
+        self._sent[key] = (frame, context, now, now, 0)
 
     def take(self, response: bytes) -> Sent | None:
         """The command that this frame answers, which waits no longer."""
         key = response[8:20]
         sent = self._sent.get(key)
         # The command id but for the bit that marks a response.
-        if sent is None or sent.frame[5:8] != response[5:8]:
+        if sent is None or sent[0][5:8] != response[5:8]:
             return None
         del self._sent[key]
         return sent
@@ -65,17 +59,17 @@ class Window:
         while (due := self.due) is not None and due <= now:
             key, sent = next(iter(self._sent.items()))
             del self._sent[key]
-            if sent.resends >= self._resends:
+            frame, context, first, _, resends = sent
+            if resends >= self._resends:
                 given_up.append(sent)
             else:
-                sent.resends += 1
-                sent.last = now
-                self._sent[key] = sent  # the last to be overdue now
-                again.append(sent.frame)
+                # The last to be overdue now.
+                self._sent[key] = (frame, context, first, now, resends + 1)
+                again.append(frame)
         return again, given_up
 
     def drain(self) -> tuple[tuple[Any, bytes], ...]:
         """All that waits, as (context, frame), oldest first; the window is empty then."""
-        waiting = sorted(self._sent.values(), key=lambda sent: sent.first)
+        waiting = sorted(self._sent.values(), key=lambda sent: sent[2])
         self._sent = {}
-        return tuple((sent.context, sent.frame) for sent in waiting)
+        return tuple((context, frame) for frame, context, _, _, _ in waiting)
