@@ -61,6 +61,11 @@ class Despatch:
         return float(self.gateway.row.response_timeout) + _PATIENCE_MARGIN
 
     @property
+    def _report_wait(self) -> float:
+        """Seconds for which a Report is awaited."""
+        return float(self.gateway.row.report_hours) * 3600
+
+    @property
     def is_busy(self) -> bool:
         """Whether a gateway's response is awaited, or not yet written down."""
         return self.link.open > 0 or bool(self._responses)
@@ -89,7 +94,7 @@ class Despatch:
         while self._responses:
             batch = [self._responses[n] for n in range(min(_RESPOND_AT_ONCE, len(self._responses)))]
             failpoint("sms_sender_before_respond")
-            store.respond(batch, self.gateway.row.report_hours * 3600, MOST_TRIES)
+            store.respond(batch, self._report_wait, MOST_TRIES)
             for response in batch:
                 self._responses.popleft()
                 accepted = response.verdict == ACCEPTED
@@ -187,7 +192,7 @@ class Despatch:
         if not new:
             return len(chosen)
         failpoint("sms_sender_before_submit")
-        mine = store.submit(self.gateway.id, self._holder, new, self.patience)
+        mine = store.submit(self.gateway.id, self._holder, new, self.patience, self._report_wait)
         failpoint("sms_sender_after_submit")
         self._give([_out(submit, tries) for submit in mine])
         return len(new)

@@ -59,10 +59,9 @@ class Forwarder(Worker):
         found = store.read(ids)
         _publish([events.report(message, self.directory) for message in found])
         failpoint("forwarder_after_publish")
-        there = [message.id for message in found]
-        store.pass_on(keys.REPORTING, keys.LIST_FINISH, there)
+        store.published({message.id: message.final for message in found})
         # Archived already, by an earlier entry of the same id.
-        store.drop(keys.REPORTING, list(set(ids).difference(there)))
+        store.drop(keys.REPORTING, list(set(ids).difference(message.id for message in found)))
         return ids
 
     def _forward_mos(self, ids: Sequence[str]) -> Sequence[str]:

@@ -21,7 +21,7 @@ _PRIORITIES = range(10)
 # What stands between the gateways and the archive: name → (kind of key, key) whose sizes add up.
 _STAGES = {
     "awaiting_response": [("scard", keys.SUBMITED)],
-    "awaiting_report": [("zcard", keys.REPORT_DUE)],
+    "awaiting_report": [("scard", keys.RESPONSE_SUCC)],
     "unpublished": [("llen", keys.LIST_REPORT), ("zcard", keys.REPORTING)],
     "unarchived": [("llen", keys.LIST_FINISH), ("zcard", keys.FINISHING)],
     "mo_unpublished": [("llen", keys.LIST_MO), ("zcard", keys.MO_REPORTING)],

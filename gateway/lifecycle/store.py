@@ -82,14 +82,19 @@ def next_seqnos(count: int) -> range:
 
 
 def submit(
-    gateway: int, holder: str, submits: Sequence[NewSubmit], patience: float
+    gateway: int,
+    holder: str,
+    submits: Sequence[NewSubmit],
+    patience: float,
+    report_wait: float = 0.0,
 ) -> list[NewSubmit]:
     """Remember Submits before they are written; those that may be written now.
 
     All parts of a message that are to be sent come in one call. One is left out when a member's
-    lease was lost to another sender.
+    lease was lost to another sender. After `report_wait` seconds (0: never) their messages are
+    `overdue`, also when their gateway is gone, and nobody repeats them.
     """
-    arguments: list[scripts.Argument] = [gateway, holder, patience, len(submits)]
+    arguments: list[scripts.Argument] = [gateway, holder, patience, report_wait, len(submits)]
     for new in submits:
         users = {member.user_number: member.id for member in new.members}
         arguments += [
@@ -157,6 +162,16 @@ def take(source: str, leased: str, most: int, lease: float) -> list[str]:
     return [entry.decode() for entry in scripts.run("take", [most, lease], [source, leased])]
 
 
+def published(endings: Mapping[str, str]) -> int:
+    """Messages whose ending was published (id → final) go on to the archive; how many.
+
+    One whose ending changed meanwhile is to be published again; one that is gone is left out.
+    """
+    flat = [value for pair in endings.items() for value in pair]
+    lists = [keys.REPORTING, keys.LIST_REPORT, keys.LIST_FINISH]
+    return int(scripts.run("published", flat, lists)) if flat else 0
+
+
 def pass_on(leased: str, target: str, entries: Sequence[str]) -> int:
     """From the leased set to the next list, each once."""
     return int(scripts.run("pass_on", list(entries), [leased, target])) if entries else 0
@@ -221,5 +236,6 @@ def _report(value: bytes) -> tuple[int, int, float]:
 
 __all__ = [
     "Call", "First", "Member", "accept", "allow", "claim", "drop", "due", "end", "forget",
-    "next_seqnos", "overdue", "pass_on", "read", "release", "report", "respond", "submit", "take",
+    "next_seqnos", "overdue", "pass_on", "published", "read", "release", "report", "respond",
+    "submit", "take",
 ]  # fmt: skip

@@ -5,9 +5,10 @@ local gateway, holder, most, lease = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumb
 local at, out, taken = now(), {}, 0
 local claimed, scheduled = P .. 'zset:claimed-' .. gateway, P .. 'zset:schedule-' .. gateway
 
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', scheduled, '-inf', at, 'LIMIT', 0, 1000)) do
-  redis.call('ZREM', scheduled, id)
-  queue(id, true)
+local due = redis.call('ZRANGEBYSCORE', scheduled, '-inf', at, 'LIMIT', 0, 1000)
+for i = #due, 1, -1 do  -- to the front, the first one last
+  redis.call('ZREM', scheduled, due[i])
+  queue(due[i], true)
 end
 
 local function take(id)

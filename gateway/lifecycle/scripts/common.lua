@@ -41,11 +41,13 @@ local function part_accepted(id, part, at, wait)
   if redis.call('HSETNX', mt, 'r:' .. part, '0') == 0 then return end
   local ok = redis.call('HINCRBY', mt, 'ok', 1)
   local m = redis.call('HMGET', mt, 'parts', 'report_flag', 'final')
-  if ok < tonumber(m[1]) or m[3] then return end
-  redis.call('HSET', mt, 'state', 'responded', 'responded_at', at)
+  if ok < tonumber(m[1]) then return end
   if m[2] == '2' then
+    -- No Report will say more, so that a late response is the end of what was unknown too.
+    redis.call('HSET', mt, 'responded_at', at)
     finish(id, 'accepted', '0', at)
-  else
+  elseif not m[3] then
+    redis.call('HSET', mt, 'state', 'responded', 'responded_at', at)
     redis.call('SADD', P .. 'set:response-succ', id)
     redis.call('ZADD', P .. 'zset:report-due', at + wait, id)
   end

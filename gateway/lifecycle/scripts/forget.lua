@@ -1,12 +1,13 @@
 -- Archived: delete every key of these messages. ARGV: id, the ending that was archived, … flat.
--- A message whose ending changed meanwhile stays, for its second event and the next archiving.
+-- A message whose ending changed meanwhile stays, for its second event and the next archiving; what
+-- was passed on by then is put into the list once more, since this lease may be that of another pump.
 -- Returns the ids that are gone.
 local gone = {}
 for i = 1, #ARGV, 2 do
   local id, final = ARGV[i], ARGV[i + 1]
   local mt = P .. 'mt:' .. id
-  local m = redis.call('HMGET', mt, 'final', 'submits')
-  if not m[1] or m[1] == final then
+  local m = redis.call('HMGET', mt, 'final', 'submits', 'published')
+  if not m[1] or m[1] == final and m[1] == (m[3] or final) then
     for name in string.gmatch(m[2] or '', '%d+/%d+/(%S+)') do
       local key = P .. 'submit:' .. name
       if redis.call('EXISTS', key) == 1 and redis.call('HINCRBY', key, 'open', -1) <= 0 then
@@ -21,6 +22,8 @@ for i = 1, #ARGV, 2 do
     redis.call('SREM', P .. 'set:response-succ', id)
     redis.call('ZREM', P .. 'zset:report-due', id)
     gone[#gone + 1] = id
+  elseif m[1] == m[3] then
+    redis.call('RPUSH', P .. 'list:finish', id)
   end
   redis.call('ZREM', P .. 'zset:finishing', id)
 end

@@ -5,16 +5,23 @@
 local wait, most = tonumber(ARGV[1]), tonumber(ARGV[2])
 local at, out = now(), {}
 
+-- A message that is queued already, for another of its parts, only gets more to do: it must be in one
+-- queue once. The parts that come back together are one try, and halving a pack is none.
 local function send_again(id, part, delay, pack)
   local mt = P .. 'mt:' .. id
-  local todo = redis.call('HGET', mt, 'todo')
-  redis.call('HSET', mt, 'state', 'pending', 'todo', todo and todo .. ' ' .. part or part)
-  if pack then redis.call('HSET', mt, 'most', pack) end
-  if redis.call('HINCRBY', mt, 'tries', 1) > most then
+  local m = redis.call('HMGET', mt, 'state', 'todo', 'most', 'gateway')
+  redis.call('HSET', mt, 'state', 'pending', 'todo', m[2] and m[2] .. ' ' .. part or part)
+  if pack and pack < (tonumber(m[3]) or math.huge) then redis.call('HSET', mt, 'most', pack) end
+  local scheduled = P .. 'zset:schedule-' .. m[4]
+  if m[1] == 'pending' then
+    redis.call('ZADD', scheduled, 'XX', 'GT', at + delay, id)
+    return
+  end
+  redis.call('ZREM', P .. 'zset:report-due', id)
+  if not pack and redis.call('HINCRBY', mt, 'tries', 1) > most then
     return finish(id, 'failed', 'tries', at)
   end
-  local gateway = redis.call('HGET', mt, 'gateway')
-  redis.call('ZADD', P .. 'zset:schedule-' .. gateway, at + delay, id)
+  redis.call('ZADD', scheduled, at + delay, id)
 end
 
 local function refuse(id, part, name, result)

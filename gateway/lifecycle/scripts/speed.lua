@@ -3,6 +3,8 @@
 local rate, wanted, at = tonumber(ARGV[1]), tonumber(ARGV[2]), now()
 local due = tonumber(redis.call('GET', KEYS[1]) or 0)
 local burst = math.max(1, math.floor(rate * 0.1))
+-- Further ahead than the limit ever gets: the clock went back, or the limit was raised.
+if due > at + burst / rate + 1 then due = 0 end
 local base = math.max(due, at)
 local allowed = math.max(0, math.min(wanted, math.floor(burst - (base - at) * rate + 1e-6)))
 if allowed > 0 then

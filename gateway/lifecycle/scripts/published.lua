@@ -1,0 +1,19 @@
+-- Endings that were published: their messages go on to the archive, once for each ending.
+-- KEYS: zset, list they were taken from, list they go to. ARGV: id, ending, … flat. Returns how many.
+-- An entry of the lists is only a hint, more of them do no harm: what counts is in `mt:`.
+local count = 0
+for i = 1, #ARGV, 2 do
+  local id, final = ARGV[i], ARGV[i + 1]
+  local mt = P .. 'mt:' .. id
+  local m = redis.call('HMGET', mt, 'final', 'published')
+  redis.call('ZREM', KEYS[1], id)
+  if m[1] and m[1] ~= final then
+    -- It turned out otherwise after it was read. Whoever has that entry may be gone.
+    redis.call('RPUSH', KEYS[2], id)
+  elseif m[1] and m[2] ~= final then
+    redis.call('HSET', mt, 'published', final)
+    redis.call('RPUSH', KEYS[3], id)
+    count = count + 1
+  end
+end
+return count
