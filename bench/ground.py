@@ -31,7 +31,8 @@ MARIADB_OPTIONS: Mapping[str, str | int] = {
 
 
 class Ground:
-    """A database and two Redis of this bench alone; `web_port` and `sink_port` are free.
+    """A database and two Redis of this bench alone; `web_port`, `sink_port`, and `smg_port` and
+    `sms_port` (where an SMG and our receiver listen) are free.
 
     For the bench at scale: `rows` of its two databases, and the file that the `plans` go into.
     """
@@ -46,6 +47,7 @@ class Ground:
         self.folder = Path(tempfile.mkdtemp(prefix="mp-bench-"))
         self.database, self.rows, self.plans = database, rows, plans
         self.web_port, self.sink_port = free_port(), free_port()
+        self.smg_port, self.sms_port = free_port(), free_port()
         self.redis = RedisServer(self.folder / "redis", self.folder / "work.sock")
         self.sms_redis = RedisServer(
             self.folder / "redis-sms", self.folder / "sms.sock", appendonly=True
@@ -80,7 +82,10 @@ class Ground:
 
     def servers(self) -> dict[str, int]:
         """Server → pid."""
-        running = {"redis": self.redis, **({"mariadb": self.mariadb} if self.mariadb else {})}
+        running: dict[str, RedisServer | MariaDb] = {"redis": self.redis}
+        running["redis-sms"] = self.sms_redis
+        if self.mariadb:
+            running["mariadb"] = self.mariadb
         return {name: server.pid for name, server in running.items() if server.pid}
 
     def file(self, name: str) -> Path:
@@ -125,6 +130,7 @@ class Ground:
             "DATABASE_URL": self.mariadb.create("bench") if self.mariadb else url,
             "REDIS_URL": self.redis.url,
             "SMS_REDIS_URL": self.sms_redis.url,
+            "SMS_RECEIVER_PORT": str(self.sms_port),
             "STATE_DIR": str(state),
             "SECRET_KEY": secrets.token_urlsafe(50),
             "PUBLIC_URL": f"http://127.0.0.1:{self.web_port}",

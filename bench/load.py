@@ -18,6 +18,7 @@ import socket
 import sys
 import time
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.messages import key, request_body, scattered_key
@@ -27,7 +28,14 @@ _CONNECT_SECONDS = 60.0
 
 
 class Connection:
-    """One keep-alive connection with at most one request under way."""
+    """One keep-alive connection with at most one request under way.
+
+    `units` messages are in a request; `accepted` are those of requests that were answered.
+    """
+
+    path = "/api/v1/messages"
+    status = 202
+    units = 1
 
     def __init__(self, port: int, token: str, prefix: str, scattered: bool = False) -> None:
         self.socket = _connect(port)
@@ -37,18 +45,25 @@ class Connection:
         self._key = scattered_key if scattered else key
         self._buffer = b""
         self._head = (
-            f"POST /api/v1/messages HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+            f"POST {self.path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
             f"Authorization: Bearer {token}\r\nContent-Type: application/json\r\n"
             "Accept: application/json\r\nContent-Length: "
         ).encode()
 
     def send(self) -> None:
-        body = request_body(self._key(self._prefix, self.accepted))
+        body = self.body()
         self.sent_at = time.perf_counter()
         self.socket.sendall(b"%s%d\r\n\r\n%s" % (self._head, len(body), body))
 
+    def body(self) -> bytes:
+        """Of the next request."""
+        return request_body(self._key(self._prefix, self.accepted))
+
+    def take(self, answer: bytes) -> None:
+        """The body of a good answer. Raises RuntimeError for a message that was not accepted."""
+
     def receive(self) -> bool:
-        """True when the answer is complete. Raises RuntimeError for anything but 202."""
+        """True when the answer is complete. Raises RuntimeError for anything but `status`."""
         data = self.socket.recv(65536)
         if not data:
             raise RuntimeError("the server closed a connection")
@@ -58,9 +73,10 @@ class Connection:
             self._buffer = answer
             return False
         self._buffer = b""
-        if not answer.startswith(b"HTTP/1.1 202"):
+        if not answer.startswith(b"HTTP/1.1 %d" % self.status):
             raise RuntimeError(f"not accepted: {answer[:500]!r}")
-        self.accepted += 1
+        self.take(answer[end + 4 :])
+        self.accepted += self.units
         return True
 
 
@@ -90,16 +106,13 @@ def _length(head: bytes) -> int:
 class Load:
     """All connections in one loop."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, connections: Sequence[Connection]) -> None:
         self.progress = Progress(options.progress)
         self.behind = Progress(options.behind) if options.behind else None
         self.at_most = options.at_most
         self.latencies = array("f")
         self.stopping = False
-        self.connections = [
-            Connection(options.port, options.token, f"{options.prefix}-{number}", options.scattered)
-            for number in range(options.connections)
-        ]
+        self.connections = connections
 
     def run(self) -> None:
         poller = select.epoll()
@@ -114,7 +127,7 @@ class Load:
             for fd, _ in poller.poll(0.002 if waiting else 0.1):
                 connection = by_fd[fd]
                 if connection.receive():
-                    self.progress.add(1)
+                    self.progress.add(connection.units)
                     self.latencies.append(time.perf_counter() - connection.sent_at)
                     waiting.append(connection)
                     open_requests -= 1
@@ -129,17 +142,22 @@ class Load:
         self.stopping = True
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Publish as fast as the server answers.")
+def options(description: str) -> argparse.ArgumentParser:
+    """What every load generator is told."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--token", required=True)
     parser.add_argument("--prefix", required=True)
     parser.add_argument("--connections", type=int, default=64)
-    parser.add_argument("--scattered", action="store_true", help="keys like UUIDs, in no order")
     parser.add_argument("--progress", type=Path, required=True)
     parser.add_argument("--behind", type=Path)
     parser.add_argument("--at-most", type=int, default=0)
-    load = Load(parser.parse_args())
+    return parser
+
+
+def run(options: argparse.Namespace, connections: Sequence[Connection]) -> None:
+    """Until SIGTERM and the last answer; then prints what was accepted, and how quickly."""
+    load = Load(options, connections)
     signal.signal(signal.SIGTERM, load.stop)
     load.run()
     times = sorted(load.latencies)
@@ -149,6 +167,17 @@ def main() -> None:
         "p95_ms": round(times[len(times) * 95 // 100] * 1000, 2) if times else 0.0,
     }
     json.dump(report, sys.stdout)
+
+
+def main() -> None:
+    parser = options("Publish as fast as the server answers.")
+    parser.add_argument("--scattered", action="store_true", help="keys like UUIDs, in no order")
+    given = parser.parse_args()
+    connections = [
+        Connection(given.port, given.token, f"{given.prefix}-{number}", given.scattered)
+        for number in range(given.connections)
+    ]
+    run(given, connections)
 
 
 if __name__ == "__main__":

@@ -79,10 +79,10 @@ class Crew:
             if code not in (0, -signal.SIGTERM):
                 raise BenchFailed(f"{label} ended with {code}\n{self._said(label)}")
 
-    def check(self) -> None:
-        """Raises BenchFailed when one of them has ended."""
+    def check(self, *ended: str) -> None:
+        """Raises BenchFailed when one of them has ended, but for those that were to."""
         for label, process in self._processes.items():
-            if process.poll() is not None:
+            if process.poll() is not None and label not in ended:
                 raise BenchFailed(f"{label} ended with {process.poll()}\n{self._said(label)}")
 
     def printed(self, label: str) -> Any:

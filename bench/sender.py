@@ -140,11 +140,11 @@ class PycurlMulti(Sending):
         self.check_seen(self._keys[: Progress(self._sent).count])
 
 
-def sink(ground: Ground, progress: Progress, seen: object) -> Program:
+def sink(ground: Ground, progress: Progress, seen: object, *options: str) -> Program:
     """The subscriber's process, ready when it listens."""
     return ground.module(
         "sink", "bench.sink",
-        *("--port", ground.sink_port, "--progress", progress.file, "--seen", seen),
+        *("--port", ground.sink_port, "--progress", progress.file, "--seen", seen, *options),
         load=True, ready=lambda: _listens(ground.sink_port),
     )  # fmt: skip
 

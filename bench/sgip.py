@@ -14,7 +14,7 @@ from bench.sgip_messages import record
 from msgplatform.core.private_server import free_port
 
 NAME = "sgip"
-ORDER = 70
+ORDER = 80
 ABOUT = (
     "The protocol engine (`gateway.net` and `gateway.sgip`) at both ends, each a process: Submit, "
     "Submit_Resp, Report, Report_Resp for each message, one recipient each, Reports over a "

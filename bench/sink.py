@@ -2,8 +2,9 @@
 
     python -m bench.sink --port 9000 --progress FILE --seen FILE
 
-It keeps a digest of each body in memory, and writes them to `--seen` on SIGTERM. Standard library
-only; it shares no code with what it takes messages from.
+It keeps a digest of each body in memory (with `--bodies` the body itself, a line each), and writes
+them to `--seen` on SIGTERM. Standard library only; it shares no code with what it takes messages
+from.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import select
 import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 from bench.messages import digest
@@ -23,8 +25,9 @@ _ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 class Sink:
     """One epoll loop over all connections."""
 
-    def __init__(self, port: int, progress: Progress) -> None:
+    def __init__(self, port: int, progress: Progress, keep: Callable[[bytes], bytes]) -> None:
         self.stopping = False
+        self._keep = keep
         self.seen = bytearray()
         self._progress = progress
         self._clients: dict[int, socket.socket] = {}
@@ -67,7 +70,7 @@ class Sink:
         if end < 0 or len(data) < end + 4 + (length := _length(data[:end])):
             self._partial[fd] = data
             return
-        self.seen += digest(data[end + 4 : end + 4 + length])
+        self.seen += self._keep(data[end + 4 : end + 4 + length])
         self._progress.add(1)
         client.sendall(_ANSWER)
 
@@ -83,13 +86,19 @@ def _length(head: bytes) -> int:
     return int(lowered[start + 15 :].split(b"\r\n", 1)[0]) if start >= 0 else 0
 
 
+def _line(body: bytes) -> bytes:
+    return body + b"\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Take in webhooks.")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--progress", type=Path, required=True)
     parser.add_argument("--seen", type=Path, required=True)
+    parser.add_argument("--bodies", action="store_true")
     options = parser.parse_args()
-    sink = Sink(options.port, Progress(options.progress))
+    keep = _line if options.bodies else digest
+    sink = Sink(options.port, Progress(options.progress), keep)
     signal.signal(signal.SIGTERM, sink.stop)
     sink.run()
     options.seen.write_bytes(sink.seen)

@@ -248,6 +248,11 @@ class Model:
             if message.is_open and message.waits:
                 self.end(message, "unknown")
 
+    def pass_on(self, published: dict[str, str]) -> None:
+        for id, final in published.items():
+            if self.messages[id].final == final:
+                self.messages[id].passed_on = final
+
     def forget(self, archived: dict[str, str]) -> set[str]:
         """Those that are gone now: their last ending was published, and is archived."""
         gone = set()

@@ -22,7 +22,7 @@ from notify.models import BizMsg
 
 NAMES = [
     "intake", "intake-batch", "maker", "sender", "http-engine", "marker", "notify",
-    "notify-at-scale",
+    "notify-at-scale", "sgip", "sms",
 ]  # fmt: skip
 SECONDS = 0.3
 

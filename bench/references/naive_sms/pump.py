@@ -1,0 +1,46 @@
+"""One row at a time: save the message in the archive, delete its keys."""
+
+from datetime import UTC, datetime
+
+from bench import worker
+from bench.references.naive_sms import table
+
+
+def main() -> None:
+    worker.set_up_django()
+    client = table.connect()
+    while True:
+        message = table.take(client, table.LIST_FINISH, table.PUMPING)
+        mt = client.hgetall(table.mt(message))
+        if "result" in mt:
+            save(message, mt)
+            client.delete(table.mt(message), mt["submit"])
+        else:  # the Report overtook what the sender writes down of the response
+            client.rpush(table.LIST_FINISH, message)
+        client.lrem(table.PUMPING, 1, message)
+
+
+def save(message, mt) -> None:
+    from gateway.models import SgipMt
+
+    SgipMt(
+        id=int(message), biz_id=int(mt["biz"]), account_id=int(mt["account"]),
+        gateway_id=int(mt["gateway"]), sp_number=mt["sp_number"],
+        charge_number=mt["charge_number"], user_number=mt["user_number"], corp_id=mt["corp_id"],
+        service_type=mt["service_type"], fee_type=1, fee_value="0", given_value="0",
+        agent_flag=0, morelateto_mt_flag=2, priority=int(mt["priority"]), expire_at=None,
+        schedule_at=None, report_flag=1, message_coding=int(mt["coding"]), text=mt["text"],
+        parts=1, idempotency_key=mt["key"], reference=mt["reference"], final=mt["final"],
+        result=int(mt["result"]), error_code=int(mt["error"]), error="",
+        accepted_at=moment(mt["accepted_at"]), submitted_at=moment(mt["submitted_at"]),
+        responded_at=moment(mt["responded_at"]), reported_at=moment(mt["reported_at"]),
+        archived_at=datetime.now(UTC),
+    ).save(force_insert=True)  # fmt: skip
+
+
+def moment(text) -> datetime:
+    return datetime.fromtimestamp(float(text), UTC)
+
+
+if __name__ == "__main__":
+    main()
