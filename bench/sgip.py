@@ -53,9 +53,9 @@ class Engine(Side):
         """Both ends saw each message, its response and its Report, once and as they were sent."""
         numbers = range(self._progress.count)
         answering, sending = (self._files[end] for end in self.ends)
-        _same(self.name, "Submits", sgip_messages.read(answering), map(self.submit, numbers))
-        _same(self.name, "responses", sgip_messages.read(self._answers), map(self.answer, numbers))
-        _same(self.name, "Reports", sgip_messages.read(sending), map(self.report, numbers))
+        same(self.name, "Submits", sgip_messages.read(answering), map(self.submit, numbers))
+        same(self.name, "responses", sgip_messages.read(self._answers), map(self.answer, numbers))
+        same(self.name, "Reports", sgip_messages.read(sending), map(self.report, numbers))
 
     # The records that each message must have left.
     def submit(self, number: int) -> int:
@@ -107,7 +107,8 @@ class FramedEchoStreams(FramedEcho):
     module = "bench.references.framed_echo_streams"
 
 
-def _same(side: str, what: str, found: Counter[int], expected: Iterable[int]) -> None:
+def same(side: str, what: str, found: Counter[int], expected: Iterable[int]) -> None:
+    """Raises BenchFailed unless these records were written down, each once."""
     wanted = Counter(expected)
     if found != wanted:
         raise BenchFailed(

@@ -33,6 +33,13 @@ _NODE = sp_node_id("010", 12345)
 _LOGIN = Login("sp", "secret")
 
 
+def submit(sequence: SequenceNumber, number: int) -> Submit:
+    return Submit(
+        sequence, "10655001", "0" * 21, (user(number),), "12345", "BENCH",
+        message_coding=Coding.GBK, message_content=content(number),
+    )  # fmt: skip
+
+
 class Sp:
     """A message is done when its Report was answered."""
 
@@ -86,14 +93,8 @@ class Sp:
             if not (room := connection.room):
                 continue
             for sequence in self._sequences.take(room, datetime.now().astimezone()):
-                connection.send(self._submit(sequence, self._sent), self._sent)
+                connection.send(submit(sequence, self._sent), self._sent)
                 self._sent += 1
-
-    def _submit(self, sequence: SequenceNumber, number: int) -> Submit:
-        return Submit(
-            sequence, "10655001", "0" * 21, (user(number),), "12345", "BENCH",
-            message_coding=Coding.GBK, message_content=content(number),
-        )  # fmt: skip
 
     def _look(self) -> None:
         """Nothing is under way any more?"""

@@ -38,7 +38,7 @@ def test_a_thousand_subscriptions_fit_into_200_mib(tmp_path: Path) -> None:
         )
         peak = in_hand = 0
         with running(tmp_path / "sender.log") as sender:
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + 400
             while left := sum(queues.depths(names).values()):
                 assert sender.is_running(), (tmp_path / "sender.log").read_text()[-2000:]
                 assert time.monotonic() < deadline, f"{left} orders are left"
