@@ -28,6 +28,7 @@ from .connection import Connection, Handler
 
 log = logging.getLogger(__name__)
 _CONNECT_TIMEOUT = 10.0  # seconds
+_OF_LINK = frozenset({Bound, Idle, Closed})
 _PROVEN = 120.0  # seconds that a connection was good for, however it ends
 # Before the other end closes an idle connection, by default, with a command perhaps on its way.
 _LIMITS = Limits(idle_timeout=IDLE_TIMEOUT - 10)
@@ -108,17 +109,20 @@ class Client:
 
     def on_events(self, connection: Connection, events: list[Event]) -> None:
         for event in events:
-            kind = type(event)
-            if kind is Bound:
-                self.bound.append(connection)
-            elif kind is Idle:
-                connection.unbind(self._next_sequence())
-            elif isinstance(event, Closed) and connection in self.bound:
-                self.bound.remove(connection)
-                self._reasons[connection] = event.reason
-                if event.unanswered:
-                    self.wake()
+            if type(event) in _OF_LINK:
+                self._link_event(connection, event)
         self._handler.on_events(connection, events)
+
+    def _link_event(self, connection: Connection, event: Event) -> None:
+        if type(event) is Bound:
+            self.bound.append(connection)
+        elif type(event) is Idle:
+            connection.unbind(self._next_sequence())
+        elif type(event) is Closed and connection in self.bound:
+            self.bound.remove(connection)
+            self._reasons[connection] = event.reason
+            if event.unanswered:
+                self.wake()
 
     async def _keep_open(self) -> None:
         backoff = self._backoff()

@@ -30,7 +30,7 @@ from .frames import parser
 
 _LENGTH = Struct(">I")
 _DELIVER_LENGTH = 77
-_REPORT = Struct(">8IB21s2B").pack
+_REPORT = Struct(">8IB21s2B8s").pack
 _REPORT_BODY = Struct(">20x3IB21s2B8s").unpack
 
 
@@ -158,18 +158,17 @@ class Report(Command):
 
     def encode(self) -> bytes:
         try:
-            user = write_text(self.user_number, NUMBER)
-            frame = _REPORT(
+            return _REPORT(
                 64,
                 5,
                 *self.sequence,
                 *self.submit_sequence,
                 self.report_type,
-                user,
+                write_text(self.user_number, NUMBER),
                 self.state,
                 self.error_code,
+                write_reserve(self.reserve),
             )
-            return frame + write_reserve(self.reserve)
         except ENCODING_ERRORS:
             raise fault_of(self) from None
 

@@ -111,9 +111,7 @@ def test_nothing_is_lost_when_anything_is_killed_or_flushed(cluster: Cluster) ->
                 fire.flush()
         publishing.join()
         assert len({message.id for message in accepted}) == MESSAGES
-        cluster.wait_until(
-            lambda: not missing(accepted, sinks), "every copy to arrive", 300 if FULL else 120
-        )
+        cluster.wait_until(lambda: not missing(accepted, sinks), "every copy to arrive", 300)
         assert_marked(cluster)
         print("\n".join([*fire.log, f"duplicates {duplicates(sinks)} of at most {fire.bound}"]))
         assert duplicates(sinks) <= fire.bound

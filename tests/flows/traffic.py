@@ -71,4 +71,4 @@ def duplicates(sinks: dict[str, SinkProcess]) -> int:
 
 def assert_marked(cluster: Cluster) -> None:
     """Everything that arrived is written back, too."""
-    cluster.wait_until(lambda: cluster.script(OPEN) == DONE, "every copy to be marked")
+    cluster.wait_until(lambda: cluster.script(OPEN) == DONE, "every copy to be marked", 180)
