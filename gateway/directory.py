@@ -51,6 +51,7 @@ class Directory:
     def __init__(self, refresh_seconds: float = REFRESH_SECONDS) -> None:
         self.gateways: dict[int, Gateway] = {}
         self.accounts: dict[int, Account] = {}
+        self.account_names: dict[int, str] = {}  # also of those that are switched off
         self.closed: frozenset[int] = frozenset()  # gateways that are switched off
         self._refresh_seconds = refresh_seconds
         self._next = 0.0
@@ -65,8 +66,7 @@ class Directory:
             self._next = now + self._refresh_seconds
             try:
                 known = list(SmsGateway.objects.all())
-                rows = SmsAccount.objects.filter(enabled=True, biz__enabled=True)
-                accounts = {row.pk: _account(row) for row in rows.prefetch_related("gateways")}
+                rows = list(SmsAccount.objects.select_related("biz").prefetch_related("gateways"))
             except AWAY as error:
                 if not self.gateways:
                     raise
@@ -74,7 +74,10 @@ class Directory:
                 return
             self.gateways = {row.pk: _gateway(row) for row in known if row.enabled}
             self.closed = frozenset(row.pk for row in known if not row.enabled)
-            self.accounts = accounts
+            self.accounts = {
+                row.pk: _account(row) for row in rows if row.enabled and row.biz.enabled
+            }
+            self.account_names = {row.pk: row.name for row in rows}
 
     def account(self, biz_id: int, name: str) -> Account | None:
         """The business system's account of this name; without one, its default or its only one."""

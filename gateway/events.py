@@ -112,5 +112,4 @@ def _event(biz: int, event_type: str, key: str, payload: dict[str, object]) -> E
 
 
 def _account(directory: Directory, account: int) -> str:
-    known = directory.accounts.get(account)
-    return known.row.name if known else ""
+    return directory.account_names.get(account, "")

@@ -44,7 +44,7 @@ class MoIntake:
     def _keep(self, mo: Mo, part: sgip.Part, sequence: mo_store.SequenceWords) -> None:
         parts_key = keys.mo_part(mo.user_number, mo.sp_number, part.reference, part.total)
         kept = mo_parts.keep(parts_key, part.number, part.total, mo, sequence)
-        if kept.what == "cut":
+        while kept.what == "cut":
             self._join(parts_key, kept.parts)
             kept = mo_parts.keep(parts_key, part.number, part.total, mo, sequence)
         if kept.what == "whole":
@@ -63,7 +63,7 @@ class MoIntake:
             content=b"".join(contents[number] for number in sorted(contents)),
             missing=first.parts - len(parts),
         )
-        if mo_parts.join(parts_key, whole) and whole.missing:
+        if mo_parts.join(parts_key, whole, parts) and whole.missing:
             log.warning("mo_incomplete", id=whole.id, parts=whole.parts, missing=whole.missing)
 
 

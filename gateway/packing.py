@@ -39,6 +39,8 @@ def packs(claimed: Sequence[Claimed], gateway: Gateway) -> list[Pack]:
         longest = max(map(len, parts.contents))
         size = min(first.most or 100, gateway.row.users_per_submit, sgip.users_per_submit(longest))
         todo = first.todo or tuple(range(1, len(parts.contents) + 1))
+        if todo[-1] > len(parts.contents):
+            raise ValueError("its text has fewer parts since the gateway's ASCII limit was changed")
         for chosen in _distinct([item.mt for item in group], max(1, size)):
             made.append(Pack(chosen, parts, todo))
     return made

@@ -7,6 +7,7 @@ knows is kept for a while (the message may be on its way into the archive), then
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -17,7 +18,7 @@ from gateway import archive, events
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import ReportIn
 from gateway.models import SgipMt, SgipMtPart, SgipReport
-from msgplatform.core import ids, logging, sql
+from msgplatform.core import ids, logging, poison, sql
 from msgplatform.core.failpoints import failpoint
 from msgplatform.models import MinuteCounter
 from notify import intake
@@ -34,6 +35,13 @@ _FINALS = {0: SgipMt.Final.DELIVERED, 2: SgipMt.Final.FAILED}
 def settle(most: int) -> int:
     """Look up to `most` of them up; how many are done with."""
     entries = store.take(keys.LIST_UNMATCHED, keys.UNMATCHED, most, AGAIN_SECONDS)
+    done = poison.isolate(entries, _settle_some, _tell)
+    store.drop(keys.UNMATCHED, done)
+    return len(done)
+
+
+def _settle_some(entries: Sequence[str]) -> list[str]:
+    """Those that are done with; to be repeated as a whole."""
     done = []
     for entry in entries:
         report = msgspec.json.decode(entry, type=ReportIn)
@@ -42,8 +50,12 @@ def settle(most: int) -> int:
             continue  # once more when its lease is over
         _settle_one(report, part)
         done.append(entry)
-    store.drop(keys.UNMATCHED, done)
-    return len(done)
+    return done
+
+
+def _tell(entry: str, error: Exception) -> None:
+    """It keeps its lease, and comes again when that is over."""
+    log.error("report_not_settled", entry=entry[:300], why=str(error)[:200], exc_info=error)
 
 
 def _settle_one(report: ReportIn, part: SgipMtPart | None) -> None:
@@ -66,14 +78,13 @@ def _changed_by(report: ReportIn, part: SgipMtPart) -> SgipMt | None:
     mt = SgipMt.objects.filter(pk=part.mt_id, final=SgipMt.Final.UNKNOWN).first()
     if mt is None:
         return None
-    states = {
-        number: (state, error)
-        for number, state, error in SgipMtPart.objects.filter(mt_id=mt.pk)
-        .order_by("id")
-        .values_list("part", "state", "error_code")
-    }
+    # A part may have been sent several times: what a Report said of one of them counts.
+    states: dict[int, tuple[int | None, int | None]] = {}
+    for row in SgipMtPart.objects.filter(mt_id=mt.pk).order_by("id"):
+        if row.state is not None or row.part not in states:
+            states[row.part] = (row.state, row.error_code)
     states[part.part] = (report.state, report.error)
-    failed = [error or 0 for state, error in states.values() if state == 2]
+    failed = [error or 0 for state, error in states.values() if state]
     if not failed and any(state is None for state, _ in states.values()):
         return None
     mt.final = SgipMt.Final.FAILED if failed else SgipMt.Final.DELIVERED

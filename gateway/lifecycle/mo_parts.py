@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,18 +29,21 @@ class Kept:
 
 def keep(parts_key: str, number: int, total: int, part: Mo, sequence: SequenceWords) -> Kept:
     """Keep one part, once whatever its repeats. `part.content` is the payload."""
-    digest = hashlib.sha1(part.content, usedforsecurity=False).hexdigest()
     what, *flat = scripts.run(
         "mo_keep",
-        [number, total, digest, msgspec.json.encode(part), PARTS_SECONDS, SEEN_SECONDS],
+        [number, total, _digest(part), msgspec.json.encode(part), PARTS_SECONDS, SEEN_SECONDS],
         [parts_key, keys.mo_seen(*sequence)],
     )
     return Kept(what.decode(), _parts(dict(zip(flat[::2], flat[1::2], strict=True))))
 
 
-def join(parts_key: str, mo: Mo) -> bool:
-    """Take in the message that was made of the parts; False when that was done already."""
-    return bool(scripts.run("mo_join", [mo.id, msgspec.json.encode(mo)], [parts_key]))
+def join(parts_key: str, mo: Mo, parts: Mapping[int, Mo]) -> bool:
+    """Take in the message that was made of these parts; False when that was done already, or when
+    others are there by now."""
+    arguments: list[scripts.Argument] = [mo.id, msgspec.json.encode(mo)]
+    for number, part in parts.items():
+        arguments += [number, _digest(part)]
+    return bool(scripts.run("mo_join", arguments, [parts_key]))
 
 
 def late(count: int) -> dict[str, dict[int, Mo]]:
@@ -47,6 +51,10 @@ def late(count: int) -> dict[str, dict[int, Mo]]:
     client: Any = sms_redis()
     names = client.zrangebyscore(keys.MO_PARTS, "-inf", clock(client), 0, count)
     return {name.decode(): _parts(client.hgetall(name)) for name in names}
+
+
+def _digest(part: Mo) -> str:
+    return hashlib.sha1(part.content, usedforsecurity=False).hexdigest()
 
 
 def _parts(rows: dict[bytes, bytes]) -> dict[int, Mo]:

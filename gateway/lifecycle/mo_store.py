@@ -35,12 +35,10 @@ def read(ids: Sequence[str]) -> list[Mo]:
 
 def rewrite(mos: Sequence[Mo]) -> None:
     """Write down what was found out about them, such as their owner."""
-    if not mos:
-        return
-    with sms_redis().pipeline(transaction=False) as pipe:
-        for mo in mos:
-            pipe.hset(f"{keys.PREFIX}mo:{mo.id}", "msg", msgspec.json.encode(mo).decode())
-        pipe.execute()
+    if mos:
+        scripts.run(
+            "mo_rewrite", [value for mo in mos for value in (mo.id, msgspec.json.encode(mo))]
+        )
 
 
 def forget(ids: Sequence[str]) -> None:

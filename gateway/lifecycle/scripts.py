@@ -12,6 +12,10 @@ from redis.commands.core import Script
 from msgplatform.core.connections import sms_redis
 
 _FOLDER = Path(__file__).parent / "scripts"
+# A Redis that is full (maxmemory) refuses a script's first write, unless that can only free memory.
+# What takes in is refused then; all else goes on, for it is what makes room.
+_TAKE_IN = frozenset({"accept", "mo", "mo_keep"})
+_GOES_ON = "redis.call('DEL', P .. 'none')\n"
 
 Argument = str | bytes | int | float
 
@@ -19,7 +23,8 @@ Argument = str | bytes | int | float
 @lru_cache(maxsize=64)
 def _script(name: str) -> Script:
     common = (_FOLDER / "common.lua").read_text()
-    return sms_redis().register_script(common + (_FOLDER / f"{name}.lua").read_text())
+    start = common if name in _TAKE_IN else common + _GOES_ON
+    return sms_redis().register_script(start + (_FOLDER / f"{name}.lua").read_text())
 
 
 def run(name: str, arguments: Sequence[Argument], keys: Sequence[str] = ()) -> Any:

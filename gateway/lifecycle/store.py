@@ -77,7 +77,7 @@ def claim(gateway: int, holder: str, most: int, lease: float) -> list[Claimed]:
 
 def next_seqnos(count: int) -> range:
     """`count` counters that nobody else gets; they wrap at 32 bits."""
-    last = int(sms_redis().incrby(keys.SEQNO, count))
+    last = int(scripts.run("seqnos", [count], [keys.SEQNO]))
     return range(last - count + 1, last + 1)
 
 

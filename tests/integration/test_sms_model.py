@@ -1,8 +1,9 @@
 """The life of short messages in Redis against a model: any steps, in any order, by anybody.
 
 `sms_model.py` says what each step must answer, `sms_places.py` what must hold after it, and in the
-end nothing may be lost and no key left. Two machines: one does everything; one only what becomes
-of messages after they were sent, so that endings change while they are published and archived.
+end nothing may be lost and no key left. Three machines: one does everything; one only what becomes
+of messages after they were sent, so that endings change while they are published and archived; one
+does MOs.
 """
 
 from __future__ import annotations
@@ -13,9 +14,17 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from gateway.lifecycle import store
+from gateway.lifecycle.mo_parts import Kept
+from tests.integration.sms_mo_steps import TOTAL, MoSteps, Part
 from tests.integration.sms_model import Message, Packet
 from tests.integration.sms_steps import GATEWAYS, NODE, OVER, TEXTS, Steps
 
@@ -170,8 +179,43 @@ class Life(Endings):
         self.tell(Packet(name, NODE + (what == "node"), 0, 1, b"", {}), user, 0)
 
 
-@pytest.mark.parametrize("machine", [Life, Endings])
-def test_any_life_of_messages(machine: type[Steps]) -> None:
+class Mos(MoSteps):
+    """Long MOs: two receivers, and references that are used again."""
+
+    @rule(
+        who=somebody,
+        user=st.sampled_from(["8613800000001", "8613800000001", "8613800000002"]),
+        number=st.integers(1, TOTAL),
+        text=st.sampled_from(["a", "b"]),
+    )
+    def deliver(self, who: str, **part: Any) -> None:
+        self.came.append(Part(**part, sequence=(1, 1, len(self.came))))
+        self.receive(who, self.came[-1])
+
+    @precondition(lambda self: self.came)
+    @rule(who=somebody, which=numbers)
+    def deliver_again(self, who: str, which: int) -> None:
+        self.receive(who, self.came[which % len(self.came)])
+
+    @precondition(lambda self: self.hands)
+    @rule(which=numbers)
+    def go_on_with_one(self, which: int) -> None:
+        self.go_on(list(self.hands)[which % len(self.hands)])
+
+    @rule(who=somebody)
+    def a_receiver_dies(self, who: str) -> None:
+        self.hands.pop(who, None)
+
+    @rule(who=somebody)
+    def read_late_ones(self, who: str) -> None:
+        """Joined by the receiver's next step."""
+        for key, parts in self.pass_time().items():
+            part = next(part for part in self.came if part.key == key)
+            self.hands[who] = part, Kept("whole", parts)
+
+
+@pytest.mark.parametrize("machine", [Life, Endings, Mos])
+def test_any_life_of_messages(machine: type[RuleBasedStateMachine]) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(max_examples=EXAMPLES, stateful_step_count=50, deadline=None),

@@ -345,7 +345,8 @@ class TestMo:
         assert whole.what == "whole"
         assert [whole.parts[number].content for number in (1, 2, 3)] == [b"1", b"2", b"3"]
         assert mo_parts.keep(key, *last).what == "whole", "until it is taken in, a repeat completes"
-        assert mo_parts.join(key, self.mo(9))
-        assert not mo_parts.join(key, self.mo(9))
+        assert not mo_parts.join(key, self.mo(9), {1: whole.parts[1]}), "two more came meanwhile"
+        assert mo_parts.join(key, self.mo(9), whole.parts)
+        assert not mo_parts.join(key, self.mo(9), whole.parts)
         assert not sms_redis.exists(key)
         assert not sms_redis.exists(keys.MO_PARTS)

@@ -1,6 +1,12 @@
--- Take in a long MO made of kept parts, once. KEYS: its parts. ARGV: id, JSON. Returns 1, or 0 when
--- another receiver took it in.
+-- Take in a long MO made of kept parts, once. KEYS: its parts. ARGV: id, JSON, then number and digest of
+-- each part. Returns 1, or 0 when it was taken in already, or other parts are there by now: those of
+-- a message that uses the same reference, or one that came in the last moment.
+if redis.call('HLEN', KEYS[1]) ~= (#ARGV - 2) / 2 then return 0 end
+for i = 3, #ARGV, 2 do
+  local part = redis.call('HGET', KEYS[1], ARGV[i])
+  if not part or string.sub(part, 1, 40) ~= ARGV[i + 1] then return 0 end
+end
 redis.call('ZREM', P .. 'zset:mo-part', KEYS[1])
-if redis.call('DEL', KEYS[1]) == 0 then return 0 end
+redis.call('DEL', KEYS[1])
 take_mo(ARGV[1], ARGV[2], now())
 return 1
