@@ -47,8 +47,9 @@ def _write_messages(found: Sequence[Finished], blocks: tuple[ids.Block, ids.Bloc
     wanted = [int(message.id) for message in found]
     with transaction.atomic(durable=True):
         known = dict(SgipMt.objects.filter(id__in=wanted).values_list("id", "final"))
-        for model, field in ((SgipMt, "id"), (SgipMtPart, "mt_id"), (SgipReport, "mt_id")):
-            model._default_manager.filter(**{f"{field}__in": wanted}).delete()
+        if known:
+            for model, field in ((SgipMt, "id"), (SgipMtPart, "mt_id"), (SgipReport, "mt_id")):
+                model._default_manager.filter(**{f"{field}__in": list(known)}).delete()
         _insert(SgipMt, [_mt_row(message, now) for message in found])
         _insert_tuples(SgipMtPart, _PART_COLUMNS, list(_part_rows(found, blocks[0])))
         _insert_tuples(SgipReport, _REPORT_COLUMNS, list(_report_rows(found, blocks[1], now)))
@@ -156,23 +157,27 @@ def _user_row(mo: Mo, now: datetime) -> dict[str, Any]:
 
 def _count(found: Sequence[Finished], known: dict[int, str], now: datetime) -> None:
     """Once each; one that is there with another ending (it turned out later) changes its count."""
-    counts: Counter[tuple[int, int, str]] = Counter()
+    endings: Counter[tuple[int, int, int, str, str]] = Counter()
     for message in found:
         before = known.get(int(message.id))
         subject = message.mt.biz, message.mt.account, message.gateway
         if before != message.final:
-            counts.update(ending(*subject, message.final, message.error))
+            endings[*subject, message.final, message.error] += 1
         if before not in (None, message.final):
-            counts.subtract(ending(*subject, before, ""))
+            endings[*subject, before, ""] -= 1
+    counts: Counter[tuple[int, int, str]] = Counter()
+    for ended, count in endings.items():
+        for key in ending(*ended):
+            counts[key] += count
     MinuteCounter.add(FLOW, counts, now)
 
 
 def ending(
     biz: int, account: int, gateway: int, final: str, error: str
-) -> Counter[tuple[int, int, str]]:
+) -> list[tuple[int, int, str]]:
     """What one ending counts: per account and per gateway (a negative subject), with its error."""
     names = [final, f"error {error}"[:32]] if final == "failed" else [final]
-    return Counter((biz, subject, name) for subject in (account, -gateway) for name in names)
+    return [(biz, subject, name) for subject in (account, -gateway) for name in names]
 
 
 def _insert(model: type[Model], rows: Sequence[dict[str, Any]]) -> None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from django.db.utils import InterfaceError, OperationalError
 
@@ -43,12 +42,10 @@ class Arrival:
 
 
 class Arrivals:
-    """`report_wait` gives for a gateway's id the seconds for which a Report is awaited."""
+    """`news` is set when something came."""
 
-    def __init__(
-        self, net: NetThread, news: threading.Event, report_wait: Callable[[int], float]
-    ) -> None:
-        self._net, self._news, self._report_wait = net, news, report_wait
+    def __init__(self, net: NetThread, news: threading.Event) -> None:
+        self._net, self._news = net, news
         self._waiting: deque[Arrival] = deque()
         self._reports: list[Arrival] = []
         self._mos: list[Arrival] = []
@@ -86,16 +83,14 @@ class Arrivals:
 
     def _take_reports(self) -> None:
         now = time.time()
-        self._reports.sort(key=lambda arrival: arrival.gateway)
-        for gateway, group in groupby(self._reports, key=lambda arrival: arrival.gateway):
-            requests = [arrival.request for arrival in group]
-            reports = [
-                _report_in(request, now)
-                for request in requests
-                if isinstance(request, sgip.Report) and request.report_type == _OF_SUBMIT
-            ]
-            if reports:
-                store.report(reports, self._report_wait(gateway))
+        requests = [arrival.request for arrival in self._reports]
+        reports = [
+            _report_in(request, now)
+            for request in requests
+            if isinstance(request, sgip.Report) and request.report_type == _OF_SUBMIT
+        ]
+        if reports:
+            store.report(reports)
         failpoint("sms_receiver_after_report")
         self._respond(self._reports)
         self._reports = []

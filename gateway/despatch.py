@@ -94,7 +94,7 @@ class Despatch:
         while self._responses:
             batch = [self._responses[n] for n in range(min(_RESPOND_AT_ONCE, len(self._responses)))]
             failpoint("sms_sender_before_respond")
-            store.respond(batch, self._report_wait, MOST_TRIES)
+            store.respond(batch, MOST_TRIES)
             for response in batch:
                 self._responses.popleft()
                 accepted = response.verdict == ACCEPTED

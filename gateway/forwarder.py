@@ -19,6 +19,7 @@ from gateway.lifecycle.messages import Mo
 from msgplatform.core import alerts, logging, poison
 from msgplatform.core.daemon import Worker
 from msgplatform.core.failpoints import failpoint
+from msgplatform.core.gather import Gather
 from notify import intake
 
 log = logging.get(__name__)
@@ -27,6 +28,8 @@ BATCH = 500
 # A killed forwarder's ids come back after this long.
 LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
 _OVERDUE_EVERY_SECONDS = 1.0
+# Little beside the seconds that a Report takes; and each commit of Notify serves more events.
+_GATHER_SECONDS = 0.2
 
 
 class Forwarder(Worker):
@@ -35,6 +38,7 @@ class Forwarder(Worker):
     def __init__(self) -> None:
         super().__init__()
         self.directory = Directory()
+        self._gather = Gather(BATCH, _GATHER_SECONDS)
         self._next_overdue = 0.0
 
     def turn(self) -> bool:
@@ -46,7 +50,10 @@ class Forwarder(Worker):
         return done > 0
 
     def _reports(self) -> int:
+        if not self._gather.is_due:
+            return 0
         ids = store.take(keys.LIST_REPORT, keys.REPORTING, BATCH, LEASE_SECONDS)
+        self._gather.took(len(ids))
         poison.isolate(ids, self._forward_reports, _tell)
         return len(ids)
 

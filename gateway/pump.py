@@ -15,16 +15,22 @@ from gateway.lifecycle import keys, mo_store, store
 from msgplatform.core import alerts, logging, poison
 from msgplatform.core.daemon import Worker
 from msgplatform.core.failpoints import failpoint
+from msgplatform.core.gather import Gather
 
 log = logging.get(__name__)
 
 BATCH = 500
 # A killed pump's ids come back after this long.
 LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
+_GATHER_SECONDS = 0.5  # nobody waits for the archive: Redis answers until then
 
 
 class Pump(Worker):
     role = "data_pump"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._gather = Gather(BATCH, _GATHER_SECONDS)
 
     def turn(self) -> bool:
         """Archive one batch of each kind; true when there was any."""
@@ -33,7 +39,10 @@ class Pump(Worker):
         return done > 0
 
     def _messages(self) -> int:
+        if not self._gather.is_due:
+            return 0
         ids = store.take(keys.LIST_FINISH, keys.FINISHING, BATCH, LEASE_SECONDS)
+        self._gather.took(len(ids))
         poison.isolate(ids, _archive_messages, _tell)
         return len(ids)
 

@@ -28,7 +28,6 @@ log = logging.get(__name__)
 _SAY_SECONDS = 1.0
 _LATE_SECONDS = 5.0
 _WAIT_SECONDS = 0.5
-_DEFAULT_REPORT_WAIT = 72 * 3600.0
 # Of one gateway in this process; SGIP's own gateways keep to 15 among each other.
 MOST_CONNECTIONS = 32
 
@@ -44,7 +43,7 @@ class SmsReceiver(Worker):
         self.directory = Directory()
         self.net = NetThread()
         self.news = threading.Event()
-        self.arrivals = Arrivals(self.net, self.news, self._report_wait)
+        self.arrivals = Arrivals(self.net, self.news)
         self.doorkeeper = Doorkeeper(self.directory, self.arrivals)
         self.server: Server | None = None
         self._host = settings.SMS_RECEIVER_HOST if host is None else host
@@ -107,10 +106,6 @@ class SmsReceiver(Worker):
             return
         self._next_late = time.monotonic() + _LATE_SECONDS
         self.arrivals.mo_intake.take_late()
-
-    def _report_wait(self, gateway: int) -> float:
-        known = self.directory.gateways.get(gateway)
-        return float(known.row.report_hours) * 3600 if known else _DEFAULT_REPORT_WAIT
 
 
 class Doorkeeper:

@@ -32,7 +32,6 @@ log = logging.get(__name__)
 _SAY_SECONDS = 1.0
 _UNBIND_SECONDS = 3.0
 _SHORT_SECONDS = 0.05
-_DEFAULT_REPORT_WAIT = 72 * 3600.0
 
 
 class SmsSender(Worker):
@@ -47,7 +46,7 @@ class SmsSender(Worker):
         self.despatches: dict[int, Despatch] = {}
         self.net = NetThread()
         self.news = threading.Event()
-        self.arrivals = Arrivals(self.net, self.news, self._report_wait)
+        self.arrivals = Arrivals(self.net, self.news)
         self._only = frozenset(only)
         self._stranded = Stranded(self.name)
         self._refresher = Refresher(self.directory.refresh)
@@ -198,10 +197,6 @@ class SmsSender(Worker):
             else:
                 where = f"{gateway.row.host}:{gateway.row.port}"
                 yield links.LinkState(gateway_id, "standby", where, time.time())
-
-    def _report_wait(self, gateway: int) -> float:
-        known = self.directory.gateways.get(gateway)
-        return float(known.row.report_hours) * 3600 if known else _DEFAULT_REPORT_WAIT
 
 
 def _settings(gateway: Gateway) -> tuple[object, ...]:

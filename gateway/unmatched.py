@@ -7,6 +7,7 @@ knows is kept for a while (the message may be on its way into the archive), then
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -121,7 +122,7 @@ def _write(report: ReportIn, part: SgipMtPart | None, mt: SgipMt | None, block: 
 def _recount(mt: SgipMt, now: datetime) -> None:
     """The statistics of the time at which it was archived as unknown."""
     subject = mt.biz_id, mt.account_id, mt.gateway_id
-    counts = archive.ending(*subject, mt.final, str(mt.error_code))
+    counts = Counter(archive.ending(*subject, mt.final, str(mt.error_code)))
     counts.subtract(archive.ending(*subject, SgipMt.Final.UNKNOWN, ""))
     MinuteCounter.correct(archive.FLOW, counts, mt.archived_at, now)
 

@@ -6,7 +6,7 @@ be tried again or a refusal. All raise RedisError when Redis is away.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -105,9 +105,9 @@ def submit(
     return [new for new, may in zip(submits, mine, strict=True) if may]
 
 
-def respond(responses: Sequence[Response], report_wait: float, most_tries: int) -> list[str]:
+def respond(responses: Sequence[Response], most_tries: int) -> list[str]:
     """Apply Submit_Resps: `done`, `repeated` or `unknown` for each."""
-    arguments: list[scripts.Argument] = [report_wait, most_tries]
+    arguments: list[scripts.Argument] = [most_tries]
     for response in responses:
         arguments += [response.name, response.result, response.verdict, response.delay]
     return [what.decode() for what in scripts.run("respond", arguments)]
@@ -140,9 +140,9 @@ def allow(gateway: int, rate: float, wanted: int) -> tuple[int, float]:
 
 
 # -- receiver ------------------------------------------------------------------------------------
-def report(reports: Sequence[ReportIn], report_wait: float) -> list[str]:
+def report(reports: Sequence[ReportIn]) -> list[str]:
     """Apply Reports: `matched`, `waiting`, `repeated` or `unmatched` each; all are safe then."""
-    arguments: list[scripts.Argument] = [report_wait]
+    arguments: list[scripts.Argument] = []
     for item in reports:
         arguments += [
             f"{item.seqno}:{item.ts}", item.node, item.user_number, item.state, item.error,
@@ -185,13 +185,8 @@ def drop(leased: str, entries: Sequence[str]) -> None:
 
 def read(ids: Sequence[str]) -> list[Finished]:
     """Messages with what became of them; one that is gone is left out."""
-    with sms_redis().pipeline(transaction=False) as pipe:
-        for message in ids:
-            for name in ("mt", "report"):
-                pipe.hgetall(f"{keys.PREFIX}{name}:{message}")
-        rows = pipe.execute()
-    found = (_finished(*rows[i : i + 2]) for i in range(0, len(rows), 2))
-    return [message for message in found if message is not None]
+    rows = scripts.run("read", list(ids)) if ids else ()
+    return [_finished(row) for row in rows if row]
 
 
 def forget(archived: Mapping[str, str]) -> set[str]:
@@ -203,24 +198,35 @@ def forget(archived: Mapping[str, str]) -> set[str]:
     return {gone.decode() for gone in scripts.run("forget", flat)} if flat else set()
 
 
-def _finished(mt: dict[bytes, bytes], reports: dict[bytes, bytes]) -> Finished | None:
-    if b"msg" not in mt:
-        return None
-    return Finished(
-        mt=_decode_mt(mt[b"msg"]),
-        state=mt.get(b"state", b"").decode(),
-        final=mt.get(b"final", b"").decode(),
-        error=mt.get(b"error", b"").decode(),
-        gateway=int(mt.get(b"gateway", 0)),
-        parts=int(mt.get(b"parts", 1)),
-        accepted_at=float(mt.get(b"accepted_at", 0)),
-        submitted_at=float(mt.get(b"submitted_at", 0)),
-        responded_at=float(mt.get(b"responded_at", 0)),
-        reported_at=float(mt.get(b"reported_at", 0)),
-        results={int(k[2:]): int(v) for k, v in mt.items() if k.startswith(b"r:")},
-        reports={int(part): _report(value) for part, value in reports.items()},
-        sent=[_sent(token) for token in mt.get(b"submits", b"").decode().split()],
+def _finished(row: Sequence[bytes | None]) -> Finished:
+    """What read.lua gives for a message."""
+    mt = _decode_mt(row[0] or b"")
+    state, final, error, gateway, parts, *times, submits, results, reports = (
+        (value or b"").decode() for value in row[1:]
     )
+    accepted_at, submitted_at, responded_at, reported_at = (float(at or 0) for at in times)
+    return Finished(
+        mt=mt,
+        state=state,
+        final=final,
+        error=error,
+        gateway=int(gateway or 0),
+        parts=int(parts or 1),
+        accepted_at=accepted_at,
+        submitted_at=submitted_at,
+        responded_at=responded_at,
+        reported_at=reported_at,
+        results={part: int(result) for part, result in _by_part(results)},
+        reports={part: _report(report) for part, report in _by_part(reports)},
+        sent=[_sent(token) for token in submits.split()],
+    )
+
+
+def _by_part(text: str) -> Iterator[tuple[int, str]]:
+    """Of "part/value …"."""
+    for token in text.split():
+        part, _, value = token.partition("/")
+        yield int(part), value
 
 
 def _sent(token: str) -> Sent:
@@ -229,8 +235,8 @@ def _sent(token: str) -> Sent:
     return Sent(int(part), int(node), int(ts), int(seqno))
 
 
-def _report(value: bytes) -> tuple[int, int, float]:
-    state, error, at = value.split(b":")
+def _report(value: str) -> tuple[int, int, float]:
+    state, error, at = value.split(":")
     return int(state), int(error), float(at)
 
 

@@ -81,6 +81,7 @@ class RedisServer(PrivateServer):
             *("--unixsocket", str(self.socket), "--unixsocketperm", "600"),
             *("--dir", str(self.directory), "--daemonize", "no"),
             *("--maxmemory-policy", "noeviction", "--save", "", *keep),
+            *("--hash-max-ziplist-value", "1024"),
         ]
 
     def answers(self) -> bool:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from django.db import connections, transaction
 from django.db.models import QuerySet
 from django.db.utils import OperationalError
 
-from msgplatform.core import logging
+from msgplatform.core import logging, mysql_values
 from msgplatform.core.backoff import Backoff
 
 log = logging.get(__name__)
@@ -25,7 +25,6 @@ Row = Sequence[Any]
 LOCK_WAIT_TIMEOUT, DEADLOCK, SERVER_GONE, CONNECTION_LOST = 1205, 1213, 2006, 2013
 REPEATABLE = frozenset({LOCK_WAIT_TIMEOUT, DEADLOCK, SERVER_GONE, CONNECTION_LOST})
 ATTEMPTS = 5
-_ROWS_PER_STATEMENT = 1000
 
 
 # -- transactions --------------------------------------------------------------------------------
@@ -160,17 +159,21 @@ def _keep(table: str, column: str, using: str) -> str:
 def _insert(
     table: str, columns: Sequence[str], rows: Iterable[Row], clause: str, using: str
 ) -> None:
-    adapted = [tuple(stored(value, using) for value in row) for row in rows]
-    name = connections[using].ops.quote_name
-    # Only %s inside VALUES: with anything else mysqlclient sends one INSERT a row.
-    places = ", ".join(["%s"] * len(columns))
-    names = ", ".join(map(name, columns))
-    statement = f"INSERT INTO {name(table)} ({names}) VALUES ({places}){clause}"  # noqa: S608
-    if not adapted:
+    connection = connections[using]
+    name = connection.ops.quote_name
+    start = f"INSERT INTO {name(table)} ({', '.join(map(name, columns))}) VALUES "  # noqa: S608
+    given = list(rows)
+    if not given:
         return
-    with transaction.atomic(using, savepoint=False), connections[using].cursor() as cursor:
-        for start in range(0, len(adapted), _ROWS_PER_STATEMENT):
-            cursor.executemany(statement, adapted[start : start + _ROWS_PER_STATEMENT])
+    with transaction.atomic(using, savepoint=False), connection.cursor() as cursor:
+        if connection.vendor == "mysql":
+            for values in mysql_values.statements(connection, given):
+                statement = start.encode() + b",".join(values) + clause.encode()
+                cursor.execute(cast(str, statement))  # bytes, since a payload need not be text
+            return
+        adapted = [tuple(stored(value, using) for value in row) for row in given]
+        places = ", ".join(["%s"] * len(columns))
+        cursor.executemany(f"{start}({places}){clause}", adapted)
 
 
 def of_one(rows: QuerySet[Any, Any], column: str, value: Any) -> QuerySet[Any, Any]:

@@ -168,7 +168,7 @@ class Model:
             return "repeated"
         packet.result, packet.waits = result, False
         if verdict == "accepted":
-            self._accepted(packet, over)
+            self._accepted(packet)
             return "done"
         still = [message for message in self.members(packet) if message.is_open]
         for message in still:
@@ -181,7 +181,7 @@ class Model:
                 self.end(message, "failed")
         return "done"
 
-    def _accepted(self, packet: Packet, over: bool) -> None:
+    def _accepted(self, packet: Packet) -> None:
         packet.result, packet.waits = "0", False
         for message in self.members(packet):
             if packet.part in message.accepted:
@@ -189,8 +189,6 @@ class Model:
             message.accepted.add(packet.part)
             if len(message.accepted) == message.parts and message.mt.report_flag == 2:
                 self.end(message, "accepted")
-            elif len(message.accepted) == message.parts and message.is_open:
-                message.waits = over
 
     def _again(
         self, message: Message, part: int, over: bool, most_tries: int, most: int = 0
@@ -224,14 +222,14 @@ class Model:
                 self.end(message, "unknown")
         return again
 
-    def report(self, name: str, node: int, user: str, state: int, over: bool) -> str:
+    def report(self, name: str, node: int, user: str, state: int) -> str:
         packet = self.packets.get(name)
         message = self.messages.get(packet.users.get(user, "")) if packet else None
         if packet is None or message is None or message.gone or packet.node != node:
             self.unmatched += state != 1
             return "unmatched"
         if packet.result is None:
-            self._accepted(packet, over)
+            self._accepted(packet)
         if state == 1:
             return "waiting"
         if packet.part in message.reported:

@@ -77,8 +77,10 @@ def send(biz: Biz, to: str = "13800000000", text: str = "你好", **fields: Any)
     return verdict.ids[0]
 
 
-def submit(gateway_id: int, parts: int = 1) -> dict[str, list[int]]:
-    """Claim all that is pending and put each into Submits of its own: id → seqnos by part."""
+def submit(gateway_id: int, parts: int = 1, wait: float = 3600.0) -> dict[str, list[int]]:
+    """Claim all that is pending and put each into Submits of its own: id → seqnos by part.
+
+    Reports are awaited for `wait` seconds."""
     made: dict[str, list[int]] = {}
     new = []
     for claimed in store.claim(gateway_id, "me", 500, 30):
@@ -88,17 +90,17 @@ def submit(gateway_id: int, parts: int = 1) -> dict[str, list[int]]:
             made.setdefault(mt.id, []).append(seqno)
             members = [Member(mt.id, mt.user_number)]
             new.append(NewSubmit(seqno, TS, NODE, part, parts, b"frame", members))
-    assert store.submit(gateway_id, "me", new, 60.0) == new
+    assert store.submit(gateway_id, "me", new, 60.0, wait) == new
     return made
 
 
-def respond(seqno: int, result: int = 0, wait: float = 3600.0) -> None:
+def respond(seqno: int, result: int = 0) -> None:
     verdict = "refused" if result else "accepted"
-    store.respond([Response(f"{seqno}:{TS}", result, verdict)], wait, 3)
+    store.respond([Response(f"{seqno}:{TS}", result, verdict)], 3)
 
 
 def report(seqno: int, number: str = "8613800000000", state: int = 0, error: int = 0) -> str:
     from time import time
 
     item = ReportIn(seqno, TS, NODE, number, state, error, time())
-    return store.report([item], 3600.0)[0]
+    return store.report([item])[0]

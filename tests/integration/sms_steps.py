@@ -128,13 +128,13 @@ class Steps(RuleBasedStateMachine):
     def answer(self, name: str, verdict: str, at_once: bool) -> None:
         expected = self.model.respond(name, verdict, str(RESULTS[verdict]), at_once, TRIES)
         given = Response(name, RESULTS[verdict], verdict, seconds(at_once))
-        assert store.respond([given], seconds(at_once), TRIES) == [expected]
+        assert store.respond([given], TRIES) == [expected]
 
-    def tell(self, packet: Packet, user: str, state: int, at_once: bool = False) -> None:
-        expected = self.model.report(packet.name, packet.node, user, state, at_once)
+    def tell(self, packet: Packet, user: str, state: int) -> None:
+        expected = self.model.report(packet.name, packet.node, user, state)
         seqno, ts = map(int, packet.name.split(":"))
         given = ReportIn(seqno, ts, packet.node, user, state, 25 if state == 2 else 0)
-        assert store.report([given], seconds(at_once)) == [expected]
+        assert store.report([given]) == [expected]
 
     # -- forwarders and pumps --------------------------------------------------------------------
     def forward_on(self, who: str, most: int, lost: bool) -> None:

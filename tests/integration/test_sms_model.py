@@ -60,15 +60,16 @@ class Endings(Steps):
         assert dict(store.due(way, OVER, most, 1000)) == expected
 
     @precondition(lambda self: self.model.packets)
-    @rule(which=numbers, at_once=maybe)
-    def respond_late(self, which: int, at_once: bool) -> None:
-        self.answer(list(self.model.packets)[which % len(self.model.packets)], "accepted", at_once)
+    @rule(which=numbers)
+    def respond_late(self, which: int) -> None:
+        name = list(self.model.packets)[which % len(self.model.packets)]
+        self.answer(name, "accepted", at_once=True)
 
     @precondition(lambda self: self.model.kept())
-    @rule(which=numbers, user=numbers, state=st.sampled_from([0, 0, 1, 2]), at_once=maybe)
-    def report(self, which: int, user: int, state: int, at_once: bool) -> None:
+    @rule(which=numbers, user=numbers, state=st.sampled_from([0, 0, 1, 2]))
+    def report(self, which: int, user: int, state: int) -> None:
         packet = self.model.kept()[which % len(self.model.kept())]
-        self.tell(packet, list(packet.users)[user % len(packet.users)], state, at_once)
+        self.tell(packet, list(packet.users)[user % len(packet.users)], state)
 
     @precondition(lambda self: self.model.packets)
     @rule(which=numbers, user=numbers, state=st.sampled_from([0, 1]))

@@ -51,8 +51,8 @@ def gateway() -> Gateway:
 def unknown(shop: Caller) -> tuple[str, int]:
     """A message whose Report did not come in time, and its seqno."""
     message = send(shop.biz)
-    (seqno,) = submit(gateway_id())[message]
-    respond(seqno, wait=-1.0)
+    (seqno,) = submit(gateway_id(), wait=1e-6)[message]
+    respond(seqno)
     assert store.overdue(10) == 1
     return message, seqno
 
@@ -109,7 +109,7 @@ class TestParts:
         return store.claim(gateway_id(), "me", 500, 30)
 
     def again(self, seqno: int, tries: int = 30) -> None:
-        store.respond([Response(f"{seqno}:{TS}", 11, "again")], 3600.0, tries)
+        store.respond([Response(f"{seqno}:{TS}", 11, "again")], tries)
 
     def test_one_that_comes_back_while_the_other_is_queued(self, shop: Caller) -> None:
         message = send(shop.biz, text="长" * 100)
@@ -182,10 +182,10 @@ class TestLateReports:
     def test_one_of_an_earlier_try_counts(self, shop: Caller) -> None:
         message = send(shop.biz, text="长" * 100)
         first, second = submit(gateway_id(), parts=2)[message]
-        store.respond([Response(f"{first}:{TS}", 11, "again")], 3600.0, 30)
+        store.respond([Response(f"{first}:{TS}", 11, "again")], 30)
         respond(second)
-        (newer,) = submit(gateway_id())[message]
-        respond(newer, wait=-1.0)
+        (newer,) = submit(gateway_id(), wait=1e-6)[message]
+        respond(newer)
         store.overdue(10)
         Forwarder().turn()
         Pump().turn()

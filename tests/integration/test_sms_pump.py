@@ -52,9 +52,9 @@ def gateway_id() -> int:
 def ended(shop: Caller, parts: int = 1, wait: float = 3600.0) -> tuple[str, list[int]]:
     """A message whose Submits were accepted: its id and seqnos."""
     message = send(shop.biz, reference="order-7")
-    seqnos = submit(gateway_id(), parts)[message]
+    seqnos = submit(gateway_id(), parts, wait)[message]
     for seqno in seqnos:
-        respond(seqno, wait=wait)
+        respond(seqno)
     return message, seqnos
 
 
@@ -200,7 +200,7 @@ class TestMessages:
 
     def test_a_report_between_commit_and_forget(self, shop: Caller, sms_redis: Any) -> None:
         """Unknown is in the archive already when the real ending comes: it is not lost."""
-        message, (seqno,) = ended(shop, wait=0.0)
+        message, (seqno,) = ended(shop, wait=1e-6)
         Forwarder().turn()
         die("gateway.pump", "Pump", "pump_after_commit_before_forget")
         assert SgipMt.objects.get().final == "unknown"
@@ -218,7 +218,7 @@ class TestMessages:
 class TestLateReports:
     def gone(self, shop: Caller, parts: int = 1) -> tuple[str, list[int]]:
         """A message archived as unknown."""
-        message, seqnos = ended(shop, parts, wait=0.0)
+        message, seqnos = ended(shop, parts, wait=1e-6)
         Forwarder().turn()
         Pump().turn()
         assert SgipMt.objects.get(pk=int(message)).final == "unknown"
@@ -287,7 +287,7 @@ class TestLateReports:
         """A pump that died before it dropped the Report finds it again."""
         _message, (seqno,) = self.gone(shop)
         item = ReportIn(seqno, TS, NODE, NUMBER, 0, 0, time.time())
-        store.report([item], 3600.0)
+        store.report([item])
         (entry,) = sms_redis.lrange(keys.LIST_UNMATCHED, 0, -1)
         Pump().turn()
         sms_redis.rpush(keys.LIST_UNMATCHED, entry)
@@ -302,7 +302,7 @@ class TestLateReports:
         assert sms_redis.zcard(keys.UNMATCHED) == 1
         old = ReportIn(4712, TS, NODE, NUMBER, 2, 25, time.time() - unmatched.PATIENCE_SECONDS - 1)
         for _ in range(2):
-            store.report([old], 3600.0)
+            store.report([old])
             Pump().turn()
         row = SgipReport.objects.get()
         assert (row.mt_id, row.seqno, row.error_code) == (0, 4712, 25)

@@ -29,21 +29,23 @@ def claim(holder: str = "me", most: int = 100, lease: float = 30) -> list[Any]:
     return store.claim(GATEWAY, holder, most, lease)
 
 
-def submit(*messages: Mt, seqno: int, part: int = 1, parts: int = 1, holder: str = "me") -> bool:
+def submit(
+    *messages: Mt, seqno: int, part: int = 1, parts: int = 1, holder: str = "me", wait: float = WAIT
+) -> bool:
     new = NewSubmit(
         seqno, TS, NODE, part, parts, b"frame-%d" % seqno,
         [Member(m.id, m.user_number) for m in messages],
     )  # fmt: skip
-    return bool(store.submit(GATEWAY, holder, [new], 60.0))
+    return bool(store.submit(GATEWAY, holder, [new], 60.0, wait))
 
 
 def respond(seqno: int, verdict: str = "accepted", result: int = 0, delay: float = 0) -> str:
-    (what,) = store.respond([Response(f"{seqno}:{TS}", result, verdict, delay)], WAIT, TRIES)
+    (what,) = store.respond([Response(f"{seqno}:{TS}", result, verdict, delay)], TRIES)
     return what
 
 
 def report(message: Mt, seqno: int, state: int = 0, error: int = 0, node: int = NODE) -> str:
-    (what,) = store.report([ReportIn(seqno, TS, node, message.user_number, state, error)], WAIT)
+    (what,) = store.report([ReportIn(seqno, TS, node, message.user_number, state, error)])
     return what
 
 
@@ -70,15 +72,13 @@ def test_the_keys_of_one_message_after_each_step(sms_redis: Any) -> None:
     assert submit(message, seqno=5)
     submitted = {
         f"mt:{name}", f"mt-seqno:{name}", f"mt-ts:{name}", f"submit:5:{TS}", "mt-GID",
-        "set:submited", "zset:submit-due-7",
+        "set:submited", "zset:submit-due-7", "zset:report-due",
     }  # fmt: skip
     assert kept(sms_redis) == submitted
     assert sms_redis.hget(keys.submit(5, TS), "frame") == b"frame-5"
 
     assert respond(5) == "done"
-    responded = (submitted - {"set:submited", "zset:submit-due-7"}) | {
-        "set:response-succ", "zset:report-due",
-    }  # fmt: skip
+    responded = (submitted - {"set:submited", "zset:submit-due-7"}) | {"set:response-succ"}
     assert kept(sms_redis) == responded
 
     assert report(message, 5) == "matched"
@@ -274,8 +274,8 @@ class TestReports:
     def test_unknown_turns_out_later(self) -> None:
         accept(mt(1))
         claim()
-        submit(mt(1), seqno=1)
-        store.respond([Response(f"1:{TS}", 0, "accepted")], -1.0, TRIES)
+        submit(mt(1), seqno=1, wait=1e-6)
+        respond(1)
         assert store.overdue(10) == 1
         assert finals() == {mt(1).id: "unknown"}
         store.pass_on(keys.REPORTING, keys.LIST_FINISH, [mt(1).id])

@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.db.utils import IntegrityError, OperationalError
+from django.utils.safestring import mark_safe
 
+from gateway.models import SgipMo
 from msgplatform.core import sql
 from msgplatform.core.embedded import MariaDb
 from msgplatform.models import Alert, Biz, IdNode, MinuteCounter
@@ -111,6 +114,56 @@ def test_insert_select_keeps_what_exists() -> None:
     ]
 
 
+MO = [
+    "id", "gateway_id", "user_number", "sp_number", "tp_pid", "tp_udhi", "message_coding",
+    "content", "text", "parts", "missing", "sequence", "received_at", "archived_at", "biz_id",
+    "account_id",
+]  # fmt: skip
+
+
+def mo(id: int, text: str = "", content: bytes = b"", at: datetime = MINUTE) -> tuple[object, ...]:
+    return (
+        *(id, 1, "86138", "10655", 0, True, 8, content, text, 1, 0, mark_safe("1:2:3"), at, at),
+        *(2**63 - 1, -1),
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "it's", 'say "no"', "back\\slash\\'", "100 % %s %(x)s", "nul\0 tab\t\r\n\x1a", "短信 😀"],
+)
+def test_text_comes_back_as_it_went_in(text: str) -> None:
+    content = bytes(range(256)) + text.encode("utf-16")
+    sql.insert(SgipMo._meta.db_table, MO, [mo(1, text, content), mo(2, text, memoryview(content))])
+    for row in SgipMo.objects.all():
+        assert row.text == text
+        assert bytes(row.content) == content
+        assert (row.tp_udhi, row.sequence) == (1, "1:2:3")
+        assert (row.biz_id, row.account_id) == (2**63 - 1, -1)
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        datetime(2026, 5, 4, 12, 30, 1, 999_999, tzinfo=UTC),
+        datetime(2026, 5, 4, 20, 30, 1, tzinfo=timezone(timedelta(hours=8))),
+    ],
+)
+def test_a_time_comes_back_as_the_same_moment(at: datetime) -> None:
+    sql.insert(SgipMo._meta.db_table, MO, [mo(1, at=at)])
+    assert SgipMo.objects.get().received_at == at
+
+
+def test_rows_that_fill_many_statements(django_assert_max_num_queries: Any) -> None:
+    """The longest is longer than a statement is meant to be; each goes in once."""
+    sizes = [700_000, *[1000] * 2000, 600_000]
+    rows = [mo(number, "x", b"y" * size) for number, size in enumerate(sizes)]
+    with django_assert_max_num_queries(10):
+        sql.insert(SgipMo._meta.db_table, MO, rows)
+    assert SgipMo.objects.count() == len(sizes)
+    assert len(SgipMo.objects.get(id=0).content) == 700_000
+
+
 def test_many_rows_are_few_statements() -> None:
     """A literal in VALUES, or a clause that mysqlclient does not know, is one INSERT a row."""
     rows = [(counter(f"n{n}"), n) for n in range(3000)]
@@ -140,6 +193,7 @@ def test_counters_are_made_added_to_and_summed_within_a_batch() -> None:
 ADD = """
 import random
 from datetime import datetime, timezone
+from gateway.models import SgipMo
 from msgplatform.core import sql
 names = [f"n{n}" for n in range(20)]
 
@@ -231,6 +285,7 @@ def test_inside_a_transaction_nothing_is_repeated() -> None:
 DEADLOCK = """
 from django.core.management import call_command
 from django.db import connection, transaction
+from gateway.models import SgipMo
 from msgplatform.core import sql
 from msgplatform.models import Biz
 
@@ -262,6 +317,7 @@ def test_a_real_deadlock_is_repeated(mariadb: MariaDb) -> None:
 
 LOST = """
 from django.db import connection
+from gateway.models import SgipMo
 from msgplatform.core import sql
 with connection.cursor() as cursor:
     cursor.execute("SELECT CONNECTION_ID()")

@@ -3,27 +3,31 @@
 -- report flag, time before which it is not sent (0: now), JSON.
 -- Returns for each call: '' when it is new, else the JSON {hash, ids} of the first call.
 local ttl, calls = ARGV[1], tonumber(ARGV[2])
-local at, i, out = now(), 3, {}
+local i, out, count = 3, {}, 0
+
+-- Not what is there: the script runs again when its answer was lost.
+local function store(at)
+  local id, gateway, due = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 4])
+  local mt = P .. 'mt:' .. id
+  if redis.call('HSETNX', mt, 'msg', ARGV[at + 5]) == 0 then return end
+  redis.call('HSET', mt, 'state', 'pending', 'gateway', gateway, 'priority', ARGV[at + 2],
+    'report_flag', ARGV[at + 3], 'accepted_at', STAMP)
+  if due > AT then
+    zadd(P .. 'zset:schedule-' .. gateway, moment(due), id)
+  else
+    push('LPUSH', pending_key(gateway, ARGV[at + 2]), id)
+  end
+  count = count + 1
+end
+
 for call = 1, calls do
-  local key, hash, count = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
+  local key, hash, messages = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
   i = i + 3
   local first = key ~= '' and redis.call('GET', key) or false
   local ids = {}
-  for n = 1, count do
-    local id = ARGV[i]
-    ids[n] = id
-    local mt = P .. 'mt:' .. id
-    if not first and redis.call('EXISTS', mt) == 0 then
-      redis.call('HSET', mt, 'msg', ARGV[i + 5], 'state', 'pending', 'gateway', ARGV[i + 1],
-        'priority', ARGV[i + 2], 'report_flag', ARGV[i + 3], 'accepted_at', at)
-      local due = tonumber(ARGV[i + 4])
-      if due > at then
-        redis.call('ZADD', P .. 'zset:schedule-' .. ARGV[i + 1], due, id)
-      else
-        redis.call('LPUSH', pending_key(ARGV[i + 1], ARGV[i + 2]), id)
-      end
-      redis.call('INCR', P .. 'mt-GID')
-    end
+  for n = 1, messages do
+    ids[n] = ARGV[i]
+    if not first then store(i) end
     i = i + 6
   end
   if key ~= '' and not first then
@@ -31,4 +35,5 @@ for call = 1, calls do
   end
   out[call] = first or ''
 end
-return out
+if count > 0 then redis.call('INCRBY', P .. 'mt-GID', count) end
+return done(out)

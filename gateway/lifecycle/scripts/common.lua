@@ -6,6 +6,68 @@ local function now()
   return tonumber(t[1]) + tonumber(t[2]) / 1000000
 end
 
+local AT = now()
+-- As text at once: Redis would print all 17 digits, and for each command anew.
+local function moment(at) return string.format('%.6f', at) end
+local STAMP = moment(AT)
+
+-- One command for many values, in portions that Lua's stack can hold.
+local function many(command, key, values)
+  for i = 1, #values, 4000 do
+    redis.call(command, key, unpack(values, i, math.min(i + 3999, #values)))
+  end
+end
+
+-- What happens to sets and lists is gathered and done when the script ends: one command for all its
+-- messages. The last word on a member counts. A script that reads one of them calls `settle` before.
+local zsets, sets, lists, gone = {}, {}, {}, {}
+
+local function gather(where, key, member, value)
+  if not where[key] then where[key] = {} end
+  where[key][member] = value
+end
+
+local function zadd(key, score, member) gather(zsets, key, member, score) end
+local function zrem(key, member) gather(zsets, key, member, false) end
+local function sadd(key, member) gather(sets, key, member, true) end
+local function srem(key, member) gather(sets, key, member, false) end
+
+local function push(command, key, value)
+  local at = command .. key
+  if not lists[at] then lists[at] = {command, key, {}} end
+  table.insert(lists[at][3], value)
+end
+
+local function settle()
+  for _, list in pairs(lists) do many(list[1], list[2], list[3]) end
+  for key, members in pairs(zsets) do
+    local put, out = {}, {}
+    for member, score in pairs(members) do
+      if score then
+        put[#put + 1] = score
+        put[#put + 1] = member
+      else
+        out[#out + 1] = member
+      end
+    end
+    many('ZADD', key, put)
+    many('ZREM', key, out)
+  end
+  for key, members in pairs(sets) do
+    local put, out = {}, {}
+    for member, is_in in pairs(members) do table.insert(is_in and put or out, member) end
+    many('SADD', key, put)
+    many('SREM', key, out)
+  end
+  for i = 1, #gone, 4000 do redis.call('DEL', unpack(gone, i, math.min(i + 3999, #gone))) end
+  zsets, sets, lists, gone = {}, {}, {}, {}
+end
+
+local function done(result)
+  settle()
+  return result
+end
+
 local function pending_key(gateway, priority)
   if priority and tonumber(priority) > 0 then
     return P .. 'list:pending-' .. gateway .. '-' .. priority
@@ -13,58 +75,61 @@ local function pending_key(gateway, priority)
   return P .. 'list:pending-' .. gateway
 end
 
--- Put a message behind the others of its priority, or in front of them.
-local function queue(id, front)
+-- Put a message in front of the others of its priority.
+local function queue_first(id)
   local m = redis.call('HMGET', P .. 'mt:' .. id, 'gateway', 'priority')
-  if not m[1] then return end
-  local key = pending_key(m[1], m[2])
-  if front then redis.call('RPUSH', key, id) else redis.call('LPUSH', key, id) end
+  if m[1] then push('RPUSH', pending_key(m[1], m[2]), id) end
 end
 
 local FINAL = {delivered = 3, failed = 3, accepted = 3, expired = 2, unknown = 1}
 
--- The message's end: published once; again when what was unknown turns out.
-local function finish(id, final, err, at)
-  local mt = P .. 'mt:' .. id
-  local before = redis.call('HGET', mt, 'final')
+-- The message's end: published once; again when what was unknown turns out. `before` is its `final`.
+local function finish(id, before, final, err)
   if before and (FINAL[before] or 0) >= FINAL[final] then return 0 end
-  redis.call('HSET', mt, 'final', final, 'error', err, 'state', 'reported', 'reported_at', at)
-  redis.call('ZREM', P .. 'zset:report-due', id)
-  redis.call('SREM', P .. 'set:response-succ', id)
-  redis.call('RPUSH', P .. 'list:report', id)
+  redis.call('HSET', P .. 'mt:' .. id, 'final', final, 'error', err, 'state', 'reported',
+    'reported_at', STAMP)
+  zrem(P .. 'zset:report-due', id)
+  srem(P .. 'set:response-succ', id)
+  push('RPUSH', P .. 'list:report', id)
   return 1
 end
 
+-- Ends as unknown what is there and has no better ending.
+local function lose(id, err)
+  local m = redis.call('HMGET', P .. 'mt:' .. id, 'gateway', 'final')
+  if m[1] then finish(id, m[2], 'unknown', err) end
+end
+
 -- The gateway accepted one part of a message; a Report implies it when the response was lost.
-local function part_accepted(id, part, at, wait)
-  local mt = P .. 'mt:' .. id
-  if redis.call('HSETNX', mt, 'r:' .. part, '0') == 0 then return end
-  local ok = redis.call('HINCRBY', mt, 'ok', 1)
-  local m = redis.call('HMGET', mt, 'parts', 'report_flag', 'final')
-  if ok < tonumber(m[1]) then return end
-  if m[2] == '2' then
+local function part_accepted(id, part)
+  local mt, result = P .. 'mt:' .. id, 'r:' .. part
+  local m = redis.call('HMGET', mt, 'parts', result, 'ok', 'report_flag', 'final')
+  if not m[1] or m[2] then return end
+  local ok = (tonumber(m[3]) or 0) + 1
+  if ok < tonumber(m[1]) then
+    redis.call('HSET', mt, result, '0', 'ok', ok)
+  elseif m[4] == '2' then
     -- No Report will say more, so that a late response is the end of what was unknown too.
-    redis.call('HSET', mt, 'responded_at', at)
-    finish(id, 'accepted', '0', at)
-  elseif not m[3] then
-    redis.call('HSET', mt, 'state', 'responded', 'responded_at', at)
-    redis.call('SADD', P .. 'set:response-succ', id)
-    redis.call('ZADD', P .. 'zset:report-due', at + wait, id)
+    redis.call('HSET', mt, result, '0', 'ok', ok, 'responded_at', STAMP)
+    finish(id, m[5], 'accepted', '0')
+  elseif m[5] then
+    redis.call('HSET', mt, result, '0', 'ok', ok)
+  else
+    redis.call('HSET', mt, result, '0', 'ok', ok, 'state', 'responded', 'responded_at', STAMP)
+    sadd(P .. 'set:response-succ', id)
   end
 end
 
 -- Nobody waits for this Submit's response any more.
 local function answered(name, gateway)
-  redis.call('SREM', P .. 'set:submited', name)
-  redis.call('ZREM', P .. 'zset:submit-due-' .. gateway, name)
+  srem(P .. 'set:submited', name)
+  zrem(P .. 'zset:submit-due-' .. gateway, name)
 end
 
-local function submit_accepted(name, sub, at, wait)
-  redis.call('HSETNX', P .. 'submit:' .. name, 'result', '0')
+local function submit_accepted(name, sub)
+  redis.call('HSET', P .. 'submit:' .. name, 'result', '0')
   answered(name, sub.gateway)
-  for _, id in pairs(sub.users) do
-    if redis.call('EXISTS', P .. 'mt:' .. id) == 1 then part_accepted(id, sub.part, at, wait) end
-  end
+  for _, id in pairs(sub.users) do part_accepted(id, sub.part) end
 end
 
 local function read_submit(name)
@@ -73,8 +138,8 @@ local function read_submit(name)
   return {users = cjson.decode(h[1]), part = h[2], gateway = h[3], node = h[4], result = h[5]}
 end
 
-local function take_mo(id, json, at)
-  redis.call('HSET', P .. 'mo:' .. id, 'msg', json, 'at', at)
+local function take_mo(id, json)
+  redis.call('HSET', P .. 'mo:' .. id, 'msg', json, 'at', STAMP)
   redis.call('RPUSH', P .. 'list:mo-id', id)
   redis.call('INCR', P .. 'mo-GID')
 end

@@ -1,12 +1,13 @@
 -- End messages that this holder claimed and does not send (expired, cannot be sent).
 -- ARGV: gateway, holder, then for each: id, final, error. Returns how many.
-local gateway, holder, at, count = ARGV[1], ARGV[2], now(), 0
+local gateway, holder, count = ARGV[1], ARGV[2], 0
 for i = 3, #ARGV, 3 do
-  local mt = P .. 'mt:' .. ARGV[i]
-  if redis.call('HGET', mt, 'holder') == holder then
-    redis.call('ZREM', P .. 'zset:claimed-' .. gateway, ARGV[i])
+  local id, mt = ARGV[i], P .. 'mt:' .. ARGV[i]
+  local m = redis.call('HMGET', mt, 'holder', 'final')
+  if m[1] == holder then
+    zrem(P .. 'zset:claimed-' .. gateway, id)
     redis.call('HDEL', mt, 'holder')
-    count = count + finish(ARGV[i], ARGV[i + 1], ARGV[i + 2], at)
+    count = count + finish(id, m[2], ARGV[i + 1], ARGV[i + 2])
   end
 end
-return count
+return done(count)

@@ -2,29 +2,37 @@
 -- A message whose ending changed meanwhile stays, for its second event and the next archiving; what
 -- was passed on by then is put into the list once more, since this lease may be that of another pump.
 -- Returns the ids that are gone.
-local gone = {}
+local out = {}
+
+-- A Submit goes with the last of its members.
+local function leave(name)
+  local key = P .. 'submit:' .. name
+  local h = redis.call('HMGET', key, 'open', 'gateway')
+  if not h[1] then return end
+  if tonumber(h[1]) > 1 then
+    redis.call('HINCRBY', key, 'open', -1)
+  else
+    answered(name, h[2])
+    redis.call('DEL', key)
+  end
+end
+
 for i = 1, #ARGV, 2 do
   local id, final = ARGV[i], ARGV[i + 1]
   local mt = P .. 'mt:' .. id
   local m = redis.call('HMGET', mt, 'final', 'submits', 'published')
   if not m[1] or m[1] == final and m[1] == (m[3] or final) then
-    for name in string.gmatch(m[2] or '', '%d+/%d+/(%S+)') do
-      local key = P .. 'submit:' .. name
-      if redis.call('EXISTS', key) == 1 and redis.call('HINCRBY', key, 'open', -1) <= 0 then
-        local gateway = redis.call('HGET', key, 'gateway')
-        answered(name, gateway)
-        redis.call('DEL', key)
-      end
+    for name in string.gmatch(m[2] or '', '%d+/%d+/(%S+)') do leave(name) end
+    for _, key in ipairs({'mt:', 'mt-seqno:', 'mt-ts:', 'report:', 'submit-failed:'}) do
+      gone[#gone + 1] = P .. key .. id
     end
-    redis.call('DEL', mt, P .. 'mt-seqno:' .. id, P .. 'mt-ts:' .. id, P .. 'report:' .. id,
-      P .. 'submit-failed:' .. id)
-    redis.call('SREM', P .. 'set:response-fail', id)
-    redis.call('SREM', P .. 'set:response-succ', id)
-    redis.call('ZREM', P .. 'zset:report-due', id)
-    gone[#gone + 1] = id
+    srem(P .. 'set:response-fail', id)
+    srem(P .. 'set:response-succ', id)
+    zrem(P .. 'zset:report-due', id)
+    out[#out + 1] = id
   elseif m[1] == m[3] then
-    redis.call('RPUSH', P .. 'list:finish', id)
+    push('RPUSH', P .. 'list:finish', id)
   end
-  redis.call('ZREM', P .. 'zset:finishing', id)
+  zrem(P .. 'zset:finishing', id)
 end
-return gone
+return done(out)

@@ -1,9 +1,9 @@
 -- What a process says of its connections. KEYS: hash. ARGV: seconds until it is forgotten, process,
 -- field, JSON, … flat. Drops its other fields, and those of processes that are gone.
-local at, said = now(), {}
-local oldest, own = at - ARGV[1], ARGV[2] .. ':'
+local said = {}
+local oldest, own = AT - ARGV[1], ARGV[2] .. ':'
 for i = 3, #ARGV, 2 do
-  redis.call('HSET', KEYS[1], ARGV[i], at .. ' ' .. ARGV[i + 1])
+  redis.call('HSET', KEYS[1], ARGV[i], STAMP .. ' ' .. ARGV[i + 1])
   said[ARGV[i]] = true
 end
 local all = redis.call('HGETALL', KEYS[1])

@@ -8,5 +8,5 @@ for i = 3, #ARGV, 2 do
 end
 redis.call('ZREM', P .. 'zset:mo-part', KEYS[1])
 redis.call('DEL', KEYS[1])
-take_mo(ARGV[1], ARGV[2], now())
+take_mo(ARGV[1], ARGV[2])
 return 1

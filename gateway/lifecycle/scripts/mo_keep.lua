@@ -13,7 +13,7 @@ end
 if not seen then
   redis.call('SET', KEYS[2], 'part', 'EX', ARGV[6])
   redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[3] .. ARGV[4])
-  redis.call('ZADD', P .. 'zset:mo-part', 'NX', now() + ARGV[5], KEYS[1])
+  redis.call('ZADD', P .. 'zset:mo-part', 'NX', AT + ARGV[5], KEYS[1])
 end
 if redis.call('HLEN', KEYS[1]) < tonumber(ARGV[2]) then return {'waiting'} end
 local out = {'whole'}

@@ -2,8 +2,8 @@
 local count = 0
 for _, entry in ipairs(ARGV) do
   if redis.call('ZREM', KEYS[1], entry) == 1 then
-    redis.call('RPUSH', KEYS[2], entry)
+    push('RPUSH', KEYS[2], entry)
     count = count + 1
   end
 end
-return count
+return done(count)

@@ -6,14 +6,14 @@ for i = 1, #ARGV, 2 do
   local id, final = ARGV[i], ARGV[i + 1]
   local mt = P .. 'mt:' .. id
   local m = redis.call('HMGET', mt, 'final', 'published')
-  redis.call('ZREM', KEYS[1], id)
+  zrem(KEYS[1], id)
   if m[1] and m[1] ~= final then
     -- It turned out otherwise after it was read. Whoever has that entry may be gone.
-    redis.call('RPUSH', KEYS[2], id)
+    push('RPUSH', KEYS[2], id)
   elseif m[1] and m[2] ~= final then
     redis.call('HSET', mt, 'published', final)
-    redis.call('RPUSH', KEYS[3], id)
+    push('RPUSH', KEYS[3], id)
     count = count + 1
   end
 end
-return count
+return done(count)

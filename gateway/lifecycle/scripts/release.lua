@@ -5,13 +5,13 @@ for i = #ARGV, 4, -1 do
   local id = ARGV[i]
   local mt = P .. 'mt:' .. id
   if redis.call('HGET', mt, 'holder') == holder then
-    redis.call('ZREM', P .. 'zset:claimed-' .. gateway, id)
+    zrem(P .. 'zset:claimed-' .. gateway, id)
     redis.call('HDEL', mt, 'holder')
     if to ~= gateway and redis.call('HEXISTS', mt, 'submits') == 0 then
       redis.call('HSET', mt, 'gateway', to)
     end
-    queue(id, true)
+    queue_first(id)
     count = count + 1
   end
 end
-return count
+return done(count)

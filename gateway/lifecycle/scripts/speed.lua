@@ -1,6 +1,6 @@
 -- The speed limit shared by all senders of a gateway. KEYS: speed. ARGV: messages a second, wanted.
 -- Returns how many of the wanted may go now, and the milliseconds until more may (GCRA).
-local rate, wanted, at = tonumber(ARGV[1]), tonumber(ARGV[2]), now()
+local rate, wanted, at = tonumber(ARGV[1]), tonumber(ARGV[2]), AT
 local due = tonumber(redis.call('GET', KEYS[1]) or 0)
 local burst = math.max(1, math.floor(rate * 0.1))
 -- Further ahead than the limit ever gets: the clock went back, or the limit was raised.

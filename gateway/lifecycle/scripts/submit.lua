@@ -3,10 +3,9 @@
 -- number of Submits, then for each: seqno, ts, node, part, parts, frame, JSON of user → id, number of
 -- members, ids.
 -- Returns for each 1, or 0 when a member is not this holder's any more: such a Submit is not sent.
-local gateway, holder, patience, wait = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local at, i, out = now(), 6, {}
-local claimed = P .. 'zset:claimed-' .. gateway
-local released = {}
+local gateway, holder, wait = ARGV[1], ARGV[2], tonumber(ARGV[4])
+local again_at, report_by = moment(AT + ARGV[3]), moment(AT + wait)
+local i, out, released = 6, {}, {}
 
 -- What is to be sent again beside this part: it may have come back after the holder claimed.
 local function others(todo, part)
@@ -17,32 +16,42 @@ local function others(todo, part)
   return table.concat(left, ' ')
 end
 
+-- The members as Redis has them; nil when one is not this holder's.
+local function members(first, last)
+  local found = {}
+  for j = first, last do
+    local m = redis.call('HMGET', P .. 'mt:' .. ARGV[j], 'holder', 'submits', 'todo', 'final')
+    if m[1] ~= holder then return nil end
+    found[ARGV[j]] = m
+  end
+  return found
+end
+
+local function remember(id, m, seqno, ts, node, part, parts)
+  local mt = P .. 'mt:' .. id
+  local sent = part .. '/' .. node .. '/' .. seqno .. ':' .. ts
+  redis.call('HSET', P .. 'mt-seqno:' .. id, part, seqno)
+  redis.call('HSET', P .. 'mt-ts:' .. id, part, ts)
+  redis.call('HSET', mt, 'state', m[4] and 'reported' or 'submitted', 'submitted_at', STAMP,
+    'parts', parts, 'submits', m[2] and m[2] .. ' ' .. sent or sent)
+  if m[3] then
+    m[3] = others(m[3], part)
+    redis.call('HSET', mt, 'todo', m[3])
+  end
+  released[id] = {is_open = not m[4], todo = m[3]}
+end
+
 for n = 1, tonumber(ARGV[5]) do
   local seqno, ts, node, part, parts = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
-  local frame, users, count = ARGV[i + 5], ARGV[i + 6], tonumber(ARGV[i + 7])
-  local mine = true
-  for j = i + 8, i + 7 + count do
-    if redis.call('HGET', P .. 'mt:' .. ARGV[j], 'holder') ~= holder then mine = false end
-  end
+  local count = tonumber(ARGV[i + 7])
+  local mine = members(i + 8, i + 7 + count)
   if mine then
     local name = seqno .. ':' .. ts
-    redis.call('HSET', P .. 'submit:' .. name, 'frame', frame, 'node', node, 'gateway', gateway,
-      'users', users, 'part', part, 'open', count, 'tries', 0)
-    redis.call('SADD', P .. 'set:submited', name)
-    redis.call('ZADD', P .. 'zset:submit-due-' .. gateway, at + patience, name)
-    for j = i + 8, i + 7 + count do
-      local id = ARGV[j]
-      local mt = P .. 'mt:' .. id
-      redis.call('HSET', P .. 'mt-seqno:' .. id, part, seqno)
-      redis.call('HSET', P .. 'mt-ts:' .. id, part, ts)
-      local m = redis.call('HMGET', mt, 'submits', 'todo', 'final')
-      redis.call('HSET', mt, 'state', m[3] and 'reported' or 'submitted', 'submitted_at', at,
-        'parts', parts,
-        'submits', (m[1] and m[1] .. ' ' or '') .. part .. '/' .. node .. '/' .. name)
-      local left = m[2] and others(m[2], part) or ''
-      if m[2] then redis.call('HSET', mt, 'todo', left) end
-      released[id] = {is_open = not m[3], left = left}
-    end
+    redis.call('HSET', P .. 'submit:' .. name, 'frame', ARGV[i + 5], 'node', node, 'gateway', gateway,
+      'users', ARGV[i + 6], 'part', part, 'open', count, 'tries', 0)
+    sadd(P .. 'set:submited', name)
+    zadd(P .. 'zset:submit-due-' .. gateway, again_at, name)
+    for id, m in pairs(mine) do remember(id, m, seqno, ts, node, part, parts) end
   end
   out[n] = mine and 1 or 0
   i = i + 8 + count
@@ -50,14 +59,20 @@ end
 -- All parts of a message come in one call: only then is nobody to claim it any more.
 for id, m in pairs(released) do
   local mt = P .. 'mt:' .. id
-  redis.call('ZREM', claimed, id)
-  redis.call('HDEL', mt, 'holder')
-  if m.left == '' then
-    redis.call('HDEL', mt, 'todo', 'most')
-    if m.is_open and wait > 0 then redis.call('ZADD', P .. 'zset:report-due', at + wait, id) end
-  elseif m.is_open then
-    redis.call('HSET', mt, 'state', 'pending')
-    queue(id, true)
+  zrem(P .. 'zset:claimed-' .. gateway, id)
+  if not m.todo then
+    redis.call('HDEL', mt, 'holder')
+  elseif m.todo == '' then
+    redis.call('HDEL', mt, 'holder', 'todo', 'most')
+  else
+    redis.call('HDEL', mt, 'holder')
+    if m.is_open then
+      redis.call('HSET', mt, 'state', 'pending')
+      queue_first(id)
+    end
+  end
+  if (m.todo or '') == '' and m.is_open and wait > 0 then
+    zadd(P .. 'zset:report-due', report_by, id)
   end
 end
-return out
+return done(out)

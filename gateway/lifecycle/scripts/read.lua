@@ -1,0 +1,34 @@
+-- Messages with what became of them. ARGV: ids. Returns for each nothing when it is gone, else a list:
+-- `msg`, `state`, `final`, `error`, `gateway`, `parts`, the times of acceptance, Submit, response and
+-- Report, `submits`, the results of responses as "part/result …", Reports as "part/state:error:time …".
+local out = {}
+
+local function result_of_each(mt, parts)
+  local found = {}
+  for part = 1, parts do
+    local result = redis.call('HGET', mt, 'r:' .. part)
+    if result then found[#found + 1] = part .. '/' .. result end
+  end
+  return table.concat(found, ' ')
+end
+
+local function report_of_each(report)
+  local found, all = {}, redis.call('HGETALL', report)
+  for i = 1, #all, 2 do found[#found + 1] = all[i] .. '/' .. all[i + 1] end
+  return table.concat(found, ' ')
+end
+
+for n, id in ipairs(ARGV) do
+  local mt = P .. 'mt:' .. id
+  local m = redis.call('HMGET', mt, 'msg', 'state', 'final', 'error', 'gateway', 'parts',
+    'accepted_at', 'submitted_at', 'responded_at', 'reported_at', 'submits', 'r:1')
+  local parts = tonumber(m[6]) or 0
+  if m[12] and parts == 1 then
+    m[12] = '1/' .. m[12]
+  else
+    m[12] = result_of_each(mt, parts)
+  end
+  m[13] = m[11] and report_of_each(P .. 'report:' .. id) or ''
+  out[n] = m[1] and m
+end
+return out

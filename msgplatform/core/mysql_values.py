@@ -1,0 +1,67 @@
+"""Rows as the VALUES of an INSERT for MySQL and MariaDB, for the hot path.
+
+mysqlclient's executemany formats a value with some microseconds of Python, and ends a statement at
+64 KB. Here a value costs a tenth of it. Text is quoted by the client library, which knows the
+connection's character set and modes, and so is every type that is not listed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from types import NoneType
+from typing import Any
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+# Far below the smallest max_allowed_packet in use (1 MiB for old clients, 16 MiB by default); a
+# longer row goes alone.
+_STATEMENT_BYTES = 512 * 1024
+_ROWS = 1000
+
+Literal = Callable[[Any], bytes]
+
+
+def statements(
+    connection: BaseDatabaseWrapper, rows: Sequence[Sequence[Any]]
+) -> Iterator[list[bytes]]:
+    """Rows as `(1, 'a', NULL)`, so many at a time as go into one statement."""
+    literals = _literals(connection)
+    anything = connection.connection.literal
+    batch: list[bytes] = []
+    size = 0
+    for row in rows:
+        made = b"(" + b",".join([literals.get(type(v), anything)(v) for v in row]) + b")"
+        if batch and (size + len(made) > _STATEMENT_BYTES or len(batch) == _ROWS):
+            yield batch
+            batch, size = [], 0
+        batch.append(made)
+        size += len(made)
+    if batch:
+        yield batch
+
+
+def _literals(connection: BaseDatabaseWrapper) -> dict[type, Literal]:
+    quote: Literal = connection.connection.string_literal
+    anything: Literal = connection.connection.literal
+    adapt = connection.ops.adapt_datetimefield_value
+    is_utc = connection.timezone is UTC
+
+    def text(value: str) -> bytes:
+        return quote(value.encode())
+
+    def moment(value: datetime) -> bytes:
+        if is_utc and value.tzinfo is UTC:  # what adapt would do, in a tenth of the time
+            return b"'%s'" % str(value.replace(tzinfo=None)).encode()
+        return text(str(adapt(value)))
+
+    def payload(value: memoryview) -> bytes:
+        return anything(bytes(value))
+
+    return {
+        int: b"%d".__mod__,
+        memoryview: payload,  # the client library would store its name
+        str: text,
+        datetime: moment,
+        NoneType: lambda _: b"NULL",
+    }
