@@ -18,13 +18,15 @@ from bench.sender import sink
 from gateway.archive import FLOW
 from gateway.models import SgipMt, SgipMtPart, SgipReport
 from msgplatform.models import MinuteCounter
+from notify.models import Attempt, ReceiveMsg
 
 NAME = "sms"
 ORDER = 90
 ABOUT = (
     "The whole way of a short message: REST batches of 100 over 8 connections, Submit, response, "
-    "Report, event to the business system, archive, by one process of each role and one "
-    "connection each way; the simulated SMG answers at once. Each message has a text, a recipient "
+    "Report, event to the business system, archive, by one process of each role; the simulated "
+    "SMG answers at once and takes 8 connections (the naive ones use one, for they wait for each "
+    "response). Each message has a text, a recipient "
     "and an idempotency key of its own, so that none share a Submit. A message counts when it is "
     "in the archive with its ending and the business system has heard of it. The load generator "
     "holds back while 4,000 are accepted and not yet counted; the clock starts when the first "
@@ -99,11 +101,16 @@ class Sms(Side):
         self.check_rows(len(accepted))
 
     def check_rows(self, expected: int) -> None:
-        """What only our archive has: a row for each Submit and for each Report."""
-        for model in (SgipMtPart, SgipReport):
-            rows = model._default_manager.values_list("mt_id", flat=True)
+        """One for each Submit, Report, event and attempt."""
+        for model, column in (
+            (SgipMtPart, "mt_id"), (SgipReport, "mt_id"), (ReceiveMsg, "msg_id"),
+            (Attempt, "copy_id"),
+        ):  # fmt: skip
+            rows = model._default_manager.values_list(column, flat=True)
             same(len(set(rows)), expected, f"messages in {model._meta.db_table}")
             same(len(rows), expected, f"rows of {model._meta.db_table}")
+        delivered = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.DELIVERED)
+        same(delivered.count(), expected, "events marked as delivered")
 
     def _smg(self) -> Program:
         argv = [
@@ -127,18 +134,22 @@ class Sms(Side):
 class Naive(Sms):
     """What one would write first on the same keys: a DRF view with a Redis call a step and message,
     a sender that sends a Submit and waits for its response, a receiver that takes a Report at a
-    time, a forwarder that POSTs an event at a time, a pump that saves a row at a time; see
+    time, a forwarder that writes and POSTs an event at a time, a pump that saves a row at a time.
+    It leaves the same rows as ours, in Notify's tables and in the archive; see
     `bench/references/naive_sms`.
     """
 
     name = "naive"
+    rows: Sequence[str] = ("--rows",)
 
     def roles(self) -> Sequence[Program]:
         package = "bench.references.naive_sms"
-        gateway = self._cast.gateway.pk
+        gateway, url = self._cast.gateway.pk, self.ground.sink_url
         return [
-            self.ground.module("pump", f"{package}.pump"),
-            self.ground.module("forwarder", f"{package}.forwarder", self.ground.sink_url),
+            self.ground.module("pump", f"{package}.pump", *self.rows),
+            self.ground.module(
+                "forwarder", f"{package}.forwarder", self.ground.sink_url, *self.rows
+            ),
             self.ground.module("receiver", f"{package}.receiver", self.ground.sms_port),
             self.ground.module("sender", f"{package}.sender", gateway, self.ground.smg_port),
             self._web(gateway),
@@ -157,9 +168,18 @@ class Naive(Sms):
     def archived(self) -> int:
         return SgipMt.objects.count()
 
+
+class Least(Naive):
+    """The same without Notify: an event is POSTed at once, without a row, so that nobody can send
+    it again; and the archive has no rows for Submits and Reports.
+    """
+
+    name = "naive-least"
+    rows = ()
+
     def check_rows(self, expected: int) -> None:
         """It has no rows but those of messages."""
 
 
 def sides() -> list[type[Side]]:
-    return [Sms, Naive]
+    return [Sms, Naive, Least]

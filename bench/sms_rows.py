@@ -25,6 +25,7 @@ from msgplatform.models import Biz
 from notify.models import BizReceive, Receive
 
 SMG_LOGIN, CORP = "operator", "12345"
+SMG_CONNECTIONS = 8
 SP_NUMBER = "10655001"
 _PAGE = 20_000
 # What of a message is in the archive, whoever wrote it.
@@ -42,9 +43,10 @@ class Cast:
 
 @lru_cache(maxsize=1)
 def cast(url: str, smg_port: int) -> Cast:
-    """Made once for a bench; everything has the platform's defaults."""
+    """Made once for a bench; everything else has the platform's defaults."""
     gateway = SmsGateway.objects.create(
         name=SMG_LOGIN, host="127.0.0.1", port=smg_port, login_name="sp", login_password="secret",
+        connections=SMG_CONNECTIONS,
         smg_login_name=SMG_LOGIN, smg_login_password="secret", corp_id=CORP,
     )  # fmt: skip
     biz = Biz.objects.create(name="clinic")

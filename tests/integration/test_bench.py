@@ -183,7 +183,7 @@ class TestSms:
         said = bench("sms", "--json", "--seconds", "3", "--runs", "1")
         assert said.returncode == 0, said.stderr
         result = json.loads(said.stdout)
-        assert set(result["against"]) == {"naive"}
+        assert set(result["against"]) == {"naive", "naive-least"}
         assert min(result["rate"], *result["against"].values()) > 5
         assert {"web", "run_sms_sender", "run_sms_receiver", "run_report_forwarder",
                 "run_data_pump", "run_maker"} <= set(result["rss_of"])  # fmt: skip

@@ -14,7 +14,10 @@ an event over a connection that stays open, the same columns of `sgip_mt`, each 
 process for each role, as ours; the web server is granian with 16 threads, as ours. Every pop
 blocks: nothing sleeps, nothing polls.
 
-What it does less: events go to the one subscriber at once, without a row, a retry or a log; no row
-for a Submit or a Report; nothing is sent again after a crash; no long texts, no routing, no speed
-limit, no window.
+With `--rows` the forwarder and the pump leave what ours leave: the event, its copy and its attempt
+in Notify's tables, a row for the Submit and one for the Report in the archive; without, an event
+goes to the subscriber at once, and the archive has the message only.
+
+What it does less: nothing is sent again, not after a crash and not after a refusal; no statistics,
+no long texts, no routing, no speed limit, no window.
 """

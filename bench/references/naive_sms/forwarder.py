@@ -1,21 +1,38 @@
-"""One event at a time: POST it, wait for the answer, hand the message on."""
+"""One event at a time: POST it, wait for the answer, hand the message on.
+
+With `--rows` the event and what became of it are rows of Notify's tables.
+"""
 
 import json
 import sys
+import time
 from datetime import UTC, datetime
 
+from bench import worker
 from bench.references import rq_jobs
-from bench.references.naive_sms import table
+from bench.references.naive_sms import event_rows, table
 
 
 def main() -> None:
     url, client = sys.argv[1], table.connect()
+    subscription = the_subscription() if "--rows" in sys.argv else None
     while True:
         message = table.take(client, table.LIST_REPORT, table.FORWARDING)
-        mt = client.hgetall(table.mt(message))
-        rq_jobs.deliver(url, message, body(message, mt))
+        text = body(message, client.hgetall(table.mt(message)))
+        if subscription:
+            copy, began = event_rows.write(subscription, message, text), time.time()
+        rq_jobs.deliver(url, message, text)
+        if subscription:
+            event_rows.mark(copy, began)
         client.rpush(table.LIST_FINISH, message)
         client.lrem(table.FORWARDING, 1, message)
+
+
+def the_subscription():
+    worker.set_up_django()
+    from notify.models import BizReceive
+
+    return BizReceive.objects.get()
 
 
 def body(message, mt) -> str:

@@ -1,9 +1,14 @@
-"""One row at a time: save the message in the archive, delete its keys."""
+"""One row at a time: save the message in the archive, delete its keys.
 
+With `--rows` its Submit and its Report are rows of their own, as in ours.
+"""
+
+import sys
 from datetime import UTC, datetime
 
 from bench import worker
 from bench.references.naive_sms import table
+from bench.references.naive_sms.sender import NODE
 
 
 def main() -> None:
@@ -13,11 +18,22 @@ def main() -> None:
         message = table.take(client, table.LIST_FINISH, table.PUMPING)
         mt = client.hgetall(table.mt(message))
         if "result" in mt:
-            save(message, mt)
+            archive(message, mt)
             client.delete(table.mt(message), mt["submit"])
         else:  # the Report overtook what the sender writes down of the response
             client.rpush(table.LIST_FINISH, message)
         client.lrem(table.PUMPING, 1, message)
+
+
+def archive(message, mt) -> None:
+    from django.db import transaction
+
+    if "--rows" not in sys.argv:
+        save(message, mt)
+        return
+    with transaction.atomic():
+        save(message, mt)
+        save_submit_and_report(message, mt)
 
 
 def save(message, mt) -> None:
@@ -36,6 +52,20 @@ def save(message, mt) -> None:
         responded_at=moment(mt["responded_at"]), reported_at=moment(mt["reported_at"]),
         archived_at=datetime.now(UTC),
     ).save(force_insert=True)  # fmt: skip
+
+
+def save_submit_and_report(message, mt) -> None:
+    from gateway.models import SgipMtPart, SgipReport
+
+    seqno, ts = mt["submit"].rsplit(":", 2)[1:]
+    row = {
+        "id": int(message), "mt_id": int(message), "part": 1, "node": NODE, "ts": int(ts),
+        "seqno": int(seqno), "user_number": mt["user_number"],
+        "state": 0 if mt["final"] == "delivered" else 2, "error_code": int(mt["error"]),
+    }  # fmt: skip
+    at = moment(mt["reported_at"])
+    SgipMtPart(**row, result=int(mt["result"]), reported_at=at).save(force_insert=True)
+    SgipReport(**row, received_at=at, archived_at=datetime.now(UTC)).save(force_insert=True)
 
 
 def moment(text) -> datetime:
