@@ -147,9 +147,7 @@ class Naive(Sms):
         gateway, url = self._cast.gateway.pk, self.ground.sink_url
         return [
             self.ground.module("pump", f"{package}.pump", *self.rows),
-            self.ground.module(
-                "forwarder", f"{package}.forwarder", self.ground.sink_url, *self.rows
-            ),
+            self.ground.module("forwarder", f"{package}.forwarder", url, *self.rows),
             self.ground.module("receiver", f"{package}.receiver", self.ground.sms_port),
             self.ground.module("sender", f"{package}.sender", gateway, self.ground.smg_port),
             self._web(gateway),
