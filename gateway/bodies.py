@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.intake import Request, Verdict, intake
+from gateway.intake import Verdict, intake
+from gateway.sms_request import Request
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import InvalidInput, OutcomeUnknown
 

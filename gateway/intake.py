@@ -7,54 +7,31 @@ One service behind XML-RPC and REST. `send_many` answers a request at a time (`c
 from __future__ import annotations
 
 import hashlib
-import re
-import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import Literal
 
 import msgspec
 from django.conf import settings
 
-from gateway import sgip
+from gateway import sms_request
 from gateway.directory import Account, Directory
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Mt
 from gateway.limits import LimitReached, spend
 from gateway.routing import Router
+from gateway.sms_request import Request
 from msgplatform.core import ids
 from msgplatform.core.connections import sms_redis
 from msgplatform.core.errors import InvalidInput
 
-MAX_TEXT = 2000  # characters: more than 255 parts hold, and more than anybody reads
-MAX_REFERENCE = 64
-_KEY = re.compile(r"[\x21-\x7e]{1,128}")
-_REFERENCE = re.compile(r"[\x20-\x7e]{0,64}")
-_NUMBER = re.compile(r"[0-9]{5,21}")
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_EXTENSION = re.compile(r"[0-9]*")
 # The fields of a request that make it the same request.
 _HASHED = ("to", "text", "account", "extension", "priority", "schedule_at", "expire_at")
 
 Outcome = Literal["created", "duplicate", "rejected"]
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a business system asks for. Times are unix seconds, 0: none."""
-
-    biz: int
-    to: Sequence[str]
-    text: str
-    account: str = ""
-    extension: str = ""
-    priority: int = 0
-    schedule_at: float = 0.0
-    expire_at: float = 0.0
-    reference: str = ""
-    idempotency_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +45,17 @@ class Verdict:
     field: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A request with nothing wrong; `routes` are those of its numbers, `parts` of its text."""
+
+    request: Request
+    account: Account
+    numbers: list[str]
+    routes: list[list[int]]
+    parts: int
+
+
 class Intake:
     """Checks against what the directory knows; one a process."""
 
@@ -75,39 +63,33 @@ class Intake:
         self.directory = directory or Directory()
         self.router = Router(self.directory)
 
-    def send_many(self, requests: Sequence[Request]) -> list[Verdict]:
+    def send_many(self, asked: Sequence[Request]) -> list[Verdict]:
         """Store requests with one script. Raises RedisError: then nothing is known, repeat with
         the same keys."""
         self.directory.refresh()
-        verdicts: list[Verdict | None] = list(_repeats(requests))
-        calls: dict[int, store.Call] = {}
-        for place, request in enumerate(requests):
+        verdicts: list[Verdict | None] = list(_repeats(asked))
+        checked: dict[int, _Checked] = {}
+        for place, request in enumerate(asked):
             if verdicts[place] is not None:
                 continue
             try:
-                calls[place] = self._call(request)
+                checked[place] = self._check(request)
             except InvalidInput as error:
                 code = "limit" if isinstance(error, LimitReached) else "invalid"
                 verdicts[place] = Verdict("rejected", (), code, str(error), error.field)
+        calls = dict(zip(checked, _calls(list(checked.values())), strict=True))
         firsts = store.accept(list(calls.values()), settings.SMS_IDEMPOTENCY_SECONDS)
         for (place, call), first in zip(calls.items(), firsts, strict=True):
             verdicts[place] = _judged(first, call.payload_hash) or _created(call)
         return [verdict for verdict in verdicts if verdict is not None]
 
-    def _call(self, request: Request) -> store.Call:
+    def _check(self, request: Request) -> _Checked:
         account = self._account(request)
-        numbers = _numbers(request.to, account)
-        parts = _check(request, account)
+        numbers = sms_request.numbers(request.to, account)
+        parts = sms_request.check(request, account)
         routes = [self.router.route(account, number) for number in numbers]
         spend(account, len(numbers))
-        bucket = ids.bucket(request.biz, request.idempotency_key or None)
-        made = ids.reserve(len(numbers)).ids([bucket] * len(numbers))
-        reference = _udh_reference(made[0]) if parts > 1 else 0
-        messages = [
-            _message(request, account, str(message_id), number, route, reference)
-            for message_id, number, route in zip(made, numbers, routes, strict=True)
-        ]
-        return store.Call(messages, request.biz, request.idempotency_key, _hash(request))
+        return _Checked(request, account, numbers, routes, parts)
 
     def _account(self, request: Request) -> Account:
         account = self.directory.account(request.biz, request.account)
@@ -118,59 +100,30 @@ class Intake:
         return account
 
 
+def _calls(checked: Sequence[_Checked]) -> list[store.Call]:
+    """With ids, all of one block."""
+    if not checked:
+        return []
+    buckets = [ids.bucket(one.request.biz, one.request.idempotency_key or None) for one in checked]
+    wanted = [bucket for one, bucket in zip(checked, buckets, strict=True) for _ in one.numbers]
+    made = iter(ids.reserve(len(wanted)).ids(wanted))
+    return [_call(one, list(islice(made, len(one.numbers)))) for one in checked]
+
+
+def _call(checked: _Checked, made: Sequence[int]) -> store.Call:
+    request = checked.request
+    reference = _udh_reference(made[0]) if checked.parts > 1 else 0
+    messages = [
+        _message(request, checked.account, str(message_id), number, route, reference)
+        for message_id, number, route in zip(made, checked.numbers, checked.routes, strict=True)
+    ]
+    return store.Call(messages, request.biz, request.idempotency_key, _hash(request))
+
+
 @lru_cache(maxsize=1)
 def intake() -> Intake:
     """The process' own."""
     return Intake()
-
-
-def _numbers(given: Sequence[str], account: Account) -> list[str]:
-    """As SGIP writes them; each once, for a Submit may name a number only once."""
-    if not 1 <= len(given) <= account.row.recipients_limit:
-        raise InvalidInput(f"name 1 to {account.row.recipients_limit} recipients", "to")
-    numbers = []
-    for number in given:
-        normal = sgip.international(number) if isinstance(number, str) else ""
-        if not _NUMBER.fullmatch(normal):
-            raise InvalidInput(f"{number!r} is no telephone number", "to")
-        numbers.append(normal)
-    if len(set(numbers)) < len(numbers):
-        raise InvalidInput("a recipient is named twice", "to")
-    return numbers
-
-
-def _check(request: Request, account: Account) -> int:
-    """Raises InvalidInput naming the field; how many parts the text has."""
-    if not 1 <= len(request.text) <= MAX_TEXT:
-        raise InvalidInput(f"write 1 to {MAX_TEXT} characters", "text")
-    if _CONTROL.search(request.text):
-        raise InvalidInput("it holds a control character", "text")
-    try:
-        parts = sgip.split(request.text, 0, sgip.SplitOptions(signature=account.row.signature))
-    except sgip.TextError as error:
-        raise InvalidInput(str(error), "text") from None
-    digits = account.row.extension_digits
-    if not _EXTENSION.fullmatch(request.extension) or len(request.extension) > digits:
-        raise InvalidInput(f"use at most {digits} digits", "extension")
-    if len(account.row.sp_number + request.extension) > 21:
-        raise InvalidInput("with it the SP number has more than 21 digits", "extension")
-    if not 0 <= request.priority <= 9:
-        raise InvalidInput("use 0 to 9", "priority")
-    if not _REFERENCE.fullmatch(request.reference):
-        raise InvalidInput(f"use at most {MAX_REFERENCE} ASCII characters", "reference")
-    if request.idempotency_key and not _KEY.fullmatch(request.idempotency_key):
-        raise InvalidInput("use 1 to 128 visible ASCII characters", "idempotency_key")
-    _check_times(request)
-    return len(parts.contents)
-
-
-def _check_times(request: Request) -> None:
-    now = time.time()
-    longest = settings.SMS_SCHEDULE_DAYS * 86400
-    if request.schedule_at and request.schedule_at > now + longest:
-        raise InvalidInput(f"at most {settings.SMS_SCHEDULE_DAYS} days ahead", "schedule_at")
-    if request.expire_at and request.expire_at <= max(now, request.schedule_at):
-        raise InvalidInput("it must be in the future, and after schedule_at", "expire_at")
 
 
 def _udh_reference(first_id: int) -> int:
@@ -222,13 +175,13 @@ def _hash(request: Request) -> str:
     ).hexdigest()
 
 
-def _repeats(requests: Sequence[Request]) -> list[Verdict | None]:
+def _repeats(asked: Sequence[Request]) -> list[Verdict | None]:
     """The verdicts of those whose key is known. They come before every check: what was accepted
     once stays accepted, though its account is switched off or has spent its limit since."""
-    names = [keys.idempotency(r.biz, r.idempotency_key) for r in requests if r.idempotency_key]
+    names = [keys.idempotency(r.biz, r.idempotency_key) for r in asked if r.idempotency_key]
     rows = iter(sms_redis().mget(names) if names else ())
     verdicts: list[Verdict | None] = []
-    for request in requests:
+    for request in asked:
         row = next(rows) if request.idempotency_key else None
         first = msgspec.json.decode(row, type=store.First) if row else None
         verdicts.append(_judged(first, _hash(request)) if first else None)

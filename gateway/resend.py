@@ -19,6 +19,7 @@ from gateway import intake, search
 from gateway.filters import Filter, parse
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsAccount
+from gateway.sms_request import Request
 from msgplatform.api.filters import MAX_ID
 from msgplatform.core import ids as id_numbers
 from msgplatform.core import logging, sql
@@ -118,10 +119,10 @@ def _send(rows: Sequence[SgipMt]) -> int:
     return len(sent)
 
 
-def _request(row: SgipMt, account: SmsAccount) -> intake.Request:
+def _request(row: SgipMt, account: SmsAccount) -> Request:
     own = account.sp_number
     extension = row.sp_number[len(own) :] if row.sp_number.startswith(own) else ""
-    return intake.Request(
+    return Request(
         biz=row.biz_id,
         to=(row.user_number,),
         text=row.text,

@@ -81,6 +81,7 @@ class RedisServer(PrivateServer):
             *("--unixsocket", str(self.socket), "--unixsocketperm", "600"),
             *("--dir", str(self.directory), "--daemonize", "no"),
             *("--maxmemory-policy", "noeviction", "--save", "", *keep),
+            # A message's hash is one block of memory then. Redis 6.2 knows this name only.
             *("--hash-max-ziplist-value", "1024"),
         ]
 

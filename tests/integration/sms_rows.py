@@ -16,6 +16,7 @@ from gateway import intake
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Member, NewSubmit, ReportIn, Response
 from gateway.models import SmsAccount, SmsGateway
+from gateway.sms_request import Request
 from msgplatform.api import keys
 from msgplatform.models import Biz
 
@@ -70,9 +71,7 @@ def shop(sms_redis: Any, work_redis: Any, db: None) -> Iterator[Caller]:
 
 def send(biz: Biz, to: str = "13800000000", text: str = "你好", **fields: Any) -> str:
     """The id of a new message to one recipient."""
-    (verdict,) = intake.intake().send_many(
-        [intake.Request(biz=biz.pk, to=[to], text=text, **fields)]
-    )
+    (verdict,) = intake.intake().send_many([Request(biz=biz.pk, to=[to], text=text, **fields)])
     assert verdict.outcome == "created", verdict
     return verdict.ids[0]
 

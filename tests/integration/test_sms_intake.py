@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from gateway import directory, intake, links
-from gateway.intake import Intake, Request, Verdict
+from gateway.intake import Intake, Verdict
 from gateway.lifecycle import keys, store
 from gateway.models import SmsAccount, SmsGateway
+from gateway.sms_request import Request
 from tests.integration import sms_rows
 from tests.integration.sms_rows import Caller, account, gateway
 
