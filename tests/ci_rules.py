@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,13 +47,26 @@ def _fail(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    if not in_ci():
-        return
-    found = Counter(folder_of(item.path) for item in session.items)
+    # With `pytest -n` every process collects, and the one that started them counts.
+    if in_ci() and not hasattr(session.config, "workerinput"):
+        found = Counter(folder_of(item.path) for item in session.items)
+        if problems := _shortfalls(session.config, found):
+            raise pytest.UsageError(problems)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: Iterable[str]) -> None:
+    if in_ci():
+        root = node.config.rootpath
+        found = Counter(folder_of(root / nodeid.split("::")[0]) for nodeid in ids)
+        if problems := _shortfalls(node.config, found):
+            pytest.exit(problems, returncode=pytest.ExitCode.USAGE_ERROR)
+
+
+def _shortfalls(config: pytest.Config, found: Mapping[str, int]) -> str:
     expected = json.loads(EXPECTED.read_text(encoding="utf-8"))
-    whole = whole_folders(session.config.args, session.config.invocation_params.dir, expected)
-    if problems := shortfalls(found, expected, whole):
-        raise pytest.UsageError("\n".join(problems))
+    whole = whole_folders(config.args, config.invocation_params.dir, expected)
+    return "\n".join(shortfalls(found, expected, whole))
 
 
 def folder_of(path: Path) -> str:

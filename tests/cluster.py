@@ -12,9 +12,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,6 +29,62 @@ ROOT = Path(__file__).resolve().parents[1]
 LEASE_SECONDS = 5
 DAEMONS = ("run_maker", "run_sender", "run_marker")
 WEB = "web"
+MIGRATE = """
+from django.core.management import call_command
+call_command("migrate", verbosity=0)
+"""
+# Django's start takes longer than most pieces of code, so one process runs them all.
+CONSOLE = """
+import contextlib, io, json, sys, traceback
+import django
+django.setup()
+from django.db import connections
+answers, sys.stdout = sys.stdout, sys.stderr
+for line in sys.stdin:
+    said, error = io.StringIO(), ""
+    try:
+        with contextlib.redirect_stdout(said):
+            exec(json.loads(line), {"__name__": "__main__"})
+    except Exception:
+        error = traceback.format_exc()
+    connections.close_all()  # servers may be killed before the next one
+    print(json.dumps([said.getvalue(), error]), file=answers, flush=True)
+"""
+
+
+class Console:
+    """A process of the platform that runs pieces of code, one after another."""
+
+    def __init__(self, environment: Mapping[str, str], log: Path) -> None:
+        self._environment, self._log = environment, log
+        self._process: subprocess.Popen[str] | None = None
+        self._turn = threading.Lock()
+
+    def run(self, code: str) -> str:
+        """What it printed. Fails with the traceback when it raised."""
+        with self._turn:
+            process = self._process = self._process or self._start()
+            assert process.stdin
+            assert process.stdout
+            process.stdin.write(json.dumps(code) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        assert line, f"the console ended\n{self._log.read_text(errors='replace')[-3000:]}"
+        said, error = json.loads(line)
+        assert not error, error[-3000:]
+        return str(said)
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+    def _start(self) -> subprocess.Popen[str]:
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-c", CONSOLE], cwd=ROOT, env=dict(self._environment),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+            )  # fmt: skip
 
 
 class Cluster:
@@ -54,12 +111,13 @@ class Cluster:
             "NOTIFY_TIMEOUT_SECONDS": "1.5",
             "LOG_LEVEL": "INFO",
         }
+        self.console = Console(self.environment, folder / "console.log")
 
     def __enter__(self) -> Cluster:
         (self.folder / "state").mkdir()
         self.redis_server.start()
         self.redis = build(self.redis_server.url)
-        self.manage("migrate", "--verbosity", "0")
+        self.console.run(MIGRATE)
         for name in self.programs:
             self.start(name)
         self.wait_until(self._ready, "the web server to be ready")
@@ -75,6 +133,7 @@ class Cluster:
             process.kill()
         for process in self.processes.values():
             process.wait()
+        self.console.close()
         self.redis_server.kill()
 
     # -- processes -------------------------------------------------------------------------------
@@ -145,18 +204,9 @@ class Cluster:
         return self.processes[name].poll() is not None
 
     # -- looking ---------------------------------------------------------------------------------
-    def manage(self, *arguments: str) -> str:
-        """Run a management command to its end; its standard output."""
-        done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout
-
     def script(self, code: str) -> Any:
         """Run code in a process of this platform; what it printed, as JSON."""
-        return json.loads(self.manage("shell", "--no-imports", "-c", code).splitlines()[-1])
+        return json.loads(self.console.run(code).splitlines()[-1])
 
     def get(self, path: str, token: str) -> Any:
         request = urllib.request.Request(

@@ -1,5 +1,7 @@
 """A pytest plugin that gives every run servers of its own: two Redis, and a database.
 
+With `pytest -n` each process is such a run.
+
 It is loaded by `-p tests.servers` and acts before Django's settings are imported. The database is
 a SQLite file, or a MariaDB with TEST_DATABASE=mariadb. The test database has the name that
 DATABASE_URL names, so that processes which a test starts see what the test sees.
@@ -120,8 +122,13 @@ def pytest_addoption() -> None:
 
 
 def pytest_configure() -> None:
+    from django.conf import settings as django_settings
     from django.db import connections
 
+    from tests import emptying
+
+    django_settings.PASSWORD_HASHERS = ["tests.hashers.QuickHasher"]
+    emptying.install()
     for alias in connections:
         settings = connections[alias].settings_dict
         # SQLite's default is in memory, which no other process and hardly a thread can share.

@@ -113,6 +113,7 @@ def of_healthy(
     return {message: at for message, at in accepted.items() if message in wanted}
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("cluster", ["mariadb"], indirect=True)
 def test_bad_consumers_delay_nobody(
     stage: tuple[Cluster, SinkProcess, list[int], list[int]],

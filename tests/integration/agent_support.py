@@ -139,7 +139,7 @@ def intake() -> Iterator[Intake]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))  # until shutdown is seen
     thread.start()
     serving.url = f"http://127.0.0.1:{server.server_address[1]}"
     yield serving

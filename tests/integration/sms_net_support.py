@@ -125,8 +125,10 @@ def turning(*workers: SmsSender | SmsReceiver) -> Iterator[None]:
             yield
         finally:
             stop.set()
-            for thread in threads:
-                thread.join()
+            for worker, thread in zip(workers, threads, strict=True):
+                while thread.is_alive():
+                    worker.news.set()  # a turn that waits for more ends at once
+                    thread.join(0.02)
 
 
 def ended(ids: list[str]) -> dict[str, Finished]:

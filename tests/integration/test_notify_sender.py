@@ -94,30 +94,42 @@ def results() -> list[Result]:
     return found
 
 
+class Hanging:
+    """Accepts and never answers, until it hangs up on all: then nothing has to be waited for."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
+
+    def hang_up(self) -> None:
+        self._listener.close()
+
+
 @pytest.fixture
-def hanging() -> Iterator[str]:
-    """Accepts and never answers."""
-    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+def hanging() -> Iterator[Hanging]:
+    hanging = Hanging()
+    yield hanging
+    hanging.hang_up()
 
 
 class TestIsolation:
     def test_hanging_consumers_leave_room_for_others(
-        self, biz: Biz, hanging: str, tmp_path: Path
+        self, biz: Biz, hanging: Hanging, tmp_path: Path
     ) -> None:
         with SinkProcess(tmp_path / "seen", []) as sink:
             for n in range(12):
-                put(subscribed(biz, f"hanging-{n}", hanging), 1)
+                put(subscribed(biz, f"hanging-{n}", hanging.url), 1)
             healthy = subscribed(biz, "healthy", sink.url)
             put(healthy, 1)
             with running(window=64) as sender:
                 turn_until(sender, lambda: len(sink.lines()) == 100, 10)
+                hanging.hang_up()
 
     def test_one_after_another_they_cannot_take_the_reserve(
-        self, biz: Biz, hanging: str, tmp_path: Path
+        self, biz: Biz, hanging: Hanging, tmp_path: Path
     ) -> None:
         """Each arrives alone and could fill half of what is free."""
-        rows = [subscribed(biz, f"hanging-{n}", hanging) for n in range(12)]
+        rows = [subscribed(biz, f"hanging-{n}", hanging.url) for n in range(12)]
         with SinkProcess(tmp_path / "seen", []) as sink:
             healthy = subscribed(biz, "healthy", sink.url)
             with running(window=64) as sender:
@@ -126,6 +138,7 @@ class TestIsolation:
                     turn_until(sender, lambda row=row: _in_flight(sender, row) > 0, 10)
                 put(healthy, 1)
                 turn_until(sender, lambda: len(sink.lines()) == 100, 10)
+                hanging.hang_up()
 
     def test_a_database_that_hangs_stops_nobody(self, biz: Biz, tmp_path: Path) -> None:
         with SinkProcess(tmp_path / "seen", []) as sink:
@@ -281,8 +294,8 @@ def test_who_gave_a_subscription_up_says_nothing_of_it(biz: Biz) -> None:
     assert old.lost == {row.pk}, "its lane is dropped"
 
 
-def test_a_full_lane_with_a_rate_limit_does_not_spin(biz: Biz, hanging: str) -> None:
-    row = subscribed(biz, "slow", hanging, rate_limit=1000.0, in_flight_limit=1)
+def test_a_full_lane_with_a_rate_limit_does_not_spin(biz: Biz, hanging: Hanging) -> None:
+    row = subscribed(biz, "slow", hanging.url, rate_limit=1000.0, in_flight_limit=1)
     put(row, 1, items=10)
     with running() as sender:
         turn_until(sender, lambda: _in_flight(sender, row) == 1)
@@ -291,6 +304,7 @@ def test_a_full_lane_with_a_rate_limit_does_not_spin(biz: Biz, hanging: str) -> 
             sender.turn()
             turns += 1
         assert turns < 300
+        hanging.hang_up()
 
 
 def test_draining_waits_for_what_is_on_its_way(biz: Biz) -> None:
@@ -439,8 +453,8 @@ def test_leases_go_by_the_databases_clock(
     assert Alert.objects.filter(kind="notify.clock").exists()
 
 
-def test_draining_gives_back_what_was_not_started(biz: Biz, hanging: str) -> None:
-    row = subscribed(biz, "one", hanging, in_flight_limit=1, timeout=0.5)
+def test_draining_gives_back_what_was_not_started(biz: Biz, hanging: Hanging) -> None:
+    row = subscribed(biz, "one", hanging.url, in_flight_limit=1, timeout=0.5)
     put(row, 1, items=50)
     sender = Sender()
     sender.start()

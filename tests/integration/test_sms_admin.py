@@ -20,7 +20,7 @@ from gateway.links import LinkState, say
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
 from msgplatform.core import ids
 from msgplatform.models import AuditLog, DayCounter
-from tests.integration import sms_rows
+from tests.integration import sms_rows, table_rows
 from tests.integration.sms_rows import Caller, account, gateway, send
 
 shop = sms_rows.shop
@@ -168,41 +168,57 @@ def fill(shop: Caller, rows: int = ROWS) -> dict[str, Any]:
     numbers = ids.reserve(3 * rows).ids([rng.randrange(256) for _ in range(3 * rows)])
     owners = rng.choices([usual, rare], [9999, 1], k=rows)
     finals = rng.choices(SgipMt.Final.values, [9000, 900, 50, 49, 1], k=rows)
-    SgipMt.objects.bulk_create(
-        [
-            SgipMt(
-                id=pk, biz_id=owner.biz_id, account_id=owner.pk, gateway_id=1,
-                user_number=f"86138{rng.randrange(10**8):08d}", sp_number="10655", corp_id="1",
-                fee_type=1, fee_value="0", given_value="0", agent_flag=0, morelateto_mt_flag=2,
-                priority=0, report_flag=1, text="你好" * 40, final=final, accepted_at=now,
-                archived_at=now,
-            )
+    table_rows.insert_like(
+        SgipMt(
+            gateway_id=1,
+            sp_number="10655",
+            corp_id="1",
+            fee_type=1,
+            fee_value="0",
+            given_value="0",
+            agent_flag=0,
+            morelateto_mt_flag=2,
+            priority=0,
+            report_flag=1,
+            text="你好" * 40,
+            accepted_at=now,
+            archived_at=now,
+        ),
+        ("id", "biz_id", "account_id", "user_number", "final"),
+        (
+            (pk, owner.biz_id, owner.pk, f"86138{rng.randrange(10**8):08d}", final)
             for pk, owner, final in zip(numbers[:rows], owners, finals, strict=True)
-        ],
-        batch_size=1000,
-    )  # fmt: skip
-    SgipMo.objects.bulk_create(
-        [
-            SgipMo(
-                id=pk, biz_id=rng.choices([usual.biz_id, 0], [999, 1])[0], gateway_id=1,
-                user_number=f"86138{rng.randrange(10**8):08d}", sp_number="10655", tp_pid=0,
-                tp_udhi=0, message_coding=8, content=b"TD", text="TD", sequence="1:2:3",
-                received_at=now, archived_at=now,
-            )
+        ),
+    )
+    table_rows.insert_like(
+        SgipMo(
+            gateway_id=1,
+            sp_number="10655",
+            tp_pid=0,
+            tp_udhi=0,
+            message_coding=8,
+            content=b"TD",
+            text="TD",
+            sequence="1:2:3",
+            received_at=now,
+            archived_at=now,
+        ),
+        ("id", "biz_id", "user_number"),
+        (
+            (pk, rng.choices([usual.biz_id, 0], [999, 1])[0], f"86138{rng.randrange(10**8):08d}")
             for pk in numbers[rows : 2 * rows]
-        ],
-        batch_size=1000,
-    )  # fmt: skip
-    SgipReport.objects.bulk_create(
-        [
-            SgipReport(
-                id=pk, mt_id=rng.choices([mt, 0], [999, 1])[0], node=1, ts=2, seqno=3,
-                user_number="8613800000000", state=0, error_code=0, received_at=now,
-                archived_at=now,
-            )
+        ),
+    )
+    table_rows.insert_like(
+        SgipReport(
+            node=1, ts=2, seqno=3, user_number="8613800000000", state=0, error_code=0,
+            received_at=now, archived_at=now,
+        ),
+        ("id", "mt_id"),
+        (
+            (pk, rng.choices([mt, 0], [999, 1])[0])
             for pk, mt in zip(numbers[2 * rows :], numbers[:rows], strict=True)
-        ],
-        batch_size=1000,
+        ),
     )  # fmt: skip
     with connection.cursor() as cursor:
         for table in ("sgip_mt", "sgip_mo", "sgip_report"):

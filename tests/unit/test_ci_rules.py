@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -76,3 +77,30 @@ def test_fewer_tests_than_expected_are_named():
     assert shortfalls({}, expected, {"unit"})[0].startswith("tests/unit: 0 tests were")
     assert shortfalls({"unit": 9}, expected, set()) == []
     assert "tests/browser has no number" in shortfalls({"browser": 1}, expected, set())[0]
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_a_missing_test_ends_the_run_before_any_ran(tmp_path, processes):
+    folder = tmp_path / "tests"
+    (folder / "unit").mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    shutil.copy(TESTS / "ci_rules.py", folder)
+    (folder / "expected_counts.json").write_text('{"unit": 3}')
+    (folder / "unit" / "test_sample.py").write_text(
+        "def test_one(): print('it ran')\ndef test_two(): pass"
+    )
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-p", "xdist", "-p", "tests.ci_rules", "-s"),
+            *("-c", os.devnull, "--rootdir", ".", "-p", "no:cacheprovider"),
+            *("-n", processes, "tests/unit"),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "CI": "true", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "tests/unit: 2 tests were collected, 3 are expected" in done.stdout + done.stderr
+    assert "it ran" not in done.stdout
