@@ -18,6 +18,7 @@ import socket
 import sys
 import time
 from array import array
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,7 +39,9 @@ class Connection:
     units = 1
 
     def __init__(self, port: int, token: str, prefix: str, scattered: bool = False) -> None:
-        self.socket = _connect(port)
+        self._port = port
+        self.connect()
+        self.is_idle = True
         self.accepted = 0
         self.sent_at = 0.0
         self._prefix = prefix
@@ -50,8 +53,13 @@ class Connection:
             "Accept: application/json\r\nContent-Length: "
         ).encode()
 
+    def connect(self) -> None:
+        """Again after the server closed it: nothing was under way for too long."""
+        self.socket = _connect(self._port)
+
     def send(self) -> None:
         body = self.body()
+        self.is_idle = False
         self.sent_at = time.perf_counter()
         self.socket.sendall(b"%s%d\r\n\r\n%s" % (self._head, len(body), body))
 
@@ -77,6 +85,7 @@ class Connection:
             raise RuntimeError(f"not accepted: {answer[:500]!r}")
         self.take(answer[end + 4 :])
         self.accepted += self.units
+        self.is_idle = True
         return True
 
 
@@ -119,14 +128,20 @@ class Load:
         by_fd = {c.socket.fileno(): c for c in self.connections}
         for fd in by_fd:
             poller.register(fd, select.EPOLLIN)
-        waiting, open_requests = list(self.connections), 0
+        waiting, open_requests = deque(self.connections), 0
         while open_requests or not self.stopping:
             while waiting and not self._must_wait():
-                waiting.pop().send()
+                waiting.popleft().send()
                 open_requests += 1
             for fd, _ in poller.poll(0.002 if waiting else 0.1):
                 connection = by_fd[fd]
-                if connection.receive():
+                if connection.is_idle:
+                    poller.unregister(fd)
+                    del by_fd[fd]
+                    connection.connect()
+                    by_fd[connection.socket.fileno()] = connection
+                    poller.register(connection.socket.fileno(), select.EPOLLIN)
+                elif connection.receive():
                     self.progress.add(connection.units)
                     self.latencies.append(time.perf_counter() - connection.sent_at)
                     waiting.append(connection)

@@ -60,9 +60,11 @@ class Recorder:
             return run()
 
     def _wrapper(self, seen: dict[str, Seen]) -> Callable[..., Any]:
-        def wrapper(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-            shape = shape_of(sql)
-            plan = [] if many or not _EXPLAINED.match(sql) else _explain(sql, params)
+        def wrapper(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+            has_rows = isinstance(sql, bytes)  # an INSERT of `msgplatform.core.mysql_values`
+            shape = shape_of(_without_rows(sql) if has_rows else sql)
+            no_plan = many or has_rows or not _EXPLAINED.match(sql)
+            plan = [] if no_plan else _explain(sql, params)
             entry = seen.setdefault(shape, Seen(plan))
             answer, reads = self._count(lambda: execute(sql, params, many, context))
             entry.times += 1
@@ -75,6 +77,12 @@ class Recorder:
         before = _reads()
         answer = run()
         return answer, _reads() - before - self._own
+
+
+def _without_rows(statement: bytes) -> str:
+    start, _, rest = statement.decode(errors="replace").partition(" VALUES ")
+    _, keep, clause = rest.rpartition(" ON DUPLICATE KEY ")
+    return f"{start} VALUES (%s){keep}{clause if keep else ''}"
 
 
 def shape_of(sql: str) -> str:

@@ -46,11 +46,14 @@ def _write_messages(found: Sequence[Finished], blocks: tuple[ids.Block, ids.Bloc
     now = sql.now()
     wanted = [int(message.id) for message in found]
     with transaction.atomic(durable=True):
-        known = dict(SgipMt.objects.filter(id__in=wanted).values_list("id", "final"))
-        if known:
+        rows = [_mt_row(message, now) for message in found]
+        # First, for this waits for another pump that writes the same ones now.
+        _insert(SgipMt, rows)
+        there = SgipMt.objects.filter(id__in=wanted).exclude(archived_at=now)
+        if known := dict(there.values_list("id", "final")):
             for model, field in ((SgipMt, "id"), (SgipMtPart, "mt_id"), (SgipReport, "mt_id")):
                 model._default_manager.filter(**{f"{field}__in": list(known)}).delete()
-        _insert(SgipMt, [_mt_row(message, now) for message in found])
+            _insert(SgipMt, [row for row in rows if row["id"] in known])
         _insert_tuples(SgipMtPart, _PART_COLUMNS, list(_part_rows(found, blocks[0])))
         _insert_tuples(SgipReport, _REPORT_COLUMNS, list(_report_rows(found, blocks[1], now)))
         _count(found, known, now)

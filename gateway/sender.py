@@ -20,6 +20,7 @@ from gateway.despatch import Despatch
 from gateway.directory import Directory, Gateway
 from gateway.link import Link
 from gateway.net.thread import NetThread
+from gateway.outages import Outages
 from gateway.rerouting import Stranded
 from msgplatform.core import logging
 from msgplatform.core.backoff import Backoff
@@ -49,7 +50,8 @@ class SmsSender(Worker):
         self.arrivals = Arrivals(self.net, self.news)
         self._only = frozenset(only)
         self._stranded = Stranded(self.name)
-        self._refresher = Refresher(self.directory.refresh)
+        self._outages = Outages(self.directory, self._only)
+        self._refresher = Refresher(self._refresh)
         self._idle = Backoff(first=0.005, factor=1.5, cap=0.25)
         self._next_say = 0.0
         self._links: list[links.LinkState] = []
@@ -57,6 +59,10 @@ class SmsSender(Worker):
     def start(self) -> None:
         self.net.start()
         self._refresher.start()
+
+    def _refresh(self) -> None:
+        self.directory.refresh()
+        self._outages.look()
 
     def turn(self) -> bool:
         """One round over all gateways; waits for news itself when there is nothing to do."""

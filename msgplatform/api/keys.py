@@ -11,6 +11,7 @@ import hmac
 import re
 import secrets
 import string
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -35,6 +36,7 @@ _FORMAT = re.compile(rf"mp_([a-z0-9]{{{_PREFIX_LENGTH}}})_[A-Za-z0-9_-]{{43}}")
 _LAST_USED_STEP = timedelta(minutes=1)
 
 _cache = KeyCache()
+_writing = threading.Lock()
 
 
 def scopes() -> dict[str, str]:
@@ -119,9 +121,19 @@ def _load(prefix: str, digest: str) -> Found | None:
 
 
 def write_last_used(**_signal: object) -> None:
-    """Note when keys were used, at most once a minute each; after the answer has been sent."""
-    if not used_keys:
+    """Note when keys were used, at most once a minute each; after the answer has been sent.
+
+    One thread at a time: where the database keeps it waiting, the others go on to serve.
+    """
+    if not used_keys or not _writing.acquire(blocking=False):
         return
+    try:
+        _write_last_used()
+    finally:
+        _writing.release()
+
+
+def _write_last_used() -> None:
     ids = set(used_keys)
     used_keys.difference_update(ids)
     now = timezone.now()

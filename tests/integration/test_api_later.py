@@ -6,7 +6,6 @@ import http.client
 import json
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, transaction
 from django.http import HttpResponse
 from django.test import RequestFactory
 from django.utils import timezone
@@ -24,6 +23,7 @@ from msgplatform.core import ids
 from msgplatform.core.errors import Conflict, OutcomeUnknown, Unavailable
 from msgplatform.models import Biz
 from notify.models import BizMsg, IdempotencyKey
+from tests.integration.lock_waits import until_somebody_waits
 from tests.integration.test_api_server import Server
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -117,24 +117,9 @@ class Publisher:
             assert self.sent.acquire(timeout=SOON)
             # Its connection came first, so it is with the server when this is answered.
             assert self.server.request("GET", "/healthz")[0] == 200
-            _until_it_waits()
+            until_somebody_waits()  # until then MariaDB lets other keys in
             yield held
             transaction.set_rollback(True)
-
-
-def _until_it_waits() -> None:
-    """MariaDB lets other keys in until then. On SQLite nobody writes beside another."""
-    if connection.vendor != "mysql":
-        return
-    deadline = time.monotonic() + SOON
-    waiting = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
-    with connection.cursor() as cursor:
-        while True:
-            cursor.execute(waiting)
-            if cursor.fetchone() != (0,):
-                return
-            assert time.monotonic() < deadline, "no transaction waits for the key"
-            time.sleep(0.15)  # asked more often, it says the same for ever
 
 
 @pytest.fixture

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
-from gateway import unmatched
+from gateway import archive, unmatched
 from gateway.forwarder import Forwarder
 from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import Mo, ReportIn
@@ -30,6 +32,7 @@ from msgplatform.models import Alert, DayCounter, MinuteCounter
 from notify.models import BizMsg
 from tests.integration import sms_rows
 from tests.integration.children import child
+from tests.integration.lock_waits import until_somebody_waits
 from tests.integration.sms_rows import NODE, TS, Caller, account, report, respond, send, submit
 
 shop = sms_rows.shop
@@ -213,6 +216,34 @@ class TestMessages:
         assert [event["state"] for event in published()] == ["unknown", "delivered"]
         assert SgipMt.objects.get().final == "delivered"
         assert ending_counts() == {(s, "delivered"): 1 for s in subjects()}
+
+    def test_two_pumps_that_write_the_same_at_once(
+        self, shop: Caller, sms_redis: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The lease of one was over before its commit."""
+        message, (seqno,) = ended(shop)
+        report(seqno)
+        found = store.read([message])
+        with ThreadPoolExecutor(1) as pool:
+            other: list[Future[None]] = []
+
+            def write_again() -> None:
+                archive.write_messages(found)
+                connection.close()
+
+            def counts(*given: Any) -> None:
+                monkeypatch.setattr(archive, "_count", count)
+                other.append(pool.submit(write_again))
+                until_somebody_waits()
+                count(*given)
+
+            count = archive._count
+            monkeypatch.setattr(archive, "_count", counts)
+            archive.write_messages(found)
+            other[0].result(30)
+        assert (SgipMt.objects.count(), SgipMtPart.objects.count()) == (1, 1)
+        assert SgipReport.objects.count() == 1
+        assert ending_counts() == {(subject, "delivered"): 1 for subject in subjects()}
 
 
 class TestLateReports:
