@@ -12,6 +12,13 @@ from msgplatform.core import flows
 
 MAX_LENGTH = 200
 MAX_SELECTION_LENGTH = 12_000  # some hundred ids
+# Of fields whose name in the API is short for what people say.
+_LABELS = {
+    "id": _("Message id"),
+    "ids": _("Message ids"),
+    "biz": _("Business system"),
+    "key": _("Idempotency key"),
+}
 
 
 class FilterForm(forms.Form):
@@ -22,7 +29,7 @@ class FilterForm(forms.Form):
         self._names = list(fields)
         for name, help_text in fields.items():
             self.fields[name] = forms.CharField(
-                label=name.replace("_", " ").capitalize(),
+                label=_LABELS.get(name) or name.replace("_", " ").capitalize(),
                 required=False,
                 max_length=MAX_SELECTION_LENGTH if name == "ids" else MAX_LENGTH,
                 help_text=str(help_text),
