@@ -24,7 +24,7 @@ def facts() -> dict[str, str]:
     return {
         "processor": f"{_processor()}, {os.cpu_count()} cores",
         "memory": f"{memory:.0f} GB",
-        "system": f"{platform.system()} {platform.release()}, {_distribution()}",
+        "system": f"{platform.system()} {platform.release().split('-')[0]}, {_distribution()}",
         "disk": f"one write and fdatasync of 512 bytes: {_sync_ms():.2f} ms (median)",
         "Python": platform.python_version(),
         "MariaDB": _version(find_program("mariadbd", "mysqld")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import ModuleType
@@ -61,9 +62,17 @@ def _machine(results: Sequence[Result]) -> str:
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         **machine.facts(),
         "database of these runs": first["database"],
-        "runs": f"{first['runs']} of {first['seconds']:g} seconds each",
+        "runs": _runs(results),
     }
     return "\n".join(["## Machine", "", *(f"- {n}: {v}" for n, v in facts.items()), ""])
+
+
+def _runs(results: Sequence[Result]) -> str:
+    """How many and how long; which benches had others than most."""
+    lengths = {r["bench"]: f"{r['runs']} of {r['seconds']:g} seconds each" for r in results}
+    usual = Counter(lengths.values()).most_common(1)[0][0]
+    others = [f"`{bench}` {length}" for bench, length in lengths.items() if length != usual]
+    return "; ".join([usual, *others])
 
 
 def _overview(results: Sequence[Result]) -> str:
