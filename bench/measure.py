@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,16 @@ class Side:
 
     def finish(self, crew: Crew) -> None:
         """After the measured part, before everything is stopped."""
+
+    def await_rest(self, crew: Crew, missing: Callable[[], int], seconds: float) -> None:
+        """No more requests; wait until of what was accepted nothing is missing."""
+        crew.stop("load")
+        deadline = time.monotonic() + seconds
+        while (left := missing()) > 0:
+            if time.monotonic() > deadline:
+                raise BenchFailed(f"{left} messages are not through")
+            crew.check("load")
+            time.sleep(self.poll_seconds)
 
     def check(self, crew: Crew) -> None:
         """After everything was stopped."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from django.db.models import Sum
 
 from bench import intake, messages, notify_rows
 from bench.measure import Side
-from bench.processes import BenchFailed, Crew, Program
+from bench.processes import Crew, Program
 from bench.progress import Progress
 from bench.sender import sink
 from msgplatform.models import MinuteCounter
@@ -69,13 +68,7 @@ class Notify(Side):
         return self._marked.count
 
     def finish(self, crew: Crew) -> None:
-        """No more requests; wait until everything accepted is marked."""
-        crew.stop("load")
-        deadline = time.monotonic() + _REST_SECONDS
-        while (missing := self._accepted.count - self.count()) > 0:
-            if time.monotonic() > deadline:
-                raise BenchFailed(f"{missing} messages were not delivered")
-            time.sleep(self.poll_seconds)
+        self.await_rest(crew, lambda: self._accepted.count - self.count(), _REST_SECONDS)
 
     def check(self, crew: Crew) -> None:
         keys = intake.accepted(self.stretch, crew, self.key)

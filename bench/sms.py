@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 
 from django.db.models import Sum
@@ -12,7 +11,7 @@ from bench import sms_rows
 from bench.ground import ROOT
 from bench.measure import Side
 from bench.notify_rows import same
-from bench.processes import BenchFailed, Crew, Program
+from bench.processes import Crew, Program
 from bench.progress import Progress
 from bench.sender import sink
 from gateway.archive import FLOW
@@ -82,14 +81,7 @@ class Sms(Side):
         return done if done >= self._at_most else 0
 
     def finish(self, crew: Crew) -> None:
-        """No more requests; wait until everything accepted is through."""
-        crew.stop("load")
-        deadline = time.monotonic() + _REST_SECONDS
-        while (missing := self._sent.count - self.done()) > 0:
-            if time.monotonic() > deadline:
-                raise BenchFailed(f"{missing} messages are not through")
-            crew.check("load")
-            time.sleep(self.poll_seconds)
+        self.await_rest(crew, lambda: self._sent.count - self.done(), _REST_SECONDS)
 
     def check(self, crew: Crew) -> None:
         accepted = sms_rows.read_accepted(self._accepted)

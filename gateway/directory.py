@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from gateway import sgip
@@ -78,6 +78,14 @@ class Directory:
                 row.pk: _account(row) for row in rows if row.enabled and row.biz.enabled
             }
             self.account_names = {row.pk: row.name for row in rows}
+
+    def served(self, only: Collection[str]) -> dict[int, Gateway]:
+        """The gateways of these names by id; without names all that are enabled."""
+        return {
+            gateway.id: gateway
+            for gateway in self.gateways.values()
+            if not only or gateway.name in only
+        }
 
     def account(self, biz_id: int, name: str) -> Account | None:
         """The business system's account of this name; without one, its default or its only one."""

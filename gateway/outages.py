@@ -46,9 +46,10 @@ class Outages:
             return
         self._next = now + self._every
         states = links.live()
-        down = self._down(states, now)
+        served = self._directory.served(self._only)
+        down = self._down(served, links.bound(states), now)
         opened = _opened()
-        for gateway in self._served():
+        for gateway in served.values():
             if gateway.id in down - opened:
                 alerts.raise_alert(KIND, *_words(gateway, states), _key(gateway.id))
             elif gateway.id in opened - self._since.keys():
@@ -56,19 +57,10 @@ class Outages:
         for gone in opened - self._directory.gateways.keys():  # switched off, or deleted
             alerts.resolve(_key(gone))
 
-    def _served(self) -> list[Gateway]:
-        known = self._directory.gateways.values()
-        return [gateway for gateway in known if not self._only or gateway.name in self._only]
-
-    def _down(self, states: Iterable[LinkState], now: float) -> set[int]:
+    def _down(self, served: Collection[int], up: Collection[int], now: float) -> set[int]:
         """Those that nobody has a connection to, for too long already."""
-        up = links.bound(states)
         before = self._since
-        self._since = {
-            gateway.id: before.get(gateway.id, now)
-            for gateway in self._served()
-            if gateway.id not in up
-        }
+        self._since = {id: before.get(id, now) for id in served if id not in up}
         return {id for id, since in self._since.items() if now - since >= self._patience}
 
 

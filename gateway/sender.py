@@ -122,11 +122,7 @@ class SmsSender(Worker):
 
     @property
     def _wanted(self) -> dict[int, Gateway]:
-        return {
-            gateway.id: gateway
-            for gateway in self.directory.gateways.values()
-            if not self._only or gateway.name in self._only
-        }
+        return self.directory.served(self._only)
 
     def _follow_directory(self) -> None:
         """Links for the gateways there are, new ones where the settings of a link changed."""

@@ -1,12 +1,8 @@
 -- Put before every other script. Ids are strings throughout: a Lua number loses digits beyond 2^53.
 local P = '{sms}:'
 
-local function now()
-  local t = redis.call('TIME')
-  return tonumber(t[1]) + tonumber(t[2]) / 1000000
-end
-
-local AT = now()
+local TIME = redis.call('TIME')
+local AT = tonumber(TIME[1]) + tonumber(TIME[2]) / 1000000
 -- As text at once: Redis would print all 17 digits, and for each command anew.
 local function moment(at) return string.format('%.6f', at) end
 local STAMP = moment(AT)
