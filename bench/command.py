@@ -14,7 +14,7 @@ from typing import Any
 
 from bench import catalogue, ground, report
 from bench.processes import BenchFailed
-from msgplatform.core import attached
+from msgplatform.core.servers import child_process
 
 # The child stops its processes and servers, and removes its folder.
 _STOP_SECONDS = 60
@@ -55,7 +55,7 @@ def _run_one(name: str, options: Options) -> dict[str, Any]:
         *("--runs", str(options.runs), "--database", options.database),
     ]
     with subprocess.Popen(
-        attached.command(program, "--parent", str(os.getpid())),
+        child_process.command(program, "--parent", str(os.getpid())),
         cwd=ground.ROOT,
         stdout=subprocess.PIPE,
         process_group=0,  # Ctrl-C is for us: twice would break off the cleaning up

@@ -24,18 +24,18 @@ def main() -> None:
     options = parser.parse_args()
     stop = worker.Stop()
     worker.set_up_django()
-    from msgplatform.core import queues
+    from msgplatform.core.queues import jobs
 
     seen = bytearray()
     while True:
         stopping = bool(stop)
-        claimed = [found for name in options.queues if (found := queues.claim(name, 60.0))]
+        claimed = [found for name in options.queues if (found := jobs.claim(name, 60.0))]
         for order in (found.data for found in claimed):
             for copy_id, msg_id, _, body in order["items"]:
                 digest = messages.digest(body.encode())
                 seen += RECORD.pack(copy_id, msg_id, order["subscription"], digest)
             options.progress.add(len(order["items"]))
-        queues.done(claimed)
+        jobs.done(claimed)
         if not claimed:
             if stopping:
                 break

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Self
 
 from bench.processes import Program
-from msgplatform.core.embedded import MariaDb, RedisServer
-from msgplatform.core.private_server import free_port
+from msgplatform.core.servers.embedded import MariaDb, RedisServer
+from msgplatform.core.servers.private_server import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 DATABASES = ("mariadb", "sqlite")

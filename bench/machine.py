@@ -12,8 +12,8 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from msgplatform.core.embedded import find_redis
-from msgplatform.core.private_server import find_program
+from msgplatform.core.servers.embedded import find_redis
+from msgplatform.core.servers.private_server import find_program
 
 _SYNCS = 100
 

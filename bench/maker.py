@@ -10,7 +10,7 @@ from bench.measure import Side
 from bench.processes import BenchFailed, Crew, Program
 from bench.progress import Progress
 from bench.references import rq_jobs
-from msgplatform.core import queue_names
+from msgplatform.core.queues import names as queue_names
 from notify.models import BizMsg, ReceiveMsg
 
 NAME = "maker"

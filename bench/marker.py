@@ -11,7 +11,9 @@ from bench import notify_rows
 from bench.measure import Side
 from bench.processes import BenchFailed, Crew, Program
 from bench.progress import Progress
-from msgplatform.core import queue_names, queues, sql
+from msgplatform.core.data import sql
+from msgplatform.core.queues import jobs as queues
+from msgplatform.core.queues import names as queue_names
 from msgplatform.models import MinuteCounter
 from notify.models import Attempt, ReceiveMsg
 from notify.orders import Result

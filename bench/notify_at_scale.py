@@ -16,8 +16,8 @@ from bench.ground import Ground
 from bench.measure import Side
 from bench.notify_flow import Notify
 from bench.processes import BenchFailed
-from msgplatform.core import ids
 from msgplatform.core.connections import work_redis
+from msgplatform.core.data import ids
 from msgplatform.models import MinuteCounter
 
 NAME = "notify-at-scale"

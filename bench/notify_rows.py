@@ -15,8 +15,8 @@ from django.utils import timezone
 from bench import messages
 from bench.processes import BenchFailed
 from msgplatform.api import keys
-from msgplatform.core import ids, sql
 from msgplatform.core.connections import work_redis
+from msgplatform.core.data import ids, sql
 from msgplatform.models import Biz, MinuteCounter
 from notify.models import BizMsg, BizReceive, Receive
 from notify.orders import Item

@@ -19,8 +19,10 @@ from django.utils import timezone
 
 from bench import messages
 from bench.volume import Heavy
-from msgplatform.core import ids, queue_names, queues
 from msgplatform.core.connections import work_redis
+from msgplatform.core.data import ids
+from msgplatform.core.queues import jobs
+from msgplatform.core.queues import names as queue_names
 from notify import gauges, intake, search
 from notify.archive import walk
 from notify.archive.move import move
@@ -61,7 +63,7 @@ class Recorder:
 
     def _wrapper(self, seen: dict[str, Seen]) -> Callable[..., Any]:
         def wrapper(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
-            has_rows = isinstance(sql, bytes)  # an INSERT of `msgplatform.core.mysql_values`
+            has_rows = isinstance(sql, bytes)  # an INSERT of `msgplatform.core.data.mysql_values`
             shape = shape_of(_without_rows(sql) if has_rows else sql)
             no_plan = many or has_rows or not _EXPLAINED.match(sql)
             plan = [] if no_plan else _explain(sql, params)
@@ -155,8 +157,8 @@ def _events(heavy: Heavy) -> list[intake.Event]:
 def _put_results(heavy: Heavy, outcome: str) -> None:
     """What a sender would say of all that is queued."""
     name = queue_names.notify(heavy.biz.pk, heavy.subscription.receive_id)
-    while order := queues.claim(name, 60.0):
-        queues.done([order])
+    while order := jobs.claim(name, 60.0):
+        jobs.done([order])
         status = 200 if outcome == "delivered" else 503
         results = [
             Result(
@@ -165,7 +167,7 @@ def _put_results(heavy: Heavy, outcome: str) -> None:
             )
             for item in order.data["items"]
         ]  # fmt: skip
-        queues.put(queue_names.NOTIFY_MARKER, [results], ttl=None)
+        jobs.put(queue_names.NOTIFY_MARKER, [results], ttl=None)
 
 
 def _make_due(heavy: Heavy) -> None:

@@ -15,9 +15,9 @@ from typing import Any, Self
 
 import psutil
 
-from msgplatform.core import attached
 from msgplatform.core.errors import Permanent
-from msgplatform.core.private_server import tail
+from msgplatform.core.servers import child_process
+from msgplatform.core.servers.private_server import tail
 
 _STOP_SECONDS = 60.0
 _READY_SECONDS = 60.0
@@ -109,7 +109,7 @@ class Crew:
     def _start(self, program: Program) -> None:
         with self._out(program.label).open("wb") as out, self._log(program.label).open("wb") as log:
             self._processes[program.label] = subprocess.Popen(
-                attached.command(program.argv, "--parent", str(os.getpid())),
+                child_process.command(program.argv, "--parent", str(os.getpid())),
                 cwd=self._directory,
                 env=dict(program.environment),
                 stdin=subprocess.DEVNULL,

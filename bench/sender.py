@@ -14,7 +14,8 @@ from bench.measure import Side
 from bench.processes import BenchFailed, Crew, Program
 from bench.progress import Progress
 from bench.references import rq_jobs
-from msgplatform.core import queue_names, queues
+from msgplatform.core.queues import jobs
+from msgplatform.core.queues import names as queue_names
 from notify import orders
 
 NAME = "sender"
@@ -161,20 +162,20 @@ def _put(name: str, subscription: int, items: Sequence[orders.Item]) -> None:
     for start in range(0, len(batches), _ORDERS_A_PUT):
         some = batches[start : start + _ORDERS_A_PUT]
         made = [orders.Order(subscription, "bench", lease_until, batch) for batch in some]
-        queues.put(name, made, ttl=3600)
+        jobs.put(name, made, ttl=3600)
 
 
-def _all(name: str) -> Iterator[queues.Claimed]:
-    while job := queues.claim(name, _CLAIM_SECONDS):
-        queues.done([job])
+def _all(name: str) -> Iterator[jobs.Claimed]:
+    while job := jobs.claim(name, _CLAIM_SECONDS):
+        jobs.done([job])
         yield job
 
 
-def _results(job: queues.Claimed) -> list[orders.Result]:
+def _results(job: jobs.Claimed) -> list[orders.Result]:
     return msgspec.convert(job.data, list[orders.Result])
 
 
-def _items(job: queues.Claimed) -> list[int]:
+def _items(job: jobs.Claimed) -> list[int]:
     return [item[0] for item in job.data["items"]]
 
 

@@ -11,7 +11,7 @@ from bench.processes import BenchFailed, Crew, Program
 from bench.progress import Progress
 from bench.references import echo_frames
 from bench.sgip_messages import record
-from msgplatform.core.private_server import free_port
+from msgplatform.core.servers.private_server import free_port
 
 NAME = "sgip"
 ORDER = 80

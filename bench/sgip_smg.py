@@ -27,7 +27,7 @@ from gateway.sgip import (
     State,
     Submit,
 )
-from msgplatform.core.backoff import Backoff
+from msgplatform.core.rates.backoff import Backoff
 
 _NODE = 3010000001
 _LOGIN = Login("smg", "secret", LoginType.SMG_TO_SP)

@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from bench.processes import BenchFailed
 from msgplatform.api import keys
-from msgplatform.core import ids
+from msgplatform.core.data import ids
 from msgplatform.models import Biz
 from notify.archive import partitions
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg

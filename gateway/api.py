@@ -28,7 +28,7 @@ from gateway.serializers import (
 )
 from msgplatform.api.authentication import ApiCaller
 from msgplatform.api.json import MEDIA_TYPE, decode, decode_item
-from msgplatform.core import ids
+from msgplatform.core.data import ids
 from msgplatform.core.errors import Conflict, InvalidInput
 
 MAX_BATCH_BYTES = 16 * 1024 * 1024

@@ -18,7 +18,7 @@ from django.db.models import Model
 from gateway import events, sgip
 from gateway.lifecycle.messages import Finished, Mo
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
-from msgplatform.core import ids, sql
+from msgplatform.core.data import ids, sql
 from msgplatform.models import MinuteCounter
 
 FLOW = "sms"

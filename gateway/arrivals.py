@@ -20,7 +20,8 @@ from gateway.lifecycle.messages import ReportIn
 from gateway.mo_intake import MoIntake
 from gateway.net import Connection
 from gateway.net.thread import NetThread
-from msgplatform.core import logging, poison
+from msgplatform.core import logging
+from msgplatform.core.daemons import bisect
 from msgplatform.core.failpoints import failpoint
 
 log = logging.get(__name__)
@@ -99,7 +100,7 @@ class Arrivals:
         """A database that is away has no new ids: MOs wait for it, Reports do not."""
         batch = self._mos[:BATCH]
         try:
-            safe = poison.isolate(batch, self._make_safe, _refuse)
+            safe = bisect.isolate(batch, self._make_safe, _refuse)
         except (OperationalError, InterfaceError) as error:
             log.warning("mos_wait", count=len(self._mos), why=str(error)[:200])
             self._mos_after = time.monotonic() + _DATABASE_PAUSE

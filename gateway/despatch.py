@@ -17,7 +17,8 @@ from gateway.pace import Pace
 from gateway.packing import Pack, packs, submits
 from gateway.rerouting import reroute
 from gateway.verdicts import ACCEPTED, MOST_TRIES
-from msgplatform.core import logging, poison
+from msgplatform.core import logging
+from msgplatform.core.daemons import bisect
 from msgplatform.core.failpoints import failpoint
 
 log = logging.get(__name__)
@@ -160,7 +161,7 @@ class Despatch:
 
     def _pack(self, claimed: list[Claimed]) -> list[Pack]:
         """A message that cannot be sent ends, alone."""
-        return poison.isolate(
+        return bisect.isolate(
             claimed,
             lambda some: packs(some, self.gateway),
             lambda item, error: self._cannot(item.mt.id, error),
@@ -198,7 +199,7 @@ class Despatch:
         return len(new)
 
     def _encode(self, chosen: list[Pack]) -> list[NewSubmit]:
-        return poison.isolate(
+        return bisect.isolate(
             chosen, lambda some: submits(some, self.gateway), self._cannot_encode, _is_blameless
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gateway import sgip
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.core import logging
-from msgplatform.core.daemon import AWAY
+from msgplatform.core.daemons.daemon import AWAY
 
 log = logging.get(__name__)
 

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from gateway import gauges, resend, search, story
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisError, sms_redis
-from msgplatform.core.daemon import AWAY
+from msgplatform.core.daemons.daemon import AWAY
 from msgplatform.core.errors import InvalidInput
 
 

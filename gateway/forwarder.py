@@ -16,10 +16,11 @@ from gateway import events
 from gateway.directory import Account, Directory
 from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import Mo
-from msgplatform.core import alerts, logging, poison
-from msgplatform.core.daemon import Worker
+from msgplatform.core import alerts, logging
+from msgplatform.core.daemons import bisect
+from msgplatform.core.daemons.daemon import Worker
+from msgplatform.core.daemons.gather import Gather
 from msgplatform.core.failpoints import failpoint
-from msgplatform.core.gather import Gather
 from notify import intake
 
 log = logging.get(__name__)
@@ -54,12 +55,12 @@ class Forwarder(Worker):
             return 0
         ids = store.take(keys.LIST_REPORT, keys.REPORTING, BATCH, LEASE_SECONDS)
         self._gather.took(len(ids))
-        poison.isolate(ids, self._forward_reports, _tell)
+        bisect.isolate(ids, self._forward_reports, _tell)
         return len(ids)
 
     def _mos(self) -> int:
         ids = store.take(keys.LIST_MO, keys.MO_REPORTING, BATCH, LEASE_SECONDS)
-        poison.isolate(ids, self._forward_mos, _tell)
+        bisect.isolate(ids, self._forward_mos, _tell)
         return len(ids)
 
     def _forward_reports(self, ids: Sequence[str]) -> Sequence[str]:

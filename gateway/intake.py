@@ -24,8 +24,8 @@ from gateway.lifecycle.messages import Mt
 from gateway.limits import LimitReached, spend
 from gateway.routing import Router
 from gateway.sms_request import Request
-from msgplatform.core import ids
 from msgplatform.core.connections import sms_redis
+from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput
 
 # The fields of a request that make it the same request.

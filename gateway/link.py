@@ -23,7 +23,7 @@ from gateway.links import LinkState
 from gateway.net import Client, Connection, Login
 from gateway.verdicts import response
 from msgplatform.core import logging
-from msgplatform.core.backoff import Backoff
+from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
 

@@ -10,7 +10,8 @@ import msgspec
 from gateway import sgip
 from gateway.lifecycle import keys, mo_parts, mo_store
 from gateway.lifecycle.messages import Mo
-from msgplatform.core import ids, logging
+from msgplatform.core import logging
+from msgplatform.core.data import ids
 
 log = logging.get(__name__)
 

@@ -9,7 +9,7 @@ from gateway.lifecycle import store
 from gateway.lifecycle.messages import Response
 from gateway.packing import Pack
 from gateway.verdicts import AGAIN
-from msgplatform.core.backoff import Backoff
+from msgplatform.core.rates.backoff import Backoff
 
 _LONGEST_BUSY = 5.0
 # A pack that costs more than this many seconds' worth goes on credit, and is paid for after.

@@ -12,10 +12,11 @@ from django.conf import settings
 
 from gateway import archive, unmatched
 from gateway.lifecycle import keys, mo_store, store
-from msgplatform.core import alerts, logging, poison
-from msgplatform.core.daemon import Worker
+from msgplatform.core import alerts, logging
+from msgplatform.core.daemons import bisect
+from msgplatform.core.daemons.daemon import Worker
+from msgplatform.core.daemons.gather import Gather
 from msgplatform.core.failpoints import failpoint
-from msgplatform.core.gather import Gather
 
 log = logging.get(__name__)
 
@@ -43,12 +44,12 @@ class Pump(Worker):
             return 0
         ids = store.take(keys.LIST_FINISH, keys.FINISHING, BATCH, LEASE_SECONDS)
         self._gather.took(len(ids))
-        poison.isolate(ids, _archive_messages, _tell)
+        bisect.isolate(ids, _archive_messages, _tell)
         return len(ids)
 
     def _mos(self) -> int:
         ids = store.take(keys.LIST_MO_FINISH, keys.MO_FINISHING, BATCH, LEASE_SECONDS)
-        poison.isolate(ids, _archive_mos, _tell)
+        bisect.isolate(ids, _archive_mos, _tell)
         return len(ids)
 
 

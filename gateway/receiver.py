@@ -20,8 +20,8 @@ from gateway.links import LinkState
 from gateway.net import Connection, Server
 from gateway.net.thread import NetThread
 from msgplatform.core import logging
-from msgplatform.core.daemon import Worker
-from msgplatform.core.refresher import Refresher
+from msgplatform.core.daemons.daemon import Worker
+from msgplatform.core.daemons.refresher import Refresher
 
 log = logging.get(__name__)
 

@@ -21,9 +21,10 @@ from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsAccount
 from gateway.sms_request import Request
 from msgplatform.api.filters import MAX_ID
-from msgplatform.core import ids as id_numbers
-from msgplatform.core import logging, sql
+from msgplatform.core import logging
 from msgplatform.core.connections import sms_redis
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import BulkAction, Counted, Step
 

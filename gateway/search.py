@@ -20,8 +20,8 @@ from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt
 from msgplatform.api.filters import MAX_ID, number
-from msgplatform.core import ids as id_numbers
 from msgplatform.core.connections import RedisError, sms_redis
+from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.flows import Found, Hit, Text
 from msgplatform.models import Biz
 

@@ -23,10 +23,10 @@ from gateway.net.thread import NetThread
 from gateway.outages import Outages
 from gateway.rerouting import Stranded
 from msgplatform.core import logging
-from msgplatform.core.backoff import Backoff
 from msgplatform.core.connections import RedisError
-from msgplatform.core.daemon import AWAY, Worker
-from msgplatform.core.refresher import Refresher
+from msgplatform.core.daemons.daemon import AWAY, Worker
+from msgplatform.core.daemons.refresher import Refresher
+from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
 

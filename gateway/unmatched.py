@@ -19,7 +19,9 @@ from gateway import archive, events
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import ReportIn
 from gateway.models import SgipMt, SgipMtPart, SgipReport
-from msgplatform.core import ids, logging, poison, sql
+from msgplatform.core import logging
+from msgplatform.core.daemons import bisect
+from msgplatform.core.data import ids, sql
 from msgplatform.core.failpoints import failpoint
 from msgplatform.models import MinuteCounter
 from notify import intake
@@ -36,7 +38,7 @@ _FINALS = {0: SgipMt.Final.DELIVERED, 2: SgipMt.Final.FAILED}
 def settle(most: int) -> int:
     """Look up to `most` of them up; how many are done with."""
     entries = store.take(keys.LIST_UNMATCHED, keys.UNMATCHED, most, AGAIN_SECONDS)
-    done = poison.isolate(entries, _settle_some, _tell)
+    done = bisect.isolate(entries, _settle_some, _tell)
     store.drop(keys.UNMATCHED, done)
     return len(done)
 

@@ -9,4 +9,4 @@ class MsgplatformConfig(AppConfig):
     verbose_name = _("Platform")
 
     def ready(self) -> None:
-        from msgplatform import alert_store, checks  # noqa: F401
+        from msgplatform import checks  # noqa: F401

@@ -14,8 +14,10 @@ from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import Error as DatabaseError
 
-from msgplatform.core import embedded, flows, heartbeats
+from msgplatform.core import flows
 from msgplatform.core.connections import RedisError, sms_redis, work_redis
+from msgplatform.core.daemons import heartbeats
+from msgplatform.core.servers import embedded
 
 Level = Literal["ok", "warn", "bad"]
 LOW_DISK_BYTES = 1 << 30

@@ -10,7 +10,7 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core import ids, sql
+from msgplatform.core.data import ids, sql
 from msgplatform.core.fields import ExactCharField
 
 # (business system, subject, name) of a counter.
@@ -183,7 +183,7 @@ class MinuteCounter(models.Model):
 
 
 class DayCounter(models.Model):
-    """The minutes of a day (in settings.TIME_ZONE) added up; see `msgplatform.counters`."""
+    """The minutes of a day (in settings.TIME_ZONE) added up; see `msgplatform.jobs.counters`."""
 
     # So long after midnight a day is still computed from its minutes.
     OPEN_FOR = timedelta(hours=1)
@@ -230,7 +230,7 @@ class AuditLog(models.Model):
 
 
 class IdNode(models.Model):
-    """A node number for making ids, leased to one process (see `msgplatform.core.ids`)."""
+    """A node number for making ids, leased to one process (see `msgplatform.core.data.ids`)."""
 
     node = models.PositiveSmallIntegerField(primary_key=True)
     holder = models.CharField(max_length=32, blank=True, default="")

@@ -10,7 +10,7 @@ import secrets
 
 from msgplatform import env
 from msgplatform.core import logging as platform_logging
-from msgplatform.core.queue_names import RqQueues
+from msgplatform.core.queues.names import RqQueues
 
 BASE_DIR = env.BASE_DIR
 STATE_DIR = env.state_dir()
@@ -61,10 +61,10 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 # What `/api/` passes through (`handlers.py`): a caller there has a key, no session and no form.
-API_MIDDLEWARE = ["msgplatform.middleware.ApiGate"]
+API_MIDDLEWARE = ["msgplatform.web.middleware.ApiGate"]
 # A daemon serves nothing, and its system checks must not import what it does not have.
 ROOT_URLCONF = "" if DAEMON else "msgplatform.urls"
-WSGI_APPLICATION = "msgplatform.wsgi.application"
+WSGI_APPLICATION = "msgplatform.web.wsgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",

@@ -9,9 +9,9 @@ from django.views.generic import RedirectView
 from django_rq.urls import get_admin_urlpatterns, get_api_urlpatterns
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
-from msgplatform import queue_pages
 from msgplatform.api import error_pages, health
 from msgplatform.core import flows
+from msgplatform.web import queue_pages
 
 handler400 = error_pages.bad_request
 handler403 = error_pages.permission_denied

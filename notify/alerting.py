@@ -19,8 +19,9 @@ from datetime import timedelta
 import msgspec
 from django.db.models import Q
 
-from msgplatform import alert_store
-from msgplatform.core import alerts, ids, logging, sql
+from msgplatform.core import alerts, logging
+from msgplatform.core.data import ids, sql
+from msgplatform.jobs import alert_store
 from msgplatform.models import Alert, Biz
 from notify import intake
 from notify.models import BizReceive, IdempotencyKey

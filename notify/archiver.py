@@ -9,8 +9,10 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 
-from msgplatform.core import alerts, logging, poison, sql
-from msgplatform.core.daemon import AWAY, Worker
+from msgplatform.core import alerts, logging
+from msgplatform.core.daemons import bisect
+from msgplatform.core.daemons.daemon import AWAY, Worker
+from msgplatform.core.data import sql
 from notify.archive import partitions, retention
 from notify.archive.move import NotVerified, move
 from notify.archive.walk import Due, Walk, chunks, due, movable
@@ -50,7 +52,7 @@ class Archiver(Worker):
 
     def _archive(self, page: Sequence[int], due: Due) -> None:
         for chunk in chunks(movable(page, due)):
-            poison.isolate(chunk, lambda some: self._move(some, due), self._set_aside, _is_away)
+            bisect.isolate(chunk, lambda some: self._move(some, due), self._set_aside, _is_away)
 
     def _move(self, chunk: Sequence[int], due: Due) -> Sequence[int]:
         self.heartbeat.done += move(chunk, due)

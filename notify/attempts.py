@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from msgplatform.core import ids, sql
+from msgplatform.core.data import ids, sql
 from notify.models import Attempt
 from notify.orders import Result
 

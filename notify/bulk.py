@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core import flows, sql
+from msgplatform.core import flows
+from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from notify import replay, resplit
 from notify.filters import Filter, parse

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from django.db.models import Sum
 
-from msgplatform.core import sql
 from msgplatform.core.connections import RedisError, work_redis
+from msgplatform.core.data import sql
 from msgplatform.models import MinuteCounter
 from notify.orders import Result
 

@@ -15,7 +15,10 @@ from django.conf import settings
 from django.db import connection
 from django.db.models.functions import Now
 
-from msgplatform.core import alerts, claims, queue_names, queues, sql
+from msgplatform.core import alerts
+from msgplatform.core.data import claims, sql
+from msgplatform.core.queues import jobs
+from msgplatform.core.queues import names as queue_names
 from notify import due, orders, work_orders
 from notify.models import BizReceive, ReceiveMsg
 from notify.room import Room
@@ -156,7 +159,7 @@ def _reclaimable(backlogs: Sequence[Backlog]) -> list[Backlog]:
     """Without the expired leases while old results wait for the marker."""
     if not any(_Status.QUEUED in backlog.statuses for backlog in backlogs):
         return list(backlogs)
-    if queues.oldest_seconds(queue_names.NOTIFY_MARKER) < MARKER_LAG_SECONDS:
+    if jobs.oldest_seconds(queue_names.NOTIFY_MARKER) < MARKER_LAG_SECONDS:
         return list(backlogs)
     pending = int(_Status.PENDING)
     return [Backlog(b.subscription, b.first, [pending]) for b in backlogs if pending in b.statuses]

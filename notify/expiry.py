@@ -17,7 +17,7 @@ from django.db.models import QuerySet
 from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Now
 
-from msgplatform.core import claims, sql
+from msgplatform.core.data import claims, sql
 from notify import counters
 from notify.models import BizReceive, ReceiveMsg
 from notify.subscriptions import Subscription

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import connection
 
-from msgplatform.core import ids, sql
+from msgplatform.core.data import ids, sql
 from notify.matching import Filter, compile_filter
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.texts import Message, numbers

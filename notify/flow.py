@@ -7,8 +7,9 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from msgplatform.core import flows, sql
-from msgplatform.core.daemon import AWAY
+from msgplatform.core import flows
+from msgplatform.core.daemons.daemon import AWAY
+from msgplatform.core.data import sql
 from notify import bulk, counters, gauges, search
 from notify.models import ReceiveMsg
 

@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 
 from django.db.models import OuterRef, QuerySet, Subquery
 
-from msgplatform.core import queue_names, queues, sql
-from msgplatform.core.breaker import State
 from msgplatform.core.connections import RedisError
+from msgplatform.core.data import sql
 from msgplatform.core.flows import Sample
+from msgplatform.core.queues import jobs
+from msgplatform.core.queues import names as queue_names
+from msgplatform.core.rates.breaker import State
 from notify import counters, live
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 
@@ -144,9 +146,9 @@ def _health(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
 
 
 def _from_redis(labels: dict[int, dict[str, str]]) -> Iterator[Sample]:
-    depth = queues.depths([queue_names.NOTIFY_MARKER])[queue_names.NOTIFY_MARKER]
+    depth = jobs.depths([queue_names.NOTIFY_MARKER])[queue_names.NOTIFY_MARKER]
     yield Sample("notify_marker_orders", depth, help="Result batches to be marked")
-    oldest = queues.oldest_seconds(queue_names.NOTIFY_MARKER)
+    oldest = jobs.oldest_seconds(queue_names.NOTIFY_MARKER)
     yield Sample("notify_marker_oldest_seconds", oldest, help="Age of the oldest result batch")
     yield from _lanes(labels)
     yield from _totals(counters.totals())

@@ -18,7 +18,8 @@ from django.db.models.functions import Coalesce, Least
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from msgplatform.core import alerts, claims, sql
+from msgplatform.core import alerts
+from msgplatform.core.data import claims, sql
 from msgplatform.models import Alert, AuditLog
 from notify.models import BizReceive
 from notify.orders import Result

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from django.db.models.functions import Now
 
-from msgplatform.core import claims, sql
+from msgplatform.core.data import claims, sql
 from notify import due
 from notify.models import BizReceive, ReceiveMsg
 

@@ -20,8 +20,8 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from msgplatform.core import ids, sql
-from msgplatform.core.batching import GroupCommit
+from msgplatform.core.data import ids, sql
+from msgplatform.core.data.group_commit import GroupCommit
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.failpoints import failpoint
 from notify.models import BizMsg, IdempotencyKey

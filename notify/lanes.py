@@ -11,8 +11,8 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator
 
-from msgplatform.core import breaker as circuit
-from msgplatform.core.pacer import Pacer
+from msgplatform.core.rates import breaker as circuit
+from msgplatform.core.rates.rate_limit import Pacer
 from notify.live import Live
 from notify.order_feed import ClaimedOrder
 from notify.orders import Item

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from msgplatform.core.breaker import State
 from msgplatform.core.connections import clock, work_redis
+from msgplatform.core.rates.breaker import State
 
 _KEY = "notify:live"
 _SENDERS = "notify:senders"  # zset: sender → unix time of its last word

@@ -10,9 +10,10 @@ import gc
 import time
 from collections.abc import Collection
 
-from msgplatform.core import queue_names, queues
 from msgplatform.core.connections import RedisError
-from msgplatform.core.daemon import Worker
+from msgplatform.core.daemons.daemon import Worker
+from msgplatform.core.queues import jobs
+from msgplatform.core.queues import names as queue_names
 from notify import expiry, holds, live
 from notify.dispatch import Backlog, Dispatcher
 from notify.room import Room
@@ -94,5 +95,5 @@ class Maker(Worker):
             return
         self._next_recover = time.monotonic() + RECOVER_EVERY_SECONDS
         # A result is the only copy of what a subscriber answered; an order can be made again.
-        queues.recover(put_back=lambda name: name == queue_names.NOTIFY_MARKER)
+        jobs.recover(put_back=lambda name: name == queue_names.NOTIFY_MARKER)
         live.prune()

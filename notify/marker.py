@@ -18,9 +18,13 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from msgplatform.core import alerts, ids, logging, poison, queue_names, queues, sql
-from msgplatform.core.daemon import AWAY, Worker
+from msgplatform.core import alerts, logging
+from msgplatform.core.daemons import bisect
+from msgplatform.core.daemons.daemon import AWAY, Worker
+from msgplatform.core.data import ids, sql
 from msgplatform.core.failpoints import failpoint
+from msgplatform.core.queues import jobs as queues
+from msgplatform.core.queues import names as queue_names
 from notify import alerting, attempts, counters, health, marks
 from notify.models import ReceiveMsg
 from notify.orders import Result
@@ -64,7 +68,7 @@ class Marker(Worker):
             return False
         self.subscriptions.refresh()
         while self._jobs:
-            poison.isolate(_read(self._jobs[0]), self._mark, self._step_aside)
+            bisect.isolate(_read(self._jobs[0]), self._mark, self._step_aside)
             failpoint("marker_after_commit_before_done")
             queues.done([self._jobs[0]])
             del self._jobs[0]

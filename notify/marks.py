@@ -18,7 +18,8 @@ from django.db.models import DateTimeField, F, QuerySet, Value
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Greatest, Now
 
-from msgplatform.core import backoff, claims, sql
+from msgplatform.core.data import claims, sql
+from msgplatform.core.rates import backoff
 from notify.health import GONE
 from notify.models import Attempt, ReceiveMsg
 from notify.orders import Result

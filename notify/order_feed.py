@@ -11,9 +11,10 @@ from sys import getsizeof
 
 from django.conf import settings
 
-from msgplatform.core import logging, queue_owners, queues
-from msgplatform.core.backoff import Backoff
-from msgplatform.core.daemon import AWAY
+from msgplatform.core import logging
+from msgplatform.core.daemons.daemon import AWAY
+from msgplatform.core.queues import jobs, owners
+from msgplatform.core.rates.backoff import Backoff
 from notify import live, orders
 from notify.orders import Item, Order
 from notify.subscriptions import Subscriptions
@@ -43,7 +44,7 @@ class ClaimedOrder:
     `before` is the report of the sender that had this subscription's queue until now, if any.
     """
 
-    claimed: queues.Claimed
+    claimed: jobs.Claimed
     order: Order
     open_items: int
     item_size: int
@@ -109,7 +110,7 @@ class OrderFeed:
         """Let another sender have the queues at once instead of after the ownership's end."""
         try:
             # Those with nothing in hand too: they were owned when they last had work.
-            queue_owners.disown([row.queue for row in self.subscriptions.all()], self.owner)
+            owners.disown([row.queue for row in self.subscriptions.all()], self.owner)
             live.withdraw(self.owner)
         except AWAY:
             return
@@ -162,15 +163,15 @@ class OrderFeed:
 
     def _claim_round(self) -> int:
         self._forget_finished()
-        queue_owners.renew(list(self._held), self.owner, OWNERSHIP_SECONDS)
+        owners.renew(list(self._held), self.owner, OWNERSHIP_SECONDS)
         wanted = self._wanted()
-        ready = queue_owners.own(list(wanted), self.owner, OWNERSHIP_SECONDS)
+        ready = owners.own(list(wanted), self.owner, OWNERSHIP_SECONDS)
         self._share = share = self._fair_share(ready)
         mine = [name for name in ready if name in self._held]
         fresh = [name for name in ready if name not in self._held]
         room = max(0, share - len(self._held))
         if len(fresh) > room:
-            queue_owners.disown(fresh[room:], self.owner)
+            owners.disown(fresh[room:], self.owner)
         # Who has nothing comes first: a second order must not take the place of a first.
         return self._claim([*fresh[:room], *mine], wanted)
 
@@ -179,7 +180,7 @@ class OrderFeed:
         claimed = start = 0
         while start < len(names) and (most := self._memory_for()) > 0:
             some = names[start : start + most]
-            found, asked = queues.claim_all(some, 2.0 * settings.NOTIFY_LEASE_SECONDS, Order)
+            found, asked = jobs.claim_all(some, 2.0 * settings.NOTIFY_LEASE_SECONDS, Order)
             for order in found:
                 self._take_over(order, wanted[order.queue])
             claimed += len(found)
@@ -233,9 +234,9 @@ class OrderFeed:
                 del self._held[name]
                 empty.append(name)
         if self._senders > 1:
-            queue_owners.disown(empty, self.owner)
+            owners.disown(empty, self.owner)
 
-    def _take_over(self, claimed: queues.Claimed, subscription: int) -> None:
+    def _take_over(self, claimed: jobs.Claimed, subscription: int) -> None:
         before = self._known.get(subscription)
         if before and before.sender == self.owner:
             before = None

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from django.db.models import QuerySet
 
-from msgplatform.core import ids as id_numbers
+from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import InvalidInput
 from notify.filters import Filter
 from notify.models import BizMsg, BizReceive, ReceiveMsg

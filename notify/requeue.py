@@ -11,7 +11,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from msgplatform.api.filters import MAX_ID, MAX_SELECTION
-from msgplatform.core import claims, sql
+from msgplatform.core.data import claims, sql
 from msgplatform.core.errors import InvalidInput
 from notify import due
 from notify.filters import Filter

@@ -13,8 +13,8 @@ from functools import partial
 
 from django.db import transaction
 
-from msgplatform.core import ids as id_numbers
-from msgplatform.core import sql
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import sql
 from msgplatform.core.errors import Temporary
 from notify.filters import Filter
 from notify.matching import Filter as Wanted

@@ -6,10 +6,12 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
-from msgplatform.core import logging, queue_names, queues
-from msgplatform.core.backoff import Backoff
-from msgplatform.core.daemon import AWAY
+from msgplatform.core import logging
+from msgplatform.core.daemons.daemon import AWAY
 from msgplatform.core.failpoints import failpoint
+from msgplatform.core.queues import jobs
+from msgplatform.core.queues import names as queue_names
+from msgplatform.core.rates.backoff import Backoff
 from notify.order_feed import ClaimedOrder
 from notify.orders import Result
 
@@ -89,7 +91,7 @@ class ResultSink:
             if order.open_items == 0:
                 finished.append(order.claimed)
         try:
-            queues.done(finished)
+            jobs.done(finished)
         except AWAY as error:
             # Their results are safe; recover() drops the orders when their claim is over.
             log.warning("orders_not_forgotten", count=len(finished), why=str(error)[:200])
@@ -97,7 +99,7 @@ class ResultSink:
     def _put(self, results: list[Result]) -> bool:
         failpoint("sender_before_results")
         try:
-            queues.put(queue_names.NOTIFY_MARKER, [results], ttl=None)
+            jobs.put(queue_names.NOTIFY_MARKER, [results], ttl=None)
         except AWAY as error:
             log.warning("results_waiting", count=len(results), why=str(error)[:200])
             return False

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from msgplatform.core import logging, queues
+from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
+from msgplatform.core.queues import jobs
 from notify import live, orders
 from notify.live import Live
 from notify.subscriptions import Subscription
@@ -50,7 +51,7 @@ class Room:
     @classmethod
     def read(cls, subscriptions: Iterable[Subscription]) -> Room:
         """As it is now. Raises RedisError when the depths cannot be read."""
-        depths = queues.depths([subscription.queue for subscription in subscriptions])
+        depths = jobs.depths([subscription.queue for subscription in subscriptions])
         try:
             known = live.read()
         except RedisError as error:

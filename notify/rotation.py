@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from django.db import transaction
 
-from msgplatform.core import sql
+from msgplatform.core.data import sql
 from msgplatform.core.errors import Conflict
 from notify import signing
 from notify.models import Receive

@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from msgplatform.api.filters import MAX_ID, number
-from msgplatform.core import ids as id_numbers
+from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.flows import Found, Hit, Text
 from notify.archive import places

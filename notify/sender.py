@@ -16,10 +16,11 @@ from collections.abc import Collection, Sequence
 
 from django.conf import settings
 
-from msgplatform.core import breaker, logging
-from msgplatform.core.daemon import Worker
+from msgplatform.core import logging
+from msgplatform.core.daemons.daemon import Worker
+from msgplatform.core.daemons.refresher import Refresher
 from msgplatform.core.http import engine as http
-from msgplatform.core.refresher import Refresher
+from msgplatform.core.rates import breaker
 from notify import exchange
 from notify.lanes import Lane, Lanes
 from notify.order_feed import ClaimedOrder, OrderFeed

@@ -22,7 +22,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
 
-from msgplatform.core import ids, sql
+from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import Temporary
 from msgplatform.core.failpoints import failpoint
 from notify import counters, fanout, orders, texts, work_orders

@@ -13,8 +13,10 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from msgplatform.core import alerts, logging, queue_names, sql
-from msgplatform.core.daemon import AWAY
+from msgplatform.core import alerts, logging
+from msgplatform.core.daemons.daemon import AWAY
+from msgplatform.core.data import sql
+from msgplatform.core.queues import names as queue_names
 from notify import signing, validators
 from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import connection
 
-from msgplatform.core import sql
+from msgplatform.core.data import sql
 from notify import orders
 from notify.models import BizMsg
 

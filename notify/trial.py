@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
 
-from msgplatform.core import ids
+from msgplatform.core.data import ids
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.http import engine as http
 from notify import exchange, orders, subscriptions

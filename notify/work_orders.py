@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from msgplatform.core import queues
 from msgplatform.core.failpoints import failpoint
+from msgplatform.core.queues import jobs
 from notify import orders, texts
 from notify.subscriptions import Subscription
 from notify.texts import Message
@@ -39,7 +39,7 @@ def put(claimed: Iterable[Claimed]) -> None:
     for group in _by_bytes(claimed):
         text = texts.texts({m.id: m for order in group for _, _, m in order.items}.values())
         made = [(order.subscription.queue, _order(order, text)) for order in group]
-        queues.put_all(
+        jobs.put_all(
             [(queue, order) for queue, order in made if order.items],
             # An order outlives its lease a little: a late one is given back, not lost silently.
             ttl=2 * settings.NOTIFY_LEASE_SECONDS,

@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import Any
 
 from msgplatform.core.connections import build
-from msgplatform.core.embedded import RedisServer
-from msgplatform.core.private_server import free_port
+from msgplatform.core.servers.embedded import RedisServer
+from msgplatform.core.servers.private_server import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 # Short, so that what a killed process held comes back within a test.
@@ -157,7 +157,7 @@ class Cluster:
             return [
                 *(sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1"),
                 *("--port", str(self.port), "--workers", "1", "--blocking-threads", "16"),
-                *("--no-ws", "msgplatform.web_worker:application"),
+                *("--no-ws", "msgplatform.web.web_worker:application"),
             ]
         return [sys.executable, "manage.py", name]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.core.embedded import MariaDb, RedisServer
+from msgplatform.core.servers.embedded import MariaDb, RedisServer
 
 # What a developer's shell may carry, and would lead tests to real servers.
 _FOREIGN = (

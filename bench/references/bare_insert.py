@@ -20,7 +20,7 @@ def main() -> None:
     from django.utils import timezone
 
     from bench import notify_rows
-    from msgplatform.core import sql
+    from msgplatform.core.data import sql
 
     statements = [
         _statement(connection, "idempotency", notify_rows.KEY_COLUMNS),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gateway.demo.cast import Operator
 from msgplatform import env
-from msgplatform.core import attached
+from msgplatform.core.servers import child_process
 
 
 class SmgProcess:
@@ -28,7 +28,7 @@ class SmgProcess:
         ]  # fmt: skip
         self._output = (folder / f"smg-{operator.name}.out").open("wb")
         self._process = subprocess.Popen(  # noqa: S603 - our own command line
-            attached.command(command, "--parent", str(os.getpid())),
+            child_process.command(command, "--parent", str(os.getpid())),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._output, text=True,
         )  # fmt: skip
         self.port = self._started()

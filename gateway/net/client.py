@@ -22,7 +22,7 @@ from gateway.sgip import (
     Side,
 )
 from gateway.sgip.constants import IDLE_TIMEOUT
-from msgplatform.core.backoff import Backoff
+from msgplatform.core.rates.backoff import Backoff
 
 from .connection import Connection, Handler
 

@@ -37,7 +37,7 @@ from gateway.sgip import (
     part_of,
     split,
 )
-from msgplatform.core.backoff import Backoff
+from msgplatform.core.rates.backoff import Backoff
 
 from .accepted import read_log
 from .client import Client, Login

@@ -20,7 +20,7 @@ from unfold.contrib.filters.admin.autocomplete_filters import AutocompleteSelect
 from unfold.contrib.filters.admin.dropdown_filters import ChoicesDropdownFilter, DropdownFilter
 from unfold.widgets import UnfoldAdminTextInputWidget
 
-from msgplatform.core import ids
+from msgplatform.core.data import ids
 
 _MOST = 2**63 - 1  # what a database takes as a BIGINT
 _TEMPLATE = "admin/form_filter.html"

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 from django.utils.translation import gettext as _
 
-from msgplatform.core import ids
+from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
 

@@ -14,8 +14,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
 from msgplatform.console.forms import BulkForm, FilterForm
-from msgplatform.core import flows, heartbeats
+from msgplatform.core import flows
 from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons import heartbeats
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.models import Alert, AuditLog, BulkJob
 

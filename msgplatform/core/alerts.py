@@ -15,7 +15,8 @@ from functools import partial
 
 from django.db import transaction
 
-from msgplatform.core import logging, sql
+from msgplatform.core import logging
+from msgplatform.core.data import sql
 
 log = logging.get(__name__)
 

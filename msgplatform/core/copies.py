@@ -14,8 +14,9 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-from msgplatform.core import attached, logging
-from msgplatform.core.backoff import Backoff
+from msgplatform.core import logging
+from msgplatform.core.rates.backoff import Backoff
+from msgplatform.core.servers import child_process
 
 log = logging.get(__name__)
 
@@ -28,7 +29,7 @@ class Copy:
     """One of the processes, and when it may be started again."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self._command = attached.command(command)
+        self._command = child_process.command(command)
         self._pause = Backoff(first=0.25, factor=2.0, cap=10.0)
         self._started = self._next_start = 0.0
         self.process: subprocess.Popen[bytes] | None = None

@@ -22,8 +22,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from msgplatform.core import flows, heartbeats, logging
+from msgplatform.core import flows, logging
 from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons import heartbeats
 
 log = logging.get(__name__)
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgplatform.core import attached
 from msgplatform.core.errors import Permanent
+from msgplatform.core.servers import child_process
 
 _LOG_BYTES = "10MB"
 _LOG_BACKUPS = 3
@@ -106,7 +106,7 @@ def _groups(programs: Sequence[Program]) -> Iterable[str]:
 def _programs(programs: Sequence[Program], places: Places) -> Iterable[str]:
     for program in programs:
         pause = f"--longest-pause={program.longest_pause:g}"
-        argv = attached.command(program.argv, f"--pace={places.pace}", pause)
+        argv = child_process.command(program.argv, f"--pace={places.pace}", pause)
         many = "-%(process_num)d" if program.processes > 1 else ""
         log = _value(places.logs / program.name)
         yield f"[program:{program.name}]"

@@ -18,8 +18,8 @@ from django.db.utils import Error as DatabaseError
 
 from msgplatform import env as environment
 from msgplatform.core import flows
-from msgplatform.core.embedded import RedisServer
-from msgplatform.core.private_server import private_directory
+from msgplatform.core.servers.embedded import RedisServer
+from msgplatform.core.servers.private_server import private_directory
 from msgplatform.supervision.config import Program
 from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running
 
@@ -139,7 +139,7 @@ def web(host: str, port: int, workers: int) -> Program:
             *("--host", host, "--port", str(port), "--workers", str(workers)),
             *("--blocking-threads", str(_WEB_THREADS), "--backpressure", str(_WEB_CONNECTIONS)),
             *("--respawn-failed-workers", "--workers-kill-timeout", str(_DRAIN_SECONDS)),
-            "msgplatform.web_worker:application",
+            "msgplatform.web.web_worker:application",
         ],
         _WEB,
         stop_seconds=_STOP_SECONDS,

@@ -18,9 +18,9 @@ from xmlrpc.client import ServerProxy
 
 from supervisor.xmlrpc import SupervisorTransport
 
-from msgplatform.core import attached
 from msgplatform.core.errors import PlatformError
-from msgplatform.core.private_server import private_directory, tail
+from msgplatform.core.servers import child_process
+from msgplatform.core.servers.private_server import private_directory, tail
 from msgplatform.supervision.config import Places, Program, render
 
 _START_SECONDS = 30.0
@@ -76,7 +76,7 @@ def is_running(state_dir: Path) -> bool:
 
 
 class Supervisor:
-    """supervisord with these programs. Start it from a thread that stays: see `core.attached`."""
+    """supervisord with these programs. Start it from a thread that stays: see `core.servers.child_process`."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Supervisor:
         supervisord = ["-m", "supervisor.supervisord", "--nodaemon", "-c", str(self.places.config)]
         with self.places.output.open("wb") as output:
             self._process = subprocess.Popen(  # noqa: S603 - our own command line
-                attached.command([sys.executable, *supervisord], "--parent", str(os.getpid())),
+                child_process.command([sys.executable, *supervisord], "--parent", str(os.getpid())),
                 env=self.env,
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,

@@ -11,8 +11,9 @@ from django.db.models import Case, IntegerField, Q, QuerySet, Sum, Value, When
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from msgplatform.core import queue_names, queues
 from msgplatform.core.connections import RedisError
+from msgplatform.core.queues import jobs
+from msgplatform.core.queues import names as queue_names
 from msgplatform.models import MinuteCounter
 from notify import due, live
 from notify.models import BizReceive, ReceiveMsg
@@ -68,7 +69,7 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
 def _from_redis(rows: Sequence[BizReceive]) -> tuple[dict[int, int] | None, dict[int, live.Live]]:
     names = {row.pk: queue_names.notify(row.biz_id, row.receive_id) for row in rows}
     try:
-        found, states = queues.depths(list(names.values())), live.read()
+        found, states = jobs.depths(list(names.values())), live.read()
     except RedisError:
         return None, {}
     return {pk: found[name] for pk, name in names.items()}, states

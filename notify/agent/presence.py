@@ -11,7 +11,7 @@ import time
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
-from msgplatform.core.heartbeats import Heartbeat
+from msgplatform.core.daemons.heartbeats import Heartbeat
 from notify.agent.store import Measure
 
 _WITHDRAW_SECONDS = 1.0

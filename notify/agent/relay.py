@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from msgplatform.core import logging
-from msgplatform.core.backoff import Backoff, delay
-from msgplatform.core.claims import Claim
-from msgplatform.core.daemon import Worker
+from msgplatform.core.daemons.daemon import Worker
+from msgplatform.core.data.claims import Claim
 from msgplatform.core.failpoints import failpoint
+from msgplatform.core.rates.backoff import Backoff, delay
 from notify.agent.client import MAX_REQUEST_BYTES, Answer, IntakeClient, Kind
 from notify.agent.presence import Figures, QuietHeartbeat
 from notify.agent.store import Due, Event, Refusal, Store

@@ -21,7 +21,7 @@ from django.db import OperationalError, ProgrammingError, connections, transacti
 from django.db.models import F
 from django.db.models.functions import Now
 
-from msgplatform.core import claims, sql
+from msgplatform.core.data import claims, sql
 from msgplatform.core.errors import LeaseLost, Unavailable
 from msgplatform.core.failpoints import failpoint
 from notify.agent.models import Outbox

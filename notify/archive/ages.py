@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from msgplatform.core import ids
+from msgplatform.core.data import ids
 from notify.validators import MAX_DELAY_SECONDS
 
 DAY = 86400.0

@@ -18,8 +18,8 @@ from typing import Any
 from django.db import connections, models, transaction
 from django.db.models import QuerySet
 
-from msgplatform.core import ids as id_numbers
-from msgplatform.core import sql
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import sql
 from msgplatform.core.errors import Temporary
 from msgplatform.core.failpoints import failpoint
 from notify.archive.walk import Due

@@ -15,7 +15,8 @@ from django.db import connections
 from django.db.models import Min
 from django.db.utils import OperationalError
 
-from msgplatform.core import ids, logging, sql
+from msgplatform.core import logging
+from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import Unavailable
 from notify.models import BizMsg, ColdAttempt, ColdBizMsg, ColdReceiveMsg
 from notify.routers import cold_alias

@@ -13,8 +13,8 @@ from django.db.models import QuerySet
 from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 from django.utils.translation import gettext as _
 
-from msgplatform.core import ids as id_numbers
 from msgplatform.core import logging
+from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import Unavailable
 from notify.models import Attempt, BizMsg, ColdAttempt, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
 from notify.routers import cold_alias

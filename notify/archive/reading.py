@@ -15,7 +15,7 @@ from typing import Any
 from django.db.models import Model, Q, QuerySet
 from django.utils import timezone
 
-from msgplatform.core import sql
+from msgplatform.core.data import sql
 from msgplatform.core.errors import Unavailable
 from notify.archive import ages, places
 from notify.archive.places import Place, reading

@@ -7,7 +7,8 @@ from functools import partial
 
 from django.db import connections, models
 
-from msgplatform.core import logging, sql
+from msgplatform.core import logging
+from msgplatform.core.data import sql
 from notify.archive import ages, partitions
 from notify.models import ColdAttempt, ColdBizMsg, ColdReceiveMsg, IdempotencyKey
 from notify.routers import cold_alias

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from django.db.models import Count, QuerySet
 from django.db.models.functions import Length
 
-from msgplatform.core import ids
+from msgplatform.core.data import ids
 from notify.archive import ages
 from notify.models import BizMsg, ReceiveMsg
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
-from msgplatform.core import ids as id_numbers
-from msgplatform.core import sql
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
 from notify.archive.places import Place

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.core.embedded import MariaDb
+from msgplatform.core.servers.embedded import MariaDb
 from tests.cluster import Cluster
 
 DATABASES = ["sqlite", "mariadb"]

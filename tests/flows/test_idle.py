@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from msgplatform.core.private_server import free_port
+from msgplatform.core.servers.private_server import free_port
 from tests.cluster import ROOT
 
 LIMIT_BYTES = 1 << 30

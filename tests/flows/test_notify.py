@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.core.heartbeats import TTL_SECONDS
+from msgplatform.core.daemons.heartbeats import TTL_SECONDS
 from notify.demo.publisher import publish_all
 from notify.demo.sink_process import SinkProcess
 from tests.cluster import DAEMONS, WEB, Cluster

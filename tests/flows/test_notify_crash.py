@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from msgplatform.core import queue_names
+from msgplatform.core.queues import names as queue_names
 from notify.demo.publisher import Accepted, publish_all
 from notify.demo.sink_process import SinkProcess
 from tests.cluster import DAEMONS, LEASE_SECONDS, WEB, Cluster

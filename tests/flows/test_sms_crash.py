@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from gateway.lifecycle import keys
-from msgplatform.core.embedded import MariaDb
+from msgplatform.core.servers.embedded import MariaDb
 from tests.cluster import DAEMONS, WEB
 from tests.flows.sms_account import Account
 from tests.flows.sms_business import business

@@ -14,8 +14,8 @@ from django.core.management import call_command
 from django.db import connections
 
 from msgplatform import env
-from msgplatform.core import ids, sql
-from msgplatform.core.embedded import MariaDb
+from msgplatform.core.data import ids, sql
+from msgplatform.core.servers.embedded import MariaDb
 from notify.archive import partitions
 from notify.archiver import Archiver
 from notify.models import (

@@ -7,7 +7,7 @@ import os
 
 os.environ["DJANGO_SETTINGS_MODULE"] = "msgplatform.settings"
 
-from msgplatform.wsgi import application
+from msgplatform.web.wsgi import application
 
 from gateway import bodies  # isort: skip - Django has to be set up
 from gateway.directory import Directory

@@ -28,7 +28,7 @@ from gateway.sgip import (
     Submit,
     TimedOut,
 )
-from msgplatform.core.backoff import Backoff
+from msgplatform.core.rates.backoff import Backoff
 
 LOGIN = Login("sp", "secret")
 NODE = 3010099999

@@ -8,7 +8,7 @@ from typing import Any
 from django.db import connection
 from django.db.models import Model
 
-from msgplatform.core import sql
+from msgplatform.core.data import sql
 
 
 def insert_like(example: Model, varying: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

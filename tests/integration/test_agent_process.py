@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from msgplatform.core.connections import build
-from msgplatform.core.embedded import MariaDb
+from msgplatform.core.servers.embedded import MariaDb
 from tests.cluster import ROOT, WEB, Cluster
 from tests.integration.agent_support import KINDS, Shop
 from tests.integration.http_sinks import refusing_port

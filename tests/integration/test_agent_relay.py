@@ -16,9 +16,9 @@ from django.conf import LazySettings
 from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
-from msgplatform.core.embedded import MariaDb
 from msgplatform.core.errors import Unavailable
-from msgplatform.core.private_server import free_port
+from msgplatform.core.servers.embedded import MariaDb
+from msgplatform.core.servers.private_server import free_port
 from notify.agent.presence import Figures, QuietHeartbeat
 from notify.agent.relay import MARGIN_SECONDS
 from tests.integration import agent_support

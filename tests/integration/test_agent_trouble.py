@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from msgplatform.core.embedded import MariaDb
+from msgplatform.core.servers.embedded import MariaDb
 from tests.integration import agent_support
 from tests.integration.agent_support import (
     KINDS,

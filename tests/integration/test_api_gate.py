@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.test import Client, RequestFactory
 
-from msgplatform.handlers import ApiHandler, Handler
-from msgplatform.wsgi import application
+from msgplatform.web.handlers import ApiHandler, Handler
+from msgplatform.web.wsgi import application
 
 pytestmark = pytest.mark.django_db
 ADDRESSES = ["/api/v1/messages", "/api/nothing", "/api/docs", "/rpc/"]

@@ -19,7 +19,7 @@ from django.test import RequestFactory
 from django.utils import timezone
 
 from msgplatform.api import keys, later
-from msgplatform.core import ids
+from msgplatform.core.data import ids
 from msgplatform.core.errors import Conflict, OutcomeUnknown, Unavailable
 from msgplatform.models import Biz
 from notify.models import BizMsg, IdempotencyKey
@@ -68,7 +68,7 @@ def test_every_ending_is_sent_once(
 
 @pytest.fixture
 def server(tmp_path: Path, work_redis: object) -> Iterator[Server]:
-    server = Server(tmp_path / "log", "msgplatform.web_worker:application")
+    server = Server(tmp_path / "log", "msgplatform.web.web_worker:application")
     yield server
     server.stop()
 

@@ -31,7 +31,7 @@ START_SECONDS = 30
 class Server:
     """granian with the WSGI application."""
 
-    def __init__(self, log: Path, application: str = "msgplatform.wsgi:application") -> None:
+    def __init__(self, log: Path, application: str = "msgplatform.web.wsgi:application") -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from msgplatform.core import sql
-from msgplatform.core.batching import GroupCommit
-from msgplatform.core.embedded import MariaDb
+from msgplatform.core.data import sql
+from msgplatform.core.data.group_commit import GroupCommit
+from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.models import Biz
 from tests.integration.children import child
 
@@ -84,7 +84,7 @@ LOSES = """
 from django.core.management import call_command
 from django.db import connection, transaction
 from msgplatform.core import sql
-from msgplatform.core.batching import GroupCommit
+from msgplatform.core.data.group_commit import GroupCommit
 from msgplatform.core.errors import Temporary
 from msgplatform.models import Biz
 

@@ -88,13 +88,13 @@ class TestWsgi:
     """It does not start on a wrong configuration, and says everything at once."""
 
     def test_starts(self, tmp_path: Path) -> None:
-        program = "from msgplatform.wsgi import application; assert callable(application)"
+        program = "from msgplatform.web.wsgi import application; assert callable(application)"
         result = python(tmp_path, "-c", program, **GOOD)
         assert result.returncode == 0, result.stderr
 
     def test_refuses(self, tmp_path: Path) -> None:
         wrong = {"SECRET_KEY": "", "TIME_ZONE": "Mars", "API_RATE_READ": "x", "DEBUG": "perhaps"}
-        result = python(tmp_path, "-c", "import msgplatform.wsgi", **{**GOOD, **wrong})
+        result = python(tmp_path, "-c", "import msgplatform.web.wsgi", **{**GOOD, **wrong})
         assert result.returncode == 1
         assert "Traceback" not in result.stderr
         for variable in wrong:

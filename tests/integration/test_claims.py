@@ -13,7 +13,7 @@ from django.db.models import Count, F, Max
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from msgplatform.core import claims, sql
+from msgplatform.core.data import claims, sql
 from msgplatform.models import AuditLog, BulkJob
 from notify.models import ReceiveMsg
 from tests.integration.children import child, run

@@ -9,8 +9,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from msgplatform.bulk import BulkRunner
 from msgplatform.core import flows
+from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import AuditLog, Biz, BulkJob
 from notify.maker import Maker
 from notify.models import ReceiveMsg

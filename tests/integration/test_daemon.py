@@ -15,7 +15,7 @@ import pytest
 PROGRAM = """
 import sys, time, django
 django.setup()
-from msgplatform.core.daemon import Loop, Worker
+from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.errors import Unavailable
 
 class Probe(Worker):

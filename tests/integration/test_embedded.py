@@ -13,8 +13,8 @@ import psutil
 import pytest
 import redis
 
-from msgplatform.core import attached, embedded
-from msgplatform.core.private_server import ServerFailed, ServerMissing, private_directory
+from msgplatform.core.servers import child_process, embedded
+from msgplatform.core.servers.private_server import ServerFailed, ServerMissing, private_directory
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_mariadb_survives_a_kill(mariadb, folder):
 OWNER = """
 import sys
 from pathlib import Path
-from msgplatform.core.embedded import RedisServer
+from msgplatform.core.servers.embedded import RedisServer
 folder = Path(sys.argv[1])
 print(RedisServer(folder, folder / "r.sock").start().pid, flush=True)
 sys.stdin.read()
@@ -135,7 +135,7 @@ def test_a_server_dies_with_the_process_that_started_it(folder):
 
 
 def test_a_program_whose_parent_is_gone_does_not_run(tmp_path):
-    done = subprocess.run(attached.command(["touch", str(tmp_path / "ran")], "--parent", "1"))
+    done = subprocess.run(child_process.command(["touch", str(tmp_path / "ran")], "--parent", "1"))
     assert done.returncode == -signal.SIGKILL
     assert not (tmp_path / "ran").exists()
 
@@ -144,8 +144,8 @@ def test_an_attached_program_tells_its_pid_and_may_open_many_files():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     try:
-        show = ["sh", "-c", f"echo $$ ${attached.PARENT_VARIABLE}; ulimit -n"]
-        said = subprocess.check_output(attached.command(show, "--parent", str(os.getpid())))
+        show = ["sh", "-c", f"echo $$ ${child_process.PARENT_VARIABLE}; ulimit -n"]
+        said = subprocess.check_output(child_process.command(show, "--parent", str(os.getpid())))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     pid, told, files = said.split()

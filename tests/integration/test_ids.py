@@ -13,7 +13,7 @@ import redis
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from msgplatform.core import id_nodes, ids, sql
+from msgplatform.core.data import id_nodes, ids, sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.models import BulkJob, IdNode
 from tests.integration.children import child, run

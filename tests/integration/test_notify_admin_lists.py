@@ -13,7 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from msgplatform.core import ids
+from msgplatform.core.data import ids
 from msgplatform.models import AuditLog, Biz
 from notify.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg

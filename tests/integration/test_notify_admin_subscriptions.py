@@ -13,8 +13,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from msgplatform.core import queue_names, queues
-from msgplatform.core.breaker import State
+from msgplatform.core.queues import jobs
+from msgplatform.core.queues import names as queue_names
+from msgplatform.core.rates.breaker import State
 from msgplatform.models import AuditLog, Biz, MinuteCounter
 from notify import live
 from notify.admin import health
@@ -77,7 +78,7 @@ def test_a_row_says_how_it_is_doing(biz: Biz, admin_client: Client) -> None:
     publish(biz, 3)
     Maker().splitter.split()
     ReceiveMsg.objects.update(next_at=timezone.now() - timedelta(minutes=14, seconds=30))
-    queues.put(queue_names.notify(row.biz_id, row.receive_id), [{}, {}], ttl=600)
+    jobs.put(queue_names.notify(row.biz_id, row.receive_id), [{}, {}], ttl=600)
     live.report({row.pk: live.Live("s", in_flight=7, breaker=State.OPEN, retry_in=90)})
     count(row, "delivered", 2999)
     count(row, "failed", 1)
@@ -116,7 +117,7 @@ def test_the_list_stands_without_redis(
     from msgplatform.core import connections
 
     dead = connections.build("redis://127.0.0.1:9/0")
-    monkeypatch.setattr("msgplatform.core.queues.work_redis", lambda: dead)
+    monkeypatch.setattr("msgplatform.core.queues.jobs.work_redis", lambda: dead)
     monkeypatch.setattr("notify.live.work_redis", lambda: dead)
     assert "unknown" in admin_client.get(SUBSCRIPTIONS).content.decode()
     assert "unknown" in page(admin_client, row)

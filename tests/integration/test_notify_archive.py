@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 
-from msgplatform.core import ids, sql
+from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.models import Alert, Biz
 from notify import archiver as archiver_module

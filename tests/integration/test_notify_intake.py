@@ -7,7 +7,7 @@ import threading
 import pytest
 from django.db import connection, transaction
 
-from msgplatform.core import ids
+from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
 from notify import intake

@@ -14,7 +14,9 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from msgplatform.core import ids, queue_names, queues
+from msgplatform.core.data import ids
+from msgplatform.core.queues import jobs
+from msgplatform.core.queues import names as queue_names
 from msgplatform.models import Alert, Biz
 from notify import intake, orders, splitter
 from notify.maker import Maker
@@ -38,7 +40,7 @@ def queue_of(row: BizReceive) -> str:
 
 def claimed_orders(row: BizReceive) -> list[dict]:
     found = []
-    while claimed := queues.claim(queue_of(row), 30):
+    while claimed := jobs.claim(queue_of(row), 30):
         found.append(claimed.data)
     return found
 
@@ -204,14 +206,14 @@ def test_old_results_keep_leases_from_being_reclaimed(biz: Biz, work_redis: redi
     run(maker)
     claimed_orders(row)
     ReceiveMsg.objects.update(next_at=Now())
-    queues.put(queue_names.NOTIFY_MARKER, [[]], ttl=None)
+    jobs.put(queue_names.NOTIFY_MARKER, [[]], ttl=None)
     job = work_redis.lindex("rq:queue:notify-marker", 0).decode()
     work_redis.hset(f"rq:job:{job}", "enqueued_at", "2026-01-01T00:00:00.000000Z")
     run(maker)
     assert claimed_orders(row) == []
-    marker_job = queues.claim(queue_names.NOTIFY_MARKER, 30)
+    marker_job = jobs.claim(queue_names.NOTIFY_MARKER, 30)
     assert marker_job
-    queues.done([marker_job])
+    jobs.done([marker_job])
     run(maker)
     assert len(claimed_orders(row)) == 1
 
@@ -223,11 +225,11 @@ def test_the_queue_of_a_dead_subscriber_stays_bounded(biz: Biz) -> None:
     publish(biz, limit + 200)
     maker = Maker()
     run(maker)
-    assert queues.depths([queue_of(row)])[queue_of(row)] == ORDERS_PER_SUBSCRIPTION
+    assert jobs.depths([queue_of(row)])[queue_of(row)] == ORDERS_PER_SUBSCRIPTION
     waiting = ReceiveMsg.objects.filter(biz_receive_id=row.pk, status=Status.PENDING)
     assert waiting.count() == 200
-    for claimed in iter(lambda: queues.claim(queue_of(healthy), 30), None):
-        queues.done([claimed])
+    for claimed in iter(lambda: jobs.claim(queue_of(healthy), 30), None):
+        jobs.done([claimed])
     run(maker)
     assert not ReceiveMsg.objects.filter(
         biz_receive_id=healthy.pk, status=Status.PENDING
@@ -293,8 +295,8 @@ def test_orders_whose_time_is_over_do_not_fill_a_queue(biz: Biz, work_redis: red
     run(maker)
     for key in work_redis.keys("rq:job:*"):
         work_redis.delete(key)
-    assert queues.recover(lambda name: False) == 1
-    assert queues.depths([queue_of(row)])[queue_of(row)] == 0
+    assert jobs.recover(lambda name: False) == 1
+    assert jobs.depths([queue_of(row)])[queue_of(row)] == 0
 
 
 def test_one_unusable_subscription_does_not_stop_the_others(biz: Biz) -> None:

@@ -17,8 +17,11 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from msgplatform.core import connections, queue_names, queues, sql
-from msgplatform.core.breaker import State
+from msgplatform.core import connections
+from msgplatform.core.data import sql
+from msgplatform.core.queues import jobs
+from msgplatform.core.queues import names as queue_names
+from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, Biz, MinuteCounter
 from notify import dispatch, expiry, intake, live, orders, texts
 from notify.live import Live
@@ -46,9 +49,9 @@ def queue_of(row: BizReceive) -> str:
 def items(row: BizReceive) -> list[list[int]]:
     """The copy ids of each order that waits; they are taken out."""
     found = []
-    while claimed := queues.claim(queue_of(row), 30):
+    while claimed := jobs.claim(queue_of(row), 30):
         found.append([item[0] for item in claimed.data["items"]])
-        queues.done([claimed])
+        jobs.done([claimed])
     return found
 
 
@@ -77,14 +80,14 @@ def test_behind_an_open_breaker_only_the_probe_is_queued(biz: Biz) -> None:
     assert [len(order) for order in items(healthy)] == [5]
     say(row, breaker=State.OPEN, retry_in=0)
     run(maker)
-    probe = queues.claim(queue_of(row), 30)
+    probe = jobs.claim(queue_of(row), 30)
     assert probe
     oldest = ReceiveMsg.objects.filter(biz_receive_id=row.pk).order_by("next_at", "id")
     assert len(probe.data["items"]) == 1
     assert oldest.filter(status=Status.QUEUED).count() == 1
     run(maker)
     assert copies(row, Status.QUEUED) == 1, "not another one while the probe is in hand"
-    queues.done([probe])
+    jobs.done([probe])
     say(row)
     run(maker)
     assert [len(order) for order in items(row)] == [4]
@@ -142,7 +145,7 @@ def test_beyond_the_total_a_first_order_is_small(biz: Biz) -> None:
     for n in range(64):
         receive = Receive.objects.create(id=int(f"9{n}"), name=f"r{n}", url="http://127.0.0.1:9/")
         BizReceive.objects.create(biz=biz, receive=receive, status=BizReceive.Status.PAUSED)
-    queues.put_all(elsewhere, ttl=60)
+    jobs.put_all(elsewhere, ttl=60)
     publish(biz, 20, payload=b'"' + b"x" * 10_000 + b'"')
     maker = Maker()
     while maker.splitter.split()[0]:
@@ -159,7 +162,7 @@ def test_large_payloads_go_out_whole_to_every_subscriber(biz: Biz) -> None:
     run(Maker())
     for row, expected in ((one, 3), (two, 3)):
         bodies = []
-        while claimed := queues.claim(queue_of(row), 30):
+        while claimed := jobs.claim(queue_of(row), 30):
             bodies += [item[3] for item in claimed.data["items"]]
         assert [body.endswith(f'"data":"{text}"}}') for body in bodies] == [True] * expected
 
@@ -529,7 +532,7 @@ def test_a_requeued_copy_says_its_attempt(biz: Biz) -> None:
     items(row)
     ReceiveMsg.objects.update(status=Status.PENDING, send_times=F("send_times") + 3, next_at=Now())
     run(maker)
-    claimed = queues.claim(queue_of(row), 30)
+    claimed = jobs.claim(queue_of(row), 30)
     assert claimed
     assert {item[2] for item in claimed.data["items"]} == {4}
 

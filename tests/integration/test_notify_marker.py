@@ -12,7 +12,9 @@ import time_machine
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from msgplatform.core import ids, queue_names, queues, sql
+from msgplatform.core.data import ids, sql
+from msgplatform.core.queues import jobs
+from msgplatform.core.queues import names as queue_names
 from msgplatform.models import Alert, Biz, MinuteCounter
 from notify import bulk
 from notify.maker import Maker
@@ -44,11 +46,11 @@ def result(copy: ReceiveMsg, outcome: str = "delivered", **fields: object) -> Re
 
 
 def mark(*results: Result) -> None:
-    queues.put(queue_names.NOTIFY_MARKER, [list(results)], ttl=None)
+    jobs.put(queue_names.NOTIFY_MARKER, [list(results)], ttl=None)
     marker = Marker()
     while marker.turn():
         pass
-    assert queues.depths([queue_names.NOTIFY_MARKER])[queue_names.NOTIFY_MARKER] == 0
+    assert jobs.depths([queue_names.NOTIFY_MARKER])[queue_names.NOTIFY_MARKER] == 0
 
 
 def counted(name: str) -> int:
@@ -182,7 +184,7 @@ def test_a_bad_result_does_not_stop_its_neighbours(row: BizReceive) -> None:
 
 
 def test_an_unreadable_batch_is_dropped(row: BizReceive) -> None:
-    queues.put(queue_names.NOTIFY_MARKER, [{"not": "results"}], ttl=None)
+    jobs.put(queue_names.NOTIFY_MARKER, [{"not": "results"}], ttl=None)
     marker = Marker()
     assert marker.turn() is True
     assert marker.turn() is False
@@ -215,7 +217,7 @@ def test_a_subscription_newer_than_the_cache_has_its_schedule(row: BizReceive) -
     newer = subscription(row.biz, "newer", schedule=[60])
     copies = queued(row)
     (copy,) = [copy for copy in copies if copy.biz_receive_id == newer.pk]
-    queues.put(queue_names.NOTIFY_MARKER, [[result(copy, "failed", http_status=503)]], ttl=None)
+    jobs.put(queue_names.NOTIFY_MARKER, [[result(copy, "failed", http_status=503)]], ttl=None)
     marker.turn()
     copy.refresh_from_db()
     assert copy.status == Status.PENDING
@@ -225,7 +227,7 @@ def test_an_outage_keeps_the_results_in_the_queue(row: BizReceive, work_redis: r
     """Only what was in hand is held; the rest waits where the maker sees how old it is."""
     copies = queued(row, 40)
     for copy in copies:
-        queues.put(queue_names.NOTIFY_MARKER, [[result(copy)]], ttl=None)
+        jobs.put(queue_names.NOTIFY_MARKER, [[result(copy)]], ttl=None)
     marker = Marker()
     settings_dict = connection.settings_dict
     name = settings_dict["NAME"]
@@ -245,7 +247,7 @@ def test_an_outage_keeps_the_results_in_the_queue(row: BizReceive, work_redis: r
 def test_a_result_that_nothing_can_read_does_not_stop_the_marker(row: BizReceive) -> None:
     """Whatever it raises: the neighbours in its batch and the batches behind it are marked."""
     copies = queued(row, 3)
-    queues.put(
+    jobs.put(
         queue_names.NOTIFY_MARKER,
         [[result(copies[0]), result(copies[1], at=1e18)], [result(copies[2])]],
         ttl=None,
@@ -304,7 +306,7 @@ def test_many_markers_at_once_lose_nothing(row: BizReceive) -> None:
     chance = random.Random(7)
     batches = [chance.sample(results, 30) for _ in range(20)]
     batches += [results[start::10] for start in range(10)]
-    queues.put(queue_names.NOTIFY_MARKER, batches, ttl=None)
+    jobs.put(queue_names.NOTIFY_MARKER, batches, ttl=None)
 
     def run() -> None:
         marker = Marker()

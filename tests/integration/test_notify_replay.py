@@ -9,9 +9,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from msgplatform.bulk import BulkRunner
-from msgplatform.core import ids, sql
+from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Biz, BulkJob
 from notify import bulk, requeue, resplit
 from notify import bulk as bulk_module

@@ -13,7 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from msgplatform.api.filters import MAX_ID
-from msgplatform.core import ids
+from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.models import Biz
 from notify import search

@@ -17,7 +17,9 @@ import standardwebhooks
 from django.conf import LazySettings
 from django.db import connection
 
-from msgplatform.core import breaker, queue_names, queues
+from msgplatform.core.queues import jobs as queues
+from msgplatform.core.queues import names as queue_names
+from msgplatform.core.rates import breaker
 from msgplatform.models import Alert, Biz
 from notify import live
 from notify.demo.sink_process import SinkProcess

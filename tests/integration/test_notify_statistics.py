@@ -12,9 +12,9 @@ from django.db import connection
 from django.test.utils import override_settings
 from pytest_django import Settings
 
-from msgplatform import counters as platform_counters
-from msgplatform.core import sql
+from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.jobs import counters as platform_counters
 from msgplatform.models import Biz, DayCounter, MinuteCounter
 from notify import counters, statistics
 from notify.counters import DURATION, LATENCY, Key

@@ -14,8 +14,8 @@ import pytest
 import redis
 from rq.job import Job
 
-from msgplatform.core import queue_owners, queues
-from msgplatform.core.queue_names import NOTIFY_MARKER, RqQueues
+from msgplatform.core.queues import jobs, owners
+from msgplatform.core.queues.names import NOTIFY_MARKER, RqQueues
 
 QUEUE = "notify-7-9"
 
@@ -26,37 +26,37 @@ def left_over(client: redis.Redis) -> set[bytes]:
 
 
 def test_an_order_goes_the_whole_way_and_leaves_nothing(work_redis: redis.Redis) -> None:
-    queues.put(QUEUE, [{"n": 1}, {"n": 2}], ttl=60)
-    assert queues.depths([QUEUE, "notify-1-1"]) == {QUEUE: 2, "notify-1-1": 0}
-    first, second = queues.claim(QUEUE, 30), queues.claim(QUEUE, 30)
+    jobs.put(QUEUE, [{"n": 1}, {"n": 2}], ttl=60)
+    assert jobs.depths([QUEUE, "notify-1-1"]) == {QUEUE: 2, "notify-1-1": 0}
+    first, second = jobs.claim(QUEUE, 30), jobs.claim(QUEUE, 30)
     assert first
     assert second
     assert [first.data, second.data] == [{"n": 1}, {"n": 2}]
-    assert queues.claim(QUEUE, 30) is None
-    assert queues.depths([QUEUE])[QUEUE] == 2, "an order in hand still takes room"
-    queues.done([first, second])
+    assert jobs.claim(QUEUE, 30) is None
+    assert jobs.depths([QUEUE])[QUEUE] == 2, "an order in hand still takes room"
+    jobs.done([first, second])
     assert left_over(work_redis) == set()
 
 
 def test_text_survives_the_way(work_redis: redis.Redis) -> None:
     body = '{"名":"小米 📱\\u0000 \\"quoted\\""}'
-    queues.put(QUEUE, [{"body": body}], ttl=60)
-    claimed = queues.claim(QUEUE, 30)
+    jobs.put(QUEUE, [{"body": body}], ttl=60)
+    claimed = jobs.claim(QUEUE, 30)
     assert claimed
     assert claimed.data == {"body": body}
 
 
 def test_a_queue_belongs_to_one_sender_at_a_time(work_redis: redis.Redis) -> None:
-    queues.put(QUEUE, [{}], ttl=60)
-    assert queue_owners.own([QUEUE, "notify-1-1"], "a", 10) == [QUEUE], "only queues with work"
-    assert queue_owners.own([QUEUE], "b", 10) == []
-    assert queue_owners.own([QUEUE], "a", 10) == [QUEUE]
-    queue_owners.renew([QUEUE], "b", 1000)
+    jobs.put(QUEUE, [{}], ttl=60)
+    assert owners.own([QUEUE, "notify-1-1"], "a", 10) == [QUEUE], "only queues with work"
+    assert owners.own([QUEUE], "b", 10) == []
+    assert owners.own([QUEUE], "a", 10) == [QUEUE]
+    owners.renew([QUEUE], "b", 1000)
     assert work_redis.pttl(f"queues:owner:{QUEUE}") <= 10_000, "only the owner renews"
-    queue_owners.disown([QUEUE], "b")
-    assert queue_owners.own([QUEUE], "b", 10) == []
-    queue_owners.disown([QUEUE], "a")
-    assert queue_owners.own([QUEUE], "b", 10) == [QUEUE]
+    owners.disown([QUEUE], "b")
+    assert owners.own([QUEUE], "b", 10) == []
+    owners.disown([QUEUE], "a")
+    assert owners.own([QUEUE], "b", 10) == [QUEUE]
 
 
 KILLED = """
@@ -76,65 +76,65 @@ def claim_and_die(queue: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("put_back", [True, False])
 def test_a_killed_claim_is_recovered(work_redis: redis.Redis, put_back: bool) -> None:
-    queues.put(NOTIFY_MARKER, [[1]], ttl=None)
+    jobs.put(NOTIFY_MARKER, [[1]], ttl=None)
     claim_and_die(NOTIFY_MARKER, seconds=-1)
-    assert queues.recover(lambda name: put_back) == 1
-    again = queues.claim(NOTIFY_MARKER, 30)
+    assert jobs.recover(lambda name: put_back) == 1
+    again = jobs.claim(NOTIFY_MARKER, 30)
     if put_back:
         assert again
         assert again.data == [1]
-        queues.done([again])
+        jobs.done([again])
     else:
         assert again is None
     assert left_over(work_redis) == set()
 
 
 def test_a_live_claim_is_left_alone(work_redis: redis.Redis) -> None:
-    queues.put(QUEUE, [{}], ttl=60)
-    claimed = queues.claim(QUEUE, 30)
+    jobs.put(QUEUE, [{}], ttl=60)
+    claimed = jobs.claim(QUEUE, 30)
     assert claimed
-    assert queues.recover(lambda name: True) == 0
-    assert queues.depths([QUEUE])[QUEUE] == 1
+    assert jobs.recover(lambda name: True) == 0
+    assert jobs.depths([QUEUE])[QUEUE] == 1
 
 
 def test_an_entry_without_a_claim_gets_a_grace(work_redis: redis.Redis) -> None:
     """A process killed between moving the order and writing its claim."""
-    queues.put(QUEUE, [{"n": 1}], ttl=60)
+    jobs.put(QUEUE, [{"n": 1}], ttl=60)
     work_redis.lmove(f"rq:queue:{QUEUE}", f"rq:queue:{QUEUE}:intermediate")
-    assert queues.recover(lambda name: True, grace=-1) == 0, "the first look only starts the clock"
-    assert queues.recover(lambda name: True, grace=60) == 1
-    claimed = queues.claim(QUEUE, 30)
+    assert jobs.recover(lambda name: True, grace=-1) == 0, "the first look only starts the clock"
+    assert jobs.recover(lambda name: True, grace=60) == 1
+    claimed = jobs.claim(QUEUE, 30)
     assert claimed
     assert claimed.data == {"n": 1}
 
 
 def test_an_expired_order_is_passed_over(work_redis: redis.Redis) -> None:
-    queues.put(QUEUE, [{"n": 1}, {"n": 2}], ttl=60)
+    jobs.put(QUEUE, [{"n": 1}, {"n": 2}], ttl=60)
     first_id = work_redis.lindex(f"rq:queue:{QUEUE}", 0)
     work_redis.delete(b"rq:job:" + first_id)
-    claimed = queues.claim(QUEUE, 30)
+    claimed = jobs.claim(QUEUE, 30)
     assert claimed
     assert claimed.data == {"n": 2}
 
 
 def test_the_age_of_the_oldest_order(work_redis: redis.Redis) -> None:
-    assert queues.oldest_seconds(QUEUE) == 0
-    queues.put(QUEUE, [{}], ttl=60)
-    assert 0 <= queues.oldest_seconds(QUEUE) < 60
+    assert jobs.oldest_seconds(QUEUE) == 0
+    jobs.put(QUEUE, [{}], ttl=60)
+    assert 0 <= jobs.oldest_seconds(QUEUE) < 60
 
 
 def test_flushed_redis_is_an_empty_one(work_redis: redis.Redis) -> None:
-    queues.put(QUEUE, [{}], ttl=60)
-    claimed = queues.claim(QUEUE, 30)
+    jobs.put(QUEUE, [{}], ttl=60)
+    claimed = jobs.claim(QUEUE, 30)
     work_redis.flushall()
     assert claimed
-    queues.done([claimed])
-    assert queue_owners.own([QUEUE], "a", 10) == [], "scripts are loaded again after a flush"
-    assert queues.claim(QUEUE, 30) is None
+    jobs.done([claimed])
+    assert owners.own([QUEUE], "a", 10) == [], "scripts are loaded again after a flush"
+    assert jobs.claim(QUEUE, 30) is None
 
 
 def test_django_rq_sees_every_queue(work_redis: redis.Redis) -> None:
-    queues.put(QUEUE, [{}], ttl=60)
+    jobs.put(QUEUE, [{}], ttl=60)
     mapping = RqQueues("redis://x")
     assert list(mapping) == [NOTIFY_MARKER, QUEUE]
     assert "notify-1-2" in mapping
@@ -145,31 +145,31 @@ def test_django_rq_sees_every_queue(work_redis: redis.Redis) -> None:
 
 def test_an_rq_worker_fails_an_order_instead_of_swallowing_it() -> None:
     with pytest.raises(RuntimeError, match="own daemons"):
-        queues.not_for_workers({})
+        jobs.not_for_workers({})
 
 
 def test_orders_of_many_queues_go_in_one_round_trip(work_redis: redis.Redis) -> None:
     names = [f"notify-1-{n}" for n in range(5)]
-    queues.put_all([(name, {"n": n}) for n in range(2) for name in names], ttl=60)
-    assert queues.depths(names) == dict.fromkeys(names, 2)
+    jobs.put_all([(name, {"n": n}) for n in range(2) for name in names], ttl=60)
+    assert jobs.depths(names) == dict.fromkeys(names, 2)
     for name in names:
-        claimed = [queues.claim(name, 30), queues.claim(name, 30)]
+        claimed = [jobs.claim(name, 30), jobs.claim(name, 30)]
         assert [order.data for order in claimed if order] == [{"n": 0}, {"n": 1}]
-        queues.done([order for order in claimed if order])
-    queues.put_all([], ttl=60)
+        jobs.done([order for order in claimed if order])
+    jobs.put_all([], ttl=60)
     assert left_over(work_redis) == set()
 
 
 def test_rq_reads_what_is_stored_as_it_is(work_redis: redis.Redis) -> None:
     """Its pages show orders; and what an earlier version has compressed is read as well."""
-    queues.put(QUEUE, [{"text": "plain"}], ttl=60)
+    jobs.put(QUEUE, [{"text": "plain"}], ttl=60)
     job_id = work_redis.lindex(f"rq:queue:{QUEUE}", 0).decode()
     stored = work_redis.hget(f"rq:job:{job_id}", "data")
     assert b'{"text":"plain"}' in stored
-    job = Job.fetch(job_id, connection=work_redis, serializer=queues.Serializer)
+    job = Job.fetch(job_id, connection=work_redis, serializer=jobs.Serializer)
     assert list(job.args) == [{"text": "plain"}]
     work_redis.hset(f"rq:job:{job_id}", "data", zlib.compress(stored))
-    claimed = queues.claim(QUEUE, 30)
+    claimed = jobs.claim(QUEUE, 30)
     assert claimed
     assert claimed.data == {"text": "plain"}
 
@@ -185,52 +185,52 @@ class Order(msgspec.Struct):
 
 def test_the_first_order_of_each_queue_in_one_step(work_redis: redis.Redis) -> None:
     for name in (NAMES[0], NAMES[2]):
-        queues.put(name, [Order(1), Order(2)], ttl=60)
-    claimed, asked = queues.claim_all(NAMES, 30, Order)
+        jobs.put(name, [Order(1), Order(2)], ttl=60)
+    claimed, asked = jobs.claim_all(NAMES, 30, Order)
     assert asked == len(NAMES)
     assert [(order.queue, order.data) for order in claimed] == [
         (NAMES[0], Order(1)),
         (NAMES[2], Order(1)),
     ]
     assert all(time.time() - order.enqueued_at < 60 for order in claimed)
-    assert queues.recover(lambda name: False) == 0, "they are claimed from the same step on"
-    again, _ = queues.claim_all(NAMES, 30, Order)
+    assert jobs.recover(lambda name: False) == 0, "they are claimed from the same step on"
+    again, _ = jobs.claim_all(NAMES, 30, Order)
     assert [order.data for order in again] == [Order(2), Order(2)]
-    queues.done([*claimed, *again])
-    assert queues.claim_all(NAMES, 30, Order) == ([], len(NAMES))
-    assert queues.claim_all([], 30, Order) == ([], 0)
+    jobs.done([*claimed, *again])
+    assert jobs.claim_all(NAMES, 30, Order) == ([], len(NAMES))
+    assert jobs.claim_all([], 30, Order) == ([], 0)
     assert left_over(work_redis) == set()
 
 
 def test_claims_end_after_their_time(work_redis: redis.Redis) -> None:
     for name in NAMES:
-        queues.put(name, [Order(1)], ttl=60)
-    queues.claim_all(NAMES[:2], -1, Order)
-    queues.claim_all(NAMES[2:], 30, Order)
-    assert queues.recover(lambda name: True) == 2
-    claimed, _ = queues.claim_all(NAMES, 30, Order)
+        jobs.put(name, [Order(1)], ttl=60)
+    jobs.claim_all(NAMES[:2], -1, Order)
+    jobs.claim_all(NAMES[2:], 30, Order)
+    assert jobs.recover(lambda name: True) == 2
+    claimed, _ = jobs.claim_all(NAMES, 30, Order)
     assert [order.queue for order in claimed] == NAMES[:2]
 
 
 def test_a_reply_has_a_bound(work_redis: redis.Redis) -> None:
-    text = "x" * (queues.CLAIM_BYTES // 2)
+    text = "x" * (jobs.CLAIM_BYTES // 2)
     for name in NAMES:
-        queues.put(name, [Order(1, text)], ttl=60)
-    claimed, asked = queues.claim_all(NAMES, 30, Order)
+        jobs.put(name, [Order(1, text)], ttl=60)
+    claimed, asked = jobs.claim_all(NAMES, 30, Order)
     assert (len(claimed), asked) == (2, 2)
-    rest, asked = queues.claim_all(NAMES[asked:], 30, Order)
+    rest, asked = jobs.claim_all(NAMES[asked:], 30, Order)
     assert [order.queue for order in rest] == NAMES[2:]
 
 
 def test_expired_and_unreadable_orders_stop_no_other(work_redis: redis.Redis) -> None:
-    queues.put(NAMES[0], [Order(1), Order(2)], ttl=60)
+    jobs.put(NAMES[0], [Order(1), Order(2)], ttl=60)
     work_redis.delete(b"rq:job:" + work_redis.lindex(f"rq:queue:{NAMES[0]}", 0))
-    queues.put(NAMES[1], [{"no": "order"}], ttl=60)
-    queues.put(NAMES[2], [Order(3)], ttl=60)
+    jobs.put(NAMES[1], [{"no": "order"}], ttl=60)
+    jobs.put(NAMES[2], [Order(3)], ttl=60)
     job_id = work_redis.lindex(f"rq:queue:{NAMES[2]}", 0).decode()
     work_redis.hset(f"rq:job:{job_id}", "data", b"neither JSON nor compressed")
-    queues.put(NAMES[3], [Order(4)], ttl=60)
-    claimed, _ = queues.claim_all(NAMES, 30, Order)
+    jobs.put(NAMES[3], [Order(4)], ttl=60)
+    claimed, _ = jobs.claim_all(NAMES, 30, Order)
     assert [order.data for order in claimed] == [Order(2), Order(4)]
-    queues.done(claimed)
+    jobs.done(claimed)
     assert left_over(work_redis) == set(), "what nobody can read is not kept"

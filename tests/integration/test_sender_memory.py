@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from msgplatform.core import queue_names, queues
+from msgplatform.core.queues import jobs
+from msgplatform.core.queues import names as queue_names
 from msgplatform.models import Biz
 from notify import live, orders
 from notify.demo.sink_process import SinkProcess
@@ -33,13 +34,13 @@ def test_a_thousand_subscriptions_fit_into_200_mib(tmp_path: Path) -> None:
     with SinkProcess(tmp_path / "seen", ["--delay", "0.05"]) as sink:
         rows = subscribed(sink.url)
         names = [queue_names.notify(row.biz_id, row.receive_id) for row in rows]
-        queues.put_all(
+        jobs.put_all(
             [(name, order(row.pk)) for name, row in zip(names, rows, strict=True)], ttl=600
         )
         peak = in_hand = 0
         with running(tmp_path / "sender.log") as sender:
             deadline = time.monotonic() + 400
-            while left := sum(queues.depths(names).values()):
+            while left := sum(jobs.depths(names).values()):
                 assert sender.is_running(), (tmp_path / "sender.log").read_text()[-2000:]
                 assert time.monotonic() < deadline, f"{left} orders are left"
                 peak = max(peak, sender.memory_full_info().pss)

@@ -18,7 +18,7 @@ from django.utils import timezone
 from gateway.admin.fields import LinesField
 from gateway.links import LinkState, say
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
-from msgplatform.core import ids
+from msgplatform.core.data import ids
 from msgplatform.models import AuditLog, DayCounter
 from tests.integration import sms_rows, table_rows
 from tests.integration.sms_rows import Caller, account, gateway, send

@@ -11,7 +11,7 @@ from gateway.forwarder import Forwarder
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsGateway
 from gateway.pump import Pump
-from msgplatform.core import ids as id_numbers
+from msgplatform.core.data import ids as id_numbers
 from tests.integration import sms_rows
 from tests.integration.sms_rows import Caller, account, report, respond, submit
 

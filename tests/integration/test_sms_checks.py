@@ -11,7 +11,7 @@ from django.core import checks as django_checks
 
 from gateway import checks
 from gateway.models import SmsGateway
-from msgplatform.core.embedded import RedisServer
+from msgplatform.core.servers.embedded import RedisServer
 from tests.integration import sms_rows
 from tests.integration.sms_rows import Caller, account, gateway
 

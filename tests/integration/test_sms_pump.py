@@ -27,7 +27,7 @@ from gateway.models import (
     SmsGateway,
 )
 from gateway.pump import Pump
-from msgplatform.core import ids, sql
+from msgplatform.core.data import ids, sql
 from msgplatform.models import Alert, DayCounter, MinuteCounter
 from notify.models import BizMsg
 from tests.integration import sms_rows

@@ -16,7 +16,7 @@ from gateway.models import SmsGateway
 from gateway.net.personalities import PERSONALITIES, Personality, ReportTime
 from gateway.receiver import SmsReceiver
 from gateway.sender import SmsSender
-from msgplatform.core.private_server import free_port
+from msgplatform.core.servers.private_server import free_port
 from tests.integration.sms_net_support import (
     Smg,
     accept,

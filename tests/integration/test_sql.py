@@ -14,8 +14,8 @@ from django.db.utils import IntegrityError, OperationalError
 from django.utils.safestring import mark_safe
 
 from gateway.models import SgipMo
-from msgplatform.core import sql
-from msgplatform.core.embedded import MariaDb
+from msgplatform.core.data import sql
+from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.models import Alert, Biz, IdNode, MinuteCounter
 from tests.integration.children import child, run
 

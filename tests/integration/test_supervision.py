@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from msgplatform.core.embedded import free_port
-from msgplatform.core.private_server import private_directory
+from msgplatform.core.servers.embedded import free_port
+from msgplatform.core.servers.private_server import private_directory
 from msgplatform.supervision.config import Program
 from msgplatform.supervision.platform import require_free
 from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running

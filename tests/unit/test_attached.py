@@ -1,6 +1,6 @@
 import pytest
 
-from msgplatform.core.attached import pause, quick_exits
+from msgplatform.core.servers.child_process import pause, quick_exits
 
 
 @pytest.mark.parametrize(

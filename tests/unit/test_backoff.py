@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgplatform.core.backoff import Backoff, delay
+from msgplatform.core.rates.backoff import Backoff, delay
 
 SCHEDULE = [5, 300, 1800, 7200]
 

@@ -11,7 +11,7 @@ import pytest
 from django.db import DataError, IntegrityError
 from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 
-from msgplatform.core.batching import GroupCommit
+from msgplatform.core.data.group_commit import GroupCommit
 from msgplatform.core.errors import Conflict, LeaseLost, OutcomeUnknown, Temporary, Unavailable
 
 SOON = 10.0  # seconds that a test waits for an event before it fails

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from msgplatform.core.breaker import Breaker, Policy, State
+from msgplatform.core.rates.breaker import Breaker, Policy, State
 
 EXACT = Policy(jitter=0)
 

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import get_commands, load_command_class
 
 from msgplatform.core import flows
-from msgplatform.core.daemon import DaemonCommand
+from msgplatform.core.daemons.daemon import DaemonCommand
 
 FLOWS = flows.all()
 

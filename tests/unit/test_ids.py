@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgplatform.core import ids
+from msgplatform.core.data import ids
 
 FIRST = datetime(2025, 1, 1, tzinfo=UTC)
 LAST = datetime(2094, 1, 1, tzinfo=UTC)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from msgplatform.core import breaker as circuit
-from msgplatform.core.queues import Claimed
+from msgplatform.core.queues.jobs import Claimed
+from msgplatform.core.rates import breaker as circuit
 from notify import lanes
 from notify.lanes import Lane, Lanes, is_alive
 from notify.live import Live

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from pytest_django import Settings
 
-from msgplatform.core.breaker import State
+from msgplatform.core.rates.breaker import State
 from notify import orders
 from notify.live import Live
 from notify.room import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL, Offer, Room

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgplatform.core.pacer import BURST_SECONDS, Pacer
+from msgplatform.core.rates.rate_limit import BURST_SECONDS, Pacer
 
 
 def test_no_limit_lets_everything_go() -> None:

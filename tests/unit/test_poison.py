@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.exceptions import ConnectionError as RedisAway
 
-from msgplatform.core import poison
+from msgplatform.core.daemons import bisect
 
 
 class Work:
@@ -33,20 +33,20 @@ class Work:
 @given(st.lists(st.integers(-3, 50), max_size=60))
 def test_all_but_the_bad_ones_in_order(items: list[int]) -> None:
     work = Work()
-    done = poison.isolate(items, work.double, work.step_aside)
+    done = bisect.isolate(items, work.double, work.step_aside)
     assert done == [2 * item for item in items if item >= 0]
     assert work.aside == [item for item in items if item < 0]
 
 
 def test_one_bad_item_costs_few_calls() -> None:
     work = Work()
-    poison.isolate([*range(300), -1, *range(211)], work.double, work.step_aside)
+    bisect.isolate([*range(300), -1, *range(211)], work.double, work.step_aside)
     assert work.calls <= 1 + 2 * 9  # 2 for each time that 512 is halved
 
 
 def test_nothing_is_no_work() -> None:
     work = Work()
-    assert poison.isolate([], work.double, work.step_aside) == []
+    assert bisect.isolate([], work.double, work.step_aside) == []
     assert work.calls == 0
 
 
@@ -56,14 +56,14 @@ def test_a_server_that_is_away_is_nobodys_fault() -> None:
 
     aside: list[int] = []
     with pytest.raises(RedisAway):
-        poison.isolate([1, 2], work, lambda item, error: aside.append(item))
+        bisect.isolate([1, 2], work, lambda item, error: aside.append(item))
     assert aside == []
 
 
 def test_who_is_blameless_can_be_told() -> None:
     work = Work()
     with pytest.raises(ValueError, match="cannot double"):
-        poison.isolate(
+        bisect.isolate(
             [1, -1], work.double, work.step_aside, lambda error: isinstance(error, ValueError)
         )
     assert work.aside == []

@@ -4,9 +4,9 @@ import multiprocessing
 
 from django.core.wsgi import get_wsgi_application
 
-from msgplatform.core import attached
+from msgplatform.core.servers import child_process
 
 if parent := multiprocessing.parent_process():
-    attached.die_with_parent(parent.pid or 0)
+    child_process.die_with_parent(parent.pid or 0)
 
 application = get_wsgi_application()

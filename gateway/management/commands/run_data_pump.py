@@ -1,7 +1,7 @@
 from typing import Any
 
 from gateway.pump import Pump
-from msgplatform.core.daemon import DaemonCommand
+from msgplatform.core.daemons.daemon import DaemonCommand
 
 
 class Command(DaemonCommand):

@@ -3,7 +3,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from gateway.sender import SmsSender
-from msgplatform.core.daemon import DaemonCommand
+from msgplatform.core.daemons.daemon import DaemonCommand
 
 
 class Command(DaemonCommand):

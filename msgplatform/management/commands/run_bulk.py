@@ -1,7 +1,7 @@
 from typing import Any
 
-from msgplatform.bulk import BulkRunner
-from msgplatform.core.daemon import DaemonCommand
+from msgplatform.core.daemons.daemon import DaemonCommand
+from msgplatform.jobs.bulk import BulkRunner
 
 
 class Command(DaemonCommand):

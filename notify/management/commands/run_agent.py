@@ -7,7 +7,7 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
 from msgplatform import env
-from msgplatform.core.daemon import DaemonCommand
+from msgplatform.core.daemons.daemon import DaemonCommand
 from msgplatform.core.errors import InvalidInput
 from notify.agent.command import build, key_source
 from notify.agent.relay import MAX_BATCH, Relay

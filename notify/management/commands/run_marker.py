@@ -1,6 +1,6 @@
 from typing import Any
 
-from msgplatform.core.daemon import DaemonCommand
+from msgplatform.core.daemons.daemon import DaemonCommand
 from notify.marker import Marker
 
 

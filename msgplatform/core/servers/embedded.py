@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from msgplatform.core.private_server import (
+from msgplatform.core.servers.private_server import (
     PrivateServer,
     ServerFailed,
     ServerMissing,

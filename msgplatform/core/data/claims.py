@@ -23,7 +23,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.db.models.sql import UpdateQuery
 
-from msgplatform.core import sql
+from msgplatform.core.data import sql
 
 CHUNK = 500  # ids in one statement
 

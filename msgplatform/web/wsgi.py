@@ -14,7 +14,7 @@ from django.core.wsgi import get_wsgi_application
 from msgplatform import checks
 from msgplatform.api.json import UNSIZED_BODY
 from msgplatform.core import flows
-from msgplatform.handlers import API_PREFIX, ApiHandler, Handler
+from msgplatform.web.handlers import API_PREFIX, ApiHandler, Handler
 
 _pages = get_wsgi_application()  # first: it makes the flows known
 _prefixes = (API_PREFIX, *(prefix for flow in flows.all() for prefix in flow.api_prefixes))

@@ -14,7 +14,8 @@ from functools import partial
 
 from django.db import connections
 
-from msgplatform.core import logging, sql
+from msgplatform.core import logging
+from msgplatform.core.data import sql
 from msgplatform.core.errors import Unavailable
 
 log = logging.get(__name__)

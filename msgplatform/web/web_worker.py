@@ -18,8 +18,8 @@ from django.http import HttpResponse
 from granian.server import mp
 
 from msgplatform.api.later import ANSWERS_LATER, Later
-from msgplatform.core import attached
-from msgplatform.wsgi import application
+from msgplatform.core.servers import child_process
+from msgplatform.web.wsgi import application
 
 __all__ = ["application"]
 
@@ -76,7 +76,7 @@ def _answering_later(wrap: Callable[..., Any]) -> Callable[..., Any]:
 
 
 if _parent := multiprocessing.parent_process():
-    attached.die_with_parent(_parent.pid or 0)
+    child_process.die_with_parent(_parent.pid or 0)
     # The wrapper has no public name.
     mp._wsgi_call_wrap = _answering_later(mp._wsgi_call_wrap)
     # What was imported stays for ever: nothing to look through again and again. A request leaves

@@ -17,7 +17,8 @@ from django.db import connection, transaction
 from django.db.models import Max, Model
 from django.utils import timezone
 
-from msgplatform.core import logging, sql
+from msgplatform.core import logging
+from msgplatform.core.data import sql
 from msgplatform.models import DayCounter, MinuteCounter
 
 log = logging.get(__name__)

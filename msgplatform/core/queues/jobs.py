@@ -30,7 +30,7 @@ log = logging.get(__name__)
 _CLAIMS = "queues:claims"  # zset: "<queue>|<job id>" → unix time until which the claim holds
 # A claim this long over has no order any more, or its order would have been recovered.
 _STALE_SECONDS = 30
-_RUN_BY_WORKER = "msgplatform.core.queues.not_for_workers"
+_RUN_BY_WORKER = "msgplatform.core.queues.jobs.not_for_workers"
 
 # What one `claim_all` brings along at most, but for its last order.
 CLAIM_BYTES = 1024 * 1024

@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
 
-from msgplatform.core.backoff import Uniform, jittered
+from msgplatform.core.rates.backoff import Uniform, jittered
 
 
 class State(StrEnum):

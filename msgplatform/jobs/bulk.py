@@ -12,9 +12,10 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from msgplatform import counters
-from msgplatform.core import claims, flows, logging
-from msgplatform.core.daemon import AWAY, Worker
+from msgplatform.core import flows, logging
+from msgplatform.core.daemons.daemon import AWAY, Worker
+from msgplatform.core.data import claims
+from msgplatform.jobs import counters
 from msgplatform.models import BulkJob
 
 log = logging.get(__name__)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from django.db import close_old_connections
 
 from msgplatform.core import logging
-from msgplatform.core.daemon import AWAY
+from msgplatform.core.daemons.daemon import AWAY
 
 log = logging.get(__name__)
 _LOOK_SECONDS = 0.5

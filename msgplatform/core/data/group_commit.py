@@ -18,7 +18,8 @@ from typing import Generic, TypeVar
 from django.db import close_old_connections, connections
 from django.db.utils import InterfaceError, InternalError, OperationalError, ProgrammingError
 
-from msgplatform.core import logging, sql
+from msgplatform.core import logging
+from msgplatform.core.data import sql
 from msgplatform.core.errors import OutcomeUnknown, Temporary, Unavailable
 
 log = logging.get(__name__)

@@ -14,8 +14,9 @@ from django.db import connections, transaction
 from django.db.models import QuerySet
 from django.db.utils import OperationalError
 
-from msgplatform.core import logging, mysql_values
-from msgplatform.core.backoff import Backoff
+from msgplatform.core import logging
+from msgplatform.core.data import mysql_values
+from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
 

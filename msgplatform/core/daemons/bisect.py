@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from msgplatform.core.daemon import AWAY
+from msgplatform.core.daemons.daemon import AWAY
 
 T = TypeVar("T")
 R = TypeVar("R")

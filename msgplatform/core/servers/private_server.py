@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from typing import Self
 
-from msgplatform.core import attached
 from msgplatform.core.errors import Permanent, Unavailable
+from msgplatform.core.servers import child_process
 
 # Daemons live here, which is not on every user's PATH.
 _SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/libexec")
@@ -107,7 +107,7 @@ class PrivateServer:
         self.prepare()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own command line
-                attached.command(self.argv, "--parent", str(os.getpid())),
+                child_process.command(self.argv, "--parent", str(os.getpid())),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

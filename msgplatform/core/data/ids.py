@@ -2,8 +2,8 @@
 
 - tick: 48 bits, 1/128 ms since 2025-01-01 UTC (until 2094): ids are ordered by time, and reserving
   n of them is adding n.
-- node: 7 bits, leased to one allocator by `msgplatform.core.id_nodes`, so that no two processes
-  make the same id.
+- node: 7 bits, leased to one allocator by `msgplatform.core.data.id_nodes`, so that no two
+  processes make the same id.
 - bucket: 8 bits, from the business system and its idempotency key. Children take their parent's,
   so that `id & (n - 1)` names one shard for a message and everything that belongs to it.
 """
@@ -24,7 +24,7 @@ from zlib import crc32
 
 from django.db import connections
 
-from msgplatform.core import id_nodes, sql
+from msgplatform.core.data import id_nodes, sql
 
 NODE_TABLE = id_nodes.NODE_TABLE
 BUCKET_BITS = 8

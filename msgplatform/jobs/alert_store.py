@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from django.db.models import F
 
-from msgplatform.core import alerts, sql
+from msgplatform.core import alerts
+from msgplatform.core.data import sql
 from msgplatform.models import Alert
 
 

@@ -34,7 +34,7 @@ class RqQueues(dict[str, Any]):
         return {
             "URL": self.url,
             "DEFAULT_TIMEOUT": 600,
-            "SERIALIZER": "msgplatform.core.queues.Serializer",
+            "SERIALIZER": "msgplatform.core.queues.jobs.Serializer",
         }
 
     def __getitem__(self, name: str) -> Any:

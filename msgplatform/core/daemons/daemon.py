@@ -20,11 +20,11 @@ from django.db import close_old_connections
 from django.db.utils import InterfaceError, OperationalError
 
 from msgplatform.core import logging
-from msgplatform.core.backoff import Backoff
 from msgplatform.core.connections import RedisError
 from msgplatform.core.copies import Copies, without_option
+from msgplatform.core.daemons.heartbeats import Beat, Heartbeat
 from msgplatform.core.errors import Temporary
-from msgplatform.core.heartbeats import Beat, Heartbeat
+from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
 

@@ -1,0 +1,1 @@
+"""The loop around a program's `turn()`: signals, waiting, clean connections, heartbeat."""

@@ -1,0 +1,1 @@
+"""How fast and how often: rate limit, circuit breaker, backoff."""

@@ -1,0 +1,1 @@
+"""What `run_bulk` works off, and what all flows write: bulk jobs, counters, alerts."""

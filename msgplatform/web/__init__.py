@@ -1,0 +1,1 @@
+"""The web process: WSGI application, middleware, worker, django-rq's pages."""
