@@ -23,14 +23,16 @@ from msgplatform.core.connections import work_redis
 from msgplatform.core.data import ids
 from msgplatform.core.queues import jobs
 from msgplatform.core.queues import names as queue_names
-from notify import gauges, intake, search
-from notify.archive import walk
+from notify import intake
+from notify.archive import due as walk
+from notify.archive.listing import Messages
 from notify.archive.move import move
-from notify.archive.reading import Messages
-from notify.maker import Maker
-from notify.marker import Marker
+from notify.maker.maker import Maker
+from notify.marker.marker import Marker
 from notify.models import ReceiveMsg
+from notify.monitor import metrics
 from notify.orders import Result
+from notify.search import find
 
 _EVENTS = 200
 _READS = "SHOW SESSION STATUS LIKE 'Handler_read%'"
@@ -189,7 +191,7 @@ def _reading(seen: Recorder, heavy: Heavy, message_id: int) -> None:
         ("by id", {"id": str(message_id)}),
         ("by text", {"biz": biz, "text": "no such text"}),
     ):
-        seen.step(f"Search {name}", lambda given=given: search.find(given, "", 20))  # type: ignore[misc]
+        seen.step(f"Search {name}", lambda given=given: find.find(given, "", 20))  # type: ignore[misc]
     middle = ids.first_id_at(timezone.now() - timedelta(days=3))
     for name, given in (
         ("by event type", {"event_type": "order.shipped"}),
@@ -197,15 +199,15 @@ def _reading(seen: Recorder, heavy: Heavy, message_id: int) -> None:
     ):
         seen.step(
             f"Search {name}, a page in the middle",
-            lambda given=given: search.find(given, str(middle), 20),  # type: ignore[misc]
+            lambda given=given: find.find(given, str(middle), 20),  # type: ignore[misc]
         )
-    seen.step("Page of one message", lambda: search.page(str(message_id)))
+    seen.step("Page of one message", lambda: find.page(str(message_id)))
     seen.step("API: first page of a system's messages", lambda: Messages(heavy.biz.pk)[:51])
     seen.step(
         "API: a page in the middle",
         lambda: Messages(heavy.biz.pk).filter(id__lt=middle)[:51],
     )
-    seen.step("Metrics", lambda: list(gauges.samples()))
+    seen.step("Metrics", lambda: list(metrics.samples()))
 
 
 def _archiving(seen: Recorder) -> None:

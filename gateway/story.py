@@ -22,7 +22,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.flows import Page, TimelineEntry
 from msgplatform.models import Biz
-from notify import search as events_search
+from notify.search import find as events_search
 
 _FIELDS = "admin:gateway_sgipmt_change"
 _STATES = {

@@ -87,7 +87,7 @@ DATABASES = {"default": env.database("DATABASE_URL", f"sqlite:///{STATE_DIR / 'm
 COLD_DATABASE_URL_SET = bool(env.secret("COLD_DATABASE_URL"))
 if COLD_DATABASE_URL_SET:
     DATABASES["cold"] = env.database("COLD_DATABASE_URL", "")
-DATABASE_ROUTERS = ["notify.routers.ColdRouter"]
+DATABASE_ROUTERS = ["notify.archive.router.ColdRouter"]
 
 _redis_schemes = ("redis", "rediss", "unix")
 REDIS_URL = env.url("REDIS_URL", env.socket_url("work.sock"), _redis_schemes)

@@ -11,8 +11,9 @@ class NotifyConfig(AppConfig):
     verbose_name = _("Notify")
 
     def ready(self) -> None:
-        from notify import alerting, checks  # noqa: F401
+        from notify import checks  # noqa: F401
         from notify.flow import NotifyFlow
+        from notify.monitor import alert_events
 
         flows.register(NotifyFlow())
-        alerting.register()
+        alert_events.register()

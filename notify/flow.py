@@ -10,8 +10,10 @@ from django.utils.translation import gettext as _
 from msgplatform.core import flows
 from msgplatform.core.daemons.daemon import AWAY
 from msgplatform.core.data import sql
-from notify import bulk, counters, gauges, search
+from notify.bulk import actions
 from notify.models import ReceiveMsg
+from notify.monitor import counters, metrics
+from notify.search import find as search
 
 _Status = ReceiveMsg.Status
 
@@ -34,7 +36,7 @@ class NotifyFlow(flows.Flow):
         "events:read": "read events and what became of them",
     }
     search_fields = search.FIELDS
-    bulk_actions = {name: action.shown for name, action in bulk.ACTIONS.items()}
+    bulk_actions = {name: action.shown for name, action in actions.ACTIONS.items()}
 
     def status(self) -> flows.Status:
         try:
@@ -55,15 +57,15 @@ class NotifyFlow(flows.Flow):
         return search.notice()
 
     def bulk_count(self, action: str, filter: Mapping[str, Any]) -> flows.Counted:
-        return bulk.count(action, filter)
+        return actions.count(action, filter)
 
     def bulk_step(
         self, action: str, filter: Mapping[str, Any], cursor: str, limit: int
     ) -> flows.Step:
-        return bulk.step(action, filter, cursor, limit)
+        return actions.step(action, filter, cursor, limit)
 
     def metrics(self) -> Iterable[flows.Sample]:
-        return gauges.samples()
+        return metrics.samples()
 
     def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:
         from notify.demo.run import run_demo
@@ -72,14 +74,14 @@ class NotifyFlow(flows.Flow):
 
 
 def _status() -> flows.Status:
-    counts = gauges.copies()
-    backlog = gauges.to_split() + sum(counts[status] for status in gauges.OPEN)
+    counts = metrics.copies()
+    backlog = metrics.to_split() + sum(counts[status] for status in metrics.OPEN)
     facts: dict[str, int | float | str] = {
         str(_Status(status).label): _shown(count) for status, count in counts.items() if count
     }
     facts[_("delivered in the last hour")] = counters.last_hour("delivered")
-    return flows.Status(backlog, gauges.oldest_seconds(gauges.waiting(), sql.now()), facts)
+    return flows.Status(backlog, metrics.oldest_seconds(metrics.waiting(), sql.now()), facts)
 
 
 def _shown(count: int) -> int | str:
-    return count if count < gauges.COUNTED else _("%d or more") % count
+    return count if count < metrics.COUNTED else _("%d or more") % count

@@ -1,7 +1,7 @@
 from django.urls import path
 
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
-from notify.api import MessageBatchView, MessageListView, MessageView
+from notify.api.views import MessageBatchView, MessageListView, MessageView
 
 urlpatterns = [
     path("messages", MessageListView.as_view(), name="messages"),

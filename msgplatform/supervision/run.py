@@ -76,7 +76,10 @@ def is_running(state_dir: Path) -> bool:
 
 
 class Supervisor:
-    """supervisord with these programs. Start it from a thread that stays: see `core.servers.child_process`."""
+    """supervisord with these programs.
+
+    Start it from a thread that stays: see `core.servers.child_process`.
+    """
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
-from notify.statistics import Point
+from notify.monitor.statistics import Point
 
 WIDTH, HEIGHT = 960, 120
 _GAP = 0.2  # of a bar's place

@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import ShowsSecret, UndeletableAdmin, audit
 from msgplatform.core.errors import Conflict
-from notify import rotation, validators
+from notify import limits, secret_rotation
 from notify.admin.fields import MASK, HeadersField, LinesField
 from notify.models import Receive
 
@@ -29,7 +29,7 @@ from notify.models import Receive
 class ConsumerForm(forms.ModelForm):
     headers = HeadersField(
         label=_("Headers"),
-        check=validators.headers,
+        check=limits.headers,
         help_text=_(
             "Sent with every message, one a line: X-Api-Key: value. Stored values are not shown "
             "again; leave ••• to keep one."
@@ -37,7 +37,7 @@ class ConsumerForm(forms.ModelForm):
     )
     networks = LinesField(
         label=_("Allowed networks"),
-        check=validators.networks,
+        check=limits.networks,
         help_text=_(
             "Where this consumer may be, one a line: 10.2.0.0/16. Empty: wherever the platform "
             "may deliver to. It narrows what OUTBOUND_ALLOW opens, it opens nothing."
@@ -59,7 +59,7 @@ class RotationForm(forms.Form):
     hours = forms.FloatField(
         label=_("Hours for which the old secret signs too"),
         min_value=0,
-        max_value=rotation.LONGEST_HOURS,
+        max_value=secret_rotation.LONGEST_HOURS,
         help_text=_("0 to 168; 0 ends it at once, as after a leak"),
     )
     seen = forms.CharField(widget=forms.HiddenInput)
@@ -137,7 +137,7 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
             raise PermissionDenied
         back = reverse("admin:notify_receive_change", args=[pk])
         given = request.POST if request.method == "POST" else None
-        start = {"hours": settings.NOTIFY_ROTATION_HOURS, "seen": rotation.mark_of(consumer)}
+        start = {"hours": settings.NOTIFY_ROTATION_HOURS, "seen": secret_rotation.mark_of(consumer)}
         form = RotationForm(given, initial=start)
         if form.is_valid():
             return self._rotate(request, pk, form, back)
@@ -152,7 +152,7 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
         hours, seen = form.cleaned_data["hours"], form.cleaned_data["seen"]
         try:
             with transaction.atomic():
-                consumer = rotation.rotate(pk, seen, hours)
+                consumer = secret_rotation.rotate(pk, seen, hours)
                 audit(request, "consumer_secret_rotated", consumer.name, old_signs_hours=hours)
         except Conflict:
             messages.error(

@@ -8,9 +8,9 @@ from typing import Any
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from notify import statistics
 from notify.admin import cells, chart, health
 from notify.models import Attempt, BizReceive, ReceiveMsg
+from notify.monitor import statistics
 
 _Copy = ReceiveMsg.Status
 # Counted no further: a subscription may have a million waiting copies.

@@ -15,7 +15,8 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.queues import jobs
 from msgplatform.core.queues import names as queue_names
 from msgplatform.models import MinuteCounter
-from notify import due, live
+from notify import lane_status
+from notify.maker import due
 from notify.models import BizReceive, ReceiveMsg
 
 _Status = BizReceive.Status
@@ -31,7 +32,7 @@ class Health:
 
     depth: int | None
     due_seconds: float | None
-    live: live.Live | None
+    live: lane_status.Live | None
     delivered: int
     failed: int
 
@@ -66,10 +67,12 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     }
 
 
-def _from_redis(rows: Sequence[BizReceive]) -> tuple[dict[int, int] | None, dict[int, live.Live]]:
+def _from_redis(
+    rows: Sequence[BizReceive],
+) -> tuple[dict[int, int] | None, dict[int, lane_status.Live]]:
     names = {row.pk: queue_names.notify(row.biz_id, row.receive_id) for row in rows}
     try:
-        found, states = jobs.depths(list(names.values())), live.read()
+        found, states = jobs.depths(list(names.values())), lane_status.read()
     except RedisError:
         return None, {}
     return {pk: found[name] for pk, name in names.items()}, states
@@ -102,7 +105,7 @@ def _last_hour(ids: Collection[int]) -> dict[tuple[int, str], int]:
 def open_breakers() -> list[int]:
     """Subscriptions whose breaker is not closed; none when Redis is away."""
     try:
-        return [pk for pk, state in live.read().items() if state.is_open]
+        return [pk for pk, state in lane_status.read().items() if state.is_open]
     except RedisError:
         return []
 

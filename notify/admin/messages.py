@@ -25,9 +25,10 @@ from msgplatform.admin import (
     audit,
     row_id,
 )
-from notify import requeue, search
 from notify.admin import cells
+from notify.bulk import requeue
 from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify.search import find
 
 _Copy = ReceiveMsg.Status
 _TONES = {
@@ -184,7 +185,7 @@ class ReceiveMsgAdmin(HotAdmin):
 
 def _message_ids(text: str) -> list[int]:
     """What the search of the console finds; it names messages by any id, key or event type."""
-    return [int(hit.id) for hit in search.search(text, _FOUND)]
+    return [int(hit.id) for hit in find.search(text, _FOUND)]
 
 
 def _delivery_ids(text: str) -> list[int]:

@@ -22,9 +22,9 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.admin import ModelAdmin, RowSelect, Select, csv_response
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
-from notify import statistics
 from notify.admin import cells, chart
 from notify.models import BizReceive, ReceiveMsg
+from notify.monitor import statistics
 
 View = Callable[[HttpRequest], Any]
 _PERIODS = {

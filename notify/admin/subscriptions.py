@@ -20,11 +20,12 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import AutocompleteFilter, ChoiceFilter, PickFilter, UndeletableAdmin, audit
 from msgplatform.core.errors import Unavailable
-from notify import trial, validators
+from notify import limits
 from notify.admin import cells, dashboard, health, reports
 from notify.admin.fields import LinesField, WaitsField
 from notify.admin.states import StateActions
 from notify.models import BizReceive, default_schedule
+from notify.sender import test_send
 
 _Status = BizReceive.Status
 
@@ -32,17 +33,17 @@ _Status = BizReceive.Status
 class SubscriptionForm(forms.ModelForm):
     event_types = LinesField(
         label=_("Event types"),
-        check=validators.event_types,
+        check=limits.event_types,
         help_text=_("Patterns, one a line: order.* or stock.empty. Empty: every event type"),
     )
     channels = LinesField(
         label=_("Channels"),
-        check=validators.channels,
+        check=limits.channels,
         help_text=_("Exact names, one a line. Empty: every channel"),
     )
     schedule = WaitsField(
         label=_("Retry schedule"),
-        check=validators.schedule,
+        check=limits.schedule,
         initial=default_schedule,
         rows=9,
         help_text=_(
@@ -188,7 +189,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
         audit(request, "subscription_tested", f"{row} #{row.pk}")
         outcome, refused = None, ""
         try:
-            outcome = trial.send(row)
+            outcome = test_send.send(row)
         except Unavailable:
             refused = gettext("Other test sends wait for their answers; try again in a moment.")
         except (TypeError, ValueError) as error:

@@ -1,2 +1,2 @@
-"""The archive: `walk` finds what may move, `move` moves it, `partitions` and `retention` let the
-oldest go, `reading` shows hot and cold as one."""
+"""`run_archiver`: `due` finds what may move, `move` moves it, `partitions` and `retention` delete
+the oldest, `listing` shows hot and cold as one."""

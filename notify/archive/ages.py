@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 
 from msgplatform.core.data import ids
-from notify.validators import MAX_DELAY_SECONDS
+from notify.limits import MAX_DELAY_SECONDS
 
 DAY = 86400.0
 # A message that could not move is looked at again when it is this much older, then twice as much,

@@ -22,7 +22,8 @@ from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Temporary
 from msgplatform.core.failpoints import failpoint
-from notify.archive.walk import Due
+from notify.archive.due import Due
+from notify.archive.router import cold_alias
 from notify.models import (
     Attempt,
     BizMsg,
@@ -32,7 +33,6 @@ from notify.models import (
     IdempotencyKey,
     ReceiveMsg,
 )
-from notify.routers import cold_alias
 
 HOT = "default"
 _CHUNK = 500

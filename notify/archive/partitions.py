@@ -18,8 +18,8 @@ from django.db.utils import OperationalError
 from msgplatform.core import logging
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import Unavailable
+from notify.archive.router import cold_alias
 from notify.models import BizMsg, ColdAttempt, ColdBizMsg, ColdReceiveMsg
-from notify.routers import cold_alias
 
 log = logging.get(__name__)
 

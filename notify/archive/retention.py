@@ -10,8 +10,8 @@ from django.db import connections, models
 from msgplatform.core import logging
 from msgplatform.core.data import sql
 from notify.archive import ages, partitions
+from notify.archive.router import cold_alias
 from notify.models import ColdAttempt, ColdBizMsg, ColdReceiveMsg, IdempotencyKey
-from notify.routers import cold_alias
 
 log = logging.get(__name__)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from msgplatform.core.flows import DemoRun
-from notify import rotation
+from notify import secret_rotation
 from notify.demo import cast, forgery
 from notify.demo.publisher import Accepted, BatchPublisher, publish_all
 from notify.demo.sink_process import SinkProcess
@@ -65,7 +65,7 @@ def _rotate() -> str:
     """In the middle of the traffic the verifying consumer's secret is rotated; it goes on with
     its old one, which is returned, as consumers do until somebody has changed their settings."""
     receive = Receive.objects.get(name=cast.VERIFYING)
-    rotation.rotate(receive.pk, rotation.mark_of(receive), hours=1)
+    secret_rotation.rotate(receive.pk, secret_rotation.mark_of(receive), hours=1)
     return receive.secret
 
 

@@ -2,7 +2,7 @@
 
 No foreign keys and no unique key but the primary one, so that MariaDB can partition the tables by
 id and drop a month in no time. The tables live in the database `cold` when there is one (see
-`notify.routers`), else in the main one.
+`notify.archive.router`), else in the main one.
 """
 
 from __future__ import annotations

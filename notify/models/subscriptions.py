@@ -7,7 +7,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.models import Biz
-from notify import signing, validators
+from notify import limits, signing
 
 # Seconds after each failed attempt until the next: ten attempts in 75 hours
 # (the schedule that Standard Webhooks suggests).
@@ -26,7 +26,7 @@ class Receive(models.Model):
     url = models.CharField(
         "URL",
         max_length=1000,
-        validators=[validators.url],
+        validators=[limits.url],
         help_text=_("Every message is POSTed to this address."),
     )
     secret = models.CharField(
@@ -41,7 +41,7 @@ class Receive(models.Model):
         _("prefix of the signature headers"),
         max_length=32,
         default="webhook",
-        validators=[validators.header_prefix],
+        validators=[limits.header_prefix],
         help_text=_(
             "webhook is the standard: webhook-id, webhook-timestamp, webhook-signature. Another "
             "prefix is for consumers that come from elsewhere."
@@ -51,14 +51,14 @@ class Receive(models.Model):
         _("headers"),
         default=dict,
         blank=True,
-        validators=[validators.headers],
+        validators=[limits.headers],
         help_text=_('Sent with every message, such as {"X-Api-Key": "…"}'),
     )
     networks = models.JSONField(
         _("allowed networks"),
         default=list,
         blank=True,
-        validators=[validators.networks],
+        validators=[limits.networks],
         help_text=_(
             'Where this consumer may be, such as ["10.2.0.0/16"]; empty: wherever the platform '
             "may deliver to. It narrows what OUTBOUND_ALLOW opens, it opens nothing."
@@ -101,35 +101,35 @@ class BizReceive(models.Model):
         _("event types"),
         default=list,
         blank=True,
-        validators=[validators.event_types],
+        validators=[limits.event_types],
         help_text=_('Patterns such as ["order.*", "stock.empty"]; empty: every event type'),
     )
     channels = models.JSONField(
         _("channels"),
         default=list,
         blank=True,
-        validators=[validators.channels],
+        validators=[limits.channels],
         help_text=_('Exact names such as ["eu", "us"]; empty: every channel'),
     )
     timeout = models.FloatField(
         _("timeout"),
         null=True,
         blank=True,
-        validators=[validators.timeout],
+        validators=[limits.timeout],
         help_text=_("Seconds for one whole request; empty: the platform's default"),
     )
     schedule = models.JSONField(
         _("retry schedule"),
         default=default_schedule,
         blank=True,
-        validators=[validators.schedule],
+        validators=[limits.schedule],
         help_text=_("Seconds to wait after each failed attempt, e.g. [5, 300, 1800]"),
     )
     attempts_limit = models.PositiveSmallIntegerField(
         _("attempts limit"),
         null=True,
         blank=True,
-        validators=[MinValueValidator(1), MaxValueValidator(validators.MAX_ATTEMPTS + 1)],
+        validators=[MinValueValidator(1), MaxValueValidator(limits.MAX_ATTEMPTS + 1)],
         help_text=_(
             "Requests for one message before it is exhausted; the schedule's last wait is "
             "repeated when it is shorter. Empty: one more than the schedule has waits."

@@ -17,7 +17,7 @@ from msgplatform import env
 from msgplatform.core.data import ids, sql
 from msgplatform.core.servers.embedded import MariaDb
 from notify.archive import partitions
-from notify.archiver import Archiver
+from notify.archive.archiver import Archiver
 from notify.models import (
     Attempt,
     BizMsg,

@@ -12,8 +12,9 @@ from django.db import OperationalError, connection, transaction
 
 from msgplatform.core import alerts
 from msgplatform.models import Alert, Biz
-from notify import alerting, health
+from notify.marker import failing_subscriptions
 from notify.models import BizMsg, BizReceive
+from notify.monitor import alert_events
 from tests.integration.notify_rows import subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -140,12 +141,12 @@ def test_an_alert_about_its_own_delivery_stays_in_the_console(platform: Biz) -> 
     pager = subscription(platform, "pager")
     other = subscription(Biz.objects.create(name="orders"), "warehouse")
     BizReceive.objects.update(status=BizReceive.Status.DISABLED, disabled_reason="it was gone")
-    health.tell()
+    failing_subscriptions.tell()
     assert set(Alert.objects.values_list("key", flat=True)) == {
         f"notify.disabled:{pager.pk}", f"notify.disabled:{other.pk}",
     }  # fmt: skip
     assert [payload["key"] for _, payload in events()] == [f"notify.disabled:{other.pk}"]
-    assert alerting.announce_missed() == 0
+    assert alert_events.announce_missed() == 0
 
 
 def test_what_a_killed_process_did_not_publish_is_published_later(platform: Biz) -> None:
@@ -157,15 +158,15 @@ def test_what_a_killed_process_did_not_publish_is_published_later(platform: Biz)
     finally:
         alerts._handlers["notify"] = handler
     assert events() == []
-    assert alerting.announce_missed() == 3
+    assert alert_events.announce_missed() == 3
     assert [(kind, payload["key"]) for kind, payload in events()] == [
         ("platform.alert", "first"),
         ("platform.alert", "second"),
         ("platform.alert.resolved", "second"),
     ]
-    assert alerting.announce_missed() == 0
+    assert alert_events.announce_missed() == 0
     alarm("first")
-    assert alerting.announce_missed() == 0, "another count is not another alert"
+    assert alert_events.announce_missed() == 0, "another count is not another alert"
     assert len(events()) == 3
 
 

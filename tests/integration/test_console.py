@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from msgplatform.core import flows
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import AuditLog, Biz, BulkJob
-from notify.maker import Maker
+from notify.maker.maker import Maker
 from notify.models import ReceiveMsg
 from tests.integration.notify_rows import publish, subscription
 

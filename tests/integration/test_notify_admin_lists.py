@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from msgplatform.core.data import ids
 from msgplatform.models import AuditLog, Biz
-from notify.maker import Maker
+from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from tests.integration import table_rows
 from tests.integration.notify_rows import publish, subscription

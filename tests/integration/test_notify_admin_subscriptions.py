@@ -17,9 +17,9 @@ from msgplatform.core.queues import jobs
 from msgplatform.core.queues import names as queue_names
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import AuditLog, Biz, MinuteCounter
-from notify import live
+from notify import lane_status
 from notify.admin import health
-from notify.maker import Maker
+from notify.maker.maker import Maker
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from tests.integration.notify_rows import publish, subscription
 
@@ -79,7 +79,9 @@ def test_a_row_says_how_it_is_doing(biz: Biz, admin_client: Client) -> None:
     Maker().splitter.split()
     ReceiveMsg.objects.update(next_at=timezone.now() - timedelta(minutes=14, seconds=30))
     jobs.put(queue_names.notify(row.biz_id, row.receive_id), [{}, {}], ttl=600)
-    live.report({row.pk: live.Live("s", in_flight=7, breaker=State.OPEN, retry_in=90)})
+    lane_status.report(
+        {row.pk: lane_status.Live("s", in_flight=7, breaker=State.OPEN, retry_in=90)}
+    )
     count(row, "delivered", 2999)
     count(row, "failed", 1)
     count(row, "delivered", 10_000, minutes_ago=90)  # longer ago than the hour
@@ -103,7 +105,7 @@ def test_what_needs_attention_comes_first_and_can_be_had_alone(
         biz, "c-disabled", status=Status.DISABLED, disabled_reason="answered 410 Gone"
     )
     opened = subscription(biz, "d-open")
-    live.report({opened.pk: live.Live("s", breaker=State.OPEN)})
+    lane_status.report({opened.pk: lane_status.Live("s", breaker=State.OPEN)})
     assert rows_of(admin_client) == [failing, disabled, opened, calm]
     assert rows_of(admin_client, "?attention=yes") == [failing, disabled, opened]
     assert rows_of(admin_client, "?o=-1")[0].pk in {r.pk for r in (calm, failing)}
@@ -118,7 +120,7 @@ def test_the_list_stands_without_redis(
 
     dead = connections.build("redis://127.0.0.1:9/0")
     monkeypatch.setattr("msgplatform.core.queues.jobs.work_redis", lambda: dead)
-    monkeypatch.setattr("notify.live.work_redis", lambda: dead)
+    monkeypatch.setattr("notify.lane_status.work_redis", lambda: dead)
     assert "unknown" in admin_client.get(SUBSCRIPTIONS).content.decode()
     assert "unknown" in page(admin_client, row)
 

@@ -16,9 +16,9 @@ from pytest_django.fixtures import Settings
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.models import Alert, Biz
-from notify import archiver as archiver_module
-from notify.archive import ages, move, partitions, retention, walk
-from notify.archiver import Archiver
+from notify.archive import ages, due, move, partitions, retention
+from notify.archive import archiver as archiver_module
+from notify.archive.archiver import Archiver
 from notify.models import (
     Attempt,
     BizMsg,
@@ -106,7 +106,7 @@ def test_a_held_message_is_looked_at_seldom(row: BizReceive) -> None:
     """Once at a start, then at each of its ages, which get further and further apart."""
     held = message(row, Status.HELD, days=7.5)
     now = sql.now()
-    look = walk.Walk(now)
+    look = due.Walk(now)
     seen = 0
     for day in range(365):
         while (page := look.page(now + timedelta(days=day))) is not None:
@@ -117,7 +117,7 @@ def test_a_held_message_is_looked_at_seldom(row: BizReceive) -> None:
 def test_a_message_that_became_final_late_moves_at_its_next_age(row: BizReceive) -> None:
     late = message(row, Status.PENDING, days=8)
     now = sql.now()
-    look = walk.Walk(now)
+    look = due.Walk(now)
     while look.page(now) is not None:
         pass
     ReceiveMsg.objects.update(status=Status.DELIVERED)
@@ -143,7 +143,9 @@ def test_a_kill_at_any_point_loses_nothing(row: BizReceive, place: str, point: s
     for n in range(30):
         message(row, Status.DELIVERED, Status.SKIPPED, payload=b"%d" % n)
     before = everything()
-    program = "from notify.archiver import Archiver\nsay('on')\nArchiver().turn()\nsay('alive')"
+    program = (
+        "from notify.archive.archiver import Archiver\nsay('on')\nArchiver().turn()\nsay('alive')"
+    )
     with child(program, MSGPLATFORM_FAILPOINT=f"archiver_{point}") as killed:
         assert killed.heard() == "on"
         assert killed.process.wait(timeout=60) == -signal.SIGKILL
@@ -164,8 +166,8 @@ def test_a_kill_at_any_point_loses_nothing(row: BizReceive, place: str, point: s
 
 def test_a_message_that_changed_since_it_was_chosen_stays(row: BizReceive, place: str) -> None:
     changed, other = message(row, Status.DELIVERED), message(row, Status.DELIVERED)
-    limits = walk.due(sql.now())
-    assert walk.movable([changed, other], limits) == [changed, other]
+    limits = due.due(sql.now())
+    assert due.movable([changed, other], limits) == [changed, other]
     ReceiveMsg.objects.filter(msg_id=changed).update(status=Status.PENDING)
     assert move.move([changed, other], limits) == 1
     assert (hot_ids(), cold_ids()) == ([changed], [other])
@@ -210,7 +212,7 @@ def test_several_archivers_at_once(row: BizReceive, place: str) -> None:
     before = everything()
     program = """
 def work(number):
-    from notify.archiver import Archiver
+    from notify.archive.archiver import Archiver
     archiver = Archiver()
     while archiver.turn():
         pass
@@ -243,11 +245,11 @@ def test_what_was_not_copied_right_is_not_deleted(
 
 
 def test_chunks_are_bounded(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "MAX_BYTES", 1000)
-    monkeypatch.setattr(walk, "MAX_COPIES", 4)
+    monkeypatch.setattr(due, "MAX_BYTES", 1000)
+    monkeypatch.setattr(due, "MAX_COPIES", 4)
     shapes = ((1, 10), (1, 900), (1, 200), (3, 1), (2, 1), (9, 5000), (0, 1))
     pks = [message(row, *[Status.DELIVERED] * n, payload=b"1" * size) for n, size in shapes]
-    cut = [len(chunk) for chunk in walk.chunks(pks)]
+    cut = [len(chunk) for chunk in due.chunks(pks)]
     assert cut == [2, 2, 1, 1, 1]
 
 
@@ -358,7 +360,7 @@ def test_what_cannot_move_costs_an_index_entry(row: BizReceive) -> None:
         return
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE TABLE biz_msg, receive_msg, attempt")
-    (line,) = plan(walk.candidates(old_id(400), old_id(0)))
+    (line,) = plan(due.candidates(old_id(400), old_id(0)))
     assert line["key"] == "biz_msg_to_split"
     assert line["Extra"] == "Using where; Using index"
     copies = ReceiveMsg.objects.filter(msg_id__in=hot_ids()[:20]).order_by()

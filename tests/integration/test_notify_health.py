@@ -17,12 +17,12 @@ from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.queues import names as queue_names
 from msgplatform.models import Alert, AuditLog, Biz
-from notify import health
-from notify.maker import Maker
-from notify.marker import Marker
+from notify.maker.maker import Maker
+from notify.marker import failing_subscriptions
+from notify.marker.marker import Marker
 from notify.models import BizReceive, Receive, ReceiveMsg
 from notify.orders import Result
-from notify.sender import Sender
+from notify.sender.sender import Sender
 from tests.integration.http_sinks import Sink, answering
 from tests.integration.notify_rows import publish, subscription
 
@@ -255,8 +255,8 @@ def test_half_way_there_is_a_warning_and_a_success_ends_it(row: BizReceive) -> N
     fail(row)
     assert open_alerts() == set()
     failing_for(row, 5.1, failures=37)
-    health.tell()
-    health.tell()
+    failing_subscriptions.tell()
+    failing_subscriptions.tell()
     alert = Alert.objects.get()
     assert (alert.kind, alert.count) == ("notify.failing", 1)
     assert "37 times" in alert.text

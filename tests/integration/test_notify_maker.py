@@ -18,11 +18,12 @@ from msgplatform.core.data import ids
 from msgplatform.core.queues import jobs
 from msgplatform.core.queues import names as queue_names
 from msgplatform.models import Alert, Biz
-from notify import intake, orders, splitter
-from notify.maker import Maker
+from notify import intake, orders
+from notify.directory import Subscriptions
+from notify.maker import splitter
+from notify.maker.capacity import ORDERS_IN_TOTAL, ORDERS_PER_SUBSCRIPTION
+from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
-from notify.room import ORDERS_IN_TOTAL, ORDERS_PER_SUBSCRIPTION
-from notify.subscriptions import Subscriptions
 from tests.integration.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]

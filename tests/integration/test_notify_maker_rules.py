@@ -23,11 +23,12 @@ from msgplatform.core.queues import jobs
 from msgplatform.core.queues import names as queue_names
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, Biz, MinuteCounter
-from notify import dispatch, expiry, intake, live, orders, texts
-from notify.live import Live
-from notify.maker import Maker
+from notify import intake, lane_status, orders
+from notify.lane_status import Live
+from notify.maker import dispatcher, expiry, payloads
+from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL
+from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
-from notify.room import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL
 from tests.integration.children import run as run_children
 from tests.integration.notify_rows import publish, subscription
 from tests.servers import Servers
@@ -62,7 +63,7 @@ def run(maker: Maker) -> None:
 
 def say(row: BizReceive, **fields: object) -> None:
     """As the sender that owns the queue reports it."""
-    live.report({row.pk: Live(sender="s", **fields)})  # type: ignore[arg-type]
+    lane_status.report({row.pk: Live(sender="s", **fields)})  # type: ignore[arg-type]
 
 
 def copies(row: BizReceive, status: int) -> int:
@@ -121,7 +122,7 @@ def test_nothing_known_of_the_senders_is_no_reason_to_wait(
 
 
 def test_reports_of_senders_that_are_gone_are_dropped(biz: Biz, work_redis: redis.Redis) -> None:
-    live.report({7: Live(sender="s"), 8: Live(sender="s")})
+    lane_status.report({7: Live(sender="s"), 8: Live(sender="s")})
     old = msgspec.json.encode(Live(sender="s", at=time.time() - 100))
     work_redis.hset("notify:live", "7", old)
     Maker().turn()
@@ -202,7 +203,7 @@ def test_a_new_copy_does_not_overtake_one_that_waits(biz: Biz) -> None:
 def test_nor_when_a_turn_ends_before_its_backlog_does(
     biz: Biz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch, "TURN_COPIES", 1)
+    monkeypatch.setattr(dispatcher, "TURN_COPIES", 1)
     row = subscription(biz)
     publish(biz, orders.MAX_ITEMS + 100)
     maker = Maker()
@@ -405,7 +406,7 @@ def test_makers_pass_over_what_another_one_is_splitting(biz: Biz) -> None:
 
 
 TOGETHER = """
-from notify.maker import Maker
+from notify.maker.maker import Maker
 
 def work(number):
     maker, turns = Maker(), 0
@@ -541,7 +542,7 @@ def test_times_are_written_alike_by_both_databases(biz: Biz) -> None:
     (message_id,) = publish(biz)
     BizMsg.objects.update(created_at="2026-11-21T10:20:30Z")
     with transaction.atomic():
-        (message,) = texts.lock_accepted(5)
+        (message,) = payloads.lock_accepted(5)
     assert message.id == message_id
     assert message.created_at == "2026-11-21T10:20:30.000000Z"
 
@@ -550,7 +551,7 @@ def test_a_lost_answer_to_a_commit_loses_no_copy(biz: Biz, monkeypatch: pytest.M
     """The COMMIT happened, its answer did not come: what is repeated are other messages."""
     from django.db.utils import OperationalError
 
-    from notify.splitter import Splitter
+    from notify.maker.splitter import Splitter
 
     subscription(biz)
     publish(biz, 1200)

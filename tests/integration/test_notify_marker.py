@@ -16,9 +16,9 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.queues import names as queue_names
 from msgplatform.models import Alert, Biz, MinuteCounter
-from notify import bulk
-from notify.maker import Maker
-from notify.marker import Marker
+from notify.bulk import actions
+from notify.maker.maker import Maker
+from notify.marker.marker import Marker
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.orders import Result
 from tests.integration.notify_rows import publish, subscription
@@ -193,12 +193,12 @@ def test_an_unreadable_batch_is_dropped(row: BizReceive) -> None:
 def test_requeue_starts_a_new_generation(row: BizReceive) -> None:
     copies = queued(row, 5)
     mark(*[result(copy, "failed", attempt=3, http_status=500) for copy in copies])
-    assert bulk.count("requeue", {}).count == 5
-    begun = bulk.step("requeue", {}, "", 3)
-    first = bulk.step("requeue", {}, begun.cursor, 3)
+    assert actions.count("requeue", {}).count == 5
+    begun = actions.step("requeue", {}, "", 3)
+    first = actions.step("requeue", {}, begun.cursor, 3)
     assert (first.done, bool(first.cursor)) == (3, True)
-    assert bulk.step("requeue", {}, first.cursor, 3).done == 2
-    assert bulk.step("requeue", {}, begun.cursor, 3).done == 0, "a repeated step finds nothing"
+    assert actions.step("requeue", {}, first.cursor, 3).done == 2
+    assert actions.step("requeue", {}, begun.cursor, 3).done == 0, "a repeated step finds nothing"
     for copy in ReceiveMsg.objects.all():
         assert (copy.status, copy.send_times, copy.generation) == (Status.PENDING, 0, 1)
 
@@ -206,7 +206,7 @@ def test_requeue_starts_a_new_generation(row: BizReceive) -> None:
 def test_a_late_failure_does_not_touch_the_new_generation(row: BizReceive) -> None:
     (copy,) = queued(row)
     mark(result(copy, "failed", attempt=3, http_status=500))
-    assert bulk.step("requeue", {}, bulk.step("requeue", {}, "", 10).cursor, 10).done == 1
+    assert actions.step("requeue", {}, actions.step("requeue", {}, "", 10).cursor, 10).done == 1
     mark(result(copy, "failed", attempt=3, http_status=500))
     assert ReceiveMsg.objects.get().status == Status.PENDING
 

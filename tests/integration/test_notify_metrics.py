@@ -16,10 +16,12 @@ from msgplatform.core.queues import jobs
 from msgplatform.core.queues import names as queue_names
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Biz
-from notify import gauges, live, statistics
-from notify.maker import Maker
-from notify.marker import Marker
+from notify import lane_status
+from notify.maker.maker import Maker
+from notify.marker.marker import Marker
 from notify.models import BizReceive, ReceiveMsg
+from notify.monitor import metrics as gauges
+from notify.monitor import statistics
 from notify.orders import Result
 from tests.integration.notify_rows import publish, subscription
 
@@ -147,11 +149,11 @@ def test_an_expired_lease_is_seen(row: BizReceive) -> None:
 
 def test_what_senders_say_of_those_that_are_not_idle(row: BizReceive) -> None:
     idle, gone = subscription(row.biz, "idle"), 10**6
-    live.report(
+    lane_status.report(
         {
-            row.pk: live.Live("a", in_flight=3, waiting=70, breaker=State.HALF_OPEN),
-            idle.pk: live.Live("a", per_second=10.0),
-            gone: live.Live("a", in_flight=1),
+            row.pk: lane_status.Live("a", in_flight=3, waiting=70, breaker=State.HALF_OPEN),
+            idle.pk: lane_status.Live("a", per_second=10.0),
+            gone: lane_status.Live("a", in_flight=1),
         }
     )
     found = scraped()

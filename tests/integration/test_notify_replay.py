@@ -13,9 +13,9 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Biz, BulkJob
-from notify import bulk, requeue, resplit
-from notify import bulk as bulk_module
-from notify.maker import Maker
+from notify.bulk import actions, fill_missing, requeue
+from notify.bulk import actions as bulk_module
+from notify.maker.maker import Maker
 from notify.models import BizReceive, ReceiveMsg
 from tests.integration.archive_support import Status, archive, message
 from tests.integration.children import child
@@ -38,8 +38,8 @@ def finish(action: str, limit: int = 3, **given: object) -> int:
     filter = {name: str(value) for name, value in given.items()}
     cursor, done = "", 0
     for _ in range(1000):
-        step = bulk.step(action, filter, cursor, limit)
-        repeated = bulk.step(action, filter, cursor or step.cursor, limit)
+        step = actions.step(action, filter, cursor, limit)
+        repeated = actions.step(action, filter, cursor or step.cursor, limit)
         done += step.done + repeated.done
         cursor = step.cursor
         if not cursor:
@@ -74,7 +74,7 @@ def test_requeue_takes_only_what_is_meant(row: BizReceive) -> None:
     ]  # fmt: skip
     for given, expected in cases:
         before = states()
-        assert bulk.count("requeue", given).count == len(expected), given
+        assert actions.count("requeue", given).count == len(expected), given
         assert finish("requeue", **given) == len(expected), given
         changed = {pk for pk, now in states().items() if now != before[pk]}
         assert changed == set(expected)
@@ -89,12 +89,12 @@ def test_requeue_of_a_selection(row: BizReceive) -> None:
         message(row, status, days=1)
     copies = dict(ReceiveMsg.objects.values_list("status", "id"))
     listed = " ".join(map(str, copies.values()))
-    assert bulk.count("requeue", {"ids": listed}).count == 3
+    assert actions.count("requeue", {"ids": listed}).count == 3
     assert finish("requeue", 2, ids=listed) == 3
     assert finish("requeue", 2, ids=listed) == 0
     assert requeue.selection([copies[Status.DELIVERED], copies[Status.QUEUED]]) == 1
     with pytest.raises(InvalidInput):
-        bulk.count("requeue", {"ids": ",".join(map(str, range(501)))})
+        actions.count("requeue", {"ids": ",".join(map(str, range(501)))})
 
 
 def test_pages_go_on_past_what_is_not_meant(row: BizReceive) -> None:
@@ -113,7 +113,7 @@ def test_what_is_exhausted_again_is_not_sent_for_ever(row: BizReceive) -> None:
         message(row, Status.EXHAUSTED, days=1)
     cursor, done = "", 0
     for _ in range(10):
-        step = bulk.step("requeue", {}, cursor, 2)
+        step = actions.step("requeue", {}, cursor, 2)
         done += step.done
         ReceiveMsg.objects.filter(status=Status.PENDING).update(status=Status.EXHAUSTED)
         cursor = step.cursor
@@ -132,7 +132,7 @@ def test_replay_sends_delivered_ones_again(row: BizReceive) -> None:
     message(row, Status.PENDING, days=2)
     message(other, Status.DELIVERED, days=2)
     given = {"subscription": str(row.pk), "since": days_ago(3)}
-    assert bulk.count("replay", given) == bulk_module.flows.Counted(12)
+    assert actions.count("replay", given) == bulk_module.flows.Counted(12)
     assert finish("replay", 5, **given) == 12
     again = {pk for pk, (_, generation) in states().items() if generation == 1}
     assert again == set(final)
@@ -145,7 +145,7 @@ def test_replay_needs_to_know_what(row: BizReceive, missing: str) -> None:
     given = {"subscription": str(row.pk), "since": "2026-01-01"}
     del given[missing]
     with pytest.raises(InvalidInput) as caught:
-        bulk.count("replay", given)
+        actions.count("replay", given)
     assert caught.value.field == missing
 
 
@@ -162,7 +162,7 @@ def test_replay_of_what_never_succeeded(row: BizReceive) -> None:
     message(row, Status.DELIVERED, days=2)
     message(row, Status.HELD, days=2)
     with pytest.raises(InvalidInput):
-        bulk.count("replay_failed", {"since": days_ago(3)})
+        actions.count("replay_failed", {"since": days_ago(3)})
     assert finish("replay_failed", 2, biz="orders", since=days_ago(3)) == 5
     again = {pk for pk, (_, generation) in states().items() if generation}
     assert again == {*failed, waits}
@@ -184,7 +184,7 @@ def test_resplit_makes_the_missing_copies_only(row: BizReceive) -> None:
     paused = subscription(row.biz, "paused", status=BizReceive.Status.PAUSED)
     subscription(row.biz, "discarded", status=BizReceive.Status.DISCARDED)
     given = {"biz": "orders", "since": days_ago(3)}
-    assert bulk.count("resplit", given).count == 8
+    assert actions.count("resplit", given).count == 8
     assert finish("resplit", 3, **given) == 4 + 8
     assert finish("resplit", 3, **given) == 0
     copies = ReceiveMsg.objects.filter(biz_receive=newer)
@@ -225,7 +225,7 @@ def test_resplit_is_bounded(row: BizReceive, monkeypatch: pytest.MonkeyPatch) ->
         subscription(row.biz, f"more-{n}")
     for _ in range(5):
         message(row, Status.DELIVERED, days=1)
-    monkeypatch.setattr(resplit, "MAX_COPIES", 10)
+    monkeypatch.setattr(fill_missing, "MAX_COPIES", 10)
     assert finish("resplit", 100, biz="orders", since=days_ago(3)) == 30
 
 
@@ -293,7 +293,7 @@ def test_a_count_is_bounded(row: BizReceive, monkeypatch: pytest.MonkeyPatch) ->
         message(row, Status.EXHAUSTED, days=1)
     monkeypatch.setattr(bulk_module, "COUNT_MOST", 20)
     monkeypatch.setattr(bulk_module, "_COUNT_PAGE", 7)
-    counted = bulk.count("requeue", {})
+    counted = actions.count("requeue", {})
     assert (counted.count, counted.more) == (20, True)
 
 
@@ -304,7 +304,7 @@ def test_a_page_costs_the_same_wherever_it_is(row: BizReceive) -> None:
     costs, cursor = [], ""
     while True:
         with CaptureQueriesContext(connection) as captured:
-            step = bulk.step("replay", given, cursor, 30)
+            step = actions.step("replay", given, cursor, 30)
         costs.append(len(captured))
         cursor = step.cursor
         if not cursor:

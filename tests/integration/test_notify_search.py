@@ -16,14 +16,14 @@ from msgplatform.api.filters import MAX_ID
 from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.models import Biz
-from notify import search
-from notify.archive import places
-from notify.archive.reading import Messages
-from notify.filters import Filter
-from notify.lookup import candidates as candidates_module
-from notify.lookup.candidates import Candidates
+from notify.api.serializers import MessageDetailSerializer
+from notify.archive import stores
+from notify.archive.listing import Messages
 from notify.models import BizMsg, BizReceive, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
-from notify.serializers import MessageDetailSerializer
+from notify.search import candidates as candidates_module
+from notify.search import find
+from notify.search.candidates import Candidates
+from notify.search.filters import Filter
 from tests.integration.archive_support import Status, archive, cold_database, hot_ids, message
 from tests.integration.notify_rows import publish, subscription
 from tests.servers import Servers
@@ -51,7 +51,7 @@ def found(limit: int = 50, **given: object) -> list[int]:
     everything: list[int] = []
     cursor = ""
     while True:
-        page = search.find({name: str(value) for name, value in given.items()}, cursor, limit)
+        page = find.find({name: str(value) for name, value in given.items()}, cursor, limit)
         assert len(page.hits) <= limit
         everything += [int(hit.id) for hit in page.hits]
         if not page.cursor:
@@ -110,7 +110,7 @@ def test_places_that_interleave_are_one_list(
 ) -> None:
     """Old messages that are held stay between the archived ones; many of the one, few of the
     other."""
-    monkeypatch.setattr(search, "BATCH", 4)
+    monkeypatch.setattr(find, "BATCH", 4)
     pks = [
         message(row, Status.HELD if n % 7 == 0 else Status.DELIVERED, channel="eu", days=60)
         for n in range(40)
@@ -129,7 +129,7 @@ def test_a_delivery_s_id_finds_its_message(row: BizReceive, place: str) -> None:
     archive()
     for pk in pks:
         assert found(id=copies[pk]) == [pk]
-        (hit,) = search.search(str(copies[pk]), 10)
+        (hit,) = find.search(str(copies[pk]), 10)
         assert hit.id == str(pk)
 
 
@@ -139,7 +139,7 @@ def test_a_line_says_what_became_of_it(row: BizReceive, place: str) -> None:
     message(row, days=1)
     publish(row.biz)
     archive()
-    states = [hit.state for hit in search.find({}, "", 10).hits]
+    states = [hit.state for hit in find.find({}, "", 10).hits]
     assert states == [
         "accepted", "nobody wanted it", "delivered", "delivered 1, exhausted 1 (archived)",
     ]  # fmt: skip
@@ -148,7 +148,7 @@ def test_a_line_says_what_became_of_it(row: BizReceive, place: str) -> None:
 def test_a_search_costs_the_same_for_many_lines(row: BizReceive) -> None:
     def queries() -> int:
         with CaptureQueriesContext(connection) as captured:
-            search.find({"biz": "orders"}, "", 50)
+            find.find({"biz": "orders"}, "", 50)
         return len(captured)
 
     message(row, Status.DELIVERED, days=1)
@@ -173,9 +173,9 @@ def test_a_page_is_bounded_and_the_next_goes_on(
     needle = message(row, Status.DELIVERED, days=3, payload=b'{"n":"needle"}')
     for _ in range(40):
         message(row, Status.DELIVERED, days=1)
-    monkeypatch.setattr(search, "BATCH", 5)
-    monkeypatch.setattr(search, "SCANNED_TEXT", 20)
-    first = search.find({"biz": "orders", "text": "needle"}, "", 50)
+    monkeypatch.setattr(find, "BATCH", 5)
+    monkeypatch.setattr(find, "SCANNED_TEXT", 20)
+    first = find.find({"biz": "orders", "text": "needle"}, "", 50)
     assert (list(first.hits), bool(first.cursor)) == ([], True)
     assert "20 messages" in first.notice
     assert found(biz="orders", text="needle") == [needle]
@@ -199,7 +199,7 @@ def test_a_page_is_bounded_and_the_next_goes_on(
 )
 def test_wrong_input_gets_a_sentence(given: dict, field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        search.find(given, "", 10)
+        find.find(given, "", 10)
     assert caught.value.field == field
     assert len(str(caught.value)) > 10
 
@@ -209,7 +209,7 @@ def test_keys_of_many_systems_are_asked_for_in_groups(row: BizReceive) -> None:
     last = subscription(Biz.objects.get(name="biz-229"), "last")
     pk = message(last, Status.DELIVERED, days=1, key="one of a kind")
     with CaptureQueriesContext(connection) as captured:
-        assert [hit.id for hit in search.search("one of a kind", 10)] == [str(pk)]
+        assert [hit.id for hit in find.search("one of a kind", 10)] == [str(pk)]
     asked = [q["sql"] for q in captured if "bucket" in q["sql"]]
     assert len(asked) == 3
     assert max(sql.count("bucket") for sql in asked) <= 110
@@ -218,9 +218,9 @@ def test_keys_of_many_systems_are_asked_for_in_groups(row: BizReceive) -> None:
 # -- one message ---------------------------------------------------------------------------------
 def test_the_page_of_an_archived_message(row: BizReceive, place: str) -> None:
     pk = message(row, Status.DELIVERED, payload=b'{"n":42}')
-    before = search.page(str(pk))
+    before = find.page(str(pk))
     archive()
-    after = search.page(str(pk))
+    after = find.page(str(pk))
     assert before
     assert after
     assert (after.title, after.body) == (before.title, before.body)
@@ -239,11 +239,11 @@ def test_a_hot_message_hides_what_a_killed_archiver_left(row: BizReceive, place:
         id=pk + 1, msg_id=pk, biz_id=row.biz_id, biz_receive_id=row.pk, status=Status.DELIVERED,
         send_times=1, generation=0, http_status=200, created_at=at, updated_at=at,
     )  # fmt: skip
-    (hit,) = search.find({}, "", 10).hits
+    (hit,) = find.find({}, "", 10).hits
     assert hit.state == "pending"
-    assert search.find({"status": "delivered"}, "", 10).hits == []
-    assert len(search.find({"status": "pending"}, "", 10).hits) == 1
-    page = search.page(str(pk))
+    assert find.find({"status": "delivered"}, "", 10).hits == []
+    assert len(find.find({"status": "pending"}, "", 10).hits) == 1
+    page = find.page(str(pk))
     assert page
     assert page.body == '{"n":1}'
     assert [m.archived for m in Messages(row.biz_id)[:10]] == [False]
@@ -269,13 +269,13 @@ def away(row: BizReceive, servers: Servers, tmp_path: Path) -> Iterator[dict[str
 
 
 def test_an_archive_that_is_away_is_told(away: dict[str, int]) -> None:
-    page = search.find({"biz": "orders"}, "", 10)
+    page = find.find({"biz": "orders"}, "", 10)
     assert [int(hit.id) for hit in page.hits] == [away["hot"]]
     assert "archive cannot be read" in page.notice
-    assert "archive cannot be read" in search.notice()
-    assert search.page(str(away["hot"]))
+    assert "archive cannot be read" in find.notice()
+    assert find.page(str(away["hot"]))
     with pytest.raises(Unavailable):
-        search.page(str(away["archived"]))
+        find.page(str(away["archived"]))
 
 
 def test_the_console_says_that_the_archive_is_away(
@@ -345,7 +345,7 @@ def test_candidates_come_in_the_order_of_an_index(
         return
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE TABLE biz_msg, biz_msg_cold")
-    for where in (places.hot(), places.cold()):
+    for where in (stores.hot(), stores.cold()):
         rows = Candidates(filter)._rows(where, MAX_ID, 50)[:50]
         line = plan(rows)
         assert key in line["key"], line

@@ -21,13 +21,13 @@ from msgplatform.core.queues import jobs as queues
 from msgplatform.core.queues import names as queue_names
 from msgplatform.core.rates import breaker
 from msgplatform.models import Alert, Biz
-from notify import live
+from notify import lane_status
 from notify.demo.sink_process import SinkProcess
+from notify.directory import Subscriptions
 from notify.models import BizReceive, Receive
-from notify.order_feed import ClaimedOrder, OrderFeed
 from notify.orders import Item, Order, Result
-from notify.sender import Sender
-from notify.subscriptions import Subscriptions
+from notify.sender.claimer import ClaimedOrder, OrderFeed
+from notify.sender.sender import Sender
 from tests.integration.http_sinks import Sink, answering, refusing_port
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -180,7 +180,7 @@ class TestBreaker:
             turn_until(sender, lambda: _given(row, sender) == 200)
             put(row, 1)
             turn_until(sender, lambda: _given(row, sender) == 300)
-            turn_until(sender, lambda: live.read()[row.pk].is_open)
+            turn_until(sender, lambda: lane_status.read()[row.pk].is_open)
         outcomes = Counter(result.outcome for result in results())
         assert outcomes == {"failed": 3, "unsent": 297}, "three tries open it, the rest goes back"
 
@@ -196,13 +196,15 @@ class TestBreaker:
             with SinkProcess(tmp_path / "seen", [], port=port) as sink:
                 put(row, 1, items=10)
                 turn_until(sender, lambda: len(sink.lines()) == 10)
-                turn_until(sender, lambda: not live.read()[row.pk].is_open)
+                turn_until(sender, lambda: not lane_status.read()[row.pk].is_open)
 
     def test_a_successor_goes_on_with_the_open_breaker(self, biz: Biz) -> None:
         row = subscribed(biz, "dead", f"http://127.0.0.1:{refusing_port()}/", in_flight_limit=1)
         with running(policy=SLOW_TO_PROBE) as sender:
             put(row, 1)
-            turn_until(sender, lambda: row.pk in live.read() and live.read()[row.pk].is_open)
+            turn_until(
+                sender, lambda: row.pk in lane_status.read() and lane_status.read()[row.pk].is_open
+            )
         results()
         with running(policy=SLOW_TO_PROBE) as successor:
             put(row, 1)
@@ -281,18 +283,18 @@ def test_who_gave_a_subscription_up_says_nothing_of_it(biz: Biz) -> None:
     known.refresh()
     old = OrderFeed("old", known, wake=lambda: None)
     new = OrderFeed("new", known, wake=lambda: None)
-    opened = live.Live(sender="old", breaker=breaker.State.OPEN, retry_in=60.0)
+    opened = lane_status.Live(sender="old", breaker=breaker.State.OPEN, retry_in=60.0)
 
-    def report(feed: OrderFeed, states: dict[int, live.Live]) -> None:
+    def report(feed: OrderFeed, states: dict[int, lane_status.Live]) -> None:
         feed.states, feed._next_report = states, 0.0
         feed._report()
 
     report(old, {row.pk: opened})
-    assert live.read()[row.pk].is_open
-    report(new, {row.pk: live.Live(sender="new", in_flight=1)})
+    assert lane_status.read()[row.pk].is_open
+    report(new, {row.pk: lane_status.Live(sender="new", in_flight=1)})
     report(new, {})
     report(old, {row.pk: opened})
-    assert not live.read()[row.pk].is_open
+    assert not lane_status.read()[row.pk].is_open
     assert old.lost == {row.pk}, "its lane is dropped"
 
 
@@ -403,7 +405,7 @@ class TestSharing:
     def test_memory_is_bounded_and_everybody_has_a_turn(
         self, biz: Biz, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("notify.order_feed.MAX_ITEMS", 250)
+        monkeypatch.setattr("notify.sender.claimer.MAX_ITEMS", 250)
         rows = [subscribed(biz, f"s{n}") for n in range(10)]
         for row in rows:
             put(row, 3)
@@ -445,7 +447,7 @@ def test_leases_go_by_the_databases_clock(
     import time as clock
 
     real = clock.time
-    monkeypatch.setattr("notify.subscriptions.time.time", lambda: real() + 3600)
+    monkeypatch.setattr("notify.directory.time.time", lambda: real() + 3600)
     with SinkProcess(tmp_path / "seen", []) as sink:
         row = subscribed(biz, "one", sink.url)
         made = Order(row.pk, "c" * 32, real() + 120, [Item(1, 1, 1, "{}")])

@@ -16,9 +16,9 @@ from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.jobs import counters as platform_counters
 from msgplatform.models import Biz, DayCounter, MinuteCounter
-from notify import counters, statistics
-from notify.counters import DURATION, LATENCY, Key
 from notify.models import BizReceive
+from notify.monitor import counters, statistics
+from notify.monitor.counters import DURATION, LATENCY, Key
 from tests.integration.notify_rows import subscription
 
 pytestmark = pytest.mark.django_db(transaction=True)

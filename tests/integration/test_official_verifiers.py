@@ -23,7 +23,7 @@ from msgplatform.models import Biz
 from notify import orders, signing
 from notify.models import BizReceive, Receive
 from notify.orders import Item, Order
-from notify.sender import Sender
+from notify.sender.sender import Sender
 from tests.integration.http_sinks import Seen, Sink, answering
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]

@@ -18,7 +18,7 @@ from rest_framework.settings import api_settings
 from msgplatform.api import keys, throttling
 from msgplatform.models import Biz
 from notify import intake
-from notify.api import MAX_BATCH, MAX_BATCH_BYTES, MAX_MESSAGE_BYTES
+from notify.api.views import MAX_BATCH, MAX_BATCH_BYTES, MAX_MESSAGE_BYTES
 from notify.models import BizMsg, IdempotencyKey
 
 pytestmark = pytest.mark.django_db(transaction=True)

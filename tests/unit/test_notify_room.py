@@ -9,9 +9,9 @@ from pytest_django import Settings
 
 from msgplatform.core.rates.breaker import State
 from notify import orders
-from notify.live import Live
-from notify.room import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL, Offer, Room
-from notify.subscriptions import Subscription
+from notify.directory import Subscription
+from notify.lane_status import Live
+from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL, Offer, Room
 
 FULL = Offer(orders.MAX_ITEMS, orders.MAX_BYTES)
 SUBSCRIPTION = Subscription(

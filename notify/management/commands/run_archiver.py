@@ -1,7 +1,7 @@
 from typing import Any
 
 from msgplatform.core.daemons.daemon import DaemonCommand
-from notify.archiver import Archiver
+from notify.archive.archiver import Archiver
 
 
 class Command(DaemonCommand):

@@ -3,7 +3,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from msgplatform.core.daemons.daemon import DaemonCommand
-from notify.maker import Maker
+from notify.maker.maker import Maker
 
 
 class Command(DaemonCommand):

@@ -1,7 +1,7 @@
 from typing import Any
 
 from msgplatform.core.daemons.daemon import DaemonCommand
-from notify.marker import Marker
+from notify.marker.marker import Marker
 
 
 class Command(DaemonCommand):

@@ -3,7 +3,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from msgplatform.core.daemons.daemon import DaemonCommand
-from notify.sender import Sender
+from notify.sender.sender import Sender
 
 
 class Command(DaemonCommand):

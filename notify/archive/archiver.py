@@ -1,0 +1,90 @@
+"""Archiver: moves what is final to the archive, and lets go of what is kept long enough.
+
+Several may run: rows are locked while they move, so the second finds them gone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgplatform.core import alerts, logging
+from msgplatform.core.daemons import bisect
+from msgplatform.core.daemons.daemon import AWAY, Worker
+from msgplatform.core.data import sql
+from notify.archive import partitions, retention
+from notify.archive.due import Due, Walk, chunks, due, movable
+from notify.archive.move import NotVerified, move
+
+log = logging.get(__name__)
+
+# Between two looks at nothing; days are what is measured here.
+ROUND_SECONDS = 20.0
+TIDY_SECONDS = 600.0
+
+
+class Archiver(Worker):
+    role = "archiver"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._walk: Walk | None = None
+        self._next_round = self._next_prepare = self._next_purge = 0.0
+
+    def turn(self) -> bool:
+        """Look at one page of messages, or purge; true when there may be more to do."""
+        if time.monotonic() < self._next_round:
+            return False
+        now = sql.now()
+        self._prepare(now)
+        self._walk = self._walk or Walk(now)
+        page = self._walk.page(now)
+        self.heartbeat.lag = self._walk.lag(now)
+        if page is None:
+            return self._purge(now)
+        try:
+            self._archive(page, due(now))
+        except AWAY:
+            self._walk = None  # this page was not moved: look at everything again
+            raise
+        return True
+
+    def _archive(self, page: Sequence[int], due: Due) -> None:
+        for chunk in chunks(movable(page, due)):
+            bisect.isolate(chunk, lambda some: self._move(some, due), self._set_aside, _is_away)
+
+    def _move(self, chunk: Sequence[int], due: Due) -> Sequence[int]:
+        self.heartbeat.done += move(chunk, due)
+        return chunk
+
+    def _set_aside(self, message_id: int, error: Exception) -> None:
+        """It stays where it is until its next look."""
+        self.heartbeat.failed += 1
+        log.error("not_archived", id=message_id, why=str(error)[:200])
+        alerts.raise_alert(
+            "notify.archive",
+            f"Message {message_id} could not be moved to the archive",
+            str(error),
+            key=f"notify.archive:{message_id}",
+        )
+
+    def _prepare(self, now: datetime) -> None:
+        if time.monotonic() >= self._next_prepare:
+            partitions.prepare(now)
+            self._next_prepare = time.monotonic() + TIDY_SECONDS
+
+    def _purge(self, now: datetime) -> bool:
+        """Retention, after all is archived: an archived message keeps the key that is purged here.
+        True while there may be more to delete."""
+        if time.monotonic() >= self._next_purge:
+            if retention.purge_archive(now) + retention.purge_keys(now):
+                return True
+            self._next_purge = time.monotonic() + TIDY_SECONDS
+        self._next_round = time.monotonic() + ROUND_SECONDS
+        return False
+
+
+def _is_away(error: Exception) -> bool:
+    """What cannot be verified looks like a server that is away, but is one message's fault."""
+    return isinstance(error, AWAY) and not isinstance(error, NotVerified)

@@ -1,0 +1,80 @@
+"""The two places where messages are, as one shape. Read the hot one first: what moves meanwhile
+is in the archive before it is gone from the hot tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, models
+from django.db.models import QuerySet
+from django.db.utils import InterfaceError, OperationalError, ProgrammingError
+from django.utils.translation import gettext as _
+
+from msgplatform.core import logging
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.errors import Unavailable
+from notify.archive.router import cold_alias
+from notify.models import Attempt, BizMsg, ColdAttempt, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
+
+log = logging.get(__name__)
+
+# A copy's id can be a little smaller than its message's: another machine's clock made it.
+_CLOCK_SLACK = id_numbers.TICKS_PER_SECOND * 86400 << id_numbers.TICK_SHIFT
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    _messages: type[models.Model]
+    _copies: type[models.Model]
+    _attempts: type[models.Model]
+    using: str
+    cold: bool
+
+    @property
+    def messages(self) -> QuerySet[Any]:
+        return self._messages._base_manager.using(self.using)
+
+    @property
+    def copies(self) -> QuerySet[Any]:
+        return self._copies._base_manager.using(self.using)
+
+    @property
+    def attempts(self) -> QuerySet[Any]:
+        return self._attempts._base_manager.using(self.using)
+
+    def copies_of(self, message_ids: Sequence[int]) -> QuerySet[Any]:
+        return self._children(self.copies.filter(msg_id__in=message_ids), message_ids)
+
+    def attempts_of(self, copy_ids: Sequence[int]) -> QuerySet[Any]:
+        return self._children(self.attempts.filter(copy_id__in=copy_ids), copy_ids)
+
+    def _children(self, rows: QuerySet[Any], parents: Sequence[int]) -> QuerySet[Any]:
+        """No child is in an older partition than its parent: those need not be searched."""
+        if not self.cold or not parents:
+            return rows
+        return rows.filter(id__gte=max(0, min(parents) - _CLOCK_SLACK))
+
+
+def hot() -> Place:
+    return Place(BizMsg, ReceiveMsg, Attempt, DEFAULT_DB_ALIAS, cold=False)
+
+
+def cold() -> Place:
+    return Place(ColdBizMsg, ColdReceiveMsg, ColdAttempt, cold_alias(), cold=True)
+
+
+@contextmanager
+def reading(place: Place) -> Iterator[None]:
+    """An archive of its own that cannot be read raises Unavailable with a sentence for people."""
+    try:
+        yield
+    except (OperationalError, InterfaceError, ProgrammingError) as error:
+        if not place.cold or place.using == DEFAULT_DB_ALIAS:
+            raise
+        log.warning("archive_unreadable", why=str(error)[:200])
+        raise Unavailable(
+            _("The archive cannot be read at present; older messages are missing here.")
+        ) from error

@@ -1,0 +1,147 @@
+"""Notify's bulk actions: what `run_bulk` does page by page, and the count that comes before.
+
+A job's cursor is "begun|position": when its first step was, by the database's clock, and where
+the next page begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core import flows
+from msgplatform.core.data import sql
+from msgplatform.core.errors import InvalidInput
+from notify.bulk import fill_missing, replay
+from notify.bulk.requeue import Page, Requeue
+from notify.search.filters import Filter, parse
+
+COUNT_MOST = 100_000
+_COUNT_PAGE = 2000
+_COUNT_STEPS = 200  # pages with few matches: the count must not take minutes
+
+
+class Job(Protocol):
+    def page(self, position: str, limit: int) -> Page: ...
+    def apply(self, ids: Sequence[int]) -> int: ...
+
+
+@dataclass(frozen=True)
+class _Action:
+    job: Callable[[Filter, datetime], Job]
+    shown: flows.BulkAction
+    required: tuple[str, ...] = ()
+
+
+_SUBSCRIPTION = _("Its id, or system/consumer such as orders/warehouse")
+_BIZ = _("Name or id of a business system")
+_TYPE = _("Exact, such as order.paid")
+_SINCE = _("Accepted at this time or later: 2026-11-20 14:30")
+_UNTIL = _("Accepted before this time")
+
+ACTIONS: Mapping[str, _Action] = {
+    "requeue": _Action(
+        Requeue,
+        flows.BulkAction(
+            _("Send failed ones again"),
+            {
+                "subscription": _SUBSCRIPTION,
+                "biz": _BIZ,
+                "status": _("exhausted (default), poison or skipped"),
+                "event_type": _TYPE,
+                "since": _SINCE,
+                "until": _UNTIL,
+                "ids": _("Delivery ids, at most 500; their status may be any of the three"),
+            },
+            _("Each gets all its attempts anew; the log of earlier attempts stays."),
+        ),
+    ),
+    "replay": _Action(
+        replay.Replay,
+        flows.BulkAction(
+            _("Replay since a time"),
+            {
+                "subscription": _SUBSCRIPTION,
+                "since": _SINCE,
+                "until": _UNTIL,
+                "event_type": _TYPE,
+            },
+            _("Everything the subscription was to get is sent again, delivered ones too. "
+              "Messages in the archive stay there."),
+        ),
+        ("subscription", "since"),
+    ),
+    "replay_failed": _Action(
+        replay.ReplayFailed,
+        flows.BulkAction(
+            _("Replay what never succeeded"),
+            {
+                "subscription": _SUBSCRIPTION,
+                "biz": _BIZ,
+                "since": _SINCE,
+                "until": _UNTIL,
+                "event_type": _TYPE,
+            },
+            _("Exhausted, poison and skipped ones are sent again; those that wait for another "
+              "attempt are sent now. Messages in the archive stay there."),
+        ),
+        ("since",),
+    ),
+    "resplit": _Action(
+        fill_missing.Resplit,
+        flows.BulkAction(
+            _("Make missing copies"),
+            {
+                "biz": _BIZ,
+                "since": _SINCE,
+                "until": _UNTIL,
+                "event_type": _TYPE,
+                "subscription": _("Only for this one; empty: for all"),
+            },
+            _("Each message gets the copies it lacks, such as those for a newer subscription. "
+              "Copies that exist stay as they are. The count is of messages looked at."),
+        ),
+        ("biz", "since"),
+    ),
+}  # fmt: skip
+
+
+def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
+    """How many copies (messages, for a re-split) the action would look at now, to a bound."""
+    job = _job(action, given, sql.now())
+    found, position = 0, ""
+    for _step in range(_COUNT_STEPS):
+        page = job.page(position, _COUNT_PAGE)
+        found += len(page.ids)
+        if found > COUNT_MOST:
+            return flows.Counted(COUNT_MOST, more=True)
+        position = page.position
+        if not position:
+            return flows.Counted(found)
+    return flows.Counted(found, more=True)
+
+
+def step(action: str, given: Mapping[str, Any], cursor: str, limit: int) -> flows.Step:
+    """The next page. A step that is repeated does nothing twice.
+
+    The first one only notes the time: it must be kept before anything is done by it.
+    """
+    if not cursor:
+        _job(action, given, sql.now())  # refuses a wrong filter
+        return flows.Step(f"{sql.now().isoformat()}|", 0)
+    begun, _separator, position = cursor.partition("|")
+    job = _job(action, given, datetime.fromisoformat(begun))
+    page = job.page(position, limit)
+    done = job.apply(page.ids) if page.ids else 0
+    return flows.Step(f"{begun}|{page.position}" if page.position else "", done)
+
+
+def _job(action: str, given: Mapping[str, Any], begun: datetime) -> Job:
+    if action not in ACTIONS:
+        raise InvalidInput("there is no such bulk action", "action")
+    chosen = ACTIONS[action]
+    return chosen.job(parse(given, chosen.shown.filters, chosen.required), begun)

@@ -1,0 +1,151 @@
+"""Split again: give messages the copies they lack, such as those for a newer subscription.
+
+A copy that exists stays as it is, whatever became of it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from django.db import transaction
+
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import sql
+from msgplatform.core.errors import Temporary
+from notify.bulk.replay import Messages
+from notify.bulk.requeue import Page
+from notify.matching import Filter as Wanted
+from notify.matching import compile_filter
+from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify.search.filters import Filter
+
+# Copies made in one transaction: a message more than fits goes with the next one.
+MAX_COPIES = 5000
+_HOLDING = (BizReceive.Status.PAUSED, BizReceive.Status.DISABLED)
+_COLUMNS = (
+    "id", "msg_id", "biz_id", "biz_receive_id", "status", "send_times", "next_at", "claimed_by",
+    "generation", "http_status", "error", "created_at", "updated_at",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    message: int
+    biz: int
+    subscription: int
+    status: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    subscription: int
+    status: int
+    wanted: Wanted
+
+
+class _MoreMissing(Temporary):
+    """Ids are reserved outside of transactions; there were more copies to make than thought."""
+
+
+def add_missing(message_ids: Sequence[int], subscription: int | None = None) -> int:
+    """Make the copies that these messages lack, of one subscription or of all; how many.
+
+    The messages are locked: an archiver, or another split, waits or is waited for.
+    """
+    made = 0
+    left = list(message_ids)
+    while left:
+        part, needed = _that_fit(left, subscription)
+        try:
+            block = id_numbers.reserve(needed) if needed else None
+            if block:
+                made += sql.retrying(partial(_add, part, subscription, block))
+        except _MoreMissing:
+            continue  # count again
+        left = left[len(part) :]
+    return made
+
+
+def _that_fit(message_ids: list[int], subscription: int | None) -> tuple[list[int], int]:
+    """The first of the messages, at least one, that lack no more than MAX_COPIES copies; and how
+    many they lack."""
+    lacking: dict[int, int] = defaultdict(int)
+    for missing in _missing(message_ids, subscription, lock=False):
+        lacking[missing.message] += 1
+    total = 0
+    for place, message_id in enumerate(message_ids):
+        if place and total + lacking[message_id] > MAX_COPIES:
+            return message_ids[:place], total
+        total += lacking[message_id]
+    return message_ids, total
+
+
+def _add(message_ids: list[int], subscription: int | None, block: id_numbers.Block) -> int:
+    with transaction.atomic(durable=True):
+        missing = list(_missing(message_ids, subscription, lock=True))
+        if len(missing) > block.count:
+            raise _MoreMissing("more copies are missing than ids were reserved")
+        now = sql.now()
+        copy_ids = block.ids([id_numbers.bucket_of(row.message) for row in missing])
+        sql.insert_or_keep(
+            ReceiveMsg._meta.db_table,
+            _COLUMNS,
+            [
+                (copy_id, row.message, row.biz, row.subscription, row.status, 0, now, "",
+                 0, 0, "", row.created_at, now)
+                for copy_id, row in zip(copy_ids, missing, strict=True)
+            ],
+        )  # fmt: skip
+    return len(missing)
+
+
+def _missing(
+    message_ids: Sequence[int], subscription: int | None, lock: bool
+) -> Iterator[_Missing]:
+    rows = BizMsg.objects.filter(id__in=message_ids, state=BizMsg.State.SPLIT).order_by("id")
+    if lock:
+        rows = rows.select_for_update()
+    messages = list(rows.values_list("id", "biz_id", "event_type", "channel", "created_at"))
+    copies = ReceiveMsg.objects.filter(msg_id__in=message_ids).order_by()
+    have = set(copies.values_list("msg_id", "biz_receive_id"))
+    rules = _rules({biz_id for _, biz_id, *_ in messages}, subscription)
+    for message_id, biz_id, event_type, channel, created_at in messages:
+        for rule in rules.get(biz_id, ()):
+            if (message_id, rule.subscription) in have:
+                continue
+            if rule.wanted.wants(event_type, channel):
+                yield _Missing(message_id, biz_id, rule.subscription, rule.status, created_at)
+
+
+def _rules(biz_ids: set[int], subscription: int | None) -> Mapping[int, list[_Rule]]:
+    """The subscriptions of these business systems that get copies, with the copy's first status."""
+    rows = BizReceive.objects.filter(biz_id__in=biz_ids).exclude(status=BizReceive.Status.DISCARDED)
+    if subscription is not None:
+        rows = rows.filter(id=subscription)
+    found: dict[int, list[_Rule]] = defaultdict(list)
+    for row in rows.order_by("id").only("biz_id", "status", "event_types", "channels"):
+        held = row.status in _HOLDING
+        status = ReceiveMsg.Status.HELD if held else ReceiveMsg.Status.PENDING
+        wanted = compile_filter(row.event_types, row.channels)
+        found[row.biz_id].append(_Rule(row.pk, status, wanted))
+    return found
+
+
+class Resplit:
+    """The bulk action: messages of a business system since a time."""
+
+    def __init__(self, filter: Filter, begun: datetime) -> None:
+        self._subscription = filter.subscription
+        self._messages = Messages(filter, begun)
+
+    def apply(self, ids: Sequence[int]) -> int:
+        return add_missing(ids, self._subscription)
+
+    def page(self, position: str, limit: int) -> Page:
+        messages, following = self._messages.page(position, limit)
+        return Page(messages, following)

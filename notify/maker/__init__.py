@@ -1,0 +1,1 @@
+"""`run_maker`: split messages into a copy a subscription, queue what is due."""

@@ -1,0 +1,92 @@
+"""How much each subscription may get queued: no more than will be sent before its lease is over.
+
+Read once a turn: the depths of all queues, and what the senders report (`lane_status.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from django.conf import settings
+
+from msgplatform.core import logging
+from msgplatform.core.connections import RedisError
+from msgplatform.core.queues import jobs
+from notify import lane_status, orders
+from notify.directory import Subscription
+from notify.lane_status import Live
+
+log = logging.get(__name__)
+
+# Orders waiting or in hand: enough to keep a sender busy, few enough that memory stays bounded
+# and a pause takes effect soon.
+ORDERS_PER_SUBSCRIPTION = 4
+# All orders together. A subscription's first one may be beyond it, but is small: the queues of
+# dead subscribers must not keep a healthy one empty, nor fill the memory.
+ORDERS_IN_TOTAL = 256
+BEYOND_TOTAL_BYTES = 64 * 1024
+# Shares of a lease in which all that waits, and one order, are sent at the known rate. The rest
+# of the lease is for the marker, and for what makes a consumer slower than it was.
+_ALL_SHARE, _ORDER_SHARE = 1 / 4, 1 / 16
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Bounds of the next order: items, and bytes of all but the first of them."""
+
+    items: int
+    bytes: int
+
+
+class Room:
+    """Counts down what may be queued in this turn. `live` is what is known of the senders."""
+
+    def __init__(self, depths: Mapping[str, int], known: Mapping[int, Live]) -> None:
+        self.live = known
+        self._depths = dict(depths)
+        self._total = ORDERS_IN_TOTAL - sum(depths.values())
+        self._lease = float(settings.NOTIFY_LEASE_SECONDS)
+
+    @classmethod
+    def read(cls, subscriptions: Iterable[Subscription]) -> Room:
+        """As it is now. Raises RedisError when the depths cannot be read."""
+        depths = jobs.depths([subscription.queue for subscription in subscriptions])
+        try:
+            known = lane_status.read()
+        except RedisError as error:
+            log.warning("senders_not_known", why=str(error)[:200])
+            known = {}
+        return cls(depths, known)
+
+    def offer(self, subscription: Subscription) -> Offer | None:
+        """What the next order of this subscription may hold; None when it gets none now."""
+        depth = self._depths.get(subscription.queue, 0)
+        state = self.live.get(subscription.id)
+        if state and state.is_open:  # one probe, and nothing behind it
+            due = depth == 0 and state.retry_in <= 0
+            return Offer(1, BEYOND_TOTAL_BYTES) if due else None
+        items, limit = orders.MAX_ITEMS, ORDERS_PER_SUBSCRIPTION
+        rate = _rate(subscription, state)
+        if rate:
+            in_all = max(1.0, rate * self._lease * _ALL_SHARE)
+            items = max(1, min(items, int(rate * self._lease * _ORDER_SHARE)))
+            limit = min(limit, int(in_all) // items)
+            if state and state.waiting >= in_all:  # orders from when it was faster
+                return None
+        if depth >= limit:
+            return None
+        if self._total > 0:
+            return Offer(items, orders.MAX_BYTES)
+        return Offer(items, BEYOND_TOTAL_BYTES) if depth == 0 else None
+
+    def take(self, subscription: Subscription, count: int = 1) -> None:
+        """`count` orders will be put on its queue; a negative one takes that back."""
+        self._depths[subscription.queue] = self._depths.get(subscription.queue, 0) + count
+        self._total -= count
+
+
+def _rate(subscription: Subscription, state: Live | None) -> float:
+    """Messages a second that it takes, as far as known; 0 when nothing is."""
+    rates = (subscription.rate_limit, state.per_second if state else 0.0)
+    return min((rate for rate in rates if rate > 0), default=0.0)

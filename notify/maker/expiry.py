@@ -1,0 +1,68 @@
+"""Ends the copies of a subscriber that is dead behind an open breaker.
+
+Without a breaker they would be tried by their schedule, and be exhausted when it is used up. A
+breaker tries only one in a while, so what had waited for as long as the whole schedule takes when
+the latest try failed ends here, untried.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import timedelta
+from functools import partial
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.db.models.expressions import CombinedExpression
+from django.db.models.functions import Now
+
+from msgplatform.core.data import claims, sql
+from notify.directory import Subscription
+from notify.models import BizReceive, ReceiveMsg
+from notify.monitor import counters
+
+PAGE = 500
+ERROR = "not tried, breaker open"
+_Status = ReceiveMsg.Status
+# A queued copy counts from the end of its lease: nobody queues it again behind a breaker.
+_WAITING = (_Status.PENDING, _Status.QUEUED)
+
+
+def expire(behind_breaker: Iterable[tuple[Subscription, float]]) -> int:
+    """Exhaust up to two pages of each subscription's copies; how many.
+
+    With each comes for how many seconds its breaker is open: since its latest try failed.
+    """
+    dead = [(s, open_for) for s, open_for in behind_breaker if s.failing_since is not None]
+    return sum(sql.retrying(partial(_expire_one, s, open_for)) for s, open_for in dead)
+
+
+def _expire_one(subscription: Subscription, open_for: float) -> int:
+    before = Now() - timedelta(seconds=open_for + sum(subscription.schedule))
+    # Asked again: what is cached may be from before its latest success.
+    failing = BizReceive.objects.filter(id=subscription.id, failing_since__lte=before)
+    if not failing.exists():
+        return 0
+    return sum(_page(subscription, status, before) for status in _WAITING)
+
+
+def _page(subscription: Subscription, status: int, before: CombinedExpression) -> int:
+    waiting = ReceiveMsg.objects.filter(
+        status=status, biz_receive_id=subscription.id, next_at__lte=before
+    )
+    page = list(waiting.order_by("next_at").values_list("id", flat=True)[:PAGE])
+    if not page:
+        return 0
+    with transaction.atomic():
+        return _exhaust(waiting.filter(id__in=page), subscription)
+
+
+def _exhaust(copies: QuerySet[ReceiveMsg], subscription: Subscription) -> int:
+    changed = claims.update_by_key(
+        copies,
+        {"status": _Status.EXHAUSTED, "error": ERROR, "claimed_by": "", "updated_at": Now()},
+    )
+    key = counters.Key(subscription.biz_id, subscription.id, "exhausted")
+    counters.add(Counter({key: changed}), sql.now())
+    return changed

@@ -1,0 +1,171 @@
+"""The copies of a slice of messages: which subscriptions want them, and the INSERT … SELECT."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from django.db import connection
+
+from msgplatform.core.data import ids, sql
+from notify.maker.payloads import Message, numbers
+from notify.matching import Filter, compile_filter
+from notify.models import BizMsg, BizReceive, ReceiveMsg
+
+_Status = ReceiveMsg.Status
+# Copies for a subscription that is paused or disabled are made and held.
+_HOLDING = f"{int(BizReceive.Status.PAUSED)}, {int(BizReceive.Status.DISABLED)}"
+
+_INSERT = """
+INSERT INTO receive_msg
+  (id, msg_id, biz_id, biz_receive_id, status, send_times, next_at, claimed_by, generation,
+   http_status, error, created_at, updated_at)
+SELECT ((%s + ROW_NUMBER() OVER (ORDER BY m.id, s.id) - 1) << {tick}) | (%s << {node})
+    | (m.id & {bucket}),
+  m.id, m.biz_id, s.id,
+  CASE WHEN s.status IN ({holding}) THEN {held} WHEN {direct} THEN {queued} ELSE {pending} END, 0,
+  CASE WHEN s.status NOT IN ({holding}) AND {direct} THEN {leased} ELSE {now} END,
+  CASE WHEN s.status NOT IN ({holding}) AND {direct} THEN %s ELSE '' END,
+  0, 0, '', m.created_at, {now}
+FROM {joined} biz_receive s ON s.biz_id = m.biz_id
+WHERE m.id IN ({messages}) AND ({wanted})
+"""
+
+
+# Messages first, by their keys: left to itself MariaDB goes through all messages of the system for
+# each subscription.
+_JOINED = {
+    "mysql": "biz_msg m FORCE INDEX (PRIMARY) STRAIGHT_JOIN",
+    "sqlite": "biz_msg m CROSS JOIN",
+}
+
+
+@dataclass(slots=True)
+class Slice:
+    """Messages in the order of their ids, and for each the subscriptions that want it.
+
+    `direct` are the subscriptions whose copies are inserted as claimed ones.
+    """
+
+    messages: list[Message] = field(default_factory=list)
+    wanted: list[tuple[int, ...]] = field(default_factory=list)
+    copies: int = 0
+    direct: set[int] = field(default_factory=set)
+
+    def add(self, message: Message, subscriptions: tuple[int, ...]) -> None:
+        self.messages.append(message)
+        self.wanted.append(subscriptions)
+        self.copies += len(subscriptions)
+
+    def by_subscription(self) -> dict[int, list[Message]]:
+        found: dict[int, list[Message]] = defaultdict(list)
+        for message, subscriptions in zip(self.messages, self.wanted, strict=True):
+            for subscription_id in subscriptions:
+                found[subscription_id].append(message)
+        return found
+
+
+class Wanted:
+    """Which subscriptions want a message, as they are when this is made.
+
+    Made after the messages were claimed: a subscription that was there when one was accepted is
+    seen.
+    """
+
+    def __init__(self, biz_ids: Collection[int]) -> None:
+        rows = BizReceive.objects.filter(biz_id__in=biz_ids).exclude(
+            status=BizReceive.Status.DISCARDED
+        )
+        self._filters: dict[int, list[tuple[int, Filter]]] = defaultdict(list)
+        for pk, biz_id, event_types, channels in rows.order_by("id").values_list(
+            "id", "biz_id", "event_types", "channels"
+        ):
+            self._filters[biz_id].append((pk, _filter(tuple(event_types), tuple(channels))))
+        self._known: dict[tuple[int, str, str], tuple[int, ...]] = {}
+
+    def by(self, message: Message) -> tuple[int, ...]:
+        kind = (message.biz_id, message.event_type, message.channel)
+        if kind not in self._known:
+            self._known[kind] = tuple(
+                pk
+                for pk, rule in self._filters.get(message.biz_id, ())
+                if rule.wants(message.event_type, message.channel)
+            )
+        return self._known[kind]
+
+
+@lru_cache(maxsize=4096)
+def _filter(event_types: tuple[str, ...], channels: tuple[str, ...]) -> Filter:
+    return compile_filter(event_types, channels)
+
+
+def slices(
+    messages: Iterable[Message], wanted: Wanted, max_messages: int, max_copies: int
+) -> list[Slice]:
+    """The messages cut so that a slice makes at most `max_copies`, or is one message."""
+    made: list[Slice] = [Slice()]
+    for message in messages:
+        subscriptions = wanted.by(message)
+        last = made[-1]
+        if last.messages and (
+            len(last.messages) >= max_messages or last.copies + len(subscriptions) > max_copies
+        ):
+            made.append(Slice())
+        made[-1].add(message, subscriptions)
+    return [part for part in made if part.messages]
+
+
+def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
+    """Insert the slice's copies with ids from `base` on; those that are there already stay.
+
+    One statement for all of them, so that a subscription's copies are in its messages' order.
+    """
+    if not part.copies:
+        return
+    groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for message, subscriptions in zip(part.messages, part.wanted, strict=True):
+        if subscriptions:
+            groups[subscriptions].append(message.id)
+    message_ids = [message_id for group in groups.values() for message_id in group]
+    statement = _INSERT.format(
+        tick=ids.TICK_SHIFT, node=ids.NODE_SHIFT, bucket=ids.BUCKETS - 1,
+        held=int(_Status.HELD), queued=int(_Status.QUEUED), pending=int(_Status.PENDING),
+        holding=_HOLDING, direct=f"s.id IN ({numbers(part.direct)})" if part.direct else "0 = 1",
+        now=sql.now_sql(),  # the database's clock: a web host's may be wrong
+        leased=sql.now_sql(lease),
+        joined=_JOINED[connection.vendor], messages=numbers(message_ids), wanted=_condition(groups),
+    )  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute(sql.keep_existing(statement, "receive_msg"), [base, node, token])
+
+
+def _condition(groups: dict[tuple[int, ...], list[int]]) -> str:
+    if len(groups) == 1:
+        return f"s.id IN ({numbers(next(iter(groups)))})"
+    return " OR ".join(
+        f"(m.id IN ({numbers(messages)}) AND s.id IN ({numbers(subscriptions)}))"
+        for subscriptions, messages in groups.items()
+    )
+
+
+def mark_split(part: Slice) -> None:
+    """Once the slice's copies are there."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE biz_msg SET state = {int(BizMsg.State.SPLIT)} "  # noqa: S608
+            f"WHERE id IN ({numbers(message.id for message in part.messages)})"
+        )
+
+
+def inserted(base: int, count: int, token: str) -> Sequence[tuple[Any, ...]]:
+    """(copy id, message id, subscription) of the copies among these ids that carry the token."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id, msg_id, biz_receive_id FROM receive_msg "
+            "WHERE id >= %s AND id < %s AND claimed_by = %s ORDER BY id",
+            [base << ids.TICK_SHIFT, (base + count) << ids.TICK_SHIFT, token],
+        )
+        return cursor.fetchall()

@@ -1,0 +1,100 @@
+"""Maker: splits accepted messages (`splitter.py`) and queues due copies (`dispatcher.py`).
+
+What is queued was claimed and committed before; a maker killed in between leaves copies whose
+lease runs out, and the next one queues them again.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Collection
+
+from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons.daemon import Worker
+from msgplatform.core.queues import jobs
+from msgplatform.core.queues import names as queue_names
+from notify import lane_status
+from notify.directory import Subscriptions
+from notify.maker import expiry, held
+from notify.maker.capacity import Room
+from notify.maker.dispatcher import Backlog, Dispatcher
+from notify.maker.payloads import Texts
+from notify.maker.splitter import Splitter
+
+RECOVER_EVERY_SECONDS = 10.0
+SETTLE_EVERY_SECONDS = 1.0
+
+
+class Maker(Worker):
+    """With `only`, ids of subscriptions, it does nothing but queue for those."""
+
+    role = "maker"
+
+    def __init__(self, only: Collection[int] = ()) -> None:
+        super().__init__()
+        self.subscriptions = Subscriptions()
+        self.splitter = Splitter(self.subscriptions)
+        self.dispatcher = Dispatcher(self.subscriptions, only)
+        self._texts = Texts()
+        self._dedicated = bool(only)
+        self._next_recover = self._next_settle = self._next_expire = 0.0
+
+    def start(self) -> None:
+        # What is loaded stays for ever: a collection need not look at it for each batch of copies.
+        gc.collect()
+        gc.freeze()
+
+    def turn(self) -> bool:
+        self.subscriptions.refresh()
+        if self._dedicated:
+            return self._work(0) > 0
+        self._recover()
+        settled = self._settle_holds()
+        worked = self._work(self.splitter.waiting())
+        return bool(worked or settled)
+
+    def _work(self, accepted: int) -> int:
+        """Queue what is due, then split: older copies go first."""
+        due = self.dispatcher.due()
+        if not due and not accepted:
+            return 0
+        self._texts.forget()
+        try:
+            room = Room.read(self.subscriptions.all())
+            queued, behind = self.dispatcher.queue(due, room, self._texts)
+        except RedisError:
+            if accepted:  # splitting needs no Redis
+                self.heartbeat.done += self.splitter.split(accepted, None)[0]
+            raise
+        split, at_once = self.splitter.split(accepted, room, behind) if accepted else (0, 0)
+        expired = 0 if self._dedicated else self._expire(due, room)
+        self.heartbeat.done += split + queued + at_once
+        return split + queued + expired
+
+    # -- now and then ----------------------------------------------------------------------------
+    def _settle_holds(self) -> int:
+        """Every second, and without a pause while there is something to settle."""
+        if time.monotonic() < self._next_settle:
+            return 0
+        moved = held.settle()
+        self._next_settle = time.monotonic() + (0 if moved else SETTLE_EVERY_SECONDS)
+        return moved
+
+    def _expire(self, due: Collection[Backlog], room: Room) -> int:
+        """Like `_settle_holds`, for what waits behind an open breaker."""
+        if time.monotonic() < self._next_expire:
+            return 0
+        states = [(backlog.subscription, room.live.get(backlog.subscription.id)) for backlog in due]
+        ended = expiry.expire((s, state.open_for) for s, state in states if state and state.is_open)
+        self._next_expire = time.monotonic() + (0 if ended else SETTLE_EVERY_SECONDS)
+        return ended
+
+    def _recover(self) -> None:
+        """Clean up after killed senders and markers."""
+        if time.monotonic() < self._next_recover:
+            return
+        self._next_recover = time.monotonic() + RECOVER_EVERY_SECONDS
+        # A result is the only copy of what a subscriber answered; an order can be made again.
+        jobs.recover(put_back=lambda name: name == queue_names.NOTIFY_MARKER)
+        lane_status.prune()

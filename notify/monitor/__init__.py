@@ -1,0 +1,1 @@
+"""Counters, statistics, metrics, and alerts published as events."""

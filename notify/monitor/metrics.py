@@ -1,0 +1,200 @@
+"""How Notify stands right now: counts and ages of bounded cost, for `/metrics` and the overview.
+
+Counts stop at COUNTED: exhausted copies pile up until somebody requeues them, and an answer must
+not take longer each day. The oldest copy of each subscription is one index dive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.db.models import OuterRef, QuerySet, Subquery
+
+from msgplatform.core.connections import RedisError
+from msgplatform.core.data import sql
+from msgplatform.core.flows import Sample
+from msgplatform.core.queues import jobs
+from msgplatform.core.queues import names as queue_names
+from msgplatform.core.rates.breaker import State
+from notify import lane_status
+from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify.monitor import counters
+
+COUNTED = 100_000
+# Subscriptions that one family names, the worst ones: each is a time series in Prometheus.
+NAMED = 50
+
+_Copy, _Status = ReceiveMsg.Status, BizReceive.Status
+OPEN = (_Copy.PENDING, _Copy.QUEUED, _Copy.HELD)
+# Never the delivered, whose number only grows until they are archived.
+NOT_DELIVERED = (*OPEN, _Copy.EXHAUSTED, _Copy.POISON)
+_BREAKER = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
+_UP_TO = f"counted up to {COUNTED:,}"
+
+
+def copies() -> dict[int, int]:
+    """Copies that are not delivered, by status, each counted up to COUNTED."""
+    return {
+        status: _counted(ReceiveMsg.objects.filter(status=status), "status")
+        for status in NOT_DELIVERED
+    }
+
+
+def to_split() -> int:
+    """Messages that are accepted and not yet split, counted up to COUNTED."""
+    return _counted(BizMsg.objects.filter(state=BizMsg.State.ACCEPTED), "state")
+
+
+def _counted(rows: QuerySet[Any], column: str) -> int:
+    # A column of the index: on SQLite the key is not in it, and would be looked up in the table.
+    return rows.order_by().values(column)[:COUNTED].count()
+
+
+class Waiting(NamedTuple):
+    """A subscription, with what its oldest copies wait for."""
+
+    row: BizReceive
+    pending: datetime | None  # when its oldest pending copy is, or was, due
+    queued: datetime | None  # when the first lease of its queued copies ends, or ended
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return _labels(self.row)
+
+
+def waiting() -> list[Waiting]:
+    """Every subscription; those that an operator paused, or that are disabled, wait for nothing."""
+    rows = BizReceive.objects.select_related("biz", "receive").only(
+        "status", "failing_since", "failures", "biz__name", "receive__name"
+    )
+    found = rows.annotate(pending=_oldest(_Copy.PENDING), queued=_oldest(_Copy.QUEUED))
+    sendable = (_Status.NORMAL, _Status.SKIPPING)
+    return [
+        Waiting(row, row.pending if row.status in sendable else None, row.queued)
+        for row in found.order_by("id")
+    ]
+
+
+def oldest_seconds(rows: Iterable[Waiting], now: datetime) -> float | None:
+    """How long the longest-waiting due copy has been due; None when nothing is due."""
+    return max((age for age, _ in _due(rows, now)), default=None)
+
+
+def samples() -> Iterator[Sample]:
+    """Everything that `/metrics` says about Notify."""
+    now = sql.now()
+    rows = waiting()
+    yield from _counts()
+    yield from _ages(rows, now)
+    yield from _health(rows, now)
+    try:
+        yield from _from_redis({wait.row.pk: wait.labels for wait in rows})
+    except RedisError:
+        return
+
+
+def _oldest(status: int) -> Subquery:
+    of_one = ReceiveMsg.objects.filter(status=status, biz_receive=OuterRef("pk"))
+    return Subquery(of_one.order_by("next_at").values("next_at")[:1])
+
+
+def _due(rows: Iterable[Waiting], now: datetime) -> list[tuple[float, Waiting]]:
+    """(seconds overdue, which), the longest first."""
+    due = [((now - w.pending).total_seconds(), w) for w in rows if w.pending and w.pending <= now]
+    return sorted(due, key=lambda pair: pair[0], reverse=True)
+
+
+def _counts() -> Iterator[Sample]:
+    for status, count in copies().items():
+        yield Sample(
+            "notify_copies", count, {"status": _Copy(status).name.lower()},
+            f"Copies that are not delivered, by status; {_UP_TO}",
+        )  # fmt: skip
+    yield Sample("notify_to_split", to_split(), help=f"Messages not yet split; {_UP_TO}")
+
+
+def _ages(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
+    yield Sample(
+        "notify_oldest_seconds", oldest_seconds(rows, now) or 0.0, help="Age of the oldest due copy"
+    )
+    expired = [(now - wait.queued).total_seconds() for wait in rows if wait.queued]
+    yield Sample(
+        "notify_expired_lease_seconds", max(0.0, *expired, 0.0),
+        help="Since when the oldest expired lease waits to be queued again",
+    )  # fmt: skip
+    for age, wait in _due(rows, now)[:NAMED]:
+        yield Sample(
+            "notify_subscription_oldest_seconds", age, wait.labels,
+            f"Age of a subscription's oldest due copy; the {NAMED} oldest",
+        )  # fmt: skip
+
+
+def _health(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
+    for status in _Status:
+        number = sum(wait.row.status == status for wait in rows)
+        yield Sample(
+            "notify_subscriptions", number, {"status": status.name.lower()},
+            "Subscriptions by status",
+        )  # fmt: skip
+    failing = [(row.failing_since, row) for row, *_ in rows if row.failing_since]
+    for since, row in sorted(failing, key=lambda pair: pair[0])[:NAMED]:
+        yield Sample(
+            "notify_subscription_failing_seconds", max(0.0, (now - since).total_seconds()),
+            _labels(row), f"Since a subscription's last success; the {NAMED} longest",
+        )  # fmt: skip
+
+
+def _from_redis(labels: dict[int, dict[str, str]]) -> Iterator[Sample]:
+    depth = jobs.depths([queue_names.NOTIFY_MARKER])[queue_names.NOTIFY_MARKER]
+    yield Sample("notify_marker_orders", depth, help="Result batches to be marked")
+    oldest = jobs.oldest_seconds(queue_names.NOTIFY_MARKER)
+    yield Sample("notify_marker_oldest_seconds", oldest, help="Age of the oldest result batch")
+    yield from _lanes(labels)
+    yield from _totals(counters.totals())
+
+
+def _lanes(labels: dict[int, dict[str, str]]) -> Iterator[Sample]:
+    """What senders say of the subscriptions that they work on; idle ones are left out."""
+    busy = [
+        (labels[pk], state)
+        for pk, state in lane_status.read().items()
+        if pk in labels and (state.is_open or state.in_flight or state.waiting)
+    ]
+    for which, state in busy:
+        yield Sample(
+            "notify_subscription_breaker", _BREAKER[state.breaker], which,
+            "0 closed, 1 half-open (probing), 2 open",
+        )  # fmt: skip
+    for which, state in busy:
+        yield Sample(
+            "notify_subscription_in_flight", state.in_flight, which, "Requests without an answer"
+        )
+    for which, state in busy:
+        yield Sample(
+            "notify_subscription_waiting", state.waiting, which, "Copies in a sender's hand"
+        )
+
+
+def _totals(totals: dict[str, float]) -> Iterator[Sample]:
+    """What was counted since the work Redis was flushed: for rate() and histogram_quantile()."""
+    for outcome in ("delivered", "failed"):
+        yield Sample(
+            "notify_attempts", totals.get(outcome, 0), {"outcome": outcome},
+            "Requests to consumers", "counter",
+        )  # fmt: skip
+    yield Sample(
+        "notify_exhausted", totals.get("exhausted", 0), help="Copies given up", kind="counter"
+    )
+    for name, histogram, text in (
+        ("notify_delivery_seconds", counters.LATENCY, "From acceptance to delivery"),
+        ("notify_request_seconds", counters.DURATION, "One request to a consumer"),
+    ):
+        for bound, count in histogram.cumulative(totals):
+            yield Sample(name, count, {"le": bound}, text, "histogram")
+        yield Sample(name, totals.get(f"{histogram.name}_seconds", 0.0), {}, text, "histogram")
+
+
+def _labels(row: BizReceive) -> dict[str, str]:
+    return {"subscription": str(row.pk), "biz": row.biz.name, "consumer": row.receive.name}

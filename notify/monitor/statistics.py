@@ -1,0 +1,215 @@
+"""What was accepted and delivered over time, for pages, charts and CSV files.
+
+    series("hour", since, until)                    a Point per hour, gaps filled with zeros
+    series("minute", since, until, subscription=7)  of one subscription
+    series("day", since, until, biz=3)              of one business system
+    total("hour", since, until, subscription=7)     the whole time as one Point
+    by_subscription("hour", since, until)           {subscription id: Point} of the whole time
+    csv_rows("day", since, until, biz=3)            lists of texts, the header first
+
+`since` and `until` are aware; the first step is the one that `since` lies in, `until` itself is
+not included (a day counts as a whole). Minutes and hours come from the minute counters, kept for
+MINUTE_COUNTER_DAYS; days (in settings.TIME_ZONE) from the daily ones, kept for DAY_COUNTER_DAYS and
+a minute or more late. Hours begin with UTC's hours. Raises InvalidInput for a time that is too
+long for its step.
+
+Percentiles come from histograms: exact to the bucket, interpolated within it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import groupby
+from typing import Any, Literal
+
+from django.db.models import F, QuerySet, Sum
+from django.db.models.functions import TruncHour
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from msgplatform.core.errors import InvalidInput
+from msgplatform.models import Biz, DayCounter, MinuteCounter
+from notify.models import BizReceive
+from notify.monitor.counters import ACCEPTED, DURATION, FLOW, LATENCY
+
+Step = Literal["minute", "hour", "day"]
+STEPS: tuple[Step, ...] = ("minute", "hour", "day")
+# Steps that one answer may have: two days of minutes, four months of hours.
+MAX_POINTS = 3000
+_LENGTH = {
+    "minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1),
+}  # fmt: skip
+_INSTANT = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One step. Times in seconds; None where nothing was counted.
+
+    `failed` are attempts that failed, `exhausted` copies that were given up; `accepted` is 0 for a
+    single subscription. `latency` runs from acceptance to delivery, `duration` is one request's.
+    """
+
+    at: datetime
+    accepted: int = 0
+    delivered: int = 0
+    failed: int = 0
+    exhausted: int = 0
+    latency_p50: float | None = None
+    latency_p95: float | None = None
+    duration_p50: float | None = None
+    duration_p95: float | None = None
+
+    @property
+    def attempts(self) -> int:
+        return self.delivered + self.failed
+
+    @property
+    def success_share(self) -> float | None:
+        """Delivered by all attempts, 0 to 1; None without an attempt."""
+        return self.delivered / self.attempts if self.attempts else None
+
+
+def series(
+    step: Step, since: datetime, until: datetime, *,
+    biz: int | None = None, subscription: int | None = None,
+) -> list[Point]:  # fmt: skip
+    """A Point for every step from `since` to `until`, also for those without anything."""
+    starts = _starts(step, since, until)
+    counts: dict[datetime, Counter[str]] = defaultdict(Counter)
+    rows = _rows(step, since, until, biz, subscription)
+    for at, name, value in rows.values_list("at", "name").annotate(Sum("value")).order_by():
+        counts[_moment(at)][name] += value
+    return [_point(start, counts.get(start, {})) for start in starts]
+
+
+def total(
+    step: Step, since: datetime, until: datetime, *,
+    biz: int | None = None, subscription: int | None = None,
+) -> Point:  # fmt: skip
+    """The whole time as one Point; `step` says from which counters."""
+    rows = _rows(step, since, until, biz, subscription)
+    counts = dict(rows.values_list("name").annotate(Sum("value")).order_by())
+    return _point(_start(step, since), counts)
+
+
+def by_subscription(
+    step: Step, since: datetime, until: datetime, *, biz: int | None = None
+) -> dict[int, Point]:
+    """The whole time as one Point for every subscription that had an attempt."""
+    rows = _rows(step, since, until, biz, None).exclude(subject=0)
+    counts: dict[int, Counter[str]] = defaultdict(Counter)
+    for subject, name, value in rows.values_list("subject", "name").annotate(Sum("value")):
+        counts[subject][name] += value
+    begin = _start(step, since)
+    return {subject: _point(begin, found) for subject, found in counts.items()}
+
+
+def csv_rows(
+    step: Step, since: datetime, until: datetime, *,
+    biz: int | None = None, subscription: int | None = None,
+) -> Iterator[list[str]]:  # fmt: skip
+    """A line for every step and subscription with anything to say, read while it is written.
+
+    Times are ISO 8601 with their zone, days are dates; times in seconds, shares from 0 to 1.
+    """
+    _starts(step, since, until)
+    systems = dict(Biz.objects.values_list("id", "name"))
+    consumers = dict(BizReceive.objects.values_list("id", "receive__name"))
+    yield [
+        _("time"), _("system"), _("subscription"), _("consumer"), _("accepted"), _("delivered"),
+        _("failed attempts"), _("exhausted"), _("success share"), _("latency p50"),
+        _("latency p95"), _("request p50"), _("request p95"),
+    ]  # fmt: skip
+    rows = _rows(step, since, until, biz, subscription)
+    order = "day" if step == "day" else "minute"
+    wanted = rows.order_by(order, "biz_id", "subject").values_list(
+        "at", "biz_id", "subject", "name", "value"
+    )
+    for at, lines in groupby(wanted.iterator(chunk_size=5000), key=lambda row: row[0]):
+        found: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
+        for _at, biz_id, subject, name, value in lines:
+            found[biz_id, subject][name] += value
+        for (biz_id, subject), counts in sorted(found.items()):
+            when = at.isoformat()
+            owner = [systems.get(biz_id, str(biz_id)), str(subject or ""),
+                     consumers.get(subject, "")]  # fmt: skip
+            yield [when, *owner, *_texts(_point(_moment(at), counts))]
+
+
+def _texts(point: Point) -> list[str]:
+    numbers = (point.accepted, point.delivered, point.failed, point.exhausted)
+    shares = (
+        point.success_share, point.latency_p50, point.latency_p95, point.duration_p50,
+        point.duration_p95,
+    )  # fmt: skip
+    return [*map(str, numbers), *("" if s is None else f"{s:.4f}" for s in shares)]
+
+
+def _rows(
+    step: Step, since: datetime, until: datetime, biz: int | None, subscription: int | None
+) -> QuerySet[Any]:
+    """The counters of the time, each with `at`, the start of its step."""
+    owner: dict[str, Any] = {"flow": FLOW}
+    if biz is not None:
+        owner["biz_id"] = biz
+    if subscription is not None:
+        owner["subject"] = subscription
+    if step == "day":
+        first, last = _day(since), _day(until - _INSTANT)
+        return DayCounter.objects.filter(day__range=(first, last), **owner).annotate(at=F("day"))
+    minutes = MinuteCounter.objects.filter(
+        minute__gte=_start(step, since), minute__lt=until, **owner
+    )
+    return minutes.annotate(at=F("minute") if step == "minute" else TruncHour("minute", tzinfo=UTC))
+
+
+def _starts(step: Step, since: datetime, until: datetime) -> list[datetime]:
+    """The start of every step; InvalidInput for none and for too many."""
+    if since >= until:
+        raise InvalidInput(_("the end must be after the beginning"), "until")
+    if (until - since) / _LENGTH[step] > MAX_POINTS:
+        raise InvalidInput(_("choose a shorter time or a larger step"), "since")
+    if step == "day":
+        first, last = _day(since), _day(until - _INSTANT)
+        return [_moment(first + timedelta(days=n)) for n in range((last - first).days + 1)]
+    start, found = _start(step, since), []
+    while start < until:
+        found.append(start)
+        start += _LENGTH[step]
+    return found
+
+
+def _start(step: Step, moment: datetime) -> datetime:
+    if step == "day":
+        return _moment(_day(moment))
+    whole = moment.astimezone(UTC).replace(second=0, microsecond=0)
+    return whole.replace(minute=0) if step == "hour" else whole
+
+
+def _day(moment: datetime) -> date:
+    return timezone.localtime(moment, timezone.get_default_timezone()).date()
+
+
+def _moment(at: date) -> datetime:
+    """The start of a step as databases give it: a time, or a day in settings.TIME_ZONE."""
+    if isinstance(at, datetime):
+        return at
+    return datetime.combine(at, time(), tzinfo=timezone.get_default_timezone())
+
+
+def _point(at: datetime, counts: Mapping[str, int]) -> Point:
+    return Point(
+        at=at,
+        accepted=counts.get(ACCEPTED, 0),
+        delivered=counts.get("delivered", 0),
+        failed=counts.get("failed", 0),
+        exhausted=counts.get("exhausted", 0),
+        latency_p50=LATENCY.percentile(counts, 0.5),
+        latency_p95=LATENCY.percentile(counts, 0.95),
+        duration_p50=DURATION.percentile(counts, 0.5),
+        duration_p95=DURATION.percentile(counts, 0.95),
+    )

@@ -1,0 +1,2 @@
+"""Search over hot and cold messages: `candidates` reads ids from an index, `matches` asks the rest
+of the filter, `hits` makes the lines that are shown, `timeline` lists what happened to one."""

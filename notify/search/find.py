@@ -1,0 +1,178 @@
+"""Find messages, hot and archived, newest first.
+
+A search picks the index that narrows most, reads message ids from it in pages, and asks the rest
+of the filter of each page. So no search reads more than a bounded number of rows before it
+answers; the cursor goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from django.utils import formats, timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from msgplatform.api.filters import MAX_ID, number
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.core.flows import Found, Hit, Text
+from notify.archive import stores
+from notify.archive.stores import Place, reading
+from notify.search.candidates import Candidates
+from notify.search.filters import Filter, parse
+from notify.search.hits import hits
+from notify.search.matches import matching
+from notify.search.timeline import page
+
+__all__ = ["FIELDS", "find", "notice", "page", "search"]
+
+FIELDS: Mapping[str, Text] = {
+    "id": gettext_lazy("A message's or a delivery's id"),
+    "key": gettext_lazy("Idempotency key"),
+    "biz": gettext_lazy("Name or id of a business system"),
+    "event_type": gettext_lazy("Exact, such as order.paid"),
+    "status": gettext_lazy(
+        "accepted (not split yet), pending, queued, held, delivered, exhausted, poison or skipped"
+    ),
+    "subscription": gettext_lazy("Its id, or system/consumer such as orders/warehouse"),
+    "channel": gettext_lazy("Exact"),
+    "since": gettext_lazy("Accepted at this time or later: 2026-11-20 14:30"),
+    "until": gettext_lazy("Accepted before this time"),
+    "text": gettext_lazy(
+        "A part of the payload or of an answer, upper and lower case as it is; together with a "
+        "system, a subscription or a time"
+    ),
+}
+T = TypeVar("T")
+BATCH = 500
+SCANNED = 10_000  # messages that one page looks at
+SCANNED_TEXT = 2000  # each of these is read whole
+
+
+def search(query: str, limit: int) -> list[Hit]:
+    """By message id, delivery id, idempotency key or exact event type; newest first."""
+    query = query.strip()
+    if not query or "\x00" in query:
+        return []
+    asked: list[Filter] = [Filter(key=query), Filter(event_type=query)]
+    with suppress(InvalidInput):
+        asked.insert(0, Filter(id=number(query)))
+    for filter in asked:
+        if found := _Search(filter, limit).run(MAX_ID).hits:
+            return list(found)
+    return []
+
+
+def find(given: Mapping[str, str], cursor: str, limit: int) -> Found:
+    """Messages that match the whole filter; see `FIELDS`. Raises InvalidInput."""
+    filter = parse(given, FIELDS)
+    narrowed = (filter.biz, filter.subscription, filter.since, filter.until, filter.id, filter.key)
+    if filter.text is not None and all(value is None for value in narrowed):
+        raise InvalidInput(_("narrow it by a system, a subscription or a time"), "text")
+    before = number(cursor, "cursor") if cursor else MAX_ID
+    return _Search(filter, limit).run(min(before, filter.until or MAX_ID))
+
+
+def notice() -> str:
+    """A sentence when the archive cannot be read."""
+    place = stores.cold()
+    try:
+        with reading(place):
+            place.messages.order_by().exists()
+    except Unavailable as error:
+        return str(error)
+    return ""
+
+
+class _Search:
+    def __init__(self, filter: Filter, limit: int) -> None:
+        self._candidates = Candidates(filter)
+        self._filter, self._limit = filter, limit
+        self._places = [stores.hot(), stores.cold()]
+        self._problem = ""
+
+    def run(self, before: int) -> Found:
+        """The next page below `before`."""
+        most = SCANNED_TEXT if self._filter.text is not None else SCANNED
+        found: list[int] = []
+        scanned = 0
+        while True:
+            page, last = self._page(before)
+            right = self._matching(page)
+            for message_id in page:
+                scanned += 1
+                before = message_id
+                if message_id in right:
+                    found.append(message_id)
+                if len(found) == self._limit:
+                    more = not last or message_id != page[-1]
+                    return self._found(found, before if more else None)
+            if last:
+                return self._found(found, None)
+            if scanned >= most:
+                return self._found(found, before, scanned)
+
+    def _found(self, message_ids: Sequence[int], cursor: int | None, scanned: int = 0) -> Found:
+        lines = self._in_places(hits, message_ids)
+        notices = [self._problem] if self._problem else []
+        if scanned and cursor is not None:
+            seen = formats.localize(timezone.localtime(id_numbers.datetime_of(cursor)))
+            notices.append(
+                _("%(count)d messages were looked at, back to %(time)s; go on for older ones.")
+                % {"count": scanned, "time": seen}
+            )
+        ordered = [lines[pk] for pk in message_ids if pk in lines]
+        return Found(ordered, str(cursor) if cursor is not None else "", " ".join(notices))
+
+    def _page(self, before: int) -> tuple[list[int], bool]:
+        """Candidates below `before` from both places, descending; whether there are no others."""
+        size = BATCH if self._candidates.residual else self._limit + 1
+        merged: set[int] = set()
+        floor = 0
+        for place in self._readable():
+            ids = self._read(place, self._candidates.page, before, size)
+            merged.update(ids or ())
+            if ids and len(ids) == size:  # it may have others below its last one
+                floor = max(floor, ids[-1])
+        return sorted((pk for pk in merged if pk >= floor), reverse=True), not floor
+
+    def _matching(self, message_ids: Sequence[int]) -> set[int]:
+        if not self._candidates.residual:
+            return set(message_ids)
+        return set(self._in_places(self._match, message_ids))
+
+    def _match(self, place: Place, message_ids: Sequence[int]) -> dict[int, bool]:
+        return dict.fromkeys(matching(place, message_ids, self._filter), True)
+
+    def _in_places(
+        self, ask: Callable[[Place, Sequence[int]], dict[int, T]], message_ids: Sequence[int]
+    ) -> dict[int, T]:
+        """What `ask` answers for the ids that are in a place. The remains that a killed archiver
+        left of a message that is hot still do not count."""
+        left = list(message_ids)
+        answers: dict[int, T] = {}
+        for place in self._readable() if left else ():
+            there = self._read(place, _present, left)
+            if there:
+                answers |= self._read(place, ask, there) or {}
+                left = [pk for pk in left if pk not in set(there)]
+        return answers
+
+    def _readable(self) -> list[Place]:
+        return [place for place in self._places if not (place.cold and self._problem)]
+
+    def _read(self, place: Place, ask: Callable[..., T], *given: Any) -> T | None:
+        """What `ask(place, …)` answers; None, and a notice, when the archive cannot be read."""
+        try:
+            with reading(place):
+                return ask(place, *given)
+        except Unavailable as error:
+            self._problem = str(error)
+            return None
+
+
+def _present(place: Place, message_ids: Sequence[int]) -> list[int]:
+    return list(place.messages.filter(id__in=message_ids).values_list("id", flat=True))

@@ -1,0 +1,87 @@
+"""Which of some messages match the whole filter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from django.db import connections
+from django.db.models import Q
+
+from notify.archive.stores import Place
+from notify.models import BizMsg
+from notify.search.candidates import ACCEPTED, STATUSES
+from notify.search.filters import Filter
+
+_CHUNK = 500
+
+
+def matching(place: Place, message_ids: Sequence[int], filter: Filter) -> set[int]:
+    """Those of the messages (at most 500, all in this place) that match."""
+    left = _by_message(place, message_ids, filter)
+    if left and (filter.subscription is not None or filter.status not in (None, ACCEPTED)):
+        left = _by_copies(place, sorted(left), filter)
+    if left and filter.text is not None:
+        left = _by_text(place, sorted(left), filter.text)
+    return left
+
+
+def _by_message(place: Place, message_ids: Sequence[int], filter: Filter) -> set[int]:
+    rows = place.messages.filter(id__in=message_ids)
+    for field, value in (
+        ("biz_id", filter.biz),
+        ("event_type", filter.event_type),
+        ("channel", filter.channel),
+    ):
+        if value is not None:
+            rows = rows.filter(**{field: value})
+    if filter.status == ACCEPTED:
+        rows = rows.none() if place.cold else rows.filter(state=BizMsg.State.ACCEPTED)
+    return set(rows.order_by().values_list("id", flat=True))
+
+
+def _by_copies(place: Place, message_ids: Sequence[int], filter: Filter) -> set[int]:
+    rows = place.copies_of(message_ids)
+    if filter.subscription is not None:
+        rows = rows.filter(biz_receive_id=filter.subscription)
+    if filter.status in STATUSES:
+        rows = rows.filter(status=STATUSES[filter.status])
+    return set(rows.order_by().values_list("msg_id", flat=True))
+
+
+def _by_text(place: Place, message_ids: Sequence[int], text: str) -> set[int]:
+    found = set(_with_payload(place, message_ids, text))
+    left = [pk for pk in message_ids if pk not in found]
+    return found | _with_answer(place, left, text)
+
+
+def _with_payload(place: Place, message_ids: Sequence[int], text: str) -> Iterator[int]:
+    """Bytes are compared; JSON may write other letters than ASCII as \\u escapes."""
+    connection = connections[place.using]
+    mysql = connection.vendor == "mysql"
+    needles = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+    holds = "LOCATE(%s, payload) > 0" if mysql else "INSTR(payload, %s) > 0"
+    places = ", ".join(["%s"] * len(message_ids))
+    table = connection.ops.quote_name(place.messages.model._meta.db_table)
+    statement = (
+        f"SELECT id FROM {table} WHERE id IN ({places})"  # noqa: S608
+        f" AND ({' OR '.join([holds] * len(needles))})"
+    )
+    parameters = [needle if mysql else needle.encode() for needle in sorted(needles)]
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [*message_ids, *parameters])
+        yield from (row_id for (row_id,) in cursor.fetchall())
+
+
+def _with_answer(place: Place, message_ids: Sequence[int], text: str) -> set[int]:
+    copies = dict(place.copies_of(message_ids).order_by().values_list("id", "msg_id"))
+    copy_ids = sorted(copies)
+    found: set[int] = set()
+    for start in range(0, len(copy_ids), _CHUNK):
+        rows = place.attempts_of(copy_ids[start : start + _CHUNK]).filter(
+            Q(response_body__contains=text)
+            | Q(response_headers__contains=text)
+            | Q(detail__contains=text)
+        )
+        found.update(copies[pk] for pk in rows.order_by().values_list("copy_id", flat=True))
+    return found

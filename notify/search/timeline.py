@@ -1,0 +1,116 @@
+"""Everything about one message, wherever it is."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.utils import formats, timezone
+from django.utils.translation import gettext as _
+
+from msgplatform.api.filters import number
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import Page, TimelineEntry
+from msgplatform.models import Biz
+from notify.archive import stores
+from notify.archive.stores import Place, reading
+from notify.models import BizMsg, BizReceive, ReceiveMsg
+
+# A page shows this much of a payload; the whole is in the API.
+SHOWN_PAYLOAD = 16 * 1024
+SHOWN_COPIES = 200
+SHOWN_ATTEMPTS = 1000
+
+
+def page(id: str) -> Page | None:
+    """One message: its facts, its payload, and a line for each step of each copy.
+
+    Raises Unavailable when it is not a hot one and the archive cannot be read.
+    """
+    try:
+        message_id = number(id)
+    except InvalidInput:
+        return None
+    for place in (stores.hot(), stores.cold()):
+        with reading(place):
+            message = place.messages.filter(id=message_id).first()
+            if message is not None:
+                return _page(place, message)
+    return None
+
+
+def _page(place: Place, message: Any) -> Page:
+    copies = list(place.copies_of([message.pk]).order_by("id")[:SHOWN_COPIES])
+    timeline = [TimelineEntry(message.created_at, _("Accepted"), "accepted")]
+    timeline += _story(place, copies)
+    state = _("archived") if place.cold else str(BizMsg.State(message.state).label)
+    if place.cold:
+        timeline.append(TimelineEntry(message.archived_at, _("Archived"), "done"))
+    return Page(
+        id=str(message.pk),
+        title=message.event_type,
+        facts={
+            _("Business system"): _biz_name(message.biz_id),
+            _("Channel"): message.channel or "–",
+            _("State"): state,
+        },
+        body=_body(bytes(message.payload)),
+        timeline=timeline,
+    )
+
+
+def _body(payload: bytes) -> str:
+    text = payload[:SHOWN_PAYLOAD].decode("utf-8", "replace")
+    if len(payload) > SHOWN_PAYLOAD:
+        text += "\n… " + _("cut: %d bytes in all") % len(payload)
+    return text
+
+
+def _biz_name(biz_id: int) -> str:
+    return str(Biz.objects.filter(id=biz_id).first() or biz_id)
+
+
+def _story(place: Place, copies: Sequence[Any]) -> Iterator[TimelineEntry]:
+    """Each copy's attempts, then what became of it."""
+    attempts: dict[int, list[Any]] = defaultdict(list)
+    rows = place.attempts_of([copy.pk for copy in copies]).order_by("id")
+    for attempt in rows[:SHOWN_ATTEMPTS]:
+        attempts[attempt.copy_id].append(attempt)
+    names = _consumers({copy.biz_receive_id for copy in copies})
+    for copy in copies:
+        name = names.get(copy.biz_receive_id, str(copy.biz_receive_id))
+        for attempt in attempts[copy.pk]:
+            yield _tried(name, attempt)
+        yield _entry(name, copy)
+
+
+def _consumers(subscriptions: set[int]) -> dict[int, str]:
+    rows = BizReceive.objects.filter(id__in=subscriptions).select_related("receive")
+    return {row.pk: str(row.receive) for row in rows}
+
+
+def _tried(consumer: str, attempt: Any) -> TimelineEntry:
+    answer = f"HTTP {attempt.http_status}" if attempt.http_status else attempt.error
+    parts = [answer, f"{attempt.seconds:.3f} s", attempt.detail, attempt.response_body]
+    return TimelineEntry(
+        attempt.at,
+        _("%(consumer)s: attempt %(number)d") % {"consumer": consumer, "number": attempt.number},
+        "attempt",
+        " · ".join(part for part in parts if part),
+    )
+
+
+def _entry(consumer: str, copy: Any) -> TimelineEntry:
+    status = ReceiveMsg.Status(copy.status)
+    facts = []
+    if status == ReceiveMsg.Status.PENDING and copy.send_times:
+        facts.append(_("next attempt %s") % formats.localize(timezone.localtime(copy.next_at)))
+    if copy.generation:
+        facts.append(_("sent again %d times") % copy.generation)
+    return TimelineEntry(
+        copy.updated_at,
+        f"{consumer}: {status.label}",
+        status.name.lower(),
+        ", ".join(facts),
+    )

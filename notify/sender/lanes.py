@@ -1,0 +1,208 @@
+"""A lane for each subscription that a sender works for: what is in hand, and what may go now.
+
+A lane joins three limits: requests in flight, the rate limit, the circuit breaker. It knows no
+Redis, no database and no HTTP; the sender asks and tells it everything.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict, deque
+from collections.abc import Collection, Iterator
+
+from msgplatform.core.rates import breaker as circuit
+from msgplatform.core.rates.rate_limit import Pacer
+from notify.directory import Subscription
+from notify.lane_status import Live
+from notify.orders import Item
+from notify.sender.claimer import ClaimedOrder
+
+# A consumer that refuses a message with one of these is not there at all, or not for us.
+_NOT_THERE = frozenset({401, 403, 404, 405, 408, 410, 425, 429})
+# A quarter of the window is kept for each lane's first request, so that consumers that stop
+# answering one after another cannot fill it.
+RESERVE = 4
+# How much a second counts in the measured rate of answers.
+_SMOOTHING = 0.3
+
+
+def is_alive(status: int) -> bool:
+    """Whether an answer shows that the consumer works, though it may not want this message."""
+    return 200 <= status < 300 or (400 <= status < 500 and status not in _NOT_THERE)
+
+
+class Lane:
+    """One subscription. Times are monotonic seconds."""
+
+    def __init__(self, subscription: int, policy: circuit.Policy, before: Live | None) -> None:
+        self.subscription = subscription
+        self.waiting: deque[tuple[ClaimedOrder, Item]] = deque()
+        self.in_flight = 0
+        self.breaker = circuit.Breaker(policy)
+        self.pacer = Pacer(0.0)
+        self.per_second = 0.0
+        self._answers = 0
+        self._measured_at = time.monotonic()
+        self._went_well = 0  # answers that the breaker has not been told of
+        # Those of calls that began before its last change say nothing; none counts while open.
+        self._steady_since = -math.inf
+        self._taken_over = before is not None
+        if before and before.is_open:
+            now = self._measured_at
+            opened_at = now - before.open_for
+            self.breaker.resume(now, before.retry_in, before.opened_in_a_row, opened_at)
+            self._steady_since = math.inf
+
+    def adapt(self, subscription: Subscription, now: float) -> None:
+        """Take over a changed rate limit."""
+        if self.pacer.rate != subscription.rate_limit:
+            self.pacer.change(subscription.rate_limit)
+            if self._taken_over:  # its former sender may have sent this very moment
+                self.pacer.hold(now)
+                self._taken_over = False
+
+    def allowance(self, now: float) -> float:
+        """How many messages the rate limit and the breaker let go now."""
+        if self.breaker.state is circuit.State.CLOSED:
+            return self.pacer.allowance(now)
+        probe = self.breaker.wait(now) == 0.0 and self.pacer.allowance(now) >= 1
+        return 1 if probe else 0
+
+    def sent(self, now: float, count: int) -> None:
+        """Count what was just sent. While the breaker is not closed, it is the probe."""
+        self.in_flight += count
+        self.pacer.take(now, count)
+        self.breaker.allow(now)
+
+    def answered(self, status: int, now: float, started: float) -> bool:
+        """Count an answer (0: none came); true when it moved the breaker."""
+        self.in_flight -= 1
+        self._answers += 1
+        alive = is_alive(status)
+        if alive and started >= self._steady_since:
+            self._went_well += 1
+            return False
+        self._tell_breaker(now)
+        before = self.breaker.state
+        if alive:
+            self.breaker.success(now, started)
+        else:
+            self.breaker.failure(now, started)
+        if self.breaker.state is before:
+            return False
+        self._steady_since = now if self.breaker.state is circuit.State.CLOSED else math.inf
+        return True
+
+    def _tell_breaker(self, now: float) -> None:
+        """The successes since it was last told: while it is closed they move nothing, so they are
+        told together, before the next failure and with each report."""
+        if self._went_well:
+            self.breaker.success(now, calls=self._went_well)
+            self._went_well = 0
+
+    @property
+    def must_give_back(self) -> bool:
+        """Behind an open breaker nothing waits in memory."""
+        return self.breaker.state is circuit.State.OPEN
+
+    def is_over(self, now: float) -> bool:
+        """Nothing in hand, and nothing to remember."""
+        return (
+            not self.waiting
+            and not self.in_flight
+            and self.breaker.state is circuit.State.CLOSED
+            and self.pacer.is_idle(now)
+        )
+
+    def measure(self, now: float) -> None:
+        """Twice a second: how many answers came, if there was always something to send."""
+        self._tell_breaker(now)
+        elapsed = now - self._measured_at
+        if elapsed <= 0:
+            return
+        if self.waiting:
+            rate = self._answers / elapsed
+            known = self.per_second
+            self.per_second = rate if not known else known + _SMOOTHING * (rate - known)
+        else:
+            self.per_second = 0.0
+        self._answers, self._measured_at = 0, now
+
+    def live(self, sender: str, now: float) -> Live:
+        """The lane as others see it."""
+        closed = self.breaker.state is circuit.State.CLOSED
+        return Live(
+            sender=sender,
+            in_flight=self.in_flight,
+            waiting=len(self.waiting),
+            breaker=self.breaker.state,
+            opened_in_a_row=self.breaker.opened_in_a_row,
+            retry_in=self.breaker.wait(now),
+            open_for=0.0 if closed else now - self.breaker.opened_at,
+            # Never rounded down to 0, which would say that it is not known.
+            per_second=max(0.001, round(self.per_second, 3)) if self.per_second else 0.0,
+        )
+
+
+class Lanes:
+    """All lanes of one sender, the one that had a turn last at the end."""
+
+    def __init__(self, window: int, policy: circuit.Policy) -> None:
+        self._window = window
+        self._policy = policy
+        self._lanes: OrderedDict[int, Lane] = OrderedDict()
+
+    def __iter__(self) -> Iterator[Lane]:
+        return iter(self._lanes.values())
+
+    def __getitem__(self, subscription: int) -> Lane:
+        return self._lanes[subscription]
+
+    def of(self, subscription: int, before: Live | None = None) -> Lane:
+        """The subscription's lane; a new one goes on where `before` (another sender's) was."""
+        lane = self._lanes.get(subscription)
+        if lane is None:
+            lane = self._lanes[subscription] = Lane(subscription, self._policy, before)
+        return lane
+
+    def ready(self) -> list[Lane]:
+        """Lanes with something to send, the longest without a turn first."""
+        return [lane for lane in self if lane.waiting]
+
+    def room(self, lane: Lane, limit: int, free: int, active: int) -> int:
+        """How many more requests the lane may have in flight: its limit, its share of the window,
+        and of the reserve no more than its first."""
+        share = max(1, self._window // (active + 1))
+        open_to_all = free - self._window // RESERVE
+        if not lane.in_flight:
+            open_to_all = max(1, open_to_all)
+        return min(limit - lane.in_flight, share - lane.in_flight, open_to_all)
+
+    def had_turn(self, lane: Lane) -> None:
+        self._lanes.move_to_end(lane.subscription)
+
+    def forget(self, subscriptions: Collection[int]) -> None:
+        """Lanes whose subscription another sender works for now, if nothing of it is in hand."""
+        for key in subscriptions:
+            lane = self._lanes.get(key)
+            if lane and not lane.waiting and not lane.in_flight:
+                del self._lanes[key]
+
+    def drop_idle(self, now: float) -> None:
+        for key in [lane.subscription for lane in self if lane.is_over(now)]:
+            del self._lanes[key]
+
+    def next_wait(self, now: float) -> float:
+        """Seconds until a lane that has something waiting may go on by itself."""
+        waits = [
+            max(lane.pacer.wait(now), lane.breaker.wait(now))
+            for lane in self
+            if lane.waiting and (lane.pacer.rate or lane.breaker.state is not circuit.State.CLOSED)
+        ]
+        return min(waits, default=math.inf)
+
+    def report(self, sender: str, now: float) -> dict[int, Live]:
+        for lane in self:
+            lane.measure(now)
+        return {lane.subscription: lane.live(sender, now) for lane in self}

@@ -1,0 +1,114 @@
+"""A test send: one signed request to a subscription's consumer, outside of every queue.
+
+It is sent exactly as a sender would send it (address guard, networks, signature, headers, timeout)
+and counted nowhere; a paused, discarded or disabled subscription can be tried as well.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import cast
+
+from msgplatform.core.data import ids
+from msgplatform.core.errors import Unavailable
+from msgplatform.core.http import engine as http
+from notify import directory, orders
+from notify.directory import Subscription
+from notify.models import BizReceive
+from notify.sender import webhook
+from notify.sender.claimer import ClaimedOrder
+
+EVENT_TYPE = "webhook.test"
+BODY_SHOWN = 4096
+HEADERS_SHOWN = 4096
+# A thread of the web worker waits for the answer, and the API needs them: no more at once, and not
+# as long as a sender would.
+AT_ONCE = 3
+LONGEST_SECONDS = 15.0
+_slots = threading.BoundedSemaphore(AT_ONCE)
+# Beyond the request's own deadline: then the engine has failed us, not the consumer.
+_GRACE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`status` is 0 without an HTTP answer; `error` and `detail` are the HTTP engine's."""
+
+    message_id: str
+    url: str
+    sent: str
+    status: int
+    seconds: float
+    address: str
+    headers: str
+    body: str
+    body_cut: bool
+    error: str
+    detail: str
+
+    @property
+    def delivered(self) -> bool:
+        return 200 <= self.status < 300
+
+
+def send(row: BizReceive) -> Outcome:
+    """Blocks for at most the subscription's timeout, or 15 s. Raises ValueError for a row that
+    cannot be used, as the sender would refuse it, and Unavailable when others are being tried."""
+    subscription = directory.from_row(row)
+    item = _item(row.pk, subscription)
+    # The order is only the request's tag, and there is none.
+    request = webhook.request(subscription, cast(ClaimedOrder, None), item, int(time.time()))
+    request.timeout = min(request.timeout, LONGEST_SECONDS)
+    response = _exchange(request)
+    return Outcome(
+        message_id=str(item.msg_id),
+        url=subscription.url,
+        sent=item.body,
+        status=response.status,
+        seconds=response.seconds,
+        address=response.address,
+        headers=_text(response.headers[:HEADERS_SHOWN]),
+        body=_text(response.body[:BODY_SHOWN]),
+        body_cut=len(response.body) >= BODY_SHOWN or response.error == "too_large",
+        error=response.error,
+        detail=response.detail,
+    )
+
+
+def _item(subscription_id: int, subscription: Subscription) -> orders.Item:
+    """A fresh id of the usual form: a consumer that dedupes must not take it for an old one."""
+    number = ids.new(ids.bucket(subscription.biz_id, None))
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    payload = {"test": True, "subscription": str(subscription_id)}
+    body = orders.body(EVENT_TYPE, now, json.dumps(payload, separators=(",", ":")).encode())
+    return orders.Item(0, number, 1, body)
+
+
+def _exchange(request: http.Request) -> http.Response:
+    if not _slots.acquire(blocking=False):
+        raise Unavailable("other test sends wait for their answers")
+    try:
+        engine = http.engine_from_settings(window=1, body_cap=BODY_SHOWN)
+        try:
+            return _wait(engine, request)
+        finally:
+            engine.close()
+    finally:
+        _slots.release()
+
+
+def _wait(engine: http.Engine, request: http.Request) -> http.Response:
+    engine.submit(request)
+    end = time.monotonic() + request.timeout + _GRACE_SECONDS
+    while time.monotonic() < end:
+        if responses := engine.poll(0.5):
+            return responses[0]
+    return http.Response(request, 0, b"", b"", request.timeout, "timeout", "No answer came.", "")
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace").replace("\0", "\ufffd").strip()

@@ -1,0 +1,91 @@
+"""One request and its answer, as Notify writes them: Standard Webhooks out, a Result back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from msgplatform.core.http import engine as http
+from msgplatform.core.http.response_headers import kept_headers, retry_after
+from notify import signing
+from notify.directory import Subscription
+from notify.orders import RESPONSE_BODY_KEPT, RESPONSE_HEADERS_KEPT, Item, Order, Result
+from notify.sender.claimer import ClaimedOrder
+
+_MAX_RETRY_AFTER = 24 * 3600.0
+
+
+Entry = tuple[ClaimedOrder, Item]
+
+
+class Envelope:
+    """What all requests of a subscription have in common, made once."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        prefix = subscription.header_prefix
+        self._outline = http.outline(
+            subscription.url,
+            [("content-type", "application/json"), *subscription.headers],
+            subscription.timeout,
+            networks=subscription.networks,
+            own=[f"{prefix}-id", f"{prefix}-timestamp", f"{prefix}-signature"],
+        )
+        self._sign = signing.signer(subscription.keys)
+        self._id, self._timestamp = f"{prefix}-id: ", f"{prefix}-timestamp: "
+        self._signature = f"{prefix}-signature: "
+
+    def requests(self, entries: Iterable[Entry], timestamp: int) -> list[http.Request]:
+        """A signed attempt of each at `timestamp` (unix seconds); its entry is its tag."""
+        stamp = f"{self._timestamp}{timestamp}"
+        outline, sign, made = self._outline, self._sign, []
+        for entry in entries:
+            item = entry[1]
+            body, number = item.body.encode(), str(item.msg_id)
+            signed = sign(f"{number}.{timestamp}.".encode() + body)
+            lines = (self._id + number, stamp, self._signature + signed)
+            made.append(outline.request(body, lines, entry))
+        return made
+
+
+# Kept by all of a subscription's settings: whatever changes makes another envelope.
+envelope = lru_cache(maxsize=4096)(Envelope)
+
+
+def request(
+    subscription: Subscription, order: ClaimedOrder, item: Item, timestamp: int
+) -> http.Request:
+    """One signed attempt at `timestamp` (unix seconds); its tag is (order, item)."""
+    return Envelope(subscription).requests([(order, item)], timestamp)[0]
+
+
+def unsent(order: Order, item: Item) -> Result:
+    """Gives the copy back: nobody tried it."""
+    return Result(item.id, order.subscription, order.claim, item.attempt, "unsent")
+
+
+def answer(
+    order: Order, item: Item, response: http.Response, delivered: bool, now: float
+) -> Result:
+    """What the consumer answered at `now` (unix seconds), as much of it as the log keeps."""
+    seconds = response.seconds
+    # By position: this is done for every message.
+    return Result(
+        item.id,
+        order.subscription,
+        order.claim,
+        item.attempt,
+        "delivered" if delivered else "failed",
+        response.status,
+        response.error,
+        int(seconds * 1e4 + 0.5) / 1e4,  # round() takes six times as long
+        0.0 if delivered else min(retry_after(response.headers, now), _MAX_RETRY_AFTER),
+        int((now - seconds) * 1e3 + 0.5) / 1e3,
+        response.detail,
+        kept_headers(response.headers, RESPONSE_HEADERS_KEPT),
+        _text(response.body, RESPONSE_BODY_KEPT) if response.body else "",
+    )
+
+
+def _text(raw: bytes, kept: int) -> str:
+    """As text that any database takes; what is no UTF-8 becomes U+FFFD."""
+    return raw[:kept].decode("utf-8", "replace").replace("\0", "\ufffd")
