@@ -14,8 +14,8 @@ from bench.notify_rows import same
 from bench.processes import Crew, Program
 from bench.progress import Progress
 from bench.sender import sink
-from gateway.archive import FLOW
 from gateway.models import SgipMt, SgipMtPart, SgipReport
+from gateway.pump.rows import FLOW
 from msgplatform.models import MinuteCounter
 from notify.models import Attempt, ReceiveMsg
 

@@ -18,7 +18,7 @@ from bench.notify_rows import same
 from bench.processes import BenchFailed
 from gateway.lifecycle import keys as names
 from gateway.models import SgipMt, SmsAccount, SmsGateway
-from gateway.net.accepted import read_users
+from gateway.simulator.accepted import read_users
 from msgplatform.api import keys
 from msgplatform.core.connections import sms_redis
 from msgplatform.models import Biz

@@ -7,7 +7,10 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from gateway import gauges, resend, search, story
+from gateway.bulk import resend
+from gateway.monitor import metrics
+from gateway.search import find as search
+from gateway.search import timeline
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisError, sms_redis
 from msgplatform.core.daemons.daemon import AWAY
@@ -25,7 +28,7 @@ class SmsFlow(flows.Flow):
         flows.Daemon("run_sms_sender", priority=580, help="sends to the gateways"),
     )
     urls = "gateway.urls"
-    root_urls = "gateway.root_urls"
+    root_urls = "gateway.api.xmlrpc.urls"
     api_prefixes = ("/rpc",)
     permission = "gateway.view_sgipmt"
     scopes = {
@@ -37,7 +40,7 @@ class SmsFlow(flows.Flow):
 
     def status(self) -> flows.Status:
         try:
-            return gauges.status()
+            return metrics.status()
         except AWAY as error:
             return flows.Status(0, None, problem=str(error)[:200])
 
@@ -45,7 +48,7 @@ class SmsFlow(flows.Flow):
         return search.search(query, limit)
 
     def page(self, id: str) -> flows.Page | None:
-        return story.page(id)
+        return timeline.page(id)
 
     def find(self, filter: Mapping[str, str], cursor: str, limit: int) -> flows.Found:
         return search.find(filter, cursor, limit)
@@ -68,7 +71,7 @@ class SmsFlow(flows.Flow):
         return resend.step(filter, cursor, limit)
 
     def metrics(self) -> Iterable[flows.Sample]:
-        return gauges.samples()
+        return metrics.samples()
 
     def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:
         from gateway.demo.run import run_demo

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from gateway.api import SmsBatchView, SmsListView, SmsView
+from gateway.api.views import SmsBatchView, SmsListView, SmsView
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
 
 urlpatterns = [

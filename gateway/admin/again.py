@@ -13,8 +13,8 @@ from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, ngettext
 
-from gateway import resend
 from gateway.admin import cells
+from gateway.bulk import resend
 from gateway.models import SgipMt
 from msgplatform.admin import audit
 from msgplatform.core import logging

@@ -15,10 +15,10 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway import gauges
 from gateway.admin import cells
 from gateway.admin.fields import LinesField, PasswordField, ascii_only, host
 from gateway.models import SmsGateway
+from gateway.monitor import metrics
 from msgplatform.admin import PlainList, UndeletableAdmin, audit
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
@@ -86,7 +86,7 @@ class GatewayList(PlainList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         try:
-            now = gauges.read()
+            now = metrics.read()
         except RedisError as error:
             log.warning("gauges_unreadable", why=str(error)[:200])
             messages.warning(

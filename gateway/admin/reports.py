@@ -17,9 +17,9 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway import statistics
 from gateway.admin import cells
 from gateway.models import SgipMt, SmsAccount, SmsGateway
+from gateway.monitor import statistics
 from msgplatform.admin import ModelAdmin, Select, csv_response
 
 View = Callable[[HttpRequest], Any]

@@ -14,10 +14,10 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway import search
 from gateway.admin import again, cells, codes, reports
 from gateway.admin.archive import AccountFilter, ArchiveAdmin
 from gateway.models import SgipMt
+from gateway.search import find
 from msgplatform.admin import ChoiceFilter, IdTimeFilter
 from msgplatform.templatetags.humanize_age import age
 
@@ -64,7 +64,7 @@ class SgipMtAdmin(ArchiveAdmin):
 
     def found(self, rows: QuerySet, text: str) -> QuerySet:
         """What the search of the console finds."""
-        return rows.filter(pk__in=[int(hit.id) for hit in search.search(text, _FOUND)])
+        return rows.filter(pk__in=[int(hit.id) for hit in find.search(text, _FOUND)])
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
         """With what its page offers to do."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.conf import settings
 
-from gateway import links
+from gateway import presence
 from gateway.demo import cast
 from gateway.demo.caller import Caller
 from gateway.demo.ear import Ear
@@ -111,7 +111,7 @@ def _await_links() -> None:
     gateways = set(SmsGateway.objects.filter(name__in=names).values_list("pk", flat=True))
     wanted = {(pk, kind) for pk in gateways for kind in ("submit", "report")}
     deadline = time.monotonic() + _LINK_SECONDS
-    while missing := wanted - {(s.gateway, s.kind) for s in links.live() if not s.problem}:
+    while missing := wanted - {(s.gateway, s.kind) for s in presence.live() if not s.problem}:
         if time.monotonic() > deadline:
             raise PlatformError(f"gateways are not bound: {sorted(missing)}")
         time.sleep(0.1)

@@ -9,11 +9,11 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "msgplatform.settings"
 
 from msgplatform.web.wsgi import application
 
-from gateway import bodies  # isort: skip - Django has to be set up
+from gateway.api import requests  # isort: skip - Django has to be set up
 from gateway.directory import Directory
-from gateway.intake import Intake
+from gateway.intake.accept import Intake
 
 _fresh = Intake(Directory(refresh_seconds=0.0))
-bodies.intake = lambda: _fresh
+requests.intake = lambda: _fresh
 
 __all__ = ["application"]

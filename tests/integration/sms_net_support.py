@@ -14,11 +14,11 @@ from gateway import sgip
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Finished, Mt
 from gateway.models import SmsGateway
-from gateway.net.personalities import Personality
-from gateway.net.simulator import Simulator
 from gateway.net.thread import NetThread
-from gateway.receiver import SmsReceiver
-from gateway.sender import SmsSender
+from gateway.receiver.receiver import SmsReceiver
+from gateway.sender.sender import SmsSender
+from gateway.simulator.personalities import Personality
+from gateway.simulator.smg import Simulator
 
 WAIT = 30.0  # seconds, generous
 SP_NUMBER = "10655"

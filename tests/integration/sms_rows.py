@@ -12,11 +12,11 @@ import pytest
 from django.http import HttpResponse
 from django.test import Client
 
-from gateway import intake
+from gateway.intake import accept
+from gateway.intake.request import Request
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Member, NewSubmit, ReportIn, Response
 from gateway.models import SmsAccount, SmsGateway
-from gateway.sms_request import Request
 from msgplatform.api import keys
 from msgplatform.models import Biz
 
@@ -60,18 +60,18 @@ class Caller:
 def shop(sms_redis: Any, work_redis: Any, db: None) -> Iterator[Caller]:
     """A system with an account on one gateway; the process knows nothing from tests before."""
     keys.forget()
-    intake.intake.cache_clear()
+    accept.intake.cache_clear()
     gateway()
     caller = Caller("shop")
     account(caller.biz)
     yield caller
-    intake.intake.cache_clear()
+    accept.intake.cache_clear()
     keys.forget()
 
 
 def send(biz: Biz, to: str = "13800000000", text: str = "你好", **fields: Any) -> str:
     """The id of a new message to one recipient."""
-    (verdict,) = intake.intake().send_many([Request(biz=biz.pk, to=[to], text=text, **fields)])
+    (verdict,) = accept.intake().send_many([Request(biz=biz.pk, to=[to], text=text, **fields)])
     assert verdict.outcome == "created", verdict
     return verdict.ids[0]
 

@@ -17,7 +17,7 @@ from gateway.directory import Gateway
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Claimed, Mt, ReportIn, Response
 from gateway.models import SmsGateway
-from gateway.packing import packs, submits
+from gateway.sender.packing import packs, submits
 from msgplatform.core.connections import sms_redis
 from tests.integration.sms_model import Message, Model, Packet
 from tests.integration.sms_places import Places

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from gateway.net import Connection, Login, Server
-from gateway.net.personalities import PERSONALITIES, Personality
-from gateway.net.simulator import Simulator
 from gateway.sgip import (
     Bind,
     CloseReason,
@@ -33,6 +31,8 @@ from gateway.sgip import (
     decode,
     split,
 )
+from gateway.simulator.personalities import PERSONALITIES, Personality
+from gateway.simulator.smg import Simulator
 
 from .sgip_support import LOGIN, NODE, WAIT, Sp, logged
 

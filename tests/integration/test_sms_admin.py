@@ -16,8 +16,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from gateway.admin.fields import LinesField
-from gateway.links import LinkState, say
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
+from gateway.presence import LinkState, say
 from msgplatform.core.data import ids
 from msgplatform.models import AuditLog, DayCounter
 from tests.integration import sms_rows, table_rows

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gateway.forwarder import Forwarder
+from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsGateway
-from gateway.pump import Pump
+from gateway.pump.pump import Pump
 from msgplatform.core.data import ids as id_numbers
 from tests.integration import sms_rows
 from tests.integration.sms_rows import Caller, account, report, respond, submit

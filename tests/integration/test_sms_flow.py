@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from gateway import resend
+from gateway.bulk import resend
 from gateway.flow import SmsFlow
-from gateway.forwarder import Forwarder
+from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import keys, store
-from gateway.links import LinkState, say
 from gateway.models import SgipMt, SmsAccount, SmsGateway
-from gateway.pump import Pump
+from gateway.presence import LinkState, say
+from gateway.pump.pump import Pump
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput, Unavailable
 from tests.integration import sms_rows

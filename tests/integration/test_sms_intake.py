@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from gateway import directory, intake, links
-from gateway.intake import Intake, Verdict
+from gateway import directory, presence
+from gateway.intake import accept
+from gateway.intake.accept import Intake, Verdict
+from gateway.intake.request import Request
 from gateway.lifecycle import keys, store
 from gateway.models import SmsAccount, SmsGateway
-from gateway.sms_request import Request
 from tests.integration import sms_rows
 from tests.integration.sms_rows import Caller, account, gateway
 
@@ -36,8 +37,8 @@ def route(biz: Any, **fields: Any) -> list[str]:
 
 
 def up(gateway: SmsGateway, **fields: Any) -> None:
-    state = links.LinkState(gateway.pk, "submit", "peer", time.time(), **fields)
-    links.say(f"c{gateway.pk}", [state])
+    state = presence.LinkState(gateway.pk, "submit", "peer", time.time(), **fields)
+    presence.say(f"c{gateway.pk}", [state])
 
 
 class TestMessages:
@@ -214,6 +215,6 @@ class TestRepeats:
 
     def test_twice_in_one_call(self, shop: Caller) -> None:
         wanted = Request(biz=shop.biz.pk, to=["13800000000"], text="x", idempotency_key="k")
-        first, second = intake.intake().send_many([wanted, wanted])
+        first, second = accept.intake().send_many([wanted, wanted])
         assert (first.outcome, second.outcome) == ("created", "duplicate")
         assert first.ids == second.ids

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gateway import links
+from gateway import presence
 from gateway.directory import Directory
-from gateway.links import LinkState
 from gateway.models import SmsGateway
-from gateway.outages import Outages
+from gateway.presence import LinkState
+from gateway.sender.outages import Outages
 from msgplatform.models import Alert
 from tests.integration.sms_rows import gateway
 
@@ -26,7 +26,7 @@ class Sender:
         self._outages = Outages(self.directory, only, every=0.0, patience=patience)
 
     def says(self, row: SmsGateway, problem: str = "", kind: str = "submit") -> None:
-        links.say(self.name, [LinkState(row.pk, kind, "peer", time.time(), problem=problem)])
+        presence.say(self.name, [LinkState(row.pk, kind, "peer", time.time(), problem=problem)])
 
     def looks(self) -> None:
         self.directory.refresh()

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from gateway import links, unmatched
+from gateway import presence
 from gateway.directory import Directory, Gateway
-from gateway.forwarder import Forwarder
+from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import Mo, Response
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SmsAccount, SmsGateway
-from gateway.packing import packs, submits
-from gateway.pump import Pump
+from gateway.pump import late_reports
+from gateway.pump.pump import Pump
+from gateway.sender.packing import packs, submits
 from msgplatform.core.connections import RedisError, clock
 from msgplatform.models import MinuteCounter
 from notify.models import BizMsg
@@ -198,7 +199,7 @@ class TestLateReports:
         _, seqno = self.archived(shop)
         sms_redis.rpush(keys.LIST_UNMATCHED, "no Report at all")
         report(seqno)
-        assert unmatched.settle(10) == 1
+        assert late_reports.settle(10) == 1
         assert SgipMt.objects.get().final == "delivered"
 
 
@@ -229,7 +230,7 @@ class TestFull:
         full()
         with pytest.raises(RedisError):
             send(shop.biz)
-        links.say("me", [links.LinkState(gateway_id(), "submit", "", 0.0)])
+        presence.say("me", [presence.LinkState(gateway_id(), "submit", "", 0.0)])
         assert store.allow(gateway_id(), 10.0, 1)[0] == 1
         assert len(store.next_seqnos(2)) == 2
         (pending,) = submit(gateway_id()).values()

@@ -13,8 +13,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from gateway import archive, unmatched
-from gateway.forwarder import Forwarder
+from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import Mo, ReportIn
 from gateway.models import (
@@ -26,7 +25,9 @@ from gateway.models import (
     SmsAccount,
     SmsGateway,
 )
-from gateway.pump import Pump
+from gateway.pump import late_reports
+from gateway.pump import rows as archive
+from gateway.pump.pump import Pump
 from msgplatform.core.data import ids, sql
 from msgplatform.models import Alert, DayCounter, MinuteCounter
 from notify.models import BizMsg
@@ -145,7 +146,7 @@ class TestMessages:
     def test_a_forwarder_killed_after_publishing(self, shop: Caller) -> None:
         message, (seqno,) = ended(shop)
         report(seqno)
-        die("gateway.forwarder", "Forwarder", "forwarder_after_publish")
+        die("gateway.forwarder.forwarder", "Forwarder", "forwarder_after_publish")
         assert len(published()) == 1
         until(Forwarder().turn, lambda: bool(store.sms_redis().llen(keys.LIST_FINISH)))
         assert [event["id"] for event in published()] == [message]
@@ -155,7 +156,7 @@ class TestMessages:
         for seqno in seqnos:
             report(seqno)
         Forwarder().turn()
-        die("gateway.pump", "Pump", "pump_after_commit_before_forget")
+        die("gateway.pump.pump", "Pump", "pump_after_commit_before_forget")
         assert SgipMt.objects.count() == 1
         assert sms_redis.exists(keys.mt(int(message)))
         until(Pump().turn, lambda: not sms_redis.exists(keys.mt(int(message))))
@@ -185,7 +186,7 @@ class TestMessages:
     def test_one_that_cannot_be_read_is_told_and_comes_again(
         self, shop: Caller, sms_redis: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gateway.forwarder.LEASE_SECONDS", 0.05)
+        monkeypatch.setattr("gateway.forwarder.forwarder.LEASE_SECONDS", 0.05)
         ids_of = []
         for _ in range(5):
             message, (seqno,) = ended(shop)
@@ -205,7 +206,7 @@ class TestMessages:
         """Unknown is in the archive already when the real ending comes: it is not lost."""
         message, (seqno,) = ended(shop, wait=1e-6)
         Forwarder().turn()
-        die("gateway.pump", "Pump", "pump_after_commit_before_forget")
+        die("gateway.pump.pump", "Pump", "pump_after_commit_before_forget")
         assert SgipMt.objects.get().final == "unknown"
         assert report(seqno) == "matched"
         pump, forwarder = Pump(), Forwarder()
@@ -331,7 +332,9 @@ class TestLateReports:
         Pump().turn()
         assert SgipReport.objects.count() == 0  # its message may be on its way into the archive
         assert sms_redis.zcard(keys.UNMATCHED) == 1
-        old = ReportIn(4712, TS, NODE, NUMBER, 2, 25, time.time() - unmatched.PATIENCE_SECONDS - 1)
+        old = ReportIn(
+            4712, TS, NODE, NUMBER, 2, 25, time.time() - late_reports.PATIENCE_SECONDS - 1
+        )
         for _ in range(2):
             store.report([old])
             Pump().turn()
@@ -408,8 +411,8 @@ class TestMos:
 
     @pytest.mark.parametrize(
         ("module", "name", "at"),
-        [("gateway.forwarder", "Forwarder", "forwarder_after_mo_publish"),
-         ("gateway.pump", "Pump", "pump_after_mo_commit_before_forget")],
+        [("gateway.forwarder.forwarder", "Forwarder", "forwarder_after_mo_publish"),
+         ("gateway.pump.pump", "Pump", "pump_after_mo_commit_before_forget")],
     )  # fmt: skip
     def test_killed_in_between(
         self, shop: Caller, sms_redis: Any, module: str, name: str, at: str

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from gateway import links, sgip
+from gateway import presence, sgip
 from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import Member, Mo, NewSubmit
-from gateway.receiver import MOST_CONNECTIONS, SmsReceiver
+from gateway.receiver.receiver import MOST_CONNECTIONS, SmsReceiver
 from tests.integration.sms_net_support import Raw, accept, ended, gateway, mt, turning, until
 from tests.servers import Servers
 
@@ -107,7 +107,7 @@ class TestLogin:
 
     def test_the_link_is_shown(self, raw: Raw) -> None:
         assert raw.ask(report(raw, 1, 1)) == 0
-        until(lambda: [li.kind for li in links.live()] == ["report"])
+        until(lambda: [li.kind for li in presence.live()] == ["report"])
 
 
 class TestReports:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rest_framework.settings import api_settings
 
-from gateway import faults
+from gateway.api.xmlrpc import faults
 from gateway.lifecycle import keys, store
 from gateway.models import SgipMt, SmsGateway
 from msgplatform.core.connections import sms_redis as sms_client

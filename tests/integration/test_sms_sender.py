@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from gateway import links
+from gateway import presence
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Member, NewSubmit
 from gateway.models import SmsGateway
-from gateway.net.personalities import PERSONALITIES, Personality, ReportTime
-from gateway.receiver import SmsReceiver
-from gateway.sender import SmsSender
+from gateway.receiver.receiver import SmsReceiver
+from gateway.sender.sender import SmsSender
+from gateway.simulator.personalities import PERSONALITIES, Personality, ReportTime
 from msgplatform.core.servers.private_server import free_port
 from tests.integration.sms_net_support import (
     Smg,
@@ -69,7 +69,7 @@ def test_one_message_end_to_end(log: Path, sms_redis: Any) -> None:
             assert found.final == "delivered"
             assert [line[1:] for line in smg.lines()] == [[found.mt.user_number, "1/1", "0"]]
             up = {("submit", ""), ("report", "")}
-            until(lambda: {(li.kind, li.problem) for li in links.live()} == up, sender, receiver)
+            until(lambda: {(li.kind, li.problem) for li in presence.live()} == up, sender, receiver)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def submitted_by_the_dead(row: SmsGateway, number: int) -> list[str]:
     ids = accept(message)
     store.claim(row.pk, "dead", 10, 30)
     from gateway.directory import Directory
-    from gateway.packing import packs, submits
+    from gateway.sender.packing import packs, submits
 
     directory = Directory()
     directory.refresh(at_once=True)
@@ -260,7 +260,7 @@ def test_a_refused_login_is_tried_again_later_and_later(log: Path) -> None:
             assert client is not None
             assert 2 <= client.attempts <= 5
             assert not ended(ids)
-            (state,) = links.live()
+            (state,) = presence.live()
             assert "login refused: 1" in state.problem
 
 
@@ -322,7 +322,9 @@ def test_senders_share_the_connections_that_a_gateway_allows(log: Path) -> None:
     assert first.name < second.name
 
     def held() -> tuple[int, ...]:
-        states = [state for state in links.live() if state.kind == "submit" and not state.problem]
+        states = [
+            state for state in presence.live() if state.kind == "submit" and not state.problem
+        ]
         return tuple(sum(s.process == w.name for s in states) for w in (first, second))
 
     with Smg(log, on_submit_link()) as smg:
@@ -344,7 +346,7 @@ def test_the_last_connection_changes_hands(log: Path, sms_redis: Any) -> None:
                 until(lambda: holder.despatches and holder.despatches[row.pk].link.is_up, holder)
                 ids = accept(*(mt(n, [row.pk]) for n in range(20)))
                 until(lambda: len(ended(ids)) == 20, standby, holder)
-                kinds = {state.process: state.kind for state in links.live()}
+                kinds = {state.process: state.kind for state in presence.live()}
                 assert kinds == {holder.name: "submit", standby.name: "standby"}
                 assert not standby.despatches[row.pk].link.is_up
             ids = accept(*(mt(n, [row.pk]) for n in range(20, 40)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.links import process_name, share
+from gateway.presence import process_name, share
 
 
 @given(st.integers(0, 40), st.sets(st.text("abc", min_size=1), min_size=1, max_size=12))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.net.journal import Journal
 from gateway.sgip import Deliver, Report, Result
+from gateway.simulator.journal import Journal
 
 SUBMIT = (3010099999, 1121135200, 17)
 USER = "8613800000000"

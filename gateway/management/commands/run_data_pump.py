@@ -1,6 +1,6 @@
 from typing import Any
 
-from gateway.pump import Pump
+from gateway.pump.pump import Pump
 from msgplatform.core.daemons.daemon import DaemonCommand
 
 

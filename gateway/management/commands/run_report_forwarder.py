@@ -1,6 +1,6 @@
 from typing import Any
 
-from gateway.forwarder import Forwarder
+from gateway.forwarder.forwarder import Forwarder
 from msgplatform.core.daemons.daemon import DaemonCommand
 
 

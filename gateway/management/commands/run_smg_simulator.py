@@ -6,8 +6,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from gateway.net import Login
-from gateway.net.personalities import PERSONALITIES
-from gateway.net.standalone import Options, parse_mo, personality, run
+from gateway.simulator.personalities import PERSONALITIES
+from gateway.simulator.program import Options, parse_mo, personality, run
 
 
 class Command(BaseCommand):

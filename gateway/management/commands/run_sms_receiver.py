@@ -1,6 +1,6 @@
 from typing import Any
 
-from gateway.receiver import SmsReceiver
+from gateway.receiver.receiver import SmsReceiver
 from msgplatform.core.daemons.daemon import DaemonCommand
 
 

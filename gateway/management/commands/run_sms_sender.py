@@ -2,7 +2,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from gateway.sender import SmsSender
+from gateway.sender.sender import SmsSender
 from msgplatform.core.daemons.daemon import DaemonCommand
 
 

@@ -1,0 +1,181 @@
+"""The SMS endpoints under /api/v1/."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, cast
+
+import msgspec
+from django.http import Http404, HttpResponse
+from django.utils.dateparse import parse_datetime
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import status
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from gateway import sgip
+from gateway.api import requests
+from gateway.api.serializers import (
+    AcceptedSmsSerializer,
+    SendBatchSerializer,
+    SendSerializer,
+    SmsSerializer,
+    SmsVerdictsSerializer,
+)
+from gateway.intake.accept import Verdict
+from gateway.models import SgipMt, SmsAccount
+from gateway.search import states
+from msgplatform.api.authentication import ApiCaller
+from msgplatform.api.json import MEDIA_TYPE, decode, decode_item
+from msgplatform.core.data import ids
+from msgplatform.core.errors import Conflict, InvalidInput
+
+MAX_BATCH_BYTES = 16 * 1024 * 1024
+_FINALS = frozenset(SgipMt.Final.values)
+_FILTERS = ("number", "state", "account", "since", "until")
+
+
+@extend_schema(tags=["sms"])
+class SmsListView(ListAPIView):
+    """Send a text, or list what was sent and is finished, newest first."""
+
+    required_scope = {"GET": "sms:read", "POST": "sms:write"}
+    accepts_idempotency_key = True
+    serializer_class = SmsSerializer
+
+    def get_queryset(self) -> Any:
+        rows = SgipMt.objects.filter(biz_id=_caller(self.request).biz_id)
+        asked = {name: self.request.query_params.get(name, "") for name in _FILTERS}
+        if asked["number"]:
+            rows = rows.filter(user_number=sgip.international(asked["number"]))
+        if asked["account"]:
+            rows = rows.filter(account_id=_account(self.request, asked["account"]))
+        if asked["state"]:
+            if asked["state"] not in _FINALS:
+                raise InvalidInput(f"Use one of {', '.join(SgipMt.Final.values)}.", "state")
+            rows = rows.filter(final=asked["state"])
+        if asked["since"]:
+            rows = rows.filter(id__gte=ids.first_id_at(_moment(asked["since"], "since")))
+        if asked["until"]:
+            rows = rows.filter(id__lt=ids.first_id_at(_moment(asked["until"], "until")))
+        return rows
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("number", str, description="The recipient"),
+            OpenApiParameter("account", str, description="An account's name"),
+            OpenApiParameter("state", str, enum=SgipMt.Final.values),
+            OpenApiParameter("since", OpenApiTypes.DATETIME, description="Accepted then or later"),
+            OpenApiParameter("until", OpenApiTypes.DATETIME, description="Accepted before"),
+        ]
+    )
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        request=SendSerializer,
+        responses={
+            202: OpenApiResponse(AcceptedSmsSerializer, "Accepted and durable."),
+            200: OpenApiResponse(AcceptedSmsSerializer, "A repeat: it was accepted before."),
+        },
+        examples=[
+            OpenApiExample(
+                "to two recipients",
+                {
+                    "to": ["13800000000", "13900000000"],
+                    "text": "您的验证码是 482913",
+                    "reference": "login-7",
+                    "idempotency_key": "login-7-code",
+                },
+                request_only=True,
+            )
+        ],
+    )
+    def post(self, request: Request) -> HttpResponse:
+        body = decode(request, requests.Send)
+        header = request._request.META.get("HTTP_IDEMPOTENCY_KEY")
+        wanted = requests.request(_caller(request).biz_id, body, header)
+        (verdict,) = requests.accept([wanted])
+        return _answer(verdict)
+
+
+def _answer(verdict: Verdict) -> HttpResponse:
+    """202 for a new message, 200 for a repeat. Raises Conflict, InvalidInput."""
+    if verdict.code == "conflict":
+        raise Conflict(verdict.reason)
+    if verdict.outcome == "rejected":
+        raise InvalidInput(verdict.reason, verdict.field)
+    created = verdict.outcome == "created"
+    return HttpResponse(
+        msgspec.json.encode(requests.shown(verdict)),
+        content_type=MEDIA_TYPE,
+        status=status.HTTP_202_ACCEPTED if created else status.HTTP_200_OK,
+    )
+
+
+class SendBatchBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Items are decoded one by one: a wrong one must not refuse its neighbours."""
+
+    messages: list[msgspec.Raw]
+
+
+@extend_schema(tags=["sms"])
+class SmsBatchView(APIView):
+    """Send up to 1000 texts in one request; the answer has a verdict for each, in order."""
+
+    required_scope = "sms:write"
+    max_body_bytes = MAX_BATCH_BYTES
+
+    @extend_schema(
+        request=SendBatchSerializer,
+        responses={
+            200: OpenApiResponse(
+                SmsVerdictsSerializer, "What became of each; everything created is durable."
+            )
+        },
+    )
+    def post(self, request: Request) -> Response:
+        items = decode(request, SendBatchBody, MAX_BATCH_BYTES).messages
+        return Response({"results": requests.send_all(_caller(request).biz_id, items, decode_item)})
+
+
+@extend_schema(tags=["sms"])
+class SmsView(APIView):
+    """What became of one message: its state, with the time of each step."""
+
+    required_scope = "sms:read"
+
+    @extend_schema(responses=SmsSerializer)
+    def get(self, request: Request, pk: int) -> Response:
+        found = states.states(_caller(request).biz_id, [str(pk)])
+        if not found:
+            raise Http404
+        return Response(msgspec.to_builtins(found[str(pk)]))
+
+
+def _caller(request: Request) -> ApiCaller:
+    """Who calls; DRF types `user` as a Django user, ours is the API key's."""
+    return cast(ApiCaller, request.user)
+
+
+def _account(request: Request, name: str) -> int:
+    rows = SmsAccount.objects.filter(biz_id=_caller(request).biz_id, name=name)
+    found = rows.values_list("pk", flat=True).first()
+    if found is None:
+        raise InvalidInput(f"There is no account {name!r}.", "account")
+    return int(found)
+
+
+def _moment(text: str, field: str) -> datetime:
+    """An aware time. Raises InvalidInput."""
+    try:
+        # `+` of a zone arrives as a space when the caller did not quote it.
+        moment = parse_datetime(text.replace(" ", "+") if "T" in text else text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise InvalidInput("Write it as 2026-11-20T08:00:00Z.", field)
+    return moment

@@ -1,0 +1,122 @@
+"""XML-RPC at /rpc/ for any stock client: the same intake, scopes and limits as REST.
+
+The API key is the first parameter of every method. Whatever is wrong is a fault with a stable code
+(`faults.py`) and a sentence; the HTTP status is 200, as XML-RPC has it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
+
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+from django.views.decorators.csrf import csrf_exempt
+from rest_framework.exceptions import Throttled
+
+from gateway.api.xmlrpc import codec, faults
+from gateway.api.xmlrpc.methods import MOST_CALLS, named
+from msgplatform.api import keys
+from msgplatform.api.json import read_body
+from msgplatform.api.key_cache import ApiCaller
+from msgplatform.api.problems import MissingScope
+from msgplatform.api.throttling import ApiKeyThrottle, count_failure, refuse_guesser
+from msgplatform.core import logging
+from msgplatform.core.errors import InvalidInput
+
+log = logging.get(__name__)
+
+MAX_BODY_BYTES = 1024 * 1024
+
+
+@csrf_exempt
+def endpoint(request: HttpRequest) -> HttpResponse:
+    """Answers a methodCall; another HTTP method gets a page that says how to call."""
+    if request.method != "POST":
+        return _usage(request)
+    try:
+        name, parameters = codec.read_call(read_body(request, MAX_BODY_BYTES))
+        answer = codec.answer(_dispatch(request, name, parameters))
+    except Exception as error:  # noqa: BLE001 - a fault with an error_id
+        answer = codec.fault(_fault(error))
+    return HttpResponse(answer, content_type="text/xml; charset=utf-8")
+
+
+def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
+    method = named(name)
+    given = len(parameters)
+    if given + 1 not in {len(signature) for signature in method.signatures}:
+        raise faults.Fault(faults.WRONG_PARAMETERS, f"Call it so: {method.help}")
+    if method.call is None:
+        return _multicall(request, *parameters)
+    if not method.scope:
+        return method.call(*parameters)
+    key, *rest = parameters
+    return method.call(_admitted(request, key, method.scope), *rest)
+
+
+def _multicall(request: HttpRequest, calls: Any) -> list[Any]:
+    """As stock clients' MultiCall has it: each call on its own, what fails answers its fault."""
+    if not isinstance(calls, list) or not 1 <= len(calls) <= MOST_CALLS:
+        raise InvalidInput(f"give an array of 1 to {MOST_CALLS} structs", "calls")
+    return [_one_of_many(request, call) for call in calls]
+
+
+def _one_of_many(request: HttpRequest, call: Any) -> Any:
+    try:
+        match call:
+            case {"methodName": "system.multicall"}:
+                raise InvalidInput("it cannot call itself", "methodName")
+            case {"methodName": str(name), "params": list(parameters)}:
+                return [_dispatch(request, name, parameters)]
+        raise InvalidInput("give structs {methodName, params}", "calls")
+    except Exception as error:  # noqa: BLE001 - a fault with an error_id
+        found = _fault(error)
+        return {"faultCode": found.code, "faultString": found.text}
+
+
+def _admitted(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
+    """Whose key this is. Raises Fault, MissingScope, Throttled."""
+    api = cast(Any, request)  # the throttle looks at META alone
+    caller = keys.verify(str(key).strip(), admit=partial(refuse_guesser, api))
+    if caller is None:
+        count_failure(api)
+        raise faults.Fault(
+            faults.UNAUTHENTICATED, "The first parameter must be a valid API key: mp_…"
+        )
+    throttle = ApiKeyThrottle()
+    # What the key reads counts as reading, though every XML-RPC call is a POST.
+    asked = SimpleNamespace(method="GET" if scope.endswith(":read") else "POST")
+    if not throttle.allow_request(
+        cast(Any, SimpleNamespace(_request=asked, user=caller)), cast(Any, None)
+    ):
+        raise Throttled(throttle.wait())
+    if scope not in caller.scopes:
+        raise MissingScope(scope)
+    return caller
+
+
+def _fault(error: Exception) -> faults.Fault:
+    found = faults.of(error)
+    if found is not None:
+        return found
+    error_id = secrets.token_hex(8)
+    log.exception("rpc_failed", error_id=error_id)
+    return faults.Fault(faults.INTERNAL, f"Something broke on our side: error_id {error_id}.")
+
+
+def _usage(request: HttpRequest) -> HttpResponse:
+    url = request.build_absolute_uri("/rpc/")
+    text = _(
+        "This is the XML-RPC address of the SMS gateway: send a POST.\n\n"
+        "In Python:\n\n"
+        "    import xmlrpc.client\n"
+        '    sms = xmlrpc.client.ServerProxy("%(url)s").sms\n'
+        '    sms.send("mp_… (your API key)", ["13800000000"], "Hello", {"reference": "7"})\n\n'
+        "system.listMethods names the methods, system.methodHelp explains one.\n"
+    ) % {"url": url}
+    return HttpResponse(
+        text, status=405, content_type="text/plain; charset=utf-8", headers={"Allow": "POST"}
+    )

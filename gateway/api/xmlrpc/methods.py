@@ -1,0 +1,152 @@
+"""What may be called at /rpc/: names, signatures and help texts, and the work behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gateway.api import requests
+from gateway.api.xmlrpc import faults
+from gateway.search import states
+from msgplatform.api.json import decode_item
+from msgplatform.api.key_cache import ApiCaller
+from msgplatform.core.errors import Conflict, InvalidInput
+
+MULTICALL = "system.multicall"
+MOST_CALLS = 100
+Struct = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Method:
+    """`signatures` as system.methodSignature gives them: the type of the answer, then of each
+    parameter. A method without a scope needs no key, one without `call` is the dispatcher's."""
+
+    call: Callable[..., Any] | None
+    signatures: list[list[str]]
+    help: str
+    scope: str = ""
+
+
+def _send(caller: ApiCaller, to: Any, text: Any, options: Any = None) -> Struct:
+    body = _read({**_options(options), "to": to, "text": text}, requests.Send)
+    (verdict,) = requests.accept([requests.request(caller.biz_id, body)])
+    if verdict.code == "conflict":
+        raise Conflict(verdict.reason)
+    if verdict.outcome == "rejected":
+        raise InvalidInput(verdict.reason, verdict.field)
+    return requests.shown(verdict)
+
+
+def _send_many(caller: ApiCaller, messages: Any) -> list[Struct]:
+    if not isinstance(messages, list):
+        raise InvalidInput("give an array of structs", "messages")
+    return requests.send_all(caller.biz_id, messages, _read)
+
+
+def _query(caller: ApiCaller, ids: Any) -> list[Struct]:
+    wanted = _read([ids] if isinstance(ids, str) else ids, list[str])
+    if not 1 <= len(wanted) <= states.MOST:
+        raise InvalidInput(f"give 1 to {states.MOST} ids", "ids")
+    found = states.states(caller.biz_id, wanted)
+    return [_state(id, found.get(id)) for id in wanted]
+
+
+def _state(id: str, state: states.State | None) -> Struct:
+    """XML-RPC has no null: a time that never came is an empty string."""
+    if state is None:
+        return {"id": id, "found": False}
+    fields = msgspec.to_builtins(state)
+    return {"found": True, **{k: "" if v is None else v for k, v in fields.items()}}
+
+
+def _list_methods() -> list[str]:
+    return sorted(METHODS)
+
+
+def _method_help(name: Any) -> str:
+    return named(name).help
+
+
+def _method_signature(name: Any) -> list[list[str]]:
+    return named(name).signatures
+
+
+def named(name: Any) -> Method:
+    found = METHODS.get(name) if isinstance(name, str) else None
+    if found is None:
+        raise faults.Fault(faults.NO_METHOD, "There is no such method: see system.listMethods.")
+    return found
+
+
+_OPTIONS = (
+    "account, extension (digits behind its SP number), priority (0 to 9), schedule_at and "
+    "expire_at (ISO 8601 with a zone, or dateTime in UTC), reference, idempotency_key"
+)
+METHODS: Mapping[str, Method] = {
+    "sms.send": Method(
+        _send,
+        [
+            ["struct", "string", kind, "string", *more]
+            for kind in ("string", "array")
+            for more in ([], ["struct"])
+        ],
+        "sms.send(key, to, text, options): sends one text to one recipient or to an array of them. "
+        f"Options: {_OPTIONS}. Answers {{outcome: created or duplicate, ids: one string for each "
+        "recipient, in order}.",
+        "sms:write",
+    ),
+    "sms.send_many": Method(
+        _send_many,
+        [["array", "string", "array"]],
+        "sms.send_many(key, messages): up to 1000 structs {to, text, and the options of sms.send}. "
+        "Answers a struct for each, in order: {outcome, ids}, or {outcome: rejected, code, field, "
+        "detail}.",
+        "sms:write",
+    ),
+    "sms.query": Method(
+        _query,
+        [["array", "string", "array"], ["array", "string", "string"]],
+        "sms.query(key, ids): up to 1000 ids. Answers a struct for each, in order: {id, found, "
+        "state, to, reference, error_code, error, accepted_at, submitted_at, reported_at, …}; "
+        "found is false for one that is not yours.",
+        "sms:read",
+    ),
+    "system.listMethods": Method(_list_methods, [["array"]], "The names of all methods."),
+    "system.methodHelp": Method(
+        _method_help, [["string", "string"]], "system.methodHelp(name): what a method does."
+    ),
+    "system.methodSignature": Method(
+        _method_signature,
+        [["array", "string"]],
+        "system.methodSignature(name): the types of the answer and the parameters.",
+    ),
+    MULTICALL: Method(
+        None,
+        [["array", "array"]],
+        f"system.multicall(calls): up to {MOST_CALLS} structs {{methodName, params}} at once. "
+        "Answers for each, in order: an array of one value, or a struct {faultCode, faultString}.",
+    ),
+}
+
+
+def _options(given: Any) -> Struct:
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise InvalidInput("give a struct", "options")
+    if taken := {"to", "text"} & set(given):
+        raise InvalidInput("it is a parameter of its own", sorted(taken)[0])
+    return given
+
+
+def _read(value: Any, type: Any) -> Any:
+    """XML-RPC's values as REST's body would have them. Raises InvalidInput naming the field."""
+    try:
+        as_json = msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError):  # base64, an integer of a hundred digits
+        raise InvalidInput("use strings, integers, arrays, structs and dateTime") from None
+    return decode_item(msgspec.Raw(as_json), type)

@@ -1,0 +1,1 @@
+"""Actions on many messages, as `run_bulk` does them: send again."""

@@ -1,0 +1,146 @@
+"""What gateways tell us, over whichever connection: safe in Redis before it is answered.
+
+net's loop ── put ──▶ waiting ── turn (the worker's thread): one script for all that came
+                                   └─▶ respond, in the loop again
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.utils import InterfaceError, OperationalError
+
+from gateway import sgip
+from gateway.lifecycle import store
+from gateway.lifecycle.messages import ReportIn
+from gateway.net import Connection
+from gateway.net.thread import NetThread
+from gateway.receiver.incoming import MoIntake
+from msgplatform.core import logging
+from msgplatform.core.daemons import bisect
+from msgplatform.core.failpoints import failpoint
+
+log = logging.get(__name__)
+
+Request = sgip.Report | sgip.Deliver | sgip.UserRpt
+
+BATCH = 500
+# Requests in memory while Redis is away; beyond it gateways are told to come again.
+MAX_WAITING = 20_000
+_DATABASE_PAUSE = 1.0  # seconds
+_OF_SUBMIT = 0  # the other kind is for gateways that forward a Deliver
+
+
+@dataclass(eq=False, slots=True)
+class Arrival:
+    connection: Connection
+    gateway: int
+    request: Request
+
+
+class Arrivals:
+    """`news` is set when something came."""
+
+    def __init__(self, net: NetThread, news: threading.Event) -> None:
+        self._net, self._news = net, news
+        self._waiting: deque[Arrival] = deque()
+        self._reports: list[Arrival] = []
+        self._mos: list[Arrival] = []
+        self._mos_after = 0.0
+        self.mo_intake = MoIntake()
+
+    @property
+    def open(self) -> int:
+        """Requests that have no response yet."""
+        return len(self._waiting) + len(self._reports) + len(self._mos)
+
+    # -- in the loop -----------------------------------------------------------------------------
+    def put(self, connection: Connection, gateway: int, requests: Sequence[Request]) -> None:
+        if len(self._waiting) >= MAX_WAITING:
+            for request in requests:
+                connection.respond(request, sgip.Result.BUSY)
+            return
+        self._waiting.extend(Arrival(connection, gateway, request) for request in requests)
+        self._news.set()
+
+    # -- in the worker's thread ------------------------------------------------------------------
+    def turn(self) -> int:
+        """Make safe what waits, then answer it; how many. Raises when Redis is away: nothing of it
+        is lost, and the next turn repeats it."""
+        while self._waiting and len(self._reports) < BATCH and len(self._mos) < MAX_WAITING:
+            arrival = self._waiting.popleft()
+            is_report = isinstance(arrival.request, sgip.Report)
+            (self._reports if is_report else self._mos).append(arrival)
+        done = len(self._reports)
+        if done:
+            self._take_reports()
+        if self._mos and time.monotonic() >= self._mos_after:
+            done += self._take_mos()
+        return done
+
+    def _take_reports(self) -> None:
+        now = time.time()
+        requests = [arrival.request for arrival in self._reports]
+        reports = [
+            _report_in(request, now)
+            for request in requests
+            if isinstance(request, sgip.Report) and request.report_type == _OF_SUBMIT
+        ]
+        if reports:
+            store.report(reports)
+        failpoint("sms_receiver_after_report")
+        self._respond(self._reports)
+        self._reports = []
+
+    def _take_mos(self) -> int:
+        """A database that is away has no new ids: MOs wait for it, Reports do not."""
+        batch = self._mos[:BATCH]
+        try:
+            safe = bisect.isolate(batch, self._make_safe, _refuse)
+        except (OperationalError, InterfaceError) as error:
+            log.warning("mos_wait", count=len(self._mos), why=str(error)[:200])
+            self._mos_after = time.monotonic() + _DATABASE_PAUSE
+            return 0
+        failpoint("sms_receiver_after_mo")
+        self._respond(safe)
+        del self._mos[: len(batch)]
+        return len(batch)
+
+    def _make_safe(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
+        self.mo_intake.take(
+            [
+                (arrival.gateway, arrival.request)
+                for arrival in arrivals
+                if not isinstance(arrival.request, sgip.Report)
+            ]
+        )
+        return arrivals
+
+    def _respond(self, arrivals: list[Arrival]) -> None:
+        self._net.call(_respond_all, arrivals)
+
+
+def _refuse(arrival: Arrival, error: Exception) -> None:
+    """Left without a response: the gateway sends it again, and its log keeps it."""
+    log.error(
+        "mo_not_taken",
+        gateway=arrival.gateway,
+        sequence=":".join(map(str, arrival.request.sequence)),
+        why=str(error)[:200],
+        exc_info=error,
+    )
+
+
+def _respond_all(arrivals: list[Arrival]) -> None:
+    for arrival in arrivals:
+        arrival.connection.respond(arrival.request)
+
+
+def _report_in(report: sgip.Report, at: float) -> ReportIn:
+    node, ts, seqno = report.submit_sequence
+    user = sgip.international(report.user_number)
+    return ReportIn(seqno, ts, node, user, report.state, report.error_code, at)

@@ -1,0 +1,1 @@
+"""Accept short messages: check, route, and make them durable before the answer."""

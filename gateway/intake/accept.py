@@ -1,0 +1,205 @@
+"""Take in short messages: checked, routed, safe in Redis before the answer.
+
+One service behind XML-RPC and REST. `send_many` answers a request at a time (`created`,
+`duplicate`, `rejected`); it raises only when nothing is known about any of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
+from typing import Literal
+
+import msgspec
+from django.conf import settings
+
+from gateway.directory import Account, Directory
+from gateway.intake import request as sms_request
+from gateway.intake.daily_limit import LimitReached, spend
+from gateway.intake.request import Request
+from gateway.intake.routing import Router
+from gateway.lifecycle import keys, store
+from gateway.lifecycle.messages import Mt
+from msgplatform.core.connections import sms_redis
+from msgplatform.core.data import ids
+from msgplatform.core.errors import InvalidInput
+
+# The fields of a request that make it the same request.
+_HASHED = ("to", "text", "account", "extension", "priority", "schedule_at", "expire_at")
+
+Outcome = Literal["created", "duplicate", "rejected"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`ids` are in the order of `to`. `code` is `invalid`, `conflict` or `limit` when rejected."""
+
+    outcome: Outcome
+    ids: Sequence[str] = field(default=())
+    code: str = ""
+    reason: str = ""
+    field: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A request with nothing wrong; `routes` are those of its numbers, `parts` of its text."""
+
+    request: Request
+    account: Account
+    numbers: list[str]
+    routes: list[list[int]]
+    parts: int
+
+
+class Intake:
+    """Checks against what the directory knows; one a process."""
+
+    def __init__(self, directory: Directory | None = None) -> None:
+        self.directory = directory or Directory()
+        self.router = Router(self.directory)
+
+    def send_many(self, asked: Sequence[Request]) -> list[Verdict]:
+        """Store requests with one script. Raises RedisError: then nothing is known, repeat with
+        the same keys."""
+        self.directory.refresh()
+        verdicts: list[Verdict | None] = list(_repeats(asked))
+        checked: dict[int, _Checked] = {}
+        for place, request in enumerate(asked):
+            if verdicts[place] is not None:
+                continue
+            try:
+                checked[place] = self._check(request)
+            except InvalidInput as error:
+                code = "limit" if isinstance(error, LimitReached) else "invalid"
+                verdicts[place] = Verdict("rejected", (), code, str(error), error.field)
+        calls = dict(zip(checked, _calls(list(checked.values())), strict=True))
+        firsts = store.accept(list(calls.values()), settings.SMS_IDEMPOTENCY_SECONDS)
+        for (place, call), first in zip(calls.items(), firsts, strict=True):
+            verdicts[place] = _judged(first, call.payload_hash) or _created(call)
+        return [verdict for verdict in verdicts if verdict is not None]
+
+    def _check(self, request: Request) -> _Checked:
+        account = self._account(request)
+        numbers = sms_request.numbers(request.to, account)
+        parts = sms_request.check(request, account)
+        routes = [self.router.route(account, number) for number in numbers]
+        spend(account, len(numbers))
+        return _Checked(request, account, numbers, routes, parts)
+
+    def _account(self, request: Request) -> Account:
+        account = self.directory.account(request.biz, request.account)
+        if account is None and request.account:
+            raise InvalidInput(f"there is no account {request.account!r}", "account")
+        if account is None:
+            raise InvalidInput("name an account: there is no default one", "account")
+        return account
+
+
+def _calls(checked: Sequence[_Checked]) -> list[store.Call]:
+    """With ids, all of one block."""
+    if not checked:
+        return []
+    buckets = [ids.bucket(one.request.biz, one.request.idempotency_key or None) for one in checked]
+    wanted = [bucket for one, bucket in zip(checked, buckets, strict=True) for _ in one.numbers]
+    made = iter(ids.reserve(len(wanted)).ids(wanted))
+    return [_call(one, list(islice(made, len(one.numbers)))) for one in checked]
+
+
+def _call(checked: _Checked, made: Sequence[int]) -> store.Call:
+    request = checked.request
+    reference = _udh_reference(made[0]) if checked.parts > 1 else 0
+    messages = [
+        _message(request, checked.account, str(message_id), number, route, reference)
+        for message_id, number, route in zip(made, checked.numbers, checked.routes, strict=True)
+    ]
+    return store.Call(messages, request.biz, request.idempotency_key, _hash(request))
+
+
+@lru_cache(maxsize=1)
+def intake() -> Intake:
+    """The process' own."""
+    return Intake()
+
+
+def _udh_reference(first_id: int) -> int:
+    """What joins the parts of a long text on the handset: the same for the whole call."""
+    return 1 + zlib.crc32(str(first_id).encode()) % 255
+
+
+def _message(
+    request: Request,
+    account: Account,
+    message_id: str,
+    number: str,
+    route: list[int],
+    udh_reference: int,
+) -> Mt:
+    row = account.row
+    return Mt(
+        id=message_id,
+        biz=request.biz,
+        account=account.id,
+        user_number=number,
+        text=request.text,
+        sp_number=row.sp_number + request.extension,
+        corp_id=row.corp_id,
+        gateways=route,
+        service_type=row.service_type,
+        charge_number=row.charge_number,
+        fee_type=row.fee_type,
+        fee_value=row.fee_value,
+        given_value=row.given_value,
+        agent_flag=row.agent_flag,
+        morelateto_mt_flag=row.morelateto_mt_flag,
+        priority=request.priority,
+        report_flag=row.report_flag,
+        signature=row.signature,
+        udh_reference=udh_reference,
+        schedule_at=request.schedule_at,
+        expire_at=request.expire_at,
+        key=request.idempotency_key,
+        reference=request.reference,
+    )
+
+
+def _hash(request: Request) -> str:
+    if not request.idempotency_key:
+        return ""
+    return hashlib.sha256(
+        msgspec.json.encode([getattr(request, name) for name in _HASHED])
+    ).hexdigest()
+
+
+def _repeats(asked: Sequence[Request]) -> list[Verdict | None]:
+    """The verdicts of those whose key is known. They come before every check: what was accepted
+    once stays accepted, though its account is switched off or has spent its limit since."""
+    names = [keys.idempotency(r.biz, r.idempotency_key) for r in asked if r.idempotency_key]
+    rows = iter(sms_redis().mget(names) if names else ())
+    verdicts: list[Verdict | None] = []
+    for request in asked:
+        row = next(rows) if request.idempotency_key else None
+        first = msgspec.json.decode(row, type=store.First) if row else None
+        verdicts.append(_judged(first, _hash(request)) if first else None)
+    return verdicts
+
+
+def _created(call: store.Call) -> Verdict:
+    return Verdict("created", [message.id for message in call.messages])
+
+
+def _judged(first: store.First | None, payload_hash: str) -> Verdict | None:
+    """What a request is that comes after the first one with its key; None: it is the first."""
+    if first is None:
+        return None
+    if first.hash == payload_hash:
+        return Verdict("duplicate", first.ids)
+    return Verdict(
+        "rejected", (), "conflict",
+        "this idempotency key was used for another message; use a new key for a new message",
+        "idempotency_key",
+    )  # fmt: skip

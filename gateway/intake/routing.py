@@ -1,0 +1,53 @@
+"""Which gateways a message may take, the best one first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+from gateway import presence
+from gateway.directory import Account, Directory, Gateway
+from msgplatform.core.errors import InvalidInput
+
+_LOOK_SECONDS = 1.0
+
+
+class Router:
+    """Asks for the links at most once a second, whatever the number of messages."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._bound: frozenset[int] = frozenset()
+        self._next = 0.0
+
+    def route(self, account: Account, user_number: str) -> list[int]:
+        """Gateway ids in the order in which they are tried. Raises InvalidInput."""
+        fitting = [
+            (gateway, length)
+            for gateway in self._directory.gateways.values()
+            if (not account.gateways or gateway.id in account.gateways)
+            and (length := _fit(gateway, user_number)) >= 0
+        ]
+        if not fitting:
+            raise InvalidInput(f"no gateway takes {user_number} for this account", "to")
+        bound = self._bound_now()
+        fitting.sort(key=lambda pair: _rank(pair[0], pair[1], bound))
+        return [gateway.id for gateway, _ in fitting]
+
+    def _bound_now(self) -> Collection[int]:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _LOOK_SECONDS
+            self._bound = presence.bound(presence.live())
+        return self._bound
+
+
+def _fit(gateway: Gateway, user_number: str) -> int:
+    """Length of the longest prefix that fits; 0 for a gateway that takes everybody, -1 for none."""
+    if not gateway.prefixes:
+        return 0
+    return max((len(p) for p in gateway.prefixes if user_number.startswith(p)), default=-1)
+
+
+def _rank(gateway: Gateway, length: int, bound: Collection[int]) -> tuple[int, ...]:
+    """A link that is up, then the longest prefix, then the priority."""
+    return (gateway.id not in bound, -length, -gateway.row.priority, gateway.id)

@@ -1,0 +1,146 @@
+"""How SMS stands right now, for the overview and `/metrics`: counts that Redis has at hand."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from gateway import presence
+from gateway.lifecycle import keys
+from gateway.models import SmsGateway
+from gateway.presence import LinkState
+from msgplatform.core.connections import sms_redis
+from msgplatform.core.flows import Sample, Status
+
+_PRIORITIES = range(10)
+# What stands between the gateways and the archive: name → (kind of key, key) whose sizes add up.
+_STAGES = {
+    "awaiting_response": [("scard", keys.SUBMITED)],
+    "awaiting_report": [("scard", keys.RESPONSE_SUCC)],
+    "unpublished": [("llen", keys.LIST_REPORT), ("zcard", keys.REPORTING)],
+    "unarchived": [("llen", keys.LIST_FINISH), ("zcard", keys.FINISHING)],
+    "mo_unpublished": [("llen", keys.LIST_MO), ("zcard", keys.MO_REPORTING)],
+    "mo_unarchived": [("llen", keys.LIST_MO_FINISH), ("zcard", keys.MO_FINISHING)],
+    "reports_unmatched": [("llen", keys.LIST_UNMATCHED), ("zcard", keys.UNMATCHED)],
+}
+_OURS = ("unpublished", "unarchived", "mo_unpublished", "mo_unarchived")
+
+
+@dataclass(frozen=True)
+class Queue:
+    """One gateway's: messages pending, held by senders, not due yet; seconds the oldest waits."""
+
+    gateway: SmsGateway
+    pending: int
+    claimed: int
+    scheduled: int
+    oldest_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Gauges:
+    queues: list[Queue]
+    stages: dict[str, int]
+    links: list[LinkState]
+    accepted: int
+    received: int
+
+    def up(self, gateway: int, kind: str = "submit") -> int:
+        """Connections of this kind that work."""
+        return sum(
+            1 for s in self.links if (s.gateway, s.kind) == (gateway, kind) and not s.problem
+        )
+
+
+def read() -> Gauges:
+    """Raises RedisError, and what a database that is away raises."""
+    gateways = list(SmsGateway.objects.order_by("name"))
+    client = sms_redis()
+    with client.pipeline(transaction=False) as pipe:
+        for parts in _STAGES.values():
+            for kind, key in parts:
+                getattr(pipe, kind)(key)
+        pipe.mget(keys.MT_COUNT, keys.MO_COUNT)
+        *sizes, totals = pipe.execute()
+    values = iter(sizes)
+    stages = {name: sum(next(values) for _part in parts) for name, parts in _STAGES.items()}
+    return Gauges(
+        [_queue(client, gateway) for gateway in gateways], stages, presence.live(),
+        int(totals[0] or 0), int(totals[1] or 0),
+    )  # fmt: skip
+
+
+def _queue(client: Any, gateway: SmsGateway) -> Queue:
+    names = [keys.pending(gateway.pk, priority) for priority in _PRIORITIES]
+    with client.pipeline(transaction=False) as pipe:
+        for name in names:
+            pipe.llen(name)
+            pipe.lindex(name, -1)
+        pipe.zcard(keys.claimed(gateway.pk))
+        pipe.zcard(keys.scheduled(gateway.pk))
+        *lists, claimed, scheduled = pipe.execute()
+    oldest = [int(message) for message in lists[1::2] if message]
+    return Queue(gateway, sum(lists[::2]), claimed, scheduled, _age(client, oldest))
+
+
+def _age(client: Any, messages: list[int]) -> float | None:
+    if not messages:
+        return None
+    with client.pipeline(transaction=False) as pipe:
+        for message in messages:
+            pipe.hget(keys.mt(message), "accepted_at")
+        accepted = [float(at) for at in pipe.execute() if at]
+    # Redis' clock wrote it; this machine's may be a little behind.
+    return max(0.0, time.time() - min(accepted)) if accepted else None
+
+
+def status() -> Status:
+    """Backlog is what waits for us; what waits for the operator (Reports) is a fact."""
+    now = read()
+    waiting = sum(queue.pending + queue.claimed for queue in now.queues)
+    ages = [queue.oldest_seconds for queue in now.queues if queue.oldest_seconds is not None]
+    facts: dict[str, int | float | str] = {}
+    for queue in now.queues:
+        if queue.gateway.enabled:
+            facts[_("pending for %s") % queue.gateway] = queue.pending + queue.claimed
+            facts[_("links of %s") % queue.gateway] = now.up(queue.gateway.pk) or _("down")
+    facts |= {
+        _("not due yet"): sum(queue.scheduled for queue in now.queues),
+        _("without a response"): now.stages["awaiting_response"],
+        _("awaiting their Reports"): now.stages["awaiting_report"],
+        _("not archived yet"): now.stages["unarchived"] + now.stages["mo_unarchived"],
+    }
+    shown = {name: value for name, value in facts.items() if value}
+    backlog = waiting + sum(now.stages[name] for name in _OURS)
+    return Status(backlog, max(ages, default=None), shown)
+
+
+def samples() -> Iterable[Sample]:
+    return list(_samples(read()))
+
+
+def _samples(now: Gauges) -> Iterator[Sample]:
+    bound = Counter((s.gateway, s.kind) for s in now.links if not s.problem)
+    for queue in now.queues:
+        labels = {"gateway": queue.gateway.name}
+        yield Sample("sms_pending", queue.pending, labels, "Messages that wait for a sender")
+        yield Sample("sms_claimed", queue.claimed, labels, "Messages in a sender's hands")
+        yield Sample("sms_scheduled", queue.scheduled, labels, "Messages that are not due yet")
+        yield Sample(
+            "sms_oldest_pending_seconds", queue.oldest_seconds or 0.0, labels,
+            "How long the oldest pending message has waited",
+        )  # fmt: skip
+        for kind in ("submit", "report"):
+            yield Sample(
+                "sms_links", bound[queue.gateway.pk, kind], {**labels, "kind": kind},
+                "Connections that are bound",
+            )  # fmt: skip
+    for name, value in now.stages.items():
+        yield Sample("sms_stage", value, {"stage": name}, "Messages in each stage after sending")
+    yield Sample("sms_accepted_total", now.accepted, {}, "Messages ever accepted", "counter")
+    yield Sample("sms_received_total", now.received, {}, "MOs ever received", "counter")

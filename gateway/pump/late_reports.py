@@ -1,0 +1,141 @@
+"""Reports that found no key in Redis: late ones, looked up in the archive by sequence and number.
+
+A message that had ended as `unknown` gets its real ending and a second event. A Report that nobody
+knows is kept for a while (the message may be on its way into the archive), then archived alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import msgspec
+from django.db import transaction
+
+from gateway import events
+from gateway.lifecycle import keys, store
+from gateway.lifecycle.messages import ReportIn
+from gateway.models import SgipMt, SgipMtPart, SgipReport
+from gateway.pump import rows as archive
+from msgplatform.core import logging
+from msgplatform.core.daemons import bisect
+from msgplatform.core.data import ids, sql
+from msgplatform.core.failpoints import failpoint
+from msgplatform.models import MinuteCounter
+from notify import intake
+
+log = logging.get(__name__)
+
+# How often one is looked up again, and for how long (seconds).
+AGAIN_SECONDS = 20.0
+PATIENCE_SECONDS = 120.0
+_CLOCKS_APART = timedelta(minutes=10)  # of two machines
+_FINALS = {0: SgipMt.Final.DELIVERED, 2: SgipMt.Final.FAILED}
+
+
+def settle(most: int) -> int:
+    """Look up to `most` of them up; how many are done with."""
+    entries = store.take(keys.LIST_UNMATCHED, keys.UNMATCHED, most, AGAIN_SECONDS)
+    done = bisect.isolate(entries, _settle_some, _tell)
+    store.drop(keys.UNMATCHED, done)
+    return len(done)
+
+
+def _settle_some(entries: Sequence[str]) -> list[str]:
+    """Those that are done with; to be repeated as a whole."""
+    done = []
+    for entry in entries:
+        report = msgspec.json.decode(entry, type=ReportIn)
+        part = _part_of(report)
+        if part is None and time.time() - report.at < PATIENCE_SECONDS:
+            continue  # once more when its lease is over
+        _settle_one(report, part)
+        done.append(entry)
+    return done
+
+
+def _tell(entry: str, error: Exception) -> None:
+    """It keeps its lease, and comes again when that is over."""
+    log.error("report_not_settled", entry=entry[:300], why=str(error)[:200], exc_info=error)
+
+
+def _settle_one(report: ReportIn, part: SgipMtPart | None) -> None:
+    """Publish a changed ending, then write it down: in between, a death only repeats the event."""
+    mt = _changed_by(report, part) if part else None
+    if mt is not None:
+        intake.publish_many([events.late_report(mt)])
+        failpoint("pump_unmatched_after_publish")
+    block = ids.reserve(1)
+    sql.retrying(partial(_write, report, part, mt, block))
+
+
+def _part_of(report: ReportIn) -> SgipMtPart | None:
+    rows = SgipMtPart.objects.filter(seqno=report.seqno, ts=report.ts, node=report.node)
+    return rows.filter(user_number=report.user_number).order_by("-id").first()
+
+
+def _changed_by(report: ReportIn, part: SgipMtPart) -> SgipMt | None:
+    """The message with its real ending, if it was unknown and all its parts are known now."""
+    mt = SgipMt.objects.filter(pk=part.mt_id, final=SgipMt.Final.UNKNOWN).first()
+    if mt is None:
+        return None
+    # A part may have been sent several times: what a Report said of one of them counts.
+    states: dict[int, tuple[int | None, int | None]] = {}
+    for row in SgipMtPart.objects.filter(mt_id=mt.pk).order_by("id"):
+        if row.state is not None or row.part not in states:
+            states[row.part] = (row.state, row.error_code)
+    states[part.part] = (report.state, report.error)
+    failed = [error or 0 for state, error in states.values() if state]
+    if not failed and any(state is None for state, _ in states.values()):
+        return None
+    mt.final = SgipMt.Final.FAILED if failed else SgipMt.Final.DELIVERED
+    mt.error_code = failed[0] if failed else 0
+    mt.error = events.ending(str(mt.error_code))[1][:100]
+    mt.reported_at = datetime.fromtimestamp(report.at, UTC)
+    return mt
+
+
+def _write(report: ReportIn, part: SgipMtPart | None, mt: SgipMt | None, block: ids.Block) -> None:
+    at = datetime.fromtimestamp(report.at, UTC)
+    (row_id,) = block.ids([0])
+    row = SgipReport(
+        id=row_id, mt_id=part.mt_id if part else 0, part=part.part if part else 0,
+        node=report.node, ts=report.ts, seqno=report.seqno, user_number=report.user_number,
+        state=report.state, error_code=report.error, received_at=at,
+    )  # fmt: skip
+    with transaction.atomic(durable=True):
+        if _written(row):
+            return
+        row.archived_at = sql.now()
+        row.save(force_insert=True)
+        if part is None:
+            log.warning("report_unmatched", sequence=f"{report.node}:{report.ts}:{report.seqno}")
+            return
+        SgipMtPart.objects.filter(pk=part.pk, state=None).update(
+            state=report.state, error_code=report.error, reported_at=at
+        )
+        if mt is not None:
+            mt.save(update_fields=["final", "error_code", "error", "reported_at"])
+            _recount(mt, row.archived_at)
+
+
+def _recount(mt: SgipMt, now: datetime) -> None:
+    """The statistics of the time at which it was archived as unknown."""
+    subject = mt.biz_id, mt.account_id, mt.gateway_id
+    counts = Counter(archive.ending(*subject, mt.final, str(mt.error_code)))
+    counts.subtract(archive.ending(*subject, SgipMt.Final.UNKNOWN, ""))
+    MinuteCounter.correct(archive.FLOW, counts, mt.archived_at, now)
+
+
+def _written(row: SgipReport) -> bool:
+    """By a pump that was killed before it dropped the Report. Ids are younger than what they hold,
+    so that the key narrows it for Reports without a message too."""
+    oldest = max(0, ids.first_id_at(row.received_at - _CLOCKS_APART))
+    same = {
+        name: getattr(row, name)
+        for name in ("mt_id", "node", "ts", "seqno", "user_number", "state", "received_at")
+    }
+    return SgipReport.objects.filter(id__gte=oldest, **same).exists()

@@ -1,0 +1,80 @@
+"""Data pump: moves what is finished from Redis into the archive, then deletes its keys.
+
+Rows are written before keys are deleted, and by id, so that a pump that is killed in between writes
+the same rows again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.conf import settings
+
+from gateway.lifecycle import keys, mo_store, store
+from gateway.pump import late_reports, rows
+from msgplatform.core import alerts, logging
+from msgplatform.core.daemons import bisect
+from msgplatform.core.daemons.daemon import Worker
+from msgplatform.core.daemons.gather import Gather
+from msgplatform.core.failpoints import failpoint
+
+log = logging.get(__name__)
+
+BATCH = 500
+# A killed pump's ids come back after this long.
+LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
+_GATHER_SECONDS = 0.5  # nobody waits for the archive: Redis answers until then
+
+
+class Pump(Worker):
+    role = "data_pump"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._gather = Gather(BATCH, _GATHER_SECONDS)
+
+    def turn(self) -> bool:
+        """Archive one batch of each kind; true when there was any."""
+        done = self._messages() + self._mos() + late_reports.settle(BATCH)
+        self.heartbeat.done += done
+        return done > 0
+
+    def _messages(self) -> int:
+        if not self._gather.is_due:
+            return 0
+        ids = store.take(keys.LIST_FINISH, keys.FINISHING, BATCH, LEASE_SECONDS)
+        self._gather.took(len(ids))
+        bisect.isolate(ids, _archive_messages, _tell)
+        return len(ids)
+
+    def _mos(self) -> int:
+        ids = store.take(keys.LIST_MO_FINISH, keys.MO_FINISHING, BATCH, LEASE_SECONDS)
+        bisect.isolate(ids, _archive_mos, _tell)
+        return len(ids)
+
+
+def _archive_messages(ids: Sequence[str]) -> Sequence[str]:
+    found = store.read(ids)
+    rows.write_messages(found)
+    failpoint("pump_after_commit_before_forget")
+    store.forget({message.id: message.final for message in found})
+    store.drop(keys.FINISHING, list(set(ids).difference(message.id for message in found)))
+    return ids
+
+
+def _archive_mos(ids: Sequence[str]) -> Sequence[str]:
+    rows.write_mos(mo_store.read(ids))
+    failpoint("pump_after_mo_commit_before_forget")
+    mo_store.forget(ids)
+    return ids
+
+
+def _tell(message: str, error: Exception) -> None:
+    """It keeps its lease, and comes again when that is over."""
+    log.error("message_not_archived", id=message, why=str(error)[:200], exc_info=error)
+    alerts.raise_alert(
+        "sms.archive",
+        f"Message {message} cannot be archived",
+        f"{type(error).__name__}: {error}"[:500],
+        key=f"sms.archive:{message}",
+    )

@@ -1,0 +1,1 @@
+"""`run_sms_receiver`: take Reports and MOs from the gateways."""

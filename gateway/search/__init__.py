@@ -1,0 +1,1 @@
+"""Search over Redis and the archive, and the timeline of a message."""

@@ -1,0 +1,159 @@
+"""Find messages, newest first: in the archive by its indexes, in Redis by id and idempotency key.
+
+What no index narrows (system, reference, key) is asked of a bounded number of rows a page; the
+cursor goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from django.utils import formats, timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from gateway.lifecycle import keys, store
+from gateway.lifecycle.messages import Finished
+from gateway.models import SgipMt
+from gateway.search.filters import Filter, parse
+from msgplatform.api.filters import MAX_ID, number
+from msgplatform.core.connections import RedisError, sms_redis
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.flows import Found, Hit, Text
+from msgplatform.models import Biz
+
+FIELDS: Mapping[str, Text] = {
+    "id": gettext_lazy("A message's id"),
+    "number": gettext_lazy("The recipient, with or without 86"),
+    "key": gettext_lazy("Idempotency key"),
+    "reference": gettext_lazy("The sender's own reference"),
+    "biz": gettext_lazy("Name or id of a business system"),
+    "account": gettext_lazy("An account's name"),
+    "state": gettext_lazy("delivered, failed, expired, unknown or accepted"),
+    "since": gettext_lazy("Accepted at this time or later: 2026-11-20 14:30"),
+    "until": gettext_lazy("Accepted before this time"),
+}
+SCANNED = 10_000  # rows that one page looks at
+_SHOWN_TEXT = 40
+
+
+def search(query: str, limit: int) -> list[Hit]:
+    """By message id, recipient, idempotency key or reference; newest first."""
+    query = query.strip()
+    if not query or "\x00" in query:
+        return []
+    asked = [Filter(key=query), Filter(reference=query)]
+    if query.isascii() and query.lstrip("+").isdigit():
+        asked = [Filter(number=parse({"number": query}, ("number",)).number), *asked]
+        if len(query) <= 19 and query.isdigit() and int(query) <= MAX_ID:
+            asked = [Filter(id=int(query)), *asked]
+    for filter in asked:
+        if found := _run(filter, MAX_ID, limit).hits:
+            return list(found)
+    return []
+
+
+def find(given: Mapping[str, str], cursor: str, limit: int) -> Found:
+    """Messages that match the whole filter; see `FIELDS`. Raises InvalidInput."""
+    filter = parse(given, FIELDS)
+    before = number(cursor, "cursor") if cursor else MAX_ID
+    return _run(filter, before, limit)
+
+
+def _run(filter: Filter, before: int, limit: int) -> Found:
+    away = ""
+    try:
+        live = _live(filter) if before == MAX_ID else []
+    except RedisError:
+        live, away = [], _("The SMS Redis does not answer: only the archive was searched.")
+    taken = {hit.id for hit in live}
+    columns = ("id", "biz_id", "reference", "idempotency_key")
+    rows = filter.indexed().filter(id__lt=before).values_list(*columns)[:SCANNED]
+    found: list[int] = []
+    scanned, last = 0, before
+    for pk, biz, reference, key in rows:
+        scanned, last = scanned + 1, pk
+        if filter.fits(biz, reference, key) and str(pk) not in taken:
+            found.append(pk)
+        if len(found) == limit:
+            break
+    hits = sorted([*live, *_archived(found)], key=lambda hit: int(hit.id), reverse=True)
+    if len(found) == limit:
+        return Found(hits, str(last), away)
+    if scanned < SCANNED:
+        return Found(hits, notice=away)
+    seen = formats.localize(timezone.localtime(id_numbers.datetime_of(last)))
+    notice = _("%(count)d messages were looked at, back to %(time)s; go on for older ones.")
+    return Found(hits, str(last), f"{notice % {'count': scanned, 'time': seen}} {away}".strip())
+
+
+def _live(filter: Filter) -> list[Hit]:
+    """What Redis knows by id or by key; the rest of the filter holds for it too."""
+    if filter.id is not None:
+        wanted = [str(filter.id)]
+    elif filter.key is not None:
+        wanted = ids_of_key(filter.key)
+    else:
+        return []
+    rows = [found for found in store.read(wanted) if _matches(filter, found)]
+    names = _names({found.mt.biz for found in rows})
+    return [_live_hit(found, names) for found in rows]
+
+
+def ids_of_key(key: str, bizs: Iterable[int] | None = None) -> list[str]:
+    """Messages of the calls with this key, of every system, while Redis keeps the key."""
+    owners = list(Biz.objects.values_list("pk", flat=True) if bizs is None else bizs)
+    names = [keys.idempotency(biz, key) for biz in owners]
+    rows: Any = sms_redis().mget(names) if names else ()
+    return [id for row in rows if row for id in msgspec.json.decode(row, type=store.First).ids]
+
+
+def _matches(filter: Filter, found: Finished) -> bool:
+    mt = found.mt
+    message_id = int(mt.id)
+    return (
+        filter.fits(mt.biz, mt.reference, mt.key)
+        and filter.number in (None, mt.user_number)
+        and filter.account in (None, mt.account)
+        and filter.state in (None, found.final)
+        and (filter.since or 0) <= message_id < (filter.until or MAX_ID + 1)
+        and filter.id in (None, message_id)
+    )
+
+
+def _live_hit(found: Finished, names: Mapping[int, str]) -> Hit:
+    mt = found.mt
+    return Hit(
+        id=mt.id,
+        title=_title(mt.user_number, mt.text),
+        state=str(SgipMt.Final(found.final).label) if found.final else _(found.state),
+        at=datetime.fromtimestamp(found.accepted_at, UTC),
+        biz=names.get(mt.biz, str(mt.biz)),
+    )
+
+
+def _archived(found: Sequence[int]) -> list[Hit]:
+    rows = list(SgipMt.objects.filter(id__in=found))
+    names = _names({row.biz_id for row in rows})
+    return [
+        Hit(
+            id=str(row.pk),
+            title=_title(row.user_number, row.text),
+            state=_("%s (archived)") % row.get_final_display(),
+            at=row.accepted_at,
+            biz=names.get(row.biz_id, str(row.biz_id)),
+        )
+        for row in rows
+    ]
+
+
+def _names(bizs: set[int]) -> dict[int, str]:
+    return {biz.pk: str(biz) for biz in Biz.objects.filter(pk__in=bizs)} if bizs else {}
+
+
+def _title(number: str, text: str) -> str:
+    cut = text if len(text) <= _SHOWN_TEXT else f"{text[:_SHOWN_TEXT]}…"
+    return f"{number} · {cut}"

@@ -1,0 +1,64 @@
+"""How fast one sender may write to a gateway: its part of the speed limit, and pauses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from gateway.lifecycle import store
+from gateway.lifecycle.messages import Response
+from gateway.sender.packing import Pack
+from gateway.sender.results import AGAIN
+from msgplatform.core.rates.backoff import Backoff
+
+_LONGEST_BUSY = 5.0
+# A pack that costs more than this many seconds' worth goes on credit, and is paid for after.
+_CREDIT_SECONDS = 10
+
+
+class Pace:
+    """The limit itself is in Redis, shared by all senders; this is what was taken from it."""
+
+    def __init__(self, gateway: int) -> None:
+        self._gateway = gateway
+        self._credit = 0.0  # short messages that may go
+        self.is_short = False  # of credit: ask again before the limit's burst (0.1 s) is over
+        self._busy = Backoff(first=0.1, factor=2, cap=_LONGEST_BUSY)
+        self._busy_until = 0.0
+
+    @property
+    def pauses(self) -> bool:
+        return time.monotonic() < self._busy_until
+
+    def heed(self, responses: Sequence[Response]) -> None:
+        """A gateway that is too busy gets pauses, longer and longer until it accepts all again.
+
+        Otherwise a long queue would be refused again and again, up to its messages' last try.
+        """
+        if any(response.verdict == AGAIN for response in responses):
+            self._busy_until = time.monotonic() + self._busy.next()
+        else:
+            self._busy.reset()
+
+    def affordable(self, packs: list[Pack], rate: float) -> list[Pack]:
+        """The first of the packs, as many as `rate` short messages a second let go; 0: all."""
+        self.is_short = False
+        if not rate:
+            return packs
+        wanted = sum(map(cost, packs)) - int(self._credit)
+        if wanted > 0:
+            allowed, _ = store.allow(self._gateway, rate, wanted)
+            self._credit += allowed
+        chosen: list[Pack] = []
+        for pack in packs:
+            if self._credit < min(cost(pack), max(1.0, _CREDIT_SECONDS * rate)):
+                break
+            self._credit -= cost(pack)
+            chosen.append(pack)
+        self.is_short = len(chosen) < len(packs)
+        return chosen
+
+
+def cost(pack: Pack) -> int:
+    """Short messages: each part to each recipient is one."""
+    return len(pack.todo) * len(pack.messages)

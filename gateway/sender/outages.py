@@ -1,0 +1,84 @@
+"""Tells somebody when no sender has a connection to a gateway any more, and when one has again.
+
+Every sender looks, from the thread in which it refreshes what it knows; the alert's key makes it
+one alert for all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+
+from django.utils.translation import gettext as _
+
+from gateway import presence
+from gateway.directory import Directory, Gateway
+from gateway.presence import LinkState
+from msgplatform.core import alerts
+from msgplatform.models import Alert
+
+KIND = "sms.gateway"
+LOOK_SECONDS = 10.0
+# Longer than a restart of either side; messages wait or take another way meanwhile.
+PATIENCE_SECONDS = 60.0
+
+
+class Outages:
+    """`only` names the gateways that this sender serves; none: all that are enabled."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        only: Collection[str] = (),
+        *,
+        every: float = LOOK_SECONDS,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._directory, self._only = directory, only
+        self._every, self._patience = every, patience
+        self._since: dict[int, float] = {}
+        self._next = 0.0
+
+    def look(self) -> None:
+        """Raises RedisError, and what a database that is away raises."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + self._every
+        states = presence.live()
+        served = self._directory.served(self._only)
+        down = self._down(served, presence.bound(states), now)
+        opened = _opened()
+        for gateway in served.values():
+            if gateway.id in down - opened:
+                alerts.raise_alert(KIND, *_words(gateway, states), _key(gateway.id))
+            elif gateway.id in opened - self._since.keys():
+                alerts.resolve(_key(gateway.id))
+        for gone in opened - self._directory.gateways.keys():  # switched off, or deleted
+            alerts.resolve(_key(gone))
+
+    def _down(self, served: Collection[int], up: Collection[int], now: float) -> set[int]:
+        """Those that nobody has a connection to, for too long already."""
+        before = self._since
+        self._since = {id: before.get(id, now) for id in served if id not in up}
+        return {id for id, since in self._since.items() if now - since >= self._patience}
+
+
+def _key(gateway: int) -> str:
+    return f"{KIND}:{gateway}"
+
+
+def _opened() -> set[int]:
+    """The gateways that an open alert tells of."""
+    keys = Alert.objects.filter(open_key__startswith=f"{KIND}:").values_list("open_key", flat=True)
+    return {int(key.partition(":")[2]) for key in keys if key}
+
+
+def _words(gateway: Gateway, states: Iterable[LinkState]) -> tuple[str, str]:
+    """The alert's subject and text."""
+    problems = {s.problem for s in states if s.gateway == gateway.id and s.problem}
+    why = "; ".join(sorted(problems)) or _("no sender serves it")
+    where = f"{gateway.row.host}:{gateway.row.port}"
+    subject = _("No connection to the gateway %s") % gateway.name
+    text = _("%(where)s: %(why)s. What has no other way waits.") % {"where": where, "why": why}
+    return subject, text

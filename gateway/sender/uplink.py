@@ -1,0 +1,244 @@
+"""The connections of one gateway as the sender uses them: all of this runs in the net's loop.
+
+Only numbers are read from outside. What a link lost is written again when it is back, but not for
+longer than a response may take: from then on Redis hands the same bytes out again, and counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from gateway import sgip
+from gateway.directory import Gateway
+from gateway.inbox import Arrivals
+from gateway.lifecycle.messages import Response
+from gateway.net import Client, Connection, Login
+from gateway.presence import LinkState
+from gateway.sender.results import response
+from msgplatform.core import logging
+from msgplatform.core.rates.backoff import Backoff
+
+log = logging.get(__name__)
+
+# Silence of a link that was lost ends at most this much later.
+_LONGEST_PAUSE = 60.0
+_WAKE_EVERY = 1.0
+_IDLE_MARGIN = 0.8  # we unbind before the gateway closes an idle connection
+
+
+@dataclass(eq=False, slots=True)
+class Out:
+    """A Submit that is to be written, or was; `repeated`: perhaps not for the first time."""
+
+    name: str
+    frame: bytes
+    tries: int = 0
+    repeated: bool = False
+    at: float = 0.0
+
+
+class Link:
+    """Writes what it is given, and collects the responses for `take`.
+
+    `connections` is this sender's share of the gateway's; with none it stands by.
+    """
+
+    def __init__(
+        self, gateway: Gateway, connections: int, arrivals: Arrivals, news: threading.Event
+    ) -> None:
+        self.gateway, self.connections = gateway, connections
+        self.problem = "connecting"
+        self.down_since: float | None = time.monotonic()
+        self.asleep = False
+        self.moved = True  # something that others should know now
+        self.bound_since: dict[Connection, float] = {}
+        self.sent = self.received = 0
+        self._arrivals, self._news = arrivals, news
+        self._ready: deque[Out] = deque()
+        self._in_hand: dict[str, Out] = {}
+        self._given = self._got = 0
+        self._answers: deque[Response] = deque()
+        self._next_wake = 0.0
+        self._client: Client | None = None
+
+    # -- from outside ----------------------------------------------------------------------------
+    @property
+    def room(self) -> int:
+        """How many Submits may be given now; a link that sleeps has room, for it will wake."""
+        row = self.gateway.row
+        coming = len(self._ready) + self._given - self._got
+        if not self.connections:
+            return 0
+        if self.asleep:
+            return int(row.window * self.connections) - coming
+        return sum(connection.room for connection in list(self.bound_since)) - coming
+
+    @property
+    def open(self) -> int:
+        """Submits that were given and have no response."""
+        return len(self._in_hand) + self._given - self._got
+
+    @property
+    def is_up(self) -> bool:
+        return self.connections > 0 and (bool(self.bound_since) or self.asleep)
+
+    def give(self, outs: list[Out]) -> None:
+        """Called by the thread that remembered them, which hands them over with `put`."""
+        self._given += len(outs)
+
+    def states(self) -> list[LinkState]:
+        """What the console shows: each connection, or why there is none."""
+        gateway = self.gateway.id
+        where = f"{self.gateway.row.host}:{self.gateway.row.port}"
+        if not self.bound_since:
+            since = time.time()
+            if not self.connections:
+                return [LinkState(gateway, "standby", where, since, self.open)]
+            return [LinkState(gateway, "submit", where, since, self.open, problem=self.problem)]
+        return [
+            LinkState(
+                gateway, "submit", where, since, connection.session.waiting, self.sent,
+                self.received,
+            )
+            for connection, since in list(self.bound_since.items())
+        ]  # fmt: skip
+
+    def take(self) -> list[Response]:
+        """The responses since the last call."""
+        taken = []
+        while self._answers:
+            taken.append(self._answers.popleft())
+        return taken
+
+    # -- in the loop -----------------------------------------------------------------------------
+    def start(self) -> None:
+        row = self.gateway.row
+        sequences = sgip.SequenceSource(self.gateway.node_id, start=random.getrandbits(31))
+        self._client = Client(
+            sgip.Side.SP,
+            row.host,
+            row.port,
+            Login(row.login_name, row.login_password),
+            self,
+            lambda: sequences.next(datetime.now(UTC)),
+            connections=self.connections,
+            limits=sgip.Limits(
+                window=row.window,
+                response_timeout=row.response_timeout,
+                resends=0,  # Redis counts the repeats, whichever process makes them
+                idle_timeout=row.idle_timeout * _IDLE_MARGIN,
+                packet=sgip.MAX_FRAME,
+            ),
+            backoff=lambda: Backoff(first=0.5, factor=2, cap=_LONGEST_PAUSE),
+        )
+        self._client.start()
+
+    def resize(self, connections: int) -> None:
+        self.connections = connections
+        if self._client:
+            self._client.resize(connections)
+
+    async def stop(self, timeout: float) -> None:
+        if self._client:
+            await self._client.stop(timeout)
+
+    def put(self, outs: Iterable[Out]) -> None:
+        """Write these as soon as there is room; what is in hand already is not written twice."""
+        now = asyncio.get_running_loop().time()
+        for out in outs:
+            self._got += 1
+            if out.name not in self._in_hand:
+                out.at = now
+                self._in_hand[out.name] = out
+                self._ready.append(out)
+        self._pump()
+
+    def on_events(self, connection: Connection, events: list[sgip.Event]) -> None:
+        requests: list[sgip.Deliver | sgip.Report | sgip.UserRpt] = []
+        for event in events:
+            if type(event) is sgip.Answered:
+                self._answered(event)
+            elif isinstance(event, sgip.Deliver | sgip.Report | sgip.UserRpt):
+                requests.append(event)
+            elif type(event) is sgip.Ignored:
+                self._late(event)
+            elif type(event) is sgip.TimedOut:
+                self._in_hand.pop(event.context.name, None)
+            else:
+                self._link_event(connection, event)
+        if requests:
+            self.received += len(requests)
+            self._arrivals.put(connection, self.gateway.id, requests)
+        self._pump()
+        self._news.set()
+
+    def sweep(self) -> None:
+        """What could not be written for longer than a response may take is left to Redis."""
+        oldest = asyncio.get_running_loop().time() - self.gateway.row.response_timeout
+        while self._ready and self._ready[0].at < oldest:
+            self._in_hand.pop(self._ready.popleft().name, None)
+
+    def _pump(self) -> None:
+        client = self._client
+        if client is None or not self._ready:
+            return
+        for connection in sorted(client.bound, key=lambda one: -one.room):
+            for _ in range(min(connection.room, len(self._ready))):
+                out = self._ready.popleft()
+                connection.send(out.frame, out)
+                self.sent += 1
+        if self._ready and not client.bound and (now := time.monotonic()) >= self._next_wake:
+            self._next_wake = now + _WAKE_EVERY
+            client.wake()
+
+    def _answered(self, event: sgip.Answered) -> None:
+        out: Out = event.context
+        self._in_hand.pop(out.name, None)
+        result: int = event.response.result  # type: ignore[attr-defined]  # a Submit_Resp has one
+        self._answers.append(response(out.name, result, repeated=out.repeated, tries=out.tries))
+
+    def _late(self, event: sgip.Ignored) -> None:
+        """A response after its time counts; but a refused sequence may be that of a repeat."""
+        if event.error is not None or event.frame[4] & 0x80 == 0:
+            return
+        late = sgip.decode(event.frame)
+        if isinstance(late, sgip.SubmitResp) and late.result != sgip.Result.SEQUENCE:
+            name = f"{late.sequence[2]}:{late.sequence[1]}"
+            self._in_hand.pop(name, None)
+            self._answers.append(response(name, late.result, repeated=True, tries=0))
+
+    def _link_event(self, connection: Connection, event: sgip.Event) -> None:
+        self.moved = True
+        if type(event) is sgip.Bound:
+            self.bound_since[connection] = time.time()
+            self.down_since, self.asleep, self.problem = None, False, ""
+            log.info("gateway_bound", gateway=self.gateway.name, peer=connection.peer)
+        elif type(event) is sgip.BindRefused:
+            self.problem = f"login refused: {event.result} {sgip.result_text(event.result)}"
+            log.warning("gateway_refused", gateway=self.gateway.name, result=event.result)
+        elif type(event) is sgip.Closed:
+            self._closed(connection, event)
+
+    def _closed(self, connection: Connection, event: sgip.Closed) -> None:
+        now = asyncio.get_running_loop().time()
+        for out, _frame in reversed(event.unanswered):
+            out.repeated = True
+            if now - out.at < self.gateway.row.response_timeout:
+                self._ready.appendleft(out)
+            else:
+                self._in_hand.pop(out.name, None)
+        if self.bound_since.pop(connection, None) is None or self.bound_since:
+            return
+        if event.reason is sgip.CloseReason.UNBOUND:
+            self.asleep = True
+            return
+        self.down_since = time.monotonic()
+        self.problem = f"link {event.reason.value}" + (f": {event.error}" if event.error else "")
+        log.warning("gateway_lost", gateway=self.gateway.name, why=self.problem)

@@ -1,0 +1,75 @@
+"""What a simulated SMG owes to an SP, in a file: Reports and MOs, until they are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from gateway.sgip import RETRY_RESULTS, Report, SequenceNumber, decode
+from gateway.simulator.accepted import read_users
+
+_SEQUENCE = slice(8, 20)  # of a frame
+_BUFFER = 1 << 20  # bytes
+
+
+class Journal:
+    """A line `+ <tab> frame in hexadecimal` for each command, before it is sent, and a line
+    `- <tab> sequence in hexadecimal <tab> Result` when it was answered for good.
+
+    Opened again after a kill it still owes what has no answer: those are sent as they were.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._owed: dict[bytes, bytes] = {}
+        self._reported: set[tuple[SequenceNumber, str]] = set()
+        for line in _whole_lines(path):
+            sign, text, *_ = line.split("\t")
+            if sign == "+":
+                self._know(bytes.fromhex(text))
+            else:
+                self._owed.pop(bytes.fromhex(text), None)
+        self._file = path.open("a", encoding="ascii", buffering=_BUFFER)
+
+    @property
+    def owed(self) -> list[bytes]:
+        """Frames without an answer, the oldest first."""
+        return list(self._owed.values())
+
+    def unreported(self, log: Path) -> Iterator[tuple[SequenceNumber, str]]:
+        """What the log says was accepted and has no Report yet, because a kill came between."""
+        for submit, user, result in read_users(log):
+            if not result and (submit, user) not in self._reported:
+                yield submit, user
+
+    def put(self, frame: bytes) -> None:
+        self._know(frame)
+        self._file.write(f"+\t{frame.hex()}\n")
+
+    def answered(self, frame: bytes, result: int) -> None:
+        if result not in RETRY_RESULTS:
+            self._owed.pop(frame[_SEQUENCE], None)
+            self._file.write(f"-\t{frame[_SEQUENCE].hex()}\t{result}\n")
+
+    def flush(self) -> None:
+        """What was written is the system's from here on: a killed process does not lose it."""
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _know(self, frame: bytes) -> None:
+        self._owed[frame[_SEQUENCE]] = frame
+        command = decode(frame)
+        if isinstance(command, Report):
+            self._reported.add((command.submit_sequence, command.user_number))
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """Those of the file; one that was cut short is removed."""
+    if not path.exists():
+        return []
+    whole = path.read_bytes()
+    lines = whole[: whole.rfind(b"\n") + 1]
+    if lines != whole:
+        path.write_bytes(lines)
+    return lines.decode("ascii").splitlines()

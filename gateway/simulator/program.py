@@ -1,0 +1,141 @@
+"""The simulated SMG as a program: for developers of SPs, demos and tests.
+
+Lines on its standard input, `user:sp:text`, are MOs. It ends at SIGTERM and SIGINT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+from pathlib import Path
+
+from gateway.net.client import Login
+from gateway.simulator.personalities import PERSONALITIES, Personality
+from gateway.simulator.smg import Simulator
+
+_TELL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Mo:
+    user: str
+    sp_number: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Where it listens, whom it lets in, and how it connects to the SP (None: it does not)."""
+
+    log: Path
+    personality: Personality
+    host: str = "127.0.0.1"
+    port: int = 8801
+    listener: tuple[str, int] | None = None
+    login: Login
+    smg_login: Login
+    mos: Sequence[Mo] = ()
+    journal: Path | None = None
+
+
+def parse_mo(text: str) -> Mo:
+    """Raises ValueError for what is not `user:sp:text`."""
+    user, _, rest = text.rstrip("\r\n").partition(":")
+    sp_number, _, content = rest.partition(":")
+    if not (user.isdigit() and sp_number.isdigit() and content):
+        raise ValueError("an MO is user:sp:text, with digits for user and sp")
+    return Mo(user, sp_number, content)
+
+
+def personality(name: str, changes: Sequence[str]) -> Personality:
+    """A known one with `field=value` changes. Raises ValueError for names it does not have."""
+    if name not in PERSONALITIES:
+        raise ValueError(f"there is no personality {name!r}; known: {', '.join(PERSONALITIES)}")
+    known = {field.name for field in fields(Personality)}
+    values: dict[str, object] = {}
+    for change in changes:
+        field, _, value = change.partition("=")
+        if field not in known:
+            raise ValueError(f"there is no {field!r}; known: {', '.join(sorted(known))}")
+        values[field] = _value(getattr(Personality(), field), value)
+    return replace(PERSONALITIES[name], **values)  # type: ignore[arg-type]
+
+
+def _value(default: object, text: str) -> object:
+    if text.lower() in ("none", ""):
+        return None
+    if isinstance(default, bool):
+        return text.lower() in ("1", "true", "yes")
+    if isinstance(default, Enum):
+        return type(default)[text.upper()]
+    return float(text) if "." in text else int(text)
+
+
+async def run(options: Options, say: Callable[[str], object]) -> None:
+    """Until a signal; `say` gets a line for people, the first one when it listens."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    simulator = Simulator(
+        options.log,
+        options.personality,
+        journal=options.journal,
+        listener=options.listener,
+        login=options.login,
+        smg_login=options.smg_login,
+        host=options.host,
+        port=options.port,
+    )
+    async with simulator:
+        say(f"listening on {options.host}:{simulator.port}, log {options.log}")
+        for mo in options.mos:
+            simulator.deliver(mo.user, mo.sp_number, mo.text)
+        _read_mos(simulator, say)
+        telling = loop.create_task(_tell(simulator, say))
+        await stop.wait()
+        telling.cancel()
+
+
+def _read_mos(simulator: Simulator, say: Callable[[str], object]) -> None:
+    """A thread of its own, since standard input may be a file or nothing, which no loop awaits."""
+    loop = asyncio.get_running_loop()
+
+    def deliver(line: str) -> None:
+        try:
+            mo = parse_mo(line)
+            say(f"MO in {simulator.deliver(mo.user, mo.sp_number, mo.text)} parts")
+        except ValueError as error:
+            say(str(error))
+
+    def read() -> None:
+        """Without Python's buffer, whose lock a thread that waits in it holds to the end."""
+        rest = b""
+        with contextlib.suppress(RuntimeError, OSError):  # the loop, or the input, is closed
+            while data := os.read(0, 65_536):
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    loop.call_soon_threadsafe(deliver, line.decode("utf-8", "replace"))
+
+    threading.Thread(target=read, name="mos", daemon=True).start()
+
+
+async def _tell(simulator: Simulator, say: Callable[[str], object]) -> None:
+    """What it counts, when that changed."""
+    before = ""
+    while True:
+        await asyncio.sleep(_TELL_SECONDS)
+        line = (
+            f"connections {len(simulator.connections)}, Submits by result "
+            f"{dict(simulator.accepted)}, answers {simulator.outbox.answers}, "
+            f"waiting {len(simulator.outbox)}"
+        )
+        if line != before:
+            say(line)
+            before = line

@@ -1,0 +1,248 @@
+"""A simulated SMG: takes Submits, writes down what it accepted, sends Reports and MOs.
+
+Its log is what a test or a bench compares with: one line for each user of a Submit, flushed
+before the response leaves: `node:time:counter <tab> user <tab> part/parts <tab> result`. A Submit
+that comes again, over whichever connection, is answered again and not written again; also after a
+restart, since the log is read then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import TracebackType
+
+from gateway.net.client import Client, Login
+from gateway.net.connection import Connection
+from gateway.net.server import Server
+from gateway.sgip import (
+    Bind,
+    Closed,
+    Deliver,
+    Event,
+    Limits,
+    LoginType,
+    Report,
+    ReportFlag,
+    SequenceNumber,
+    SequenceSource,
+    Side,
+    SplitOptions,
+    State,
+    Submit,
+    Trace,
+    TraceHop,
+    TraceResp,
+    part_of,
+    split,
+)
+from gateway.simulator.accepted import read_log
+from gateway.simulator.journal import Journal
+from gateway.simulator.outbox import Outbox
+from gateway.simulator.personalities import THROTTLE_RESULT, Personality, ReportTime
+from msgplatform.core.rates.backoff import Backoff
+
+_CHINA = timezone(timedelta(hours=8))
+_GARBAGE = b"\0\0\0\5garbage"
+NODE = 3010000001
+_LOG_BUFFER = 1 << 20  # bytes
+
+
+def _reconnect() -> Backoff:
+    """An SP that is being developed is away often, and not for long."""
+    return Backoff(first=0.2, factor=2, cap=2)
+
+
+class Simulator:
+    """An SMG on `port` (0: a free one); `listener` is where an SP takes Reports and MOs.
+
+    Without a listener they come over the connections of the SP. An SP logs in with `login`, the
+    simulator to the SP with `smg_login`. With a `journal` it still knows after a kill what it owes.
+    """
+
+    def __init__(
+        self,
+        log: Path,
+        personality: Personality | None = None,
+        *,
+        journal: Path | None = None,
+        listener: tuple[str, int] | None = None,
+        login: Login | None = None,
+        smg_login: Login | None = None,
+        limits: Limits | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        self.personality = personality or Personality()
+        self.accepted: Counter[int] = Counter()  # Submits by Result
+        self.changed = asyncio.Event()  # set whenever something came
+        self._host, self._port = host, port
+        self._login = login or Login("sp", "secret")
+        self._known = dict(read_log(log))
+        # What came together is one write: a killed simulator leaves no half of a Submit.
+        self._log = log.open("a", encoding="ascii", buffering=_LOG_BUFFER)
+        # Not from 0: what it sent before a restart, or another one, must not be a duplicate.
+        self._sequences = SequenceSource(NODE, start=random.getrandbits(31))
+        self._submits: Counter[Connection] = Counter()
+        self._references = 0
+        self._second = (0, 0)
+        self._server = Server(Side.SMG, self._check, self, limits=limits)
+        self._client: Client | None = None
+        if listener is not None and not self.personality.on_submit_link:
+            mine = smg_login or Login("smg", self._login.password)
+            to_sp = replace(mine, login_type=LoginType.SMG_TO_SP)
+            self._client = Client(
+                Side.SMG, *listener, to_sp, self, self._next, limits=limits, backoff=_reconnect
+            )
+        self._journal = Journal(journal) if journal else None
+        how = self.personality
+        self.outbox = Outbox(self._links, twice=how.resent_reports, journal=self._journal)
+        if self._journal and how.reports is not ReportTime.NEVER:
+            for submit, user in self._journal.unreported(log):
+                self.outbox.put(Report(self._next(), submit, 0, user, how.state, how.error_code))
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    @property
+    def connections(self) -> list[Connection]:
+        """Those of SPs."""
+        return list(self._server.connections)
+
+    async def __aenter__(self) -> Simulator:
+        await self._server.start(self._host, self._port)
+        if self._client:
+            self._client.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._client:
+            await self._client.stop(timeout=1)
+        await self._server.stop()
+        self._log.close()
+        if self._journal:
+            self._journal.close()
+
+    def deliver(self, user: str, sp_number: str, text: str) -> int:
+        """A user sends a text, in one MO or in several; gives their number."""
+        self._references += 1
+        parts = split(text, self._references, SplitOptions())
+        for content in parts.contents:
+            self.outbox.put(
+                Deliver(
+                    self._next(),
+                    user,
+                    sp_number,
+                    tp_udhi=parts.tp_udhi,
+                    message_coding=parts.message_coding,
+                    message_content=content,
+                )
+            )
+        self._pump()
+        return len(parts.contents)
+
+    def on_events(self, connection: Connection, events: list[Event]) -> None:
+        submits = [event for event in events if type(event) is Submit]
+        results = [(submit, self._accept(connection, submit)) for submit in submits]
+        if results:
+            self._log.flush()  # what is answered is written down
+            if self.personality.reports is ReportTime.BEFORE:
+                self._report(results)
+                self._pump()
+            self._answer(connection, results)
+        for event in events:
+            if type(event) is Trace:
+                hop = TraceHop(0, str(NODE)[:6], "", "")
+                connection.respond_trace(TraceResp(event.sequence, (hop,)))
+            elif type(event) is Closed:
+                self._submits.pop(connection, None)
+        self.outbox.take(events)
+        self._pump()
+        self.changed.set()
+
+    def _accept(self, connection: Connection, submit: Submit) -> int:
+        if (known := self._known.get(submit.sequence)) is not None:
+            return known
+        result = THROTTLE_RESULT if self._is_too_fast() else self.personality.result
+        self.accepted[result] += 1
+        self._submits[connection] += 1
+        part = part_of(submit)
+        sequence = ":".join(map(str, submit.sequence))
+        for user in submit.user_numbers:
+            self._log.write(f"{sequence}\t{user}\t{part.number}/{part.total}\t{result}\n")
+        return result
+
+    def _is_too_fast(self) -> bool:
+        if self.personality.per_second is None:
+            return False
+        now = int(asyncio.get_running_loop().time())
+        second, count = self._second
+        self._second = (now, count + 1 if second == now else 1)
+        return self._second[1] > self.personality.per_second
+
+    def _answer(self, connection: Connection, results: list[tuple[Submit, int]]) -> None:
+        delay = self.personality.response_delay
+        if delay is None:
+            return
+        if delay:
+            asyncio.get_running_loop().call_later(delay, self._respond, connection, results)
+        else:
+            self._respond(connection, results)
+
+    def _respond(self, connection: Connection, results: list[tuple[Submit, int]]) -> None:
+        for submit, result in results:
+            connection.respond(submit, result)
+        count = self._submits[connection]
+        if self._is_over(self.personality.drop_after, count):
+            connection.drop()
+        elif self._is_over(self.personality.garbage_after, count):
+            connection.write_raw(_GARBAGE)
+        if self.personality.reports is ReportTime.AFTER:
+            self._report(results)
+            self._pump()
+
+    @staticmethod
+    def _is_over(limit: int | None, count: int) -> bool:
+        return limit is not None and count >= limit
+
+    def _report(self, results: list[tuple[Submit, int]]) -> None:
+        how = self.personality
+        due = [
+            (submit, user)
+            for submit, result in results
+            if not result and self._wants_report(submit)
+            for user in submit.user_numbers * how.report_copies
+        ]
+        sequences = self._sequences.take(len(due), datetime.now(_CHINA))
+        for sequence, (submit, user) in zip(sequences, due, strict=True):
+            self.outbox.put(Report(sequence, submit.sequence, 0, user, how.state, how.error_code))
+
+    def _wants_report(self, submit: Submit) -> bool:
+        if submit.report_flag == ReportFlag.ON_FAILURE:
+            return self.personality.state == State.FAILED
+        return submit.report_flag == ReportFlag.ALWAYS
+
+    def _pump(self) -> None:
+        self.outbox.pump()
+        if self._client and len(self.outbox):
+            self._client.wake()  # it may be unbound because nothing happened
+
+    def _links(self) -> list[Connection]:
+        return self._client.bound if self._client else list(self._server.connections)
+
+    def _check(self, bind: Bind) -> int:
+        known = (bind.login_name, bind.login_password) == (self._login.name, self._login.password)
+        return self.personality.login_result or (0 if known else 1)
+
+    def _next(self) -> SequenceNumber:
+        return self._sequences.next(datetime.now(_CHINA))
