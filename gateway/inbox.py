@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from django.db.utils import InterfaceError, OperationalError
 
 from gateway import sgip
+from gateway.incoming import MoIntake
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import ReportIn
 from gateway.net import Connection
 from gateway.net.thread import NetThread
-from gateway.receiver.incoming import MoIntake
 from msgplatform.core import logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.failpoints import failpoint

@@ -16,6 +16,7 @@ from django.utils.translation import gettext, ngettext
 from gateway.admin import cells
 from gateway.bulk import resend
 from gateway.models import SgipMt
+from gateway.search import resent
 from msgplatform.admin import audit
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
@@ -48,7 +49,7 @@ def send(request: HttpRequest, rows: Sequence[SgipMt]) -> list[str]:
 def known(row: SgipMt) -> list[str]:
     """The messages that repeat this one, as far as Redis knows."""
     with suppress(RedisError):
-        return resend.again_as(row.biz_id, str(row.pk))
+        return resent.again_as(row.biz_id, str(row.pk))
     return []
 
 

@@ -7,7 +7,6 @@ again; a new message that fails too can be sent again itself.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,7 +18,7 @@ from gateway.intake import accept
 from gateway.intake.request import Request
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsAccount
-from gateway.search import find
+from gateway.search import resent
 from gateway.search.filters import Filter, parse
 from msgplatform.api.filters import MAX_ID
 from msgplatform.core import logging
@@ -34,7 +33,6 @@ log = logging.get(__name__)
 OLDEST_DAYS = 30
 _KEY_SECONDS = (OLDEST_DAYS + 1) * 86_400
 COUNT_MOST = 100_000
-_KEY = re.compile(r"resend:([0-9]{1,19}):1")
 
 ACTION = BulkAction(
     gettext_lazy("Send failed ones again"),
@@ -51,21 +49,6 @@ ACTION = BulkAction(
                  "this is asked for. An unknown one may arrive twice."),
 )  # fmt: skip
 _AGAIN = (SgipMt.Final.FAILED, SgipMt.Final.EXPIRED, SgipMt.Final.UNKNOWN)
-
-
-def key(message: int | str) -> str:
-    return f"resend:{message}:1"
-
-
-def original_of(idempotency_key: str) -> str:
-    """The message that one with this key repeats, '' when it is none."""
-    match = _KEY.fullmatch(idempotency_key)
-    return match[1] if match else ""
-
-
-def again_as(biz: int, message: str) -> list[str]:
-    """The message that repeats this one, if there is one."""
-    return find.ids_of_key(key(message), [biz])
 
 
 def count(given: Mapping[str, Any]) -> Counted:
@@ -132,5 +115,5 @@ def _request(row: SgipMt, account: SmsAccount) -> Request:
         extension=extension,
         priority=row.priority,
         reference=row.reference,
-        idempotency_key=key(row.pk),
+        idempotency_key=resent.key(row.pk),
     )

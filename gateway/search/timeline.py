@@ -14,10 +14,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from gateway import events, sgip
-from gateway.bulk import resend
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt, SgipMtPart, SgipReport, SmsAccount, SmsGateway
+from gateway.search import resent
 from msgplatform.api.filters import number
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import InvalidInput, Unavailable
@@ -161,7 +161,7 @@ def _published(message: str) -> Iterator[TimelineEntry]:
 
 def _resent(biz: int, message: str, key: str) -> list[TimelineEntry]:
     made = []
-    if original := resend.original_of(key):
+    if original := resent.original_of(key):
         text = format_html(_("This is another try of {}"), _page_of("sms", original))
         made.append(TimelineEntry(None, text, "linked"))
     with suppress(RedisError):
@@ -169,7 +169,7 @@ def _resent(biz: int, message: str, key: str) -> list[TimelineEntry]:
             TimelineEntry(
                 None, format_html(_("Sent again as {}"), _page_of("sms", again)), "linked"
             )
-            for again in resend.again_as(biz, message)
+            for again in resent.again_as(biz, message)
         ]
     return made
 

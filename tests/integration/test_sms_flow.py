@@ -14,6 +14,7 @@ from gateway.lifecycle import keys, store
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.presence import LinkState, say
 from gateway.pump.pump import Pump
+from gateway.search import resent
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput, Unavailable
 from tests.integration import sms_rows
@@ -207,20 +208,20 @@ class TestResend:
             assert mt.id != original
             assert (mt.user_number, mt.text) == (f"861380000000{n}", f"text {n}")
             assert (mt.sp_number, mt.priority) == ("1065507", 3)
-            assert mt.key == resend.key(original)
+            assert mt.key == resent.key(original)
 
     def test_nothing_is_sent_twice(self, shop: Caller, sms_redis: Any) -> None:
         original = archived(shop, result=5)
         assert [self.job(), self.job()] == [1, 1]
         assert sms_redis.llen(keys.pending(SmsGateway.objects.get().pk)) == 1
         # The key outlives the time in which a message may be sent again.
-        name = keys.idempotency(shop.biz.pk, resend.key(original))
+        name = keys.idempotency(shop.biz.pk, resent.key(original))
         assert sms_redis.ttl(name) > resend.OLDEST_DAYS * 86_400
 
     def test_both_pages_name_the_other(self, shop: Caller) -> None:
         original = archived(shop, result=5)
         self.job()
-        (again,) = resend.again_as(shop.biz.pk, original)
+        (again,) = resent.again_as(shop.biz.pk, original)
         one, other = FLOW.page(original), FLOW.page(again)
         assert one is not None
         assert other is not None
@@ -235,7 +236,7 @@ class TestResend:
         assert self.job(biz="0") == 0
         assert self.job(state="unknown") == 0
         assert self.job(biz="shop") == 1
-        assert resend.again_as(shop.biz.pk, mine)
+        assert resent.again_as(shop.biz.pk, mine)
         assert self.job(number="13900000000", account="stock") == 1
         assert self.job(ids=mine) == 1
 
