@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-from bench.ground import DATABASES, Ground
+from bench.harness.ground import DATABASES, Ground
 from msgplatform.core.errors import PlatformError
 
 
@@ -34,7 +34,7 @@ def main() -> None:
         os.environ.clear()
         os.environ.update(ground.environment, LOG_LEVEL="WARNING")
         _prepare_django()
-        from bench.interleave import run_bench
+        from bench.harness.interleave import run_bench
 
         result = run_bench(options.name, ground, options.seconds, options.runs)
     json.dump(result, sys.stdout)

@@ -2,7 +2,7 @@
 
 The tests of a file stay in one process, so that its fixtures are made once; those of a flow stay
 together for each database. Files that take longest begin first, so that the end finds all
-processes at work.
+processes at work; how long a file takes was measured (`--record-times`).
 
 `alone` is for a test that measures the machine: no other test runs meanwhile, in this run or in
 another one on this machine.
@@ -11,30 +11,58 @@ another one on this machine.
 from __future__ import annotations
 
 import fcntl
+import json
+import math
 import os
 import tempfile
-from collections.abc import Generator, Iterator
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-# From the one that takes longest.
-FIRST = (
-    "test_sms_crash", "test_notify_crash", "test_notify", "test_readme", "test_sms_link",
-    "test_console", "test_sms_pages", "test_sms", "test_bench", "test_sms_sender",
-    "test_sms_model", "test_supervision", "test_notify_archive", "test_agent_process",
-    "test_sender_memory", "test_agent_trouble", "test_checks", "test_notify_sender",
-)  # fmt: skip
+# Seconds that each file took, written by `pytest -n … --record-times`; one that is not in it may be
+# a long one.
+TIMES = Path(os.environ.get("TEST_TIMES") or Path(__file__).with_name("measured_times.json"))
 FLOWS = "tests/flows/"
 DATABASES = ("sqlite", "mariadb")
 # A pytest that a test has started is a part of that test.
 _NESTED = "PYTEST_CURRENT_TEST" in os.environ
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-times", action="store_true", help=f"write {TIMES.name}")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "alone: no other test runs on this machine meanwhile")
+    if config.getoption("--record-times") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Recorder(TIMES))
+
+
+class Recorder:
+    """Adds up how long each file takes; what did not run keeps its time."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._seconds: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid.partition("::")[0]] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        seconds = measured(self._file) | {
+            file: round(took, 1) for file, took in self._seconds.items()
+        }
+        text = json.dumps(dict(sorted(seconds.items())), indent=1)
+        self._file.write_text(text + "\n", encoding="utf-8")
+
+
+def measured(file: Path) -> dict[str, float]:
+    """File → seconds that it took, {} when nothing was recorded yet."""
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -59,14 +87,14 @@ def place(nodeid: str) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # Only the processes of `pytest -n` have it.
     if hasattr(config, "workerinput"):
-        items.sort(key=turn)
+        seconds = measured(TIMES)
+        items.sort(key=lambda item: turn(item, seconds))
 
 
-def turn(item: pytest.Item) -> tuple[bool, int]:
+def turn(item: pytest.Item, seconds: Mapping[str, float]) -> tuple[bool, float]:
     """Sorts: long ones first, those that run alone last, when the others have ended."""
-    name = item.path.stem
-    rank = FIRST.index(name) if name in FIRST else len(FIRST)
-    return item.get_closest_marker("alone") is not None, rank
+    file = item.nodeid.partition("::")[0]
+    return item.get_closest_marker("alone") is not None, -seconds.get(file, math.inf)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -5,7 +5,7 @@ validates nothing, hashes nothing, and would raise for a repeated key instead of
 The ids are reserved and the rows made before the clock runs.
 """
 
-from bench import messages, worker
+from bench.harness import messages, worker
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     from django.db import connection, transaction
     from django.utils import timezone
 
-    from bench import notify_rows
+    from bench.notify import notify_rows
     from msgplatform.core.data import sql
 
     statements = [

@@ -4,7 +4,7 @@ The same two rows a message. It validates nothing, hashes nothing, and would rai
 key. The ids are reserved before the clock runs.
 """
 
-from bench import messages, worker
+from bench.harness import messages, worker
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
     from django.db import transaction
     from django.utils import timezone
 
-    from bench import notify_rows
+    from bench.notify import notify_rows
     from notify.models import BizMsg, IdempotencyKey
 
     biz, kind, number = options.biz, messages.EVENT_TYPE, 0

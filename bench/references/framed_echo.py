@@ -19,8 +19,8 @@ import signal
 from collections.abc import Callable
 from struct import Struct
 
+from bench.gateway.sgip_messages import RESPONSE_BYTES, WINDOW, Records, record
 from bench.references import echo_frames
-from bench.sgip_messages import RESPONSE_BYTES, WINDOW, Records, record
 
 _LENGTH = Struct(">I").unpack_from
 _NUMBER = Struct(">I").unpack_from

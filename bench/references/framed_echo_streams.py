@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import signal
 
+from bench.gateway.sgip_messages import RESPONSE_BYTES, WINDOW, Records, record
 from bench.references import echo_frames
-from bench.sgip_messages import RESPONSE_BYTES, WINDOW, Records, record
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes | None:

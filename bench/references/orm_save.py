@@ -9,7 +9,7 @@ created too, and both are one transaction.
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 
-from bench import worker
+from bench.harness import worker
 
 PAGE = 500
 FIELDS = ["status", "http_status", "send_times", "error", "claimed_by", "next_at", "updated_at"]
@@ -23,7 +23,7 @@ def main() -> None:
     worker.set_up_django()
     from django.db import transaction
 
-    from bench import marker, notify_rows
+    from bench.notify import marker, notify_rows
     from notify.models import ReceiveMsg
 
     number = 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pycurl
 
-from bench import worker
+from bench.harness import worker
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ from tests.browser.sms_platform import (
     signed_in_page,
     table,
 )
-from tests.integration.sms_net_support import Raw
+from tests.integration.support.sms_net_support import Raw
 
 SLOW = 30_000  # ms: what comes from another process, or with the list's own renewal
 

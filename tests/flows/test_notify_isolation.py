@@ -16,7 +16,7 @@ import pytest
 
 from notify.demo.sink_process import SinkProcess
 from tests.cluster import Cluster
-from tests.integration.http_sinks import refusing_port
+from tests.integration.support.http_sinks import refusing_port
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
 HEALTHY = 200

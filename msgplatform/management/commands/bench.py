@@ -55,7 +55,7 @@ class Command(BaseCommand):
 def _bench() -> Any:
     """The benches are beside the platform, not part of it: an installation may lack them."""
     try:
-        return import_module("bench.command")
+        return import_module("bench.harness.command")
     except ModuleNotFoundError as error:
         raise CommandError(
             f"{error.name} is not installed; benches need the whole repository and "

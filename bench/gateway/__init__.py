@@ -1,0 +1,1 @@
+"""Benches of SMS and SGIP."""

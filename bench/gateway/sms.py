@@ -1,0 +1,175 @@
+"""SMS as a whole: REST in, Submit, response, Report, the business system, the archive."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from django.db.models import Sum
+
+from bench.gateway import sms_rows
+from bench.harness.ground import ROOT
+from bench.harness.measure import Side
+from bench.harness.processes import Crew, Program
+from bench.harness.progress import Progress
+from bench.notify.notify_rows import same
+from bench.notify.sender import sink
+from gateway.models import SgipMt, SgipMtPart, SgipReport
+from gateway.pump.rows import FLOW
+from msgplatform.models import MinuteCounter
+from notify.models import Attempt, ReceiveMsg
+
+NAME = "sms"
+ORDER = 90
+ABOUT = (
+    "The whole way of a short message: REST batches of 100 over 8 connections, Submit, response, "
+    "Report, event to the business system, archive, by one process of each role; the simulated "
+    "SMG answers at once and takes 8 connections (the naive ones use one, for they wait for each "
+    "response). Each message has a text, a recipient "
+    "and an idempotency key of its own, so that none share a Submit. A message counts when it is "
+    "in the archive with its ending and the business system has heard of it. The load generator "
+    "holds back while 4,000 are accepted and not yet counted; the clock starts when the first "
+    "4,000 are through. `load generator` is its CPU with that of the sink and of the SMG."
+)
+BATCH = 100
+CONNECTIONS = 8
+AT_MOST = 4_000
+_REST_SECONDS = 120.0
+
+
+class Sms(Side):
+    """Our processes, those of Notify among them, beside database, Redis, SMG, load and sink."""
+
+    poll_seconds = 0.05
+
+    def prepare(self) -> None:
+        # Of a short stretch, as tests have them, a part.
+        self._at_most = max(2 * BATCH, min(AT_MOST, int(AT_MOST / 10 * self.seconds)))
+        sms_rows.empty()
+        self._cast = sms_rows.cast(self.ground.sink_url, self.ground.smg_port)
+        self._sent = Progress(self.ground.file("load.progress"))
+        self._done = Progress(self.ground.file("done.progress"))
+        self._heard = Progress(self.ground.file("sink.progress"))
+        self._bodies = self.ground.file("sink.seen")
+        self._accepted = self.ground.file("load.accepted")
+        self._log = self.ground.file("smg-accepted.log")
+
+    def programs(self) -> Sequence[Program]:
+        heard = sink(self.ground, self._heard, self._bodies, "--bodies")
+        return [heard, self._smg(), *self.roles(), self._load()]
+
+    def roles(self) -> Sequence[Program]:
+        """The measured ones, the last step first."""
+        notify = [self.ground.daemon(f"run_{role}") for role in ("marker", "sender", "maker")]
+        own = ("run_data_pump", "run_report_forwarder", "run_sms_receiver", "run_sms_sender")
+        return [*notify, *map(self.ground.daemon, own), self.ground.web()]
+
+    def archived(self) -> int:
+        """Messages with an ending, as the minute counters of the archive's transactions say."""
+        rows = MinuteCounter.objects.filter(
+            flow=FLOW, subject=self._cast.account.pk, name="delivered"
+        )
+        return int(rows.aggregate(total=Sum("value"))["total"] or 0)
+
+    def done(self) -> int:
+        self._done.count = min(self.archived(), self._heard.count)
+        return self._done.count
+
+    def count(self) -> int:
+        """Nothing until the first burst is through: from then on the rate is a steady one."""
+        done = self.done()
+        return done if done >= self._at_most else 0
+
+    def finish(self, crew: Crew) -> None:
+        self.await_rest(crew, lambda: self._sent.count - self.done(), _REST_SECONDS)
+
+    def check(self, crew: Crew) -> None:
+        accepted = sms_rows.read_accepted(self._accepted)
+        same(len(accepted), self._sent.count, "accepted messages")
+        sms_rows.check_submitted(self._log, accepted)
+        sms_rows.check_heard(self._bodies, accepted, self.stretch)
+        sms_rows.check_archive(accepted, self.stretch)
+        sms_rows.check_no_keys()
+        self.check_rows(len(accepted))
+
+    def check_rows(self, expected: int) -> None:
+        """One for each Submit, Report, event and attempt."""
+        for model, column in (
+            (SgipMtPart, "mt_id"), (SgipReport, "mt_id"), (ReceiveMsg, "msg_id"),
+            (Attempt, "copy_id"),
+        ):  # fmt: skip
+            rows = model._default_manager.values_list(column, flat=True)
+            same(len(set(rows)), expected, f"messages in {model._meta.db_table}")
+            same(len(rows), expected, f"rows of {model._meta.db_table}")
+        delivered = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.DELIVERED)
+        same(delivered.count(), expected, "events marked as delivered")
+
+    def _smg(self) -> Program:
+        argv = [
+            *(sys.executable, str(ROOT / "manage.py"), "run_smg_simulator"),
+            *("--port", str(self.ground.smg_port), "--log", str(self._log)),
+            *("--sp-port", str(self.ground.sms_port), "--smg-login-name", sms_rows.SMG_LOGIN),
+        ]
+        return Program("smg", argv, self.ground.environment, load=True)
+
+    def _load(self) -> Program:
+        return self.ground.module(
+            "load", "bench.gateway.sms_load",
+            *("--port", self.ground.web_port, "--token", self._cast.token),
+            *("--prefix", self.stretch, "--connections", CONNECTIONS, "--batch", BATCH),
+            *("--progress", self._sent.file, "--accepted", self._accepted),
+            *("--behind", self._done.file, "--at-most", self._at_most),
+            load=True,
+        )  # fmt: skip
+
+
+class Naive(Sms):
+    """What one would write first on the same keys: a DRF view with a Redis call a step and message,
+    a sender that sends a Submit and waits for its response, a receiver that takes a Report at a
+    time, a forwarder that writes and POSTs an event at a time, a pump that saves a row at a time.
+    It leaves the same rows as ours, in Notify's tables and in the archive; see
+    `bench/references/naive_sms`.
+    """
+
+    name = "naive"
+    rows: Sequence[str] = ("--rows",)
+
+    def roles(self) -> Sequence[Program]:
+        package = "bench.references.naive_sms"
+        gateway, url = self._cast.gateway.pk, self.ground.sink_url
+        return [
+            self.ground.module("pump", f"{package}.pump", *self.rows),
+            self.ground.module("forwarder", f"{package}.forwarder", url, *self.rows),
+            self.ground.module("receiver", f"{package}.receiver", self.ground.sms_port),
+            self.ground.module("sender", f"{package}.sender", gateway, self.ground.smg_port),
+            self._web(gateway),
+        ]
+
+    def _web(self, gateway: int) -> Program:
+        argv = [
+            *(sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1"),
+            *("--port", str(self.ground.web_port), "--blocking-threads", "16", "--no-ws"),
+            "bench.references.naive_sms.wsgi:application",
+        ]
+        settings = "bench.references.naive_sms.settings"
+        more = {"DJANGO_SETTINGS_MODULE": settings, "BENCH_GATEWAY": str(gateway)}
+        return Program("web", argv, {**self.ground.environment, **more})
+
+    def archived(self) -> int:
+        return SgipMt.objects.count()
+
+
+class Least(Naive):
+    """The same without Notify: an event is POSTed at once, without a row, so that nobody can send
+    it again; and the archive has no rows for Submits and Reports.
+    """
+
+    name = "naive-least"
+    rows = ()
+
+    def check_rows(self, expected: int) -> None:
+        """It has no rows but those of messages."""
+
+
+def sides() -> list[type[Side]]:
+    return [Sms, Naive, Least]

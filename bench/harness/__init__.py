@@ -1,0 +1,1 @@
+"""What runs a bench: private servers, processes, load, sinks, the result."""

@@ -1,0 +1,42 @@
+"""Which benches there are: the modules of `bench` with a `NAME`.
+
+Such a module has also `ORDER` (where it stands among the others), `ABOUT` (a paragraph for
+docs/benchmarks.md) and `sides()` (subclasses of `measure.Side`, ours first). It may have
+`facts(ground)`: called after all runs, for what the result says beside the rates.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Sequence
+from functools import lru_cache
+from types import ModuleType
+
+import bench
+
+_NO_BENCHES = ("harness", "references")
+
+
+@lru_cache(maxsize=1)
+def _all() -> dict[str, ModuleType]:
+    folders = [folder.name for folder in pkgutil.iter_modules(bench.__path__) if folder.ispkg]
+    packages = [importlib.import_module(f"bench.{f}") for f in folders if f not in _NO_BENCHES]
+    modules = [
+        importlib.import_module(f"{package.__name__}.{found.name}")
+        for package in packages
+        for found in pkgutil.iter_modules(package.__path__)
+    ]
+    found = [module for module in modules if hasattr(module, "NAME")]
+    found.sort(key=lambda module: (module.ORDER, module.NAME))
+    return {module.NAME: module for module in found}
+
+
+def names() -> Sequence[str]:
+    """In the order in which a message meets what they measure."""
+    return list(_all())
+
+
+def get(name: str) -> ModuleType | None:
+    """The bench of this name; needs Django."""
+    return _all().get(name)

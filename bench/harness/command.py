@@ -1,0 +1,82 @@
+"""What `manage.py bench` does: run the wanted benches one after another, show and write results."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.harness import catalogue, ground, report
+from bench.harness.processes import BenchFailed
+from msgplatform.core.servers import child_process
+
+# The child stops its processes and servers, and removes its folder.
+_STOP_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Options:
+    """`seconds` bounds each measured stretch."""
+
+    seconds: float
+    runs: int
+    database: str
+
+
+def unknown(names: Sequence[str]) -> str:
+    """A sentence when one of the names is no bench, or none was given; else ''."""
+    there = ", ".join(catalogue.names())
+    wrong = [name for name in names if catalogue.get(name) is None]
+    if wrong:
+        return f"There is no bench {', '.join(wrong)}. There are: {there}."
+    return "" if names else f"Name a bench, or use --all. There are: {there}."
+
+
+def names() -> Sequence[str]:
+    return catalogue.names()
+
+
+def run(names: Sequence[str], options: Options) -> Iterator[dict[str, Any]]:
+    """The JSON object of each bench, as soon as it is there. Raises BenchFailed."""
+    for name in names:
+        yield _run_one(name, options)
+
+
+def _run_one(name: str, options: Options) -> dict[str, Any]:
+    """In a process of its own, which makes its environment before Django reads it."""
+    program = [
+        *(sys.executable, "-m", "bench", name, "--seconds", str(options.seconds)),
+        *("--runs", str(options.runs), "--database", options.database),
+    ]
+    with subprocess.Popen(
+        child_process.command(program, "--parent", str(os.getpid())),
+        cwd=ground.ROOT,
+        stdout=subprocess.PIPE,
+        process_group=0,  # Ctrl-C is for us: twice would break off the cleaning up
+    ) as child:
+        try:
+            said, _ = child.communicate()
+        except BaseException:
+            child.send_signal(signal.SIGINT)
+            child.wait(_STOP_SECONDS)
+            raise
+    if child.returncode:
+        raise BenchFailed(f"the bench {name} failed with {child.returncode}; see above")
+    found: dict[str, Any] = json.loads(said)
+    return found
+
+
+def table(results: Sequence[dict[str, Any]]) -> str:
+    """The results for a terminal."""
+    return report.table(results)
+
+
+def write(results: Sequence[dict[str, Any]], file: Path) -> None:
+    """The results as Markdown, with what they were measured on."""
+    file.write_text(report.document(results), encoding="utf-8")

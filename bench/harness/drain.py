@@ -1,0 +1,47 @@
+"""Takes work orders out of the queues as a sender would, and notes what was in them.
+
+    python -m bench.harness.drain --progress FILE --seen FILE QUEUE …
+
+On SIGTERM it takes what is left and writes a record per copy to `--seen`: copy id, message id,
+subscription, digest of the payload.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from pathlib import Path
+
+from bench.harness import messages, worker
+
+RECORD = struct.Struct("<qqi8s")
+
+
+def main() -> None:
+    parser = worker.options("Drain work orders.")
+    parser.add_argument("--seen", type=Path, required=True)
+    parser.add_argument("queues", nargs="+")
+    options = parser.parse_args()
+    stop = worker.Stop()
+    worker.set_up_django()
+    from msgplatform.core.queues import jobs
+
+    seen = bytearray()
+    while True:
+        stopping = bool(stop)
+        claimed = [found for name in options.queues if (found := jobs.claim(name, 60.0))]
+        for order in (found.data for found in claimed):
+            for copy_id, msg_id, _, body in order["items"]:
+                digest = messages.digest(body.encode())
+                seen += RECORD.pack(copy_id, msg_id, order["subscription"], digest)
+            options.progress.add(len(order["items"]))
+        jobs.done(claimed)
+        if not claimed:
+            if stopping:
+                break
+            time.sleep(0.002)
+    options.seen.write_bytes(seen)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Servers of one bench, the environment of its processes, and a folder that goes away with it.
+
+Nothing that the user has configured is used or touched: the environment is built from nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Self
+
+from bench.harness.processes import Program
+from msgplatform.core.servers.embedded import MariaDb, RedisServer
+from msgplatform.core.servers.private_server import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+DATABASES = ("mariadb", "sqlite")
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+# Every commit is on disk before it is answered; the data of a bench fits into the buffer pool.
+MARIADB_OPTIONS: Mapping[str, str | int] = {
+    "innodb_flush_log_at_trx_commit": 1,
+    "innodb_buffer_pool_size": "1G",
+    "innodb_log_file_size": "512M",
+    "innodb_sort_buffer_size": "64M",  # for the indexes of tables that are filled at once
+}
+
+
+class Ground:
+    """A database and two Redis of this bench alone; `web_port`, `sink_port`, and `smg_port` and
+    `sms_port` (where an SMG and our receiver listen) are free.
+
+    For the bench at scale: `rows` of its two databases, and the file that the `plans` go into.
+    """
+
+    def __init__(
+        self,
+        database: str,
+        rows: tuple[int, int] = (1_000_000, 10_000_000),
+        plans: Path | None = None,
+    ) -> None:
+        # Short, because a socket's path may have only 107 bytes.
+        self.folder = Path(tempfile.mkdtemp(prefix="mp-bench-"))
+        self.database, self.rows, self.plans = database, rows, plans
+        self.web_port, self.sink_port = free_port(), free_port()
+        self.smg_port, self.sms_port = free_port(), free_port()
+        self.redis = RedisServer(self.folder / "redis", self.folder / "work.sock")
+        self.sms_redis = RedisServer(
+            self.folder / "redis-sms", self.folder / "sms.sock", appendonly=True
+        )
+        self.mariadb = (
+            MariaDb(self.folder / "db", MARIADB_OPTIONS) if database == "mariadb" else None
+        )
+        self.environment: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            self.redis.start()
+            self.sms_redis.start()
+            if self.mariadb:
+                self.mariadb.start()
+            self.environment = self._environment()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.redis.kill()
+        self.sms_redis.kill()
+        if self.mariadb:
+            self.mariadb.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def sink_url(self) -> str:
+        return f"http://127.0.0.1:{self.sink_port}/hook"
+
+    def servers(self) -> dict[str, int]:
+        """Server → pid."""
+        running: dict[str, RedisServer | MariaDb] = {"redis": self.redis}
+        running["redis-sms"] = self.sms_redis
+        if self.mariadb:
+            running["mariadb"] = self.mariadb
+        return {name: server.pid for name, server in running.items() if server.pid}
+
+    def file(self, name: str) -> Path:
+        """A path in the bench's folder where no file is."""
+        path = self.folder / name
+        path.unlink(missing_ok=True)
+        return path
+
+    # -- programs --------------------------------------------------------------------------------
+    def daemon(self, command: str) -> Program:
+        """One of the platform's daemons, started as `up` starts it."""
+        argv = [sys.executable, str(ROOT / "manage.py"), command, "--drain-seconds", "20"]
+        return Program(command, argv, self.environment)
+
+    def web(self) -> Program:
+        """The web server, with the command line that `up` uses."""
+        from msgplatform.supervision.platform import web
+
+        argv = web("127.0.0.1", self.web_port, workers=1).argv
+        return Program("web", list(argv), self.environment)
+
+    def module(
+        self,
+        label: str,
+        module: str,
+        *arguments: object,
+        load: bool = False,
+        ready: Callable[[], bool] = lambda: True,
+    ) -> Program:
+        """`python -m module arguments`; `load` marks what is not part of the measured side."""
+        argv = [sys.executable, "-m", module, *map(str, arguments)]
+        return Program(label, argv, self.environment, load, ready)
+
+    def _environment(self) -> dict[str, str]:
+        state = self.folder / "state"
+        state.mkdir()
+        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        url = f"sqlite:///{state / 'bench.db'}"
+        return {
+            **kept,
+            "DJANGO_SETTINGS_MODULE": "msgplatform.settings",
+            "DATABASE_URL": self.mariadb.create("bench") if self.mariadb else url,
+            "REDIS_URL": self.redis.url,
+            "SMS_REDIS_URL": self.sms_redis.url,
+            "SMS_RECEIVER_PORT": str(self.sms_port),
+            "STATE_DIR": str(state),
+            "SECRET_KEY": secrets.token_urlsafe(50),
+            "PUBLIC_URL": f"http://127.0.0.1:{self.web_port}",
+            "OUTBOUND_ALLOW": "127.0.0.0/8",
+        }

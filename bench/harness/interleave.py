@@ -1,0 +1,45 @@
+"""All runs of one bench: ours, reference, reference, ours, … so that drift meets all alike."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from bench.harness import catalogue, measure, outcome
+from bench.harness.ground import Ground
+
+
+def run_bench(name: str, ground: Ground, seconds: float, runs: int) -> dict[str, Any]:
+    """The bench's JSON object. Raises BenchFailed when anything was lost."""
+    module = catalogue.get(name)
+    if module is None:
+        raise LookupError(name)
+    load_before = os.getloadavg()[0]
+    sides = module.sides()
+    stretches: dict[str, list[measure.Stretch]] = {side.name: [] for side in sides}
+    for number in range(runs):
+        for side in sides:
+            made = side(ground, seconds, f"{side.name.replace('+', '-')}-{number}")
+            stretch = measure.run(made)
+            stretches[side.name].append(stretch)
+            _say(name, number, runs, side.name, stretch)
+    facts = {
+        "runs": runs,
+        "seconds": seconds,
+        "database": ground.database,
+        "load_average_before": round(load_before, 2),
+    }
+    if hasattr(module, "facts"):
+        facts |= module.facts(ground)
+    return outcome.result(name, stretches, facts)
+
+
+def _say(name: str, number: int, runs: int, side: str, stretch: measure.Stretch) -> None:
+    load = f", load generator {stretch.load_cpu:.2f} cores" if stretch.load else ""
+    print(
+        f"{name} run {number + 1}/{runs}  {side:<24} {stretch.rate:>9,.0f} {outcome.UNIT}"
+        f"  ({stretch.seconds:.1f} s, {stretch.pss_mb:.0f} MB{load})",
+        file=sys.stderr,
+        flush=True,
+    )

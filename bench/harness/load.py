@@ -1,0 +1,199 @@
+"""The load generator: publishes over keep-alive connections, each waiting for its answer.
+
+    python -m bench.harness.load --port 8000 --token mp_… --prefix a --progress FILE …
+
+On SIGTERM it sends nothing new, waits for what is under way and prints how many messages each
+connection saw accepted. Anything but 202 ends it with an error: every key is sent once. With
+`--behind FILE --at-most N` it holds back while N messages are accepted and not yet in FILE's count.
+Standard library only, one epoll loop: it must cost little beside the server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import select
+import signal
+import socket
+import sys
+import time
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.harness.messages import key, request_body, scattered_key
+from bench.harness.progress import Progress
+
+_CONNECT_SECONDS = 60.0
+
+
+class Connection:
+    """One keep-alive connection with at most one request under way.
+
+    `units` messages are in a request; `accepted` are those of requests that were answered.
+    """
+
+    path = "/api/v1/messages"
+    status = 202
+    units = 1
+
+    def __init__(self, port: int, token: str, prefix: str, scattered: bool = False) -> None:
+        self._port = port
+        self.connect()
+        self.is_idle = True
+        self.accepted = 0
+        self.sent_at = 0.0
+        self._prefix = prefix
+        self._key = scattered_key if scattered else key
+        self._buffer = b""
+        self._head = (
+            f"POST {self.path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+            f"Authorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+            "Accept: application/json\r\nContent-Length: "
+        ).encode()
+
+    def connect(self) -> None:
+        """Again after the server closed it: nothing was under way for too long."""
+        self.socket = _connect(self._port)
+
+    def send(self) -> None:
+        body = self.body()
+        self.is_idle = False
+        self.sent_at = time.perf_counter()
+        self.socket.sendall(b"%s%d\r\n\r\n%s" % (self._head, len(body), body))
+
+    def body(self) -> bytes:
+        """Of the next request."""
+        return request_body(self._key(self._prefix, self.accepted))
+
+    def take(self, answer: bytes) -> None:
+        """The body of a good answer. Raises RuntimeError for a message that was not accepted."""
+
+    def receive(self) -> bool:
+        """True when the answer is complete. Raises RuntimeError for anything but `status`."""
+        data = self.socket.recv(65536)
+        if not data:
+            raise RuntimeError("the server closed a connection")
+        answer = self._buffer + data
+        end = answer.find(b"\r\n\r\n")
+        if end < 0 or len(answer) < end + 4 + _length(answer[:end]):
+            self._buffer = answer
+            return False
+        self._buffer = b""
+        if not answer.startswith(b"HTTP/1.1 %d" % self.status):
+            raise RuntimeError(f"not accepted: {answer[:500]!r}")
+        self.take(answer[end + 4 :])
+        self.accepted += self.units
+        self.is_idle = True
+        return True
+
+
+def _connect(port: int) -> socket.socket:
+    """A connection as soon as the server listens."""
+    deadline = time.monotonic() + _CONNECT_SECONDS
+    while True:
+        try:
+            made = socket.create_connection(("127.0.0.1", port), timeout=60)
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+            continue
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
+
+
+def _length(head: bytes) -> int:
+    lowered = head.lower()
+    start = lowered.find(b"content-length:")
+    if start < 0:
+        raise RuntimeError(f"an answer without its length: {head!r}")
+    return int(lowered[start + 15 :].split(b"\r\n", 1)[0])
+
+
+class Load:
+    """All connections in one loop."""
+
+    def __init__(self, options: argparse.Namespace, connections: Sequence[Connection]) -> None:
+        self.progress = Progress(options.progress)
+        self.behind = Progress(options.behind) if options.behind else None
+        self.at_most = options.at_most
+        self.latencies = array("f")
+        self.stopping = False
+        self.connections = connections
+
+    def run(self) -> None:
+        poller = select.epoll()
+        by_fd = {c.socket.fileno(): c for c in self.connections}
+        for fd in by_fd:
+            poller.register(fd, select.EPOLLIN)
+        waiting, open_requests = deque(self.connections), 0
+        while open_requests or not self.stopping:
+            while waiting and not self._must_wait():
+                waiting.popleft().send()
+                open_requests += 1
+            for fd, _ in poller.poll(0.002 if waiting else 0.1):
+                connection = by_fd[fd]
+                if connection.is_idle:
+                    poller.unregister(fd)
+                    del by_fd[fd]
+                    connection.connect()
+                    by_fd[connection.socket.fileno()] = connection
+                    poller.register(connection.socket.fileno(), select.EPOLLIN)
+                elif connection.receive():
+                    self.progress.add(connection.units)
+                    self.latencies.append(time.perf_counter() - connection.sent_at)
+                    waiting.append(connection)
+                    open_requests -= 1
+
+    def _must_wait(self) -> bool:
+        if self.stopping:
+            return True
+        behind = self.behind
+        return behind is not None and self.progress.count - behind.count >= self.at_most
+
+    def stop(self, *_: object) -> None:
+        self.stopping = True
+
+
+def options(description: str) -> argparse.ArgumentParser:
+    """What every load generator is told."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--token", required=True)
+    parser.add_argument("--prefix", required=True)
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--progress", type=Path, required=True)
+    parser.add_argument("--behind", type=Path)
+    parser.add_argument("--at-most", type=int, default=0)
+    return parser
+
+
+def run(options: argparse.Namespace, connections: Sequence[Connection]) -> None:
+    """Until SIGTERM and the last answer; then prints what was accepted, and how quickly."""
+    load = Load(options, connections)
+    signal.signal(signal.SIGTERM, load.stop)
+    load.run()
+    times = sorted(load.latencies)
+    report = {
+        "accepted": [connection.accepted for connection in load.connections],
+        "p50_ms": round(times[len(times) // 2] * 1000, 2) if times else 0.0,
+        "p95_ms": round(times[len(times) * 95 // 100] * 1000, 2) if times else 0.0,
+    }
+    json.dump(report, sys.stdout)
+
+
+def main() -> None:
+    parser = options("Publish as fast as the server answers.")
+    parser.add_argument("--scattered", action="store_true", help="keys like UUIDs, in no order")
+    given = parser.parse_args()
+    connections = [
+        Connection(given.port, given.token, f"{given.prefix}-{number}", given.scattered)
+        for number in range(given.connections)
+    ]
+    run(given, connections)
+
+
+if __name__ == "__main__":
+    main()

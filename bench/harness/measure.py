@@ -1,0 +1,146 @@
+"""One stretch: prepare, start the processes, count for so many seconds, stop, check everything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.harness.ground import ROOT, Ground
+from bench.harness.processes import BenchFailed, Crew, Program, cpu_seconds
+
+_FIRST_SECONDS = 60.0
+# Connections are made, caches filled and code imported before the clock starts.
+_WARM_UP_SHARE, _WARM_UP_SECONDS = 0.2, 1.0
+
+
+class Side:
+    """One way to do the work: ours, or a reference. A new object for every stretch.
+
+    `count()` is what is done so far, exact at any moment; a positive `total` says when nothing is
+    left. `check()` raises BenchFailed unless rows and contents are what they must be.
+    """
+
+    name = "ours"
+    poll_seconds = 0.002
+    total = 0
+
+    def __init__(self, ground: Ground, seconds: float, stretch: str) -> None:
+        self.ground, self.seconds, self.stretch = ground, seconds, stretch
+
+    def prepare(self) -> None:
+        """The state that the work starts from; not measured."""
+
+    def programs(self) -> Sequence[Program]:
+        """In the order of their start; they are stopped the other way round."""
+        raise NotImplementedError
+
+    def count(self) -> int:
+        raise NotImplementedError
+
+    def idle_seconds(self) -> float:
+        """Time spent so far on what is not the work."""
+        return 0.0
+
+    def finish(self, crew: Crew) -> None:
+        """After the measured part, before everything is stopped."""
+
+    def await_rest(self, crew: Crew, missing: Callable[[], int], seconds: float) -> None:
+        """No more requests; wait until of what was accepted nothing is missing."""
+        crew.stop("load")
+        deadline = time.monotonic() + seconds
+        while (left := missing()) > 0:
+            if time.monotonic() > deadline:
+                raise BenchFailed(f"{left} messages are not through")
+            crew.check("load")
+            time.sleep(self.poll_seconds)
+
+    def check(self, crew: Crew) -> None:
+        """After everything was stopped."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What one stretch gave: units a second, CPU seconds by process, memory of the side.
+
+    `measured` and `load` say which processes are the side's, and which make or take in the work.
+    """
+
+    rate: float
+    seconds: float
+    units: int
+    cpu: dict[str, float]
+    measured: list[str]
+    load: list[str]
+    pss_mb: float
+    extra: dict[str, Any]
+
+    @property
+    def load_cpu(self) -> float:
+        """Cores that the load generator and the sink took."""
+        return sum(self.cpu[label] for label in self.load) / self.seconds
+
+    @property
+    def cpu_us(self) -> dict[str, float]:
+        """CPU microseconds a unit, by process."""
+        return {label: cpu / self.units * 1e6 for label, cpu in self.cpu.items()}
+
+
+@dataclass(frozen=True)
+class _Moment:
+    at: float
+    count: int
+    cpu: dict[str, float]
+
+
+def run(side: Side) -> Stretch:
+    """Measure one stretch. Raises BenchFailed."""
+    side.prepare()
+    with Crew(side.programs(), side.ground.folder, ROOT) as crew:
+        _await_first(side, crew)
+        _run_until(side, crew, min(_WARM_UP_SECONDS, side.seconds * _WARM_UP_SHARE))
+        before = _look(side, crew)
+        _run_until(side, crew, side.seconds)
+        after = _look(side, crew)
+        pss_mb = crew.pss_mb()
+        side.finish(crew)
+    side.check(crew)
+    units, seconds = after.count - before.count, after.at - before.at
+    if units <= 0 or seconds <= 0:
+        raise BenchFailed(
+            f"{side.name}: nothing was done within {side.seconds:g} seconds; try longer"
+        )
+    cpu = {label: after.cpu[label] - before.cpu[label] for label in after.cpu}
+    ours, load = crew.labels(load=False), crew.labels(load=True)
+    extra = crew.printed("load") if "load" in load else {}
+    return Stretch(units / seconds, seconds, units, cpu, ours, load, pss_mb, extra)
+
+
+def _await_first(side: Side, crew: Crew) -> None:
+    deadline = time.monotonic() + _FIRST_SECONDS
+    while side.count() <= 0:
+        crew.check()
+        if time.monotonic() > deadline:
+            raise BenchFailed(
+                f"{side.name}: nothing happened in {_FIRST_SECONDS:g} seconds\n{crew.said()}"
+            )
+        time.sleep(side.poll_seconds)
+
+
+def _run_until(side: Side, crew: Crew, seconds: float) -> None:
+    """Let `seconds` pass, or less when the backlog is done."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        done = side.count()  # a side may pass it on to its load generator
+        if side.total and done >= side.total:
+            return
+        time.sleep(min(left, side.poll_seconds))
+    crew.check()
+
+
+def _look(side: Side, crew: Crew) -> _Moment:
+    servers = {name: cpu_seconds(pid) for name, pid in side.ground.servers().items()}
+    at = time.monotonic() - side.idle_seconds()
+    return _Moment(at, side.count(), {**crew.cpu_seconds(), **servers})

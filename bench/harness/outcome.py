@@ -1,0 +1,69 @@
+"""From stretches to the result of a bench: medians, spread, ratios."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bench.harness.measure import Stretch
+
+UNIT = "msgs/s"
+
+
+def result(
+    name: str, stretches: Mapping[str, Sequence[Stretch]], facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The JSON object of a bench. The first side of `stretches` is ours.
+
+    `rate` and `against` are medians over the runs, `spread` is (highest - lowest) / median.
+    `rss_mb` is the sum of PSS over the processes of our side (`rss_of`): no database, no Redis,
+    no load generator. `load_cpu` is in cores, `cpu_us` in microseconds a message, both medians.
+    """
+    ours, *references = stretches
+    rates = {side: [s.rate for s in runs] for side, runs in stretches.items()}
+    medians = {side: statistics.median(values) for side, values in rates.items()}
+    return {
+        "bench": name,
+        "rate": _short(medians[ours]),
+        "unit": UNIT,
+        "against": {side: _short(medians[side]) for side in references},
+        "ratio": {side: round(medians[ours] / medians[side], 2) for side in references},
+        "rss_mb": round(statistics.median(s.pss_mb for s in stretches[ours]), 1),
+        "rss_of": stretches[ours][0].measured,
+        "spread": {
+            side: round((max(values) - min(values)) / medians[side], 3)
+            for side, values in rates.items()
+        },
+        "rates": {side: [_short(value) for value in values] for side, values in rates.items()},
+        "measured_seconds": {
+            side: round(statistics.median(s.seconds for s in runs), 2)
+            for side, runs in stretches.items()
+        },
+        "load_cpu": {
+            side: round(statistics.median(s.load_cpu for s in runs), 2)
+            for side, runs in stretches.items()
+        },
+        "cpu_us": {side: _medians(s.cpu_us for s in runs) for side, runs in stretches.items()},
+        **_latencies(stretches),
+        **facts,
+    }
+
+
+def _medians(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    runs = list(each)
+    return {label: round(statistics.median(r[label] for r in runs), 1) for label in runs[0]}
+
+
+def _latencies(stretches: Mapping[str, Sequence[Stretch]]) -> dict[str, Any]:
+    """p50 and p95 of the answers, where a load generator measured them."""
+    found: dict[str, dict[str, float]] = {}
+    for side, runs in stretches.items():
+        if "p95_ms" in runs[0].extra:
+            found[side] = _medians({n: s.extra[n] for n in ("p50_ms", "p95_ms")} for s in runs)
+    return {"answer_ms": found} if found else {}
+
+
+def _short(rate: float) -> float:
+    """Three digits are more than such a figure deserves; whole numbers read better."""
+    return round(rate) if rate >= 100 else round(rate, 1)

@@ -1,0 +1,145 @@
+"""The results for people: a table for the terminal, and docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from types import ModuleType
+from typing import Any
+
+from bench.harness import catalogue, machine
+
+Result = Mapping[str, Any]
+
+_INTRODUCTION = """\
+# Benchmarks
+
+Written by `make bench`; do not edit. Each line was measured in one run: ours, reference, reference,
+ours, … so that a machine that gets slower meets all alike. Absolute figures of a shared machine
+drift; quote the ratios.
+
+- **Rate**: the median of the runs. The clock starts when connections are made and code is warm.
+- **Spread**: (highest − lowest) / median of the runs.
+- **Durability**: MariaDB with `innodb_flush_log_at_trx_commit=1`; an answer or a mark counts after
+  its commit.
+- **Memory**: the sum of PSS over the processes of our side, without MariaDB, Redis, load generator
+  and sink.
+- **Checked**: after every stretch each row is counted and its content compared with what was sent,
+  on both sides; a bench that lost something fails instead of giving a figure.
+- Everything (load generator, sink, database, Redis) runs on the same cores as what is measured.
+"""
+
+
+def table(results: Iterable[Result]) -> str:
+    """A line for each side of each bench."""
+    lines = [f"{'bench':<17}{'side':<24}{'rate':>12}{'ours is':>10}{'spread':>9}{'memory':>10}"]
+    for result in results:
+        memory = f"{result['rss_mb']:.0f} MB"
+        spread = result["spread"]
+        lines.append(
+            f"{result['bench']:<17}{'ours':<24}{_rate(result['rate']):>12}{'':>10}"
+            f"{spread['ours']:>9.0%}{memory:>10}"
+        )
+        for name, rate in result["against"].items():
+            ratio = f"{result['ratio'][name]:g} ×"
+            lines.append(f"{'':<17}{name:<24}{_rate(rate):>12}{ratio:>10}{spread[name]:>9.0%}")
+    return "\n".join(lines)
+
+
+def document(results: Sequence[Result]) -> str:
+    """The Markdown file."""
+    parts = [_INTRODUCTION, _machine(results), _overview(results)]
+    parts += [_section(result) for result in results]
+    return "\n".join(parts)
+
+
+def _machine(results: Sequence[Result]) -> str:
+    first = results[0]
+    facts = {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        **machine.facts(),
+        "database of these runs": first["database"],
+        "runs": _runs(results),
+    }
+    return "\n".join(["## Machine", "", *(f"- {n}: {v}" for n, v in facts.items()), ""])
+
+
+def _runs(results: Sequence[Result]) -> str:
+    """How many and how long; which benches had others than most."""
+    lengths = {r["bench"]: f"{r['runs']} of {r['seconds']:g} seconds each" for r in results}
+    usual = Counter(lengths.values()).most_common(1)[0][0]
+    others = [f"`{bench}` {length}" for bench, length in lengths.items() if length != usual]
+    return "; ".join([usual, *others])
+
+
+def _overview(results: Sequence[Result]) -> str:
+    head = [
+        "| bench | ours | reference | its rate | ours is | memory |",
+        "|---|---:|---|---:|---:|---:|",
+    ]
+    lines = []
+    for result in results:
+        ours = [f"`{result['bench']}`", f"{_rate(result['rate'])}/s"]
+        memory = f"{result['rss_mb']:.0f} MB"
+        others = [
+            [f"`{name}`", f"{_rate(rate)}/s", f"{result['ratio'][name]:g} ×"]
+            for name, rate in result["against"].items()
+        ] or [["", "", ""]]
+        for number, other in enumerate(others):
+            cells = [*ours, *other, memory] if number == 0 else ["", "", *other, ""]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(["## Results", "", *head, *lines, ""])
+
+
+def _section(result: Result) -> str:
+    module = catalogue.get(result["bench"])
+    about = textwrap.fill(module.ABOUT, 100) if module else ""
+    parts = [f"## {result['bench']}", "", about, "", *_references(module), *_sides(result), ""]
+    parts += ["CPU microseconds a message, by process:", "", *_cpu(result), ""]
+    return "\n".join(parts)
+
+
+def _references(module: ModuleType | None) -> list[str]:
+    """A line for each reference: the first paragraph of its class's docstring."""
+    if module is None:
+        return []
+    lines = []
+    for side in module.sides()[1:]:
+        text = " ".join((inspect.getdoc(side) or "").split("\n\n")[0].split())
+        lines.append(f"- `{side.name}`: {text}")
+    return [*lines, ""] if lines else []
+
+
+def _sides(result: Result) -> list[str]:
+    """What only the runs know: each run's rate, spread, load generator, answer times."""
+    answers = result.get("answer_ms", {})
+    head = "| side | runs | spread | load generator |" + (" answers p50, p95 |" if answers else "")
+    rule = "|---|---|---:|---:|" + ("---:|" if answers else "")
+    lines = []
+    for side, rates in result["rates"].items():
+        cells = [f"`{side}`", ", ".join(map(_rate, rates)), f"{result['spread'][side]:.0%}"]
+        cells.append(f"{result['load_cpu'][side]:.2f} cores")
+        if answers:
+            times = answers[side]
+            cells.append(f"{times['p50_ms']:.1f} ms, {times['p95_ms']:.1f} ms")
+        lines.append(f"| {' | '.join(cells)} |")
+    return [head, rule, *lines]
+
+
+def _cpu(result: Result) -> list[str]:
+    return [
+        f"- `{side}`: " + ", ".join(f"{label} {value:.1f}" for label, value in _sorted(each))
+        for side, each in result["cpu_us"].items()
+    ]
+
+
+def _sorted(each: Mapping[str, float]) -> list[tuple[str, float]]:
+    used = [(label, value) for label, value in each.items() if value >= 0.1]
+    return sorted(used, key=lambda pair: -pair[1])
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:,.1f}"

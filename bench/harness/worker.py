@@ -1,0 +1,49 @@
+"""What the programs of sides have in common: their options, Django, and when to stop."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import time
+from pathlib import Path
+
+from bench.harness.progress import Progress
+
+
+class Stop:
+    """True after SIGTERM."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        signal.signal(signal.SIGTERM, self._ask)
+
+    def __bool__(self) -> bool:
+        return self._asked
+
+    def wait(self) -> None:
+        """Nothing is left to do, but a program that ends by itself looks like one that died."""
+        while not self._asked:
+            time.sleep(0.02)
+
+    def _ask(self, *_: object) -> None:
+        self._asked = True
+
+
+def options(description: str) -> argparse.ArgumentParser:
+    """A parser that knows `--progress`."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--progress", type=progress, required=True)
+    return parser
+
+
+def progress(file: str) -> Progress:
+    return Progress(Path(file))
+
+
+def set_up_django() -> None:
+    """As in a daemon: without admin and pages."""
+    os.environ["MSGPLATFORM_PROFILE"] = "daemon"
+    import django
+
+    django.setup()

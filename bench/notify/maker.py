@@ -1,0 +1,112 @@
+"""Maker: from accepted messages to copies in the subscriptions' queues."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from bench.harness import drain, messages
+from bench.harness.measure import Side
+from bench.harness.processes import BenchFailed, Crew, Program
+from bench.harness.progress import Progress
+from bench.notify import notify_rows
+from bench.references import rq_jobs
+from msgplatform.core.queues import names as queue_names
+from notify.models import BizMsg, ReceiveMsg
+
+NAME = "maker"
+ORDER = 30
+ABOUT = (
+    "One `run_maker` process splits accepted messages into a copy for each of two subscriptions "
+    "and queues the copies; the unit is a queued copy. A drain takes orders from the queues as "
+    "fast as they come."
+)
+SUBSCRIBERS = 2
+# Copies a second for which there is a backlog; a faster side has a shorter stretch.
+_BACKLOG = 60_000
+
+
+class Maker(Side):
+    """Our daemon: split, claim, queue; each copy is a row with a lease."""
+
+    backlog = _BACKLOG
+
+    def prepare(self) -> None:
+        notify_rows.empty()
+        self._cast = notify_rows.cast(self.ground.sink_url, SUBSCRIBERS)
+        self.keys = notify_rows.fill_messages(
+            self._cast.biz.pk, self.stretch, int(self.backlog * (self.seconds + 1)) // SUBSCRIBERS
+        )
+        self.total = len(self.keys) * SUBSCRIBERS
+        self._progress = Progress(self.ground.file("copies.progress"))
+
+    def programs(self) -> Sequence[Program]:
+        names = [queue_names.notify(s.biz_id, s.receive_id) for s in self._cast.subscriptions]
+        self._seen = self.ground.file("copies.seen")
+        drainer = self.ground.module(
+            "drain", "bench.harness.drain",
+            *("--progress", self._progress.file, "--seen", self._seen, *names),
+            load=True,
+        )  # fmt: skip
+        return [drainer, self.ground.daemon("run_maker")]
+
+    def count(self) -> int:
+        return self._progress.count
+
+    def check(self, crew: Crew) -> None:
+        """Every split message has its copies; every queued one came out of the queue, once."""
+        seen = [drain.RECORD.unpack(r) for r in _records(self._seen.read_bytes())]
+        notify_rows.same(len(seen), self._progress.count, "copies drained")
+        split = BizMsg.objects.filter(state=BizMsg.State.SPLIT).count()
+        notify_rows.same(ReceiveMsg.objects.count(), split * SUBSCRIBERS, "copies of split ones")
+        queued = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.QUEUED)
+        rows = queued.values_list("id", "msg_id", "biz_receive_id")
+        expected = Counter((*row, messages.expected_digest(self.keys[row[1]])) for row in rows)
+        if Counter(seen) != expected:
+            notify_rows.same(len(seen), expected.total(), "copies in the queues")
+            raise BenchFailed("a queued copy is not what was published")
+
+
+class RqPerMessage(Maker):
+    """Messages are read 500 at a time by the ORM, with one RQ `enqueue()` for each copy; no row
+    keeps what becomes of a copy, so it does less than ours."""
+
+    name = "rq-per-message"
+    backlog = 8_000
+    arguments: tuple[str, ...] = ()
+
+    def programs(self) -> Sequence[Program]:
+        return [
+            self.ground.module(
+                "splitter", "bench.references.rq_split",
+                *("--progress", self._progress.file, *self.arguments),
+            )
+        ]  # fmt: skip
+
+    def check(self, crew: Crew) -> None:
+        """Each job that was counted is in the queue, with its own body."""
+        found = Counter(rq_jobs.queued_digests())
+        notify_rows.same(found.total(), self._progress.count, f"{self.name}: jobs")
+        split = BizMsg.objects.filter(state=BizMsg.State.SPLIT).values_list("id", flat=True)
+        expected = Counter(
+            {messages.expected_digest(self.keys[msg_id]): SUBSCRIBERS for msg_id in split}
+        )
+        if found != expected:
+            raise BenchFailed(f"{self.name}: a job is not what was published")
+
+
+class RqMany(RqPerMessage):
+    """The same with RQ's `enqueue_many`: a page's 1000 jobs in one round trip."""
+
+    name = "rq-enqueue-many"
+    backlog = 25_000
+    arguments = ("--many",)
+
+
+def _records(data: bytes) -> list[bytes]:
+    size = drain.RECORD.size
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+def sides() -> list[type[Side]]:
+    return [Maker, RqPerMessage, RqMany]

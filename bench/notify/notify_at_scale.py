@@ -1,0 +1,132 @@
+"""Notify as a whole beside tables of ten million rows, and beside a tenth of them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+from django.db import connection
+from django.utils import timezone
+
+from bench.harness import messages, plans, volume
+from bench.harness.ground import Ground
+from bench.harness.measure import Side
+from bench.harness.processes import BenchFailed
+from bench.notify.notify_flow import Notify
+from msgplatform.core.connections import work_redis
+from msgplatform.core.data import ids
+from msgplatform.models import MinuteCounter
+
+NAME = "notify-at-scale"
+ORDER = 70
+ABOUT = (
+    "What `notify` measures, with 10,000,000 messages, copies and idempotency keys and as many "
+    "attempts in the hot tables, and as many of each in the archive; half of them belong to the "
+    "business system that publishes. The reference is the same with a tenth of the rows, in "
+    "another database of the same server, in turns. MariaDB's buffer pool has 128 MiB, less than "
+    "a fifth of the smaller database. Keys rise within each connection, as order numbers do; "
+    "random ones are shown beside. What each statement reads at both sizes is in query-plans.md."
+)
+_POOL_FILLING, _POOL_MEASURING = 2 << 30, 128 << 20
+_POOL_SECONDS = 120.0
+
+
+class AtScale(Notify):
+    """The larger database."""
+
+    database = "large"
+
+    def prepare(self) -> None:
+        heavy = _volumes(self.ground)[self.database]
+        _use(self.ground, self.database)
+        MinuteCounter.objects.all().delete()
+        work_redis().flushall()
+        # Ids begin with their time; a stretch begins long after the one before.
+        self.first = ids.first_id_at(timezone.now() - timedelta(seconds=1))
+        self.begin(heavy.token)
+
+
+class AtOneMillion(AtScale):
+    """The same with 1,000,000 rows in each table."""
+
+    name = "at-1m-rows"
+    database = "small"
+
+
+class RandomKeys(AtScale):
+    """Beside 10,000,000 rows, with idempotency keys in no order (UUIDs): each is stored in another
+    page of the unique index, which the buffer pool does not hold.
+    """
+
+    name = "random-keys"
+    load_options = ("--scattered",)
+    key = staticmethod(messages.scattered_key)
+
+
+class RandomKeysAtOneMillion(RandomKeys):
+    """Random keys beside 1,000,000 rows: the buffer pool holds half of that index."""
+
+    name = "random-keys-at-1m-rows"
+    database = "small"
+
+
+def sides() -> list[type[Side]]:
+    return [AtScale, AtOneMillion, RandomKeys, RandomKeysAtOneMillion]
+
+
+def facts(ground: Ground) -> dict[str, Any]:
+    """After all runs: the sizes, and the plans into the file that was asked for."""
+    small, large = ground.rows
+    if ground.plans:
+        found = {}
+        for database, heavy in _volumes(ground).items():
+            _use(ground, database)
+            found[database] = plans.record(heavy)
+        ground.plans.write_text(plans.document(found["small"], found["large"], small, large))
+    return {"rows": {"at-1m-rows": small, "ours": large}, "buffer_pool_mb": _POOL_MEASURING >> 20}
+
+
+@lru_cache(maxsize=1)
+def _volumes(ground: Ground) -> dict[str, volume.Heavy]:
+    """Both databases, filled once for all runs; then the buffer pool is made small."""
+    if ground.mariadb is None:
+        raise BenchFailed(f"{NAME} needs MariaDB")
+    from django.core.management import call_command
+
+    _set_pool(ground, _POOL_FILLING)
+    made = {}
+    for name, rows in zip(("small", "large"), ground.rows, strict=True):
+        ground.mariadb.create(name)
+        _use(ground, name)
+        call_command("migrate", verbosity=0, interactive=False)
+        made[name] = volume.cast(ground.sink_url)
+        volume.fill(rows, _say)
+    _set_pool(ground, _POOL_MEASURING)
+    return made
+
+
+def _use(ground: Ground, name: str) -> None:
+    """This process and those that are started from now on work with this database."""
+    assert ground.mariadb
+    connection.close()
+    connection.settings_dict["NAME"] = name
+    ground.environment["DATABASE_URL"] = ground.mariadb.url(name)
+
+
+def _set_pool(ground: Ground, size: int) -> None:
+    """Resize the buffer pool and wait until it is as large as that, and what was filled is on
+    disk."""
+    assert ground.mariadb
+    ground.mariadb.execute(f"SET GLOBAL innodb_buffer_pool_size = {size}")
+    deadline = time.monotonic() + _POOL_SECONDS
+    while int(ground.mariadb.execute("SELECT @@innodb_buffer_pool_size")[0][0]) > size * 1.1:
+        if time.monotonic() > deadline:
+            raise BenchFailed("the buffer pool does not shrink")
+        time.sleep(0.1)
+
+
+def _say(line: str) -> None:
+    print(f"{NAME} filling  {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,89 @@
+"""Notify as a whole: HTTP in, delivered, marked, by all its processes on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db.models import Sum
+
+from bench.harness import messages
+from bench.harness.measure import Side
+from bench.harness.processes import Crew, Program
+from bench.harness.progress import Progress
+from bench.notify import intake, notify_rows
+from bench.notify.sender import sink
+from msgplatform.models import MinuteCounter
+from notify.models import Attempt, BizMsg, ReceiveMsg
+
+NAME = "notify"
+ORDER = 60
+ABOUT = (
+    "The whole way of a message: published over HTTP on 64 connections, split, queued, signed, "
+    "delivered to one subscriber and marked, by one process of each role. The load generator holds "
+    "back while 4,000 messages are accepted and not yet marked, so that what is measured is what "
+    "all of them keep up together."
+)
+_AT_MOST = 4_000
+_REST_SECONDS = 60.0
+
+
+class Notify(Side):
+    """Web, maker, sender and marker on the machine's cores, beside database, load and sink."""
+
+    poll_seconds = 0.02
+    # What the load generator is told beside the ordinary, and how its keys are made.
+    load_options: Sequence[str] = ()
+    key = staticmethod(messages.key)
+    # Rows below this id were there before.
+    first = 0
+
+    def prepare(self) -> None:
+        notify_rows.empty()
+        self.begin(notify_rows.cast(self.ground.sink_url, 1).token)
+
+    def begin(self, token: str) -> None:
+        """Counters from zero; `token` is the API key that the load uses."""
+        self._token = token
+        self._accepted = Progress(self.ground.file("load.progress"))
+        self._marked = Progress(self.ground.file("marked.progress"))
+        self._arrived = Progress(self.ground.file("sink.progress"))
+        self._seen = self.ground.file("sink.seen")
+
+    def programs(self) -> Sequence[Program]:
+        load = self.ground.module(
+            "load", "bench.harness.load",
+            *("--port", self.ground.web_port, "--token", self._token),
+            *("--prefix", self.stretch, "--connections", intake.CONNECTIONS),
+            *("--progress", self._accepted.file),
+            *("--behind", self._marked.file, "--at-most", _AT_MOST),
+            *self.load_options,
+            load=True,
+        )  # fmt: skip
+        daemons = [self.ground.daemon(f"run_{role}") for role in ("marker", "sender", "maker")]
+        return [sink(self.ground, self._arrived, self._seen), *daemons, self.ground.web(), load]
+
+    def count(self) -> int:
+        """What the minute counters say; they are written in the transaction that marks."""
+        rows = MinuteCounter.objects.filter(name="delivered").aggregate(total=Sum("value"))
+        self._marked.count = int(rows["total"] or 0)
+        return self._marked.count
+
+    def finish(self, crew: Crew) -> None:
+        self.await_rest(crew, lambda: self._accepted.count - self.count(), _REST_SECONDS)
+
+    def check(self, crew: Crew) -> None:
+        keys = intake.accepted(self.stretch, crew, self.key)
+        notify_rows.check_stored(keys, self.first)
+        notify_rows.check_seen(self._seen.read_bytes(), keys)
+        copies = ReceiveMsg.objects.filter(id__gte=self.first)
+        delivered = copies.filter(status=ReceiveMsg.Status.DELIVERED)
+        notify_rows.same(delivered.count(), len(keys), "delivered copies")
+        notify_rows.same(copies.count(), len(keys), "copies")
+        attempts = Attempt.objects.filter(id__gte=self.first)
+        notify_rows.same(attempts.count(), len(keys), "attempts in the log")
+        split = BizMsg.objects.filter(id__gte=self.first, state=BizMsg.State.SPLIT)
+        notify_rows.same(split.count(), len(keys), "split messages")
+
+
+def sides() -> list[type[Side]]:
+    return [Notify]

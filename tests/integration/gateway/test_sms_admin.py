@@ -1,0 +1,414 @@
+"""SMS in the console: gateways, accounts, the archive's lists and the statistics."""
+
+from __future__ import annotations
+
+import csv
+import io
+import random
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from gateway.admin.fields import LinesField
+from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
+from gateway.presence import LinkState, say
+from msgplatform.core.data import ids
+from msgplatform.models import AuditLog, DayCounter
+from tests.integration.support import sms_rows, table_rows
+from tests.integration.support.sms_rows import Caller, account, gateway, send
+
+shop = sms_rows.shop
+pytestmark = pytest.mark.django_db(transaction=True)
+GATEWAYS, ACCOUNTS = "/admin/gateway/smsgateway/", "/admin/gateway/smsaccount/"
+SENT, RECEIVED = "/admin/gateway/sgipmt/", "/admin/gateway/sgipmo/"
+REPORTS, USERS = "/admin/gateway/sgipreport/", "/admin/gateway/sgipuserrpt/"
+PAGE, FILE = f"{SENT}statistics/", f"{SENT}statistics.csv"
+ROWS = 20_000
+
+
+def page(client: Client, address: str) -> str:
+    answer = client.get(address)
+    assert answer.status_code == 200, (address, answer.status_code)
+    return answer.content.decode()
+
+
+def rows_of(client: Client, address: str) -> list[int]:
+    answer = client.get(address)
+    assert answer.status_code == 200, (address, answer.status_code)
+    return [row.pk for row in answer.context["cl"].result_list]
+
+
+def form_of(client: Client, address: str) -> dict[str, Any]:
+    """What the browser would send back unchanged."""
+    form = client.get(address).context["adminform"].form
+    values = {name: form[name].value() for name in form.fields}
+    return {
+        name: ("on" if value is True else value)
+        for name, value in values.items()
+        if value is not None and value is not False
+    }
+
+
+# -- gateways ------------------------------------------------------------------------------------
+class TestGateways:
+    def test_how_each_does_right_now(self, admin_client: Client, shop: Caller) -> None:
+        up = SmsGateway.objects.get()
+        gateway("telecom")
+        say("a", [LinkState(up.pk, "submit", "p", 1.0)])
+        say("b", [LinkState(up.pk, "report", "p", 1.0)])
+        say("c", [LinkState(up.pk, "submit", "p", 1.0, problem="login <refused>")])
+        send(shop.biz)
+        answer = admin_client.get(GATEWAYS)
+        shown = {row.name: row for row in answer.context["cl"].result_list}
+        assert shown["unicom"].queue.pending == 1
+        text = answer.content.decode()
+        assert "1 out, 1 in" in text
+        assert "login &lt;refused&gt;" in text
+        assert "down" in text
+
+    def test_the_list_without_redis(
+        self, admin_client: Client, shop: Caller, settings: Any
+    ) -> None:
+        settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
+        assert "unknown" in page(admin_client, GATEWAYS)
+
+    def test_passwords_are_never_shown_and_kept_when_empty(
+        self, admin_client: Client, shop: Caller
+    ) -> None:
+        row = SmsGateway.objects.get()
+        address = f"{GATEWAYS}{row.pk}/change/"
+        text = page(admin_client, address)
+        assert "our-secret" not in text
+        assert "its-secret" not in text
+        given = form_of(admin_client, address)
+        assert admin_client.post(address, {**given, "priority": 7}).status_code == 302
+        row.refresh_from_db()
+        assert (row.priority, row.login_password) == (7, "our-secret")
+        given |= {"login_password": "fresh", "prefixes": "130\n86131\n"}
+        assert admin_client.post(address, given).status_code == 302
+        row.refresh_from_db()
+        assert (row.login_password, row.smg_login_password) == ("fresh", "its-secret")
+        assert row.prefixes == ["130", "86131"]
+        entry = AuditLog.objects.latest("id")
+        assert entry.action == "sms_gateway_changed"
+        assert {"login_password", "prefixes"} <= set(entry.detail["fields"])
+        assert "fresh" not in str(entry.detail)
+
+    @pytest.mark.parametrize(
+        ("wrong", "field"),
+        [({"login_password": ""}, "login_password"), ({"prefixes": "13x"}, "prefixes"),
+         ({"login_password": "x" * 17}, "login_password"), ({"port": "0"}, "port"),
+         ({"login_password": "密码"}, "login_password")],
+    )  # fmt: skip
+    def test_a_wrong_one_is_not_made(
+        self, admin_client: Client, shop: Caller, wrong: dict[str, str], field: str
+    ) -> None:
+        good = form_of(admin_client, f"{GATEWAYS}add/") | {
+            "name": "telecom", "host": "10.0.0.1", "login_name": "us", "login_password": "a",
+            "smg_login_name": "smg", "smg_login_password": "b", "corp_id": "99999",
+        }  # fmt: skip
+        answer = admin_client.post(f"{GATEWAYS}add/", {**good, **wrong})
+        assert answer.status_code == 200
+        assert field in answer.context["adminform"].form.errors
+        assert admin_client.post(f"{GATEWAYS}add/", good).status_code == 302
+        assert SmsGateway.objects.filter(name="telecom").exists()
+
+    def test_nobody_deletes_one(self, admin_client: Client, shop: Caller) -> None:
+        row = SmsGateway.objects.get()
+        assert admin_client.post(f"{GATEWAYS}{row.pk}/delete/", {"post": "yes"}).status_code == 403
+
+
+def test_lines_that_did_not_change() -> None:
+    field = LinesField(r"[0-9]+", "digits")
+    assert not field.has_changed(["1", "2"], "1\r\n2\r\n\r\n1")
+    assert field.has_changed(["1"], "2")
+    assert field.has_changed(["1"], "x")
+
+
+# -- accounts ------------------------------------------------------------------------------------
+class TestAccounts:
+    def test_what_was_sent_today(self, admin_client: Client, shop: Caller) -> None:
+        SmsAccount.objects.update(daily_limit=5)
+        send(shop.biz)
+        assert "1 / 5" in page(admin_client, ACCOUNTS)
+
+    def test_one_default_and_a_number_that_fits(self, admin_client: Client, shop: Caller) -> None:
+        row = account(shop.biz, "notices", is_default=False)
+        address = f"{ACCOUNTS}{row.pk}/change/"
+        given = form_of(admin_client, address)
+        for wrong, field in (
+            ({"is_default": "on"}, "is_default"),
+            ({"extension_digits": 20}, "extension_digits"),
+            ({"sp_number": "12a"}, "sp_number"),
+        ):
+            answer = admin_client.post(address, {**given, **wrong})
+            assert answer.status_code == 200
+            assert field in answer.context["adminform"].form.errors
+        given |= {"extension_digits": 4, "keywords": "TD\n退订"}
+        assert admin_client.post(address, given).status_code == 302
+        row.refresh_from_db()
+        assert (row.extension_digits, row.keywords) == (4, ["TD", "退订"])
+        assert AuditLog.objects.latest("id").action == "sms_account_changed"
+
+
+# -- the archive ---------------------------------------------------------------------------------
+def fill(shop: Caller, rows: int = ROWS) -> dict[str, Any]:
+    """Skewed: most of the messages are of one account and delivered."""
+    rng = random.Random(7)
+    stock = Caller("stock")
+    rare = account(stock.biz, "rare", sp_number="10657")
+    usual = SmsAccount.objects.get(name="marketing")
+    now = timezone.now()
+    numbers = ids.reserve(3 * rows).ids([rng.randrange(256) for _ in range(3 * rows)])
+    owners = rng.choices([usual, rare], [9999, 1], k=rows)
+    finals = rng.choices(SgipMt.Final.values, [9000, 900, 50, 49, 1], k=rows)
+    table_rows.insert_like(
+        SgipMt(
+            gateway_id=1,
+            sp_number="10655",
+            corp_id="1",
+            fee_type=1,
+            fee_value="0",
+            given_value="0",
+            agent_flag=0,
+            morelateto_mt_flag=2,
+            priority=0,
+            report_flag=1,
+            text="你好" * 40,
+            accepted_at=now,
+            archived_at=now,
+        ),
+        ("id", "biz_id", "account_id", "user_number", "final"),
+        (
+            (pk, owner.biz_id, owner.pk, f"86138{rng.randrange(10**8):08d}", final)
+            for pk, owner, final in zip(numbers[:rows], owners, finals, strict=True)
+        ),
+    )
+    table_rows.insert_like(
+        SgipMo(
+            gateway_id=1,
+            sp_number="10655",
+            tp_pid=0,
+            tp_udhi=0,
+            message_coding=8,
+            content=b"TD",
+            text="TD",
+            sequence="1:2:3",
+            received_at=now,
+            archived_at=now,
+        ),
+        ("id", "biz_id", "user_number"),
+        (
+            (pk, rng.choices([usual.biz_id, 0], [999, 1])[0], f"86138{rng.randrange(10**8):08d}")
+            for pk in numbers[rows : 2 * rows]
+        ),
+    )
+    table_rows.insert_like(
+        SgipReport(
+            node=1, ts=2, seqno=3, user_number="8613800000000", state=0, error_code=0,
+            received_at=now, archived_at=now,
+        ),
+        ("id", "mt_id"),
+        (
+            (pk, rng.choices([mt, 0], [999, 1])[0])
+            for pk, mt in zip(numbers[2 * rows :], numbers[:rows], strict=True)
+        ),
+    )  # fmt: skip
+    with connection.cursor() as cursor:
+        for table in ("sgip_mt", "sgip_mo", "sgip_report"):
+            cursor.execute(
+                f"ANALYZE TABLE {table}" if connection.vendor == "mysql" else f"ANALYZE {table}"
+            )
+            cursor.fetchall()
+    return {"rare": rare, "usual": usual, "ids": numbers}
+
+
+def wrong_steps(statement: str) -> list[str]:
+    """Steps of a plan that read a whole table."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            cursor.execute("EXPLAIN QUERY PLAN " + statement)
+            details = [row[3] for row in cursor.fetchall()]
+            return [d for d in details if d.startswith("SCAN sgip") and " USING " not in d]
+        cursor.execute("EXPLAIN " + statement)
+        names = [column[0] for column in cursor.description]
+        plan = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    return [str(s) for s in plan if s["type"] == "ALL" and str(s["table"]).startswith("sgip")]
+
+
+def test_whatever_is_chosen_is_read_from_an_index(admin_client: Client, shop: Caller) -> None:
+    made = fill(shop)
+    since = (timezone.localtime() - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M")
+    mt = SgipMt.objects.first()
+    mo = SgipMo.objects.first()
+    assert mt is not None
+    assert mo is not None
+    found: dict[str, list[str]] = {}
+    for address in [
+        SENT, f"{SENT}?p=3", f"{SENT}?final__exact=accepted", f"{SENT}?final__exact=delivered",
+        f"{SENT}?account={made['rare'].pk}", f"{SENT}?account={made['usual'].pk}&p=2",
+        f"{SENT}?account={made['rare'].pk}&final__exact=failed", f"{SENT}?id_since={since}",
+        f"{SENT}?q={mt.pk}", f"{SENT}?q={mt.user_number}",
+        RECEIVED, f"{RECEIVED}?owner=0", f"{RECEIVED}?owner={shop.biz.pk}&p=2",
+        f"{RECEIVED}?id_since={since}", f"{RECEIVED}?q={mo.user_number}", f"{RECEIVED}?q={mo.pk}",
+        REPORTS, f"{REPORTS}?matched=no", f"{REPORTS}?q={mt.pk}", USERS,
+    ]:  # fmt: skip
+        with CaptureQueriesContext(connection) as captured:
+            page(admin_client, address)
+        asked = [
+            q["sql"] for q in captured if "sgip_" in q["sql"] and q["sql"].startswith("SELECT")
+        ]
+        assert asked
+        for statement in asked:
+            assert "JOIN" not in statement
+            if wrong := wrong_steps(statement):
+                found[address] = [*wrong, statement[:300]]
+    assert found == {}
+
+
+class TestLists:
+    def test_messages(self, admin_client: Client, shop: Caller) -> None:
+        made = fill(shop, 300)
+        SgipMt.objects.filter(pk=made["ids"][0]).update(
+            final="failed", error_code=25, user_number="8613911111111", idempotency_key="key-7"
+        )
+        text = page(admin_client, f"{SENT}?q=13911111111")
+        assert f"/console/sms/{made['ids'][0]}" in text
+        assert "25" in text
+        assert "marketing" in text
+        for query in ("13911111111", "8613911111111", "key-7", str(made["ids"][0])):
+            assert rows_of(admin_client, f"{SENT}?q={query}") == [made["ids"][0]]
+        failed = set(SgipMt.objects.filter(final="failed").values_list("pk", flat=True))
+        assert set(rows_of(admin_client, f"{SENT}?final__exact=failed")) <= failed
+        assert rows_of(admin_client, f"{SENT}?q=nothing") == []
+        newest = list(SgipMt.objects.values_list("pk", flat=True)[:50])
+        assert rows_of(admin_client, SENT) == newest
+
+    def test_messages_from_handsets(self, admin_client: Client, shop: Caller) -> None:
+        fill(shop, 300)
+        orphan = SgipMo.objects.first()
+        assert orphan is not None
+        SgipMo.objects.exclude(pk=orphan.pk).update(biz_id=shop.biz.pk)
+        SgipMo.objects.filter(pk=orphan.pk).update(biz_id=0, text="<b>who?</b>", missing=1)
+        assert rows_of(admin_client, f"{RECEIVED}?owner=0") == [orphan.pk]
+        text = page(admin_client, f"{RECEIVED}?owner=0")
+        assert "&lt;b&gt;who?" in text
+        assert "1 missing" in text
+        assert orphan.pk not in rows_of(admin_client, f"{RECEIVED}?owner={shop.biz.pk}")
+
+    def test_reports_and_users(self, admin_client: Client, shop: Caller) -> None:
+        made = fill(shop, 300)
+        stranger = SgipReport.objects.first()
+        assert stranger is not None
+        SgipReport.objects.update(mt_id=made["ids"][0])
+        SgipReport.objects.filter(pk=stranger.pk).update(mt_id=0, state=2, error_code=25)
+        assert rows_of(admin_client, f"{REPORTS}?matched=no") == [stranger.pk]
+        assert "matched nothing" in page(admin_client, f"{REPORTS}?matched=no")
+        assert len(rows_of(admin_client, f"{REPORTS}?q={made['ids'][0]}")) == 50
+        now = timezone.now()
+        for number, condition in enumerate((0, 1, 2, 9)):
+            SgipUserRpt.objects.create(
+                id=number + 1, gateway_id=SmsGateway.objects.get().pk, sp_number="10655",
+                user_number="8613800000000", user_condition=condition, sequence="1:2:3",
+                received_at=now, archived_at=now,
+            )  # fmt: skip
+        text = page(admin_client, USERS)
+        for word in ("deregistered", "suspended", "back to normal", "unicom"):
+            assert word in text
+
+    @pytest.mark.parametrize(
+        "query",
+        ["account=x", "account=-1", "account=" + "9" * 40, "q=%00", "q=%25", "q=" + "9" * 40,
+         "id_since=never", "final__exact=none", "p=x"],
+    )  # fmt: skip
+    def test_any_address_is_answered(self, admin_client: Client, shop: Caller, query: str) -> None:
+        assert admin_client.get(f"{SENT}?{query}", follow=True).status_code == 200
+
+    def test_who_may_not_look(self, client: Client, shop: Caller) -> None:
+        client.force_login(User.objects.create_user("guest", is_staff=True))
+        for address in (GATEWAYS, ACCOUNTS, SENT, RECEIVED, REPORTS, USERS, PAGE, FILE):
+            assert client.get(address).status_code == 403
+
+    def test_nobody_changes_the_archive(self, admin_client: Client, shop: Caller) -> None:
+        for address in (SENT, RECEIVED, REPORTS, USERS):
+            assert admin_client.get(f"{address}add/").status_code == 403
+
+
+# -- statistics ----------------------------------------------------------------------------------
+class TestStatistics:
+    @pytest.fixture
+    def counted(self, shop: Caller) -> dict[str, int]:
+        """Two days; each message is counted for its account and for its gateway."""
+        pk, gate = SmsAccount.objects.get().pk, SmsGateway.objects.get().pk
+        other = account(shop.biz, "notices", is_default=False).pk
+        today = timezone.localdate()
+        for days, subject, name, value in (
+            (0, pk, "delivered", 90), (0, other, "failed", 10), (0, -gate, "delivered", 90),
+            (0, -gate, "failed", 10), (0, other, "error 25", 7), (0, other, "error tries", 3),
+            (0, -gate, "error 25", 7), (0, -gate, "error tries", 3), (0, pk, "mo", 5),
+            (20, pk, "delivered", 1000), (20, -gate, "delivered", 1000),
+        ):  # fmt: skip
+            DayCounter.objects.create(
+                day=today - timedelta(days=days), flow="sms", biz_id=shop.biz.pk,
+                subject=subject, name=name, value=value,
+            )  # fmt: skip
+        return {"marketing": pk, "notices": other, "unicom": gate}
+
+    def test_everything_once(self, admin_client: Client, counted: dict[str, int]) -> None:
+        answer = admin_client.get(PAGE)
+        found = answer.context["found"]
+        assert (found.total.sent, found.total.received) == (100, 5)
+        assert [(line.title, line.sent) for line in found.accounts] == [
+            ("marketing", 90), ("notices", 10),
+        ]  # fmt: skip
+        assert [(line.title, line.sent) for line in found.gateways] == [("unicom", 100)]
+        assert [(code, count) for code, _m, count in found.errors] == [(25, 7), (0, 3)]
+        text = answer.content.decode()
+        assert "90 %" in text
+        assert "cannot be reached" in text
+
+    def test_the_address_says_what_is_shown(
+        self, admin_client: Client, counted: dict[str, int]
+    ) -> None:
+        found = admin_client.get(f"{PAGE}?period=30d").context["found"]
+        assert (found.total.sent, len(found.days)) == (1100, 2)
+        found = admin_client.get(f"{PAGE}?account={counted['notices']}").context["found"]
+        assert (found.total.sent, found.total.success) == (10, 0.0)
+        found = admin_client.get(f"{PAGE}?gateway={counted['unicom']}").context["found"]
+        assert (found.total.sent, found.errors[0][2]) == (100, 7)
+
+    def test_the_file(self, admin_client: Client, counted: dict[str, int]) -> None:
+        answer: Any = admin_client.get(f"{FILE}?account={counted['notices']}")
+        text = b"".join(answer.streaming_content).decode()
+        rows = list(csv.reader(io.StringIO(text.removeprefix("\ufeff"))))
+        today = timezone.localdate().isoformat()
+        assert rows[0] == ["day", "of", "name", "counter", "value"]
+        assert rows[1:] == [
+            [today, "account", "notices", "error 25", "7"],
+            [today, "account", "notices", "error tries", "3"],
+            [today, "account", "notices", "failed", "10"],
+        ]
+
+    @pytest.mark.parametrize(
+        "query", ["period=never", "account=x", "gateway=999", "account=" + "9" * 40]
+    )
+    def test_a_wrong_choice(
+        self, admin_client: Client, counted: dict[str, int], query: str
+    ) -> None:
+        assert "found" not in admin_client.get(f"{PAGE}?{query}").context
+        assert admin_client.get(f"{FILE}?{query}").status_code == 400
+
+    def test_both_at_once_are_not_counted(
+        self, admin_client: Client, counted: dict[str, int]
+    ) -> None:
+        query = f"?account={counted['notices']}&gateway={counted['unicom']}"
+        assert "found" not in admin_client.get(PAGE + query).context
+
+    def test_nothing_yet(self, admin_client: Client, shop: Caller) -> None:
+        assert admin_client.get(PAGE).context["found"].total.sent == 0

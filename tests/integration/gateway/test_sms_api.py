@@ -1,0 +1,291 @@
+"""SMS over HTTP: what is accepted, refused, repeated, and who may see what became of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gateway.forwarder.forwarder import Forwarder
+from gateway.lifecycle import keys
+from gateway.models import SgipMt, SmsGateway
+from gateway.pump.pump import Pump
+from msgplatform.core.data import ids as id_numbers
+from tests.integration.support import sms_rows
+from tests.integration.support.sms_rows import Caller, account, report, respond, submit
+
+shop = sms_rows.shop
+pytestmark = pytest.mark.django_db(transaction=True)
+SMS, BATCH = "/api/v1/sms", "/api/v1/sms/batch"
+TEXT = {"to": "13800000000", "text": "您的验证码是 482913"}
+
+
+def settle() -> None:
+    """Publish and archive all that has ended."""
+    Forwarder().turn()
+    Pump().turn()
+
+
+def gateway_id() -> int:
+    return SmsGateway.objects.get().pk
+
+
+def test_a_text_is_accepted_and_in_redis(shop: Caller, sms_redis: Any) -> None:
+    answer = shop.post(SMS, {**TEXT, "reference": "order-7"})
+    assert answer.status_code == 202
+    body = answer.json()
+    assert body["outcome"] == "created"
+    (message,) = body["ids"]
+    assert sms_redis.hget(keys.mt(int(message)), "state") == b"pending"
+    assert sms_redis.lrange(keys.pending(gateway_id()), 0, -1) == [message.encode()]
+
+
+def test_ids_are_in_the_order_of_the_recipients(shop: Caller) -> None:
+    numbers = [f"1380000{n:04d}" for n in range(20)]
+    body = shop.post(SMS, {**TEXT, "to": numbers}).json()
+    states = [shop.get(f"{SMS}/{message}").json() for message in body["ids"]]
+    assert [state["to"] for state in states] == [f"86{number}" for number in numbers]
+
+
+@pytest.mark.parametrize("place", ["body", "header"])
+def test_a_repeat_and_a_conflict(shop: Caller, place: str) -> None:
+    headers = {"Idempotency-Key": "k"} if place == "header" else {}
+    body = {**TEXT, "idempotency_key": "k"} if place == "body" else TEXT
+    first = shop.post(SMS, body, **headers)
+    again = shop.post(SMS, body, **headers)
+    assert (first.status_code, again.status_code) == (202, 200)
+    assert again.json() == {"ids": first.json()["ids"], "outcome": "duplicate"}
+    other = shop.post(SMS, {**body, "text": "another"}, **headers)
+    assert other.status_code == 409
+    assert other["content-type"] == "application/problem+json"
+
+
+def test_two_different_keys_are_refused(shop: Caller) -> None:
+    answer = shop.post(SMS, {**TEXT, "idempotency_key": "a"}, **{"Idempotency-Key": "b"})
+    assert answer.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"to": []}, "to"),
+        ({"to": 13800000000}, "to"),
+        ({"to": "abc"}, "to"),
+        ({"to": ["13800000000", "8613800000000"]}, "to"),
+        ({"text": ""}, "text"),
+        ({"text": "x" * 2001}, "text"),
+        ({"text": "a\x00b"}, "text"),
+        ({"account": "nobody"}, "account"),
+        ({"extension": "7"}, "extension"),
+        ({"priority": 10}, "priority"),
+        ({"priority": "1"}, "priority"),
+        ({"schedule_at": "tomorrow"}, "schedule_at"),
+        ({"schedule_at": "2026-11-20T08:00:00"}, "schedule_at"),
+        ({"schedule_at": "2999-01-01T00:00:00Z"}, "schedule_at"),
+        ({"expire_at": "2020-01-01T00:00:00Z"}, "expire_at"),
+        ({"expire_at": "1970-01-01T00:00:00Z"}, "expire_at"),
+        ({"reference": "名"}, "reference"),
+        ({"idempotency_key": ""}, "idempotency_key"),
+        ({"idempotency_key": "名"}, "idempotency_key"),
+        ({"unknown": 1}, "unknown"),
+    ],
+)
+def test_a_refusal_names_the_field(
+    shop: Caller, sms_redis: Any, wrong: dict[str, Any], field: str
+) -> None:
+    answer = shop.post(SMS, {**TEXT, **wrong})
+    assert answer.status_code == 400
+    assert [error["field"] for error in answer.json()["errors"]] == [field]
+    assert sms_redis.keys("*") == []
+
+
+@pytest.mark.parametrize(("body", "status"), [(b"{", 400), (b"[]", 400), (b"\xff", 400)])
+def test_a_broken_body(shop: Caller, body: bytes, status: int) -> None:
+    assert shop.post(SMS, body).status_code == status
+
+
+@pytest.mark.parametrize("scope", ["sms:read", "sms:write"])
+def test_scopes(shop: Caller, scope: str) -> None:
+    limited = Caller("shop", scope)
+    assert limited.post(SMS, TEXT).status_code == (202 if scope == "sms:write" else 403)
+    assert limited.post(BATCH, {"messages": [TEXT]}).status_code == (
+        200 if scope == "sms:write" else 403
+    )
+    for path in (SMS, f"{SMS}/1"):
+        assert (limited.get(path).status_code == 403) == (scope == "sms:write")
+
+
+def test_a_batch_has_a_verdict_for_each(shop: Caller) -> None:
+    shop.post(SMS, {**TEXT, "idempotency_key": "old"})
+    answer = shop.post(
+        BATCH,
+        {
+            "messages": [
+                TEXT,
+                {**TEXT, "to": "abc"},
+                {"to": "13800000000"},
+                {**TEXT, "idempotency_key": "old"},
+                {**TEXT, "idempotency_key": "old", "text": "x"},
+                7,
+                {**TEXT, "idempotency_key": "new"},
+                {**TEXT, "idempotency_key": "new"},
+            ]
+        },
+    )
+    assert answer.status_code == 200
+    results = answer.json()["results"]
+    assert [r["outcome"] for r in results] == [
+        "created", "rejected", "rejected", "duplicate", "rejected", "rejected", "created",
+        "duplicate",
+    ]  # fmt: skip
+    assert [r["code"] for r in results if "code" in r] == ["invalid", "invalid", "conflict",
+                                                           "invalid"]  # fmt: skip
+    assert [r["field"] for r in results[1:3]] == ["to", "text"]
+    assert results[6]["ids"] == results[7]["ids"]
+
+
+@pytest.mark.parametrize("count", [0, 1001])
+def test_a_batch_has_bounds(shop: Caller, count: int) -> None:
+    assert shop.post(BATCH, {"messages": [TEXT] * count}).status_code == 400
+
+
+def test_a_batch_has_a_bound_on_recipients(shop: Caller, sms_redis: Any) -> None:
+    many = {**TEXT, "to": [f"1380000{n:04d}" for n in range(1000)]}
+    answer = shop.post(BATCH, {"messages": [many] * 11})
+    assert answer.status_code == 400
+    assert sms_redis.keys("*") == []
+    assert shop.post(BATCH, {"messages": [many] * 10}).status_code == 200
+    assert sms_redis.llen(keys.pending(gateway_id())) == 10_000
+
+
+def test_the_largest_batch(shop: Caller, sms_redis: Any) -> None:
+    results = shop.post(BATCH, {"messages": [TEXT] * 1000}).json()["results"]
+    assert len({r["ids"][0] for r in results}) == 1000
+    assert sms_redis.llen(keys.pending(gateway_id())) == 1000
+
+
+def test_a_message_from_its_first_state_to_the_archive(shop: Caller, sms_redis: Any) -> None:
+    (message,) = shop.post(SMS, {**TEXT, "reference": "order-7"}).json()["ids"]
+    seen = [shop.get(f"{SMS}/{message}").json()]
+    (seqno,) = submit(gateway_id())[message]
+    seen.append(shop.get(f"{SMS}/{message}").json())
+    respond(seqno)
+    seen.append(shop.get(f"{SMS}/{message}").json())
+    report(seqno)
+    seen.append(shop.get(f"{SMS}/{message}").json())
+    settle()
+    assert not sms_redis.exists(keys.mt(int(message)))
+    seen.append(shop.get(f"{SMS}/{message}").json())
+
+    assert [state["state"] for state in seen] == [
+        "pending", "submitted", "responded", "delivered", "delivered",
+    ]  # fmt: skip
+    names = ("accepted_at", "submitted_at", "responded_at", "reported_at", "archived_at")
+    assert [sum(state[name] is not None for name in names) for state in seen] == [1, 2, 3, 4, 5]
+    for state in seen:
+        assert (state["id"], state["to"]) == (message, "8613800000000")
+        assert (state["reference"], state["account"]) == ("order-7", "marketing")
+    # The archive keeps the very times.
+    assert {n: seen[4][n] for n in names[:4]} == {n: seen[3][n] for n in names[:4]}
+
+
+def test_why_a_message_failed(shop: Caller) -> None:
+    (message,) = shop.post(SMS, TEXT).json()["ids"]
+    (seqno,) = submit(gateway_id())[message]
+    respond(seqno)
+    report(seqno, state=2, error=25)
+    before = shop.get(f"{SMS}/{message}").json()
+    settle()
+    after = shop.get(f"{SMS}/{message}").json()
+    for state in (before, after):
+        assert (state["state"], state["error_code"]) == ("failed", 25)
+        assert "reached" in state["error"]
+
+
+def test_a_system_sees_its_own_messages_only(shop: Caller) -> None:
+    other = Caller("stock")
+    (message,) = shop.post(SMS, TEXT).json()["ids"]
+    assert other.get(f"{SMS}/{message}").status_code == 404
+    respond(submit(gateway_id())[message][0], result=5)
+    settle()
+    assert shop.get(f"{SMS}/{message}").status_code == 200
+    assert other.get(f"{SMS}/{message}").status_code == 404
+    assert other.get(SMS).json()["results"] == []
+    assert [row["id"] for row in shop.get(SMS).json()["results"]] == [message]
+
+
+@pytest.mark.parametrize("unknown", ["0", "1", str(2**63 - 1), str(2**63), "x"])
+def test_an_unknown_id(shop: Caller, unknown: str) -> None:
+    assert shop.get(f"{SMS}/{unknown}").status_code == 404
+
+
+class TestList:
+    @pytest.fixture
+    def ids(self, shop: Caller) -> list[str]:
+        """Six archived messages; every second one failed."""
+        account(shop.biz, "notices", is_default=False)
+        made = []
+        for n in range(6):
+            body = {**TEXT, "to": f"1380000000{n % 3}", "account": ["marketing", "notices"][n // 3]}
+            made += shop.post(SMS, body).json()["ids"]
+        for n, (seqno,) in enumerate(submit(gateway_id()).values()):
+            respond(seqno, result=5 * (n % 2))
+            report(seqno, f"861380000000{n % 3}")
+        settle()
+        assert SgipMt.objects.count() == 6
+        return made
+
+    def shown(self, shop: Caller, **query: str) -> list[str]:
+        answer = shop.get(SMS, **query)
+        assert answer.status_code == 200, answer.content
+        return [row["id"] for row in answer.json()["results"]]
+
+    def test_newest_first(self, shop: Caller, ids: list[str]) -> None:
+        assert self.shown(shop) == ids[::-1]
+
+    def test_by_number_in_either_form(self, shop: Caller, ids: list[str]) -> None:
+        for number in ("13800000001", "8613800000001"):
+            assert self.shown(shop, number=number) == [ids[4], ids[1]]
+
+    def test_by_account_and_state(self, shop: Caller, ids: list[str]) -> None:
+        assert self.shown(shop, account="notices") == ids[:2:-1]
+        assert self.shown(shop, state="failed") == ids[1::2][::-1]
+        assert self.shown(shop, state="failed", account="marketing") == [ids[1]]
+
+    def test_by_time(self, shop: Caller, ids: list[str]) -> None:
+        # By the ids' clock: a test that moved this process' clock ahead has moved theirs.
+        now = id_numbers.datetime_of(int(ids[0]))
+        before, after = (now + timedelta(hours=h) for h in (-1, 1))
+        assert self.shown(shop, since=before.isoformat()) == ids[::-1]
+        assert self.shown(shop, since=after.isoformat()) == []
+        assert self.shown(shop, until=before.isoformat()) == []
+        assert self.shown(shop, until=after.isoformat()) == ids[::-1]
+
+    def test_page_by_page(self, shop: Caller, ids: list[str]) -> None:
+        seen: list[str] = []
+        url: str | None = f"{SMS}?limit=4"
+        while url:
+            page = shop.get(url).json()
+            seen += [row["id"] for row in page["results"]]
+            url = page["next"]
+        assert seen == ids[::-1]
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [("state", "gone"), ("since", "yesterday"), ("until", "2026-01-01"), ("account", "x"),
+         ("limit", "0"), ("cursor", "x")],
+    )  # fmt: skip
+    def test_a_wrong_filter_is_named(self, shop: Caller, name: str, value: str) -> None:
+        answer = shop.get(SMS, **{name: value})
+        assert answer.status_code == 400
+        assert answer.json()["errors"][0]["field"] == name
+
+
+def test_redis_that_fails_leaves_the_outcome_open(
+    shop: Caller, sms_redis: Any, settings: Any
+) -> None:
+    settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
+    answer = shop.post(SMS, {**TEXT, "idempotency_key": "k"})
+    assert answer.status_code == 503
+    assert "outcome-unknown" in answer.json()["type"]

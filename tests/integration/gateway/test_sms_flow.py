@@ -1,0 +1,261 @@
+"""SMS in the console: how it stands, how a message is found, its story, and sending it again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from gateway.bulk import resend
+from gateway.flow import SmsFlow
+from gateway.forwarder.forwarder import Forwarder
+from gateway.lifecycle import keys, store
+from gateway.models import SgipMt, SmsAccount, SmsGateway
+from gateway.presence import LinkState, say
+from gateway.pump.pump import Pump
+from gateway.search import resent
+from msgplatform.core import flows
+from msgplatform.core.errors import InvalidInput, Unavailable
+from tests.integration.support import sms_rows
+from tests.integration.support.sms_rows import Caller, report, respond, send, submit
+
+shop = sms_rows.shop
+pytestmark = pytest.mark.django_db(transaction=True)
+FLOW = SmsFlow()
+
+
+def settle() -> None:
+    Forwarder().turn()
+    Pump().turn()
+
+
+def archived(caller: Caller, result: int = 0, error: int = 0, **fields: Any) -> str:
+    """A message that ended: refused with `result`, or reported."""
+    message = send(caller.biz, **fields)
+    (seqno,) = submit(SmsGateway.objects.get().pk)[message]
+    respond(seqno, result)
+    if not result:
+        number = store.read([message])[0].mt.user_number
+        report(seqno, number, state=2 if error else 0, error=error)
+    settle()
+    assert SgipMt.objects.filter(pk=int(message)).exists()
+    return message
+
+
+class TestStatus:
+    def test_each_stage_is_counted(self, shop: Caller) -> None:
+        pk = SmsGateway.objects.get().pk
+        say("c", [LinkState(pk, "submit", "peer", 1.0)])
+        message = send(shop.biz)
+        status = FLOW.status()
+        assert status.backlog == 1
+        assert status.oldest_seconds is not None
+        assert status.facts["pending for unicom"] == 1
+        assert status.facts["links of unicom"] == 1
+
+        (seqno,) = submit(pk)[message]
+        status = FLOW.status()
+        assert (status.backlog, status.oldest_seconds) == (0, None)
+        assert status.facts["without a response"] == 1
+        respond(seqno)
+        assert FLOW.status().facts["awaiting their Reports"] == 1
+        report(seqno)
+        assert FLOW.status().backlog == 1
+        Forwarder().turn()
+        assert (FLOW.status().backlog, FLOW.status().facts["not archived yet"]) == (1, 1)
+        Pump().turn()
+        assert FLOW.status().backlog == 0
+
+    def test_a_gateway_without_a_link(self, shop: Caller) -> None:
+        assert FLOW.status().facts["links of unicom"] == "down"
+        say("c", [LinkState(SmsGateway.objects.get().pk, "submit", "p", 1.0, problem="refused")])
+        assert FLOW.status().facts["links of unicom"] == "down"
+
+    def test_redis_away(self, shop: Caller, settings: Any) -> None:
+        settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
+        assert FLOW.status().problem
+        assert FLOW.notice()
+        assert FLOW.search("13800000000", 10) == []
+        with pytest.raises(Unavailable):
+            FLOW.page("7")
+
+    def test_metrics(self, shop: Caller) -> None:
+        send(shop.biz)
+        found = {(s.name, tuple(sorted(s.labels.values()))): s.value for s in FLOW.metrics()}
+        assert found["sms_pending", ("unicom",)] == 1
+        assert found["sms_links", ("submit", "unicom")] == 0
+        assert found["sms_accepted_total", ()] == 1
+        assert found["sms_stage", ("unarchived",)] == 0
+
+
+class TestSearch:
+    def test_a_live_message_by_id_and_key(self, shop: Caller) -> None:
+        message = send(shop.biz, idempotency_key="order-7")
+        for query in (message, "order-7"):
+            (hit,) = FLOW.search(query, 10)
+            assert (hit.id, hit.state, hit.biz) == (message, "pending", "shop")
+
+    def test_an_archived_one_by_all(self, shop: Caller) -> None:
+        message = archived(shop, idempotency_key="order-7", reference="ref-7")
+        other = archived(shop, to="13900000000")
+        for query in (message, "13800000000", "8613800000000", "order-7", "ref-7"):
+            (hit,) = FLOW.search(query, 10)
+            assert (hit.id, hit.state) == (message, "delivered (archived)")
+        assert [hit.id for hit in FLOW.search("13900000000", 10)] == [other]
+        # Long after Redis has forgotten the key.
+        store.sms_redis().flushall()
+        assert [hit.id for hit in FLOW.search("order-7", 10)] == [message]
+
+    def test_the_whole_filter_holds(self, shop: Caller) -> None:
+        message = archived(shop, error=25, idempotency_key="k", reference="r")
+        matching = {
+            "id": message, "number": "13800000000", "key": "k", "reference": "r", "biz": "shop",
+            "account": "marketing", "state": "failed", "since": "2025-01-02", "until": "2090-01-01",
+        }  # fmt: skip
+        assert [hit.id for hit in FLOW.find(matching, "", 10).hits] == [message]
+        for field, wrong in (
+            ("id", "7"), ("number", "13900000000"), ("key", "x"), ("reference", "x"),
+            ("biz", "0"), ("state", "delivered"), ("since", "2090-01-01"), ("until", "2025-01-02"),
+        ):  # fmt: skip
+            assert FLOW.find({**matching, field: wrong}, "", 10).hits == [], field
+
+    def test_the_whole_filter_holds_for_a_live_one(self, shop: Caller) -> None:
+        message = send(shop.biz, idempotency_key="k", reference="r")
+        assert [hit.id for hit in FLOW.find({"key": "k", "reference": "r"}, "", 10).hits] == [
+            message
+        ]
+        for wrong in ({"reference": "x"}, {"number": "13900000000"}, {"biz": "0"},
+                      {"until": "2025-01-02"}, {"state": "failed"}):  # fmt: skip
+            assert FLOW.find({"key": "k", **wrong}, "", 10).hits == []
+
+    def test_page_by_page(self, shop: Caller) -> None:
+        messages = [archived(shop) for _ in range(5)]
+        seen: list[str] = []
+        cursor, pages = "", 0
+        while pages == 0 or cursor:
+            found = FLOW.find({"biz": "shop"}, cursor, 2)
+            seen += [hit.id for hit in found.hits]
+            cursor, pages = found.cursor, pages + 1
+        assert (seen, pages) == (messages[::-1], 3)
+
+
+class TestPage:
+    def titles(self, message: str) -> list[tuple[str, str]]:
+        page = FLOW.page(message)
+        assert page is not None
+        return [(entry.title, entry.state) for entry in page.timeline]
+
+    def test_a_message_with_all_that_happened(self, shop: Caller) -> None:
+        message = send(shop.biz, reference="ref-7", idempotency_key="k")
+        assert self.titles(message) == [("Accepted", "accepted")]
+        (seqno,) = submit(SmsGateway.objects.get().pk)[message]
+        respond(seqno)
+        report(seqno, state=2, error=25)
+        Forwarder().turn()
+        live = self.titles(message)
+        assert live == [
+            ("Accepted", "accepted"), ("Submit", "attempt"), ("Response", "responded"),
+            ("Report", "failed"), ("failed", "failed"),
+            ("Published as sms.report: failed", "published"),
+        ]  # fmt: skip
+        Pump().turn()
+        assert self.titles(message) == [*live, ("Archived", "done")]
+        page = FLOW.page(message)
+        assert page is not None
+        assert page.body == "你好"
+        assert f"{sms_rows.NODE}:{sms_rows.TS}:{seqno}" in page.timeline[1].detail
+        assert page.timeline[3].detail.startswith("25 ")
+        assert {"shop", "marketing", "unicom", "ref-7", "k"} <= set(page.facts.values())
+
+    def test_a_long_one_names_its_parts(self, shop: Caller) -> None:
+        message = send(shop.biz)
+        for seqno in submit(SmsGateway.objects.get().pk, parts=2)[message]:
+            respond(seqno)
+            report(seqno)
+        assert ("Submit 2/2", "attempt") in self.titles(message)
+        settle()
+        assert ("Report 2/2", "delivered") in self.titles(message)
+
+
+class TestResend:
+    def job(self, limit: int = 2, **given: str) -> int:
+        """All steps of a job; how many it sent."""
+        filter = {"since": str(timezone.localtime().year - 1) + "-01-01", **given}
+        done, step = 0, flows.Step("", 0)
+        while True:
+            step = FLOW.bulk_step("resend", filter, step.cursor, limit)
+            done += step.done
+            if not step.cursor:
+                return done
+
+    def test_failed_ones_are_new_messages(self, shop: Caller) -> None:
+        SmsAccount.objects.update(extension_digits=2)
+        failed = [
+            archived(shop, error=25, to=f"1380000000{n}", extension="07", reference=f"r{n}",
+                     priority=3, text=f"text {n}")
+            for n in range(5)
+        ]  # fmt: skip
+        archived(shop)
+        given = {"since": "2026-01-01"}
+        assert FLOW.bulk_count("resend", given) == flows.Counted(5)
+        assert self.job() == 5
+        claimed = store.claim(SmsGateway.objects.get().pk, "me", 100, 30)
+        made = {item.mt.reference: item.mt for item in claimed}
+        assert len(made) == len(claimed) == 5
+        for n, original in enumerate(failed):
+            mt = made[f"r{n}"]
+            assert mt.id != original
+            assert (mt.user_number, mt.text) == (f"861380000000{n}", f"text {n}")
+            assert (mt.sp_number, mt.priority) == ("1065507", 3)
+            assert mt.key == resent.key(original)
+
+    def test_nothing_is_sent_twice(self, shop: Caller, sms_redis: Any) -> None:
+        original = archived(shop, result=5)
+        assert [self.job(), self.job()] == [1, 1]
+        assert sms_redis.llen(keys.pending(SmsGateway.objects.get().pk)) == 1
+        # The key outlives the time in which a message may be sent again.
+        name = keys.idempotency(shop.biz.pk, resent.key(original))
+        assert sms_redis.ttl(name) > resend.OLDEST_DAYS * 86_400
+
+    def test_both_pages_name_the_other(self, shop: Caller) -> None:
+        original = archived(shop, result=5)
+        self.job()
+        (again,) = resent.again_as(shop.biz.pk, original)
+        one, other = FLOW.page(original), FLOW.page(again)
+        assert one is not None
+        assert other is not None
+        assert any(again in entry.title for entry in one.timeline)
+        assert any(original in entry.title for entry in other.timeline)
+
+    def test_the_filter(self, shop: Caller) -> None:
+        stock = Caller("stock")
+        sms_rows.account(stock.biz, "stock", sp_number="10657")
+        mine = archived(shop, result=5)
+        archived(stock, result=5, account="stock", to="13900000000")
+        assert self.job(biz="0") == 0
+        assert self.job(state="unknown") == 0
+        assert self.job(biz="shop") == 1
+        assert resent.again_as(shop.biz.pk, mine)
+        assert self.job(number="13900000000", account="stock") == 1
+        assert self.job(ids=mine) == 1
+
+    def test_a_job_leaves_alone_what_fails_meanwhile(self, shop: Caller) -> None:
+        given = {"since": "2026-01-01"}
+        begun = FLOW.bulk_step("resend", given, "", 10)
+        archived(shop, result=5)
+        assert FLOW.bulk_step("resend", given, begun.cursor, 10) == flows.Step("", 0)
+
+    @pytest.mark.parametrize(
+        ("given", "field"),
+        [({}, "since"), ({"since": "2026-01-01", "state": "delivered"}, "state"),
+         ({"since": "soon"}, "since"), ({"since": "2026-01-01", "account": "x"}, "account")],
+    )  # fmt: skip
+    def test_a_wrong_filter_is_named(self, given: dict[str, str], field: str) -> None:
+        for call in (
+            lambda: FLOW.bulk_count("resend", given),
+            lambda: FLOW.bulk_step("resend", given, "", 10),
+        ):
+            with pytest.raises(InvalidInput) as caught:
+                call()
+            assert caught.value.field == field

@@ -1,0 +1,220 @@
+"""Intake: what is a message, which gateway it takes, how many a day, and what a repeat is."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from gateway import directory, presence
+from gateway.intake import accept
+from gateway.intake.accept import Intake, Verdict
+from gateway.intake.request import Request
+from gateway.lifecycle import keys, store
+from gateway.models import SmsAccount, SmsGateway
+from tests.integration.support import sms_rows
+from tests.integration.support.sms_rows import Caller, account, gateway
+
+shop = sms_rows.shop
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def ask(biz: Any, **fields: Any) -> Verdict:
+    """One request, to a process that knows every row as it is now."""
+    given = {"to": ["13800000000"], "text": "你好", **fields}
+    fresh = Intake(directory.Directory(refresh_seconds=0.0))
+    return fresh.send_many([Request(biz=biz.pk, **given)])[0]
+
+
+def route(biz: Any, **fields: Any) -> list[str]:
+    """Names of the gateways that a message would take, in order."""
+    verdict = ask(biz, **fields)
+    assert verdict.outcome == "created", verdict
+    (found,) = store.read(verdict.ids)
+    names = dict(SmsGateway.objects.values_list("pk", "name"))
+    return [names[pk] for pk in found.mt.gateways]
+
+
+def up(gateway: SmsGateway, **fields: Any) -> None:
+    state = presence.LinkState(gateway.pk, "submit", "peer", time.time(), **fields)
+    presence.say(f"c{gateway.pk}", [state])
+
+
+class TestMessages:
+    def test_everything_of_the_account_is_in_it(self, shop: Caller) -> None:
+        SmsAccount.objects.update(
+            service_type="news", fee_type=2, fee_value="10", extension_digits=2, report_flag=0,
+            signature="【商店】",
+        )  # fmt: skip
+        verdict = ask(shop.biz, extension="07", priority=4, reference="r", idempotency_key="k")
+        (found,) = store.read(verdict.ids)
+        mt = found.mt
+        assert (mt.sp_number, mt.corp_id, mt.service_type) == ("1065507", "99999", "news")
+        assert (mt.fee_type, mt.fee_value, mt.report_flag, mt.priority) == (2, "10", 0, 4)
+        assert (mt.signature, mt.reference, mt.key, mt.biz) == ("【商店】", "r", "k", shop.biz.pk)
+
+    def test_a_message_of_a_priority_goes_into_its_list(self, shop: Caller, sms_redis: Any) -> None:
+        ask(shop.biz, priority=4)
+        ask(shop.biz, schedule_at=time.time() + 60)
+        pk = SmsGateway.objects.get().pk
+        assert sms_redis.llen(keys.pending(pk, 4)) == 1
+        assert sms_redis.zcard(keys.scheduled(pk)) == 1
+        assert sms_redis.llen(keys.pending(pk)) == 0
+
+    @pytest.mark.parametrize(
+        ("fields", "field"),
+        [
+            ({"to": []}, "to"),
+            ({"to": ["13800000000", "+86 138 0000 0000"]}, "to"),
+            ({"to": ["1380000000x"]}, "to"),
+            ({"to": ["1234"]}, "to"),
+            ({"to": ["1" * 22]}, "to"),
+            ({"text": "x" * 2001}, "text"),
+            ({"text": "a\x07"}, "text"),
+            ({"extension": "123"}, "extension"),
+            ({"extension": "a"}, "extension"),
+            ({"priority": -1}, "priority"),
+            ({"reference": "x" * 65}, "reference"),
+            ({"idempotency_key": "a b"}, "idempotency_key"),
+            ({"account": "nobody"}, "account"),
+            ({"expire_at": 1.0}, "expire_at"),
+        ],
+    )
+    def test_what_is_refused(
+        self, shop: Caller, sms_redis: Any, fields: dict[str, Any], field: str
+    ) -> None:
+        SmsAccount.objects.update(extension_digits=2)
+        verdict = ask(shop.biz, **fields)
+        assert (verdict.outcome, verdict.code, verdict.field) == ("rejected", "invalid", field)
+        assert sms_redis.keys("*") == []
+
+    def test_an_expiry_before_the_schedule(self, shop: Caller) -> None:
+        soon = time.time() + 60
+        assert ask(shop.biz, schedule_at=soon + 60, expire_at=soon).field == "expire_at"
+        assert ask(shop.biz, schedule_at=soon, expire_at=soon + 60).outcome == "created"
+
+    def test_how_many_recipients_a_call_has(self, shop: Caller) -> None:
+        SmsAccount.objects.update(recipients_limit=2)
+        numbers = ["13800000000", "13800000001", "13800000002"]
+        assert len(ask(shop.biz, to=numbers[:2]).ids) == 2
+        assert ask(shop.biz, to=numbers).field == "to"
+
+
+class TestAccounts:
+    def test_the_only_the_default_or_the_named_one(self, shop: Caller) -> None:
+        SmsAccount.objects.update(is_default=False)
+        assert ask(shop.biz).outcome == "created"
+        other = account(shop.biz, "notices", sp_number="10656", is_default=False)
+        assert ask(shop.biz).field == "account"
+        (found,) = store.read(ask(shop.biz, account="notices").ids)
+        assert found.mt.account == other.pk
+        SmsAccount.objects.filter(pk=other.pk).update(is_default=True)
+        (found,) = store.read(ask(shop.biz).ids)
+        assert found.mt.account == other.pk
+
+    def test_another_systems_account_is_not_there(self, shop: Caller) -> None:
+        assert ask(Caller("stock").biz, account="marketing").field == "account"
+
+    def test_a_disabled_one(self, shop: Caller) -> None:
+        SmsAccount.objects.update(enabled=False)
+        assert ask(shop.biz).field == "account"
+
+    def test_a_change_arrives_without_a_restart(self, shop: Caller) -> None:
+        own = Intake(directory.Directory(refresh_seconds=0.0))
+        wanted = Request(biz=shop.biz.pk, to=["13800000000"], text="x")
+        assert own.send_many([wanted])[0].outcome == "created"
+        SmsAccount.objects.update(enabled=False)
+        assert own.send_many([wanted])[0].outcome == "rejected"
+
+
+class TestRoutes:
+    def test_the_longest_prefix_then_the_priority(self, shop: Caller) -> None:
+        gateway("north", prefixes=["86138"])
+        gateway("best", priority=9)
+        gateway("exact", prefixes=["138000"])
+        assert route(shop.biz) == ["exact", "north", "best", "unicom"]
+        assert route(shop.biz, to=["13900000000"]) == ["best", "unicom"]
+
+    def test_one_that_is_up_comes_first(self, shop: Caller) -> None:
+        better, worse = gateway("better", priority=9), gateway("worse")
+        up(worse)
+        assert route(shop.biz)[0] == "worse"
+        up(better)
+        assert route(shop.biz)[0] == "better"
+        up(better, problem="login refused")
+        assert route(shop.biz)[0] == "worse"
+
+    def test_those_of_the_account(self, shop: Caller) -> None:
+        own = gateway("own")
+        SmsAccount.objects.get().gateways.add(own)
+        assert route(shop.biz) == ["own"]
+        SmsGateway.objects.filter(pk=own.pk).update(enabled=False)
+        assert ask(shop.biz).field == "to"
+
+    def test_no_gateway_for_a_number(self, shop: Caller) -> None:
+        SmsGateway.objects.update(prefixes=["86139"])
+        verdict = ask(shop.biz)
+        assert (verdict.field, "8613800000000" in verdict.reason) == ("to", True)
+
+
+class TestLimits:
+    def test_a_day_has_an_end(self, shop: Caller) -> None:
+        SmsAccount.objects.update(daily_limit=5)
+        numbers = [f"1380000000{n}" for n in range(6)]
+        assert ask(shop.biz, to=numbers[:3]).outcome == "created"
+        verdict = ask(shop.biz, to=numbers[:3])
+        assert (verdict.outcome, verdict.code, verdict.field) == ("rejected", "limit", "account")
+        # What was refused was not counted.
+        assert ask(shop.biz, to=numbers[:2]).outcome == "created"
+        assert ask(shop.biz).code == "limit"
+
+    def test_the_counter_goes_away(self, shop: Caller, sms_redis: Any) -> None:
+        SmsAccount.objects.update(daily_limit=5)
+        ask(shop.biz)
+        (name,) = sms_redis.keys(f"{keys.PREFIX}spent:*")
+        assert 86_400 < sms_redis.ttl(name) <= 2 * 86_400
+
+    def test_no_limit_counts_nothing(self, shop: Caller, sms_redis: Any) -> None:
+        ask(shop.biz)
+        assert sms_redis.keys(f"{keys.PREFIX}spent:*") == []
+
+
+class TestRepeats:
+    def test_the_same_request(self, shop: Caller, sms_redis: Any) -> None:
+        first = ask(shop.biz, idempotency_key="k", to=["13800000000", "13800000001"])
+        again = ask(shop.biz, idempotency_key="k", to=["13800000000", "13800000001"])
+        assert (again.outcome, again.ids) == ("duplicate", first.ids)
+        assert sms_redis.llen(keys.pending(SmsGateway.objects.get().pk)) == 2
+
+    @pytest.mark.parametrize(
+        "other", [{"text": "x"}, {"to": ["13800000001"]}, {"priority": 1}, {"extension": "1"}]
+    )
+    def test_another_request(self, shop: Caller, other: dict[str, Any]) -> None:
+        SmsAccount.objects.update(extension_digits=1)
+        ask(shop.biz, idempotency_key="k")
+        verdict = ask(shop.biz, idempotency_key="k", **other)
+        assert (verdict.code, verdict.field) == ("conflict", "idempotency_key")
+
+    def test_another_system_has_keys_of_its_own(self, shop: Caller) -> None:
+        stock = Caller("stock")
+        account(stock.biz, "stock", sp_number="10657")
+        assert ask(shop.biz, idempotency_key="k").outcome == "created"
+        assert ask(stock.biz, idempotency_key="k").outcome == "created"
+
+    def test_what_was_accepted_stays_accepted(self, shop: Caller) -> None:
+        """A caller that repeats after a lost answer must not be told that nothing was sent."""
+        SmsAccount.objects.update(daily_limit=1)
+        first = ask(shop.biz, idempotency_key="k")
+        assert ask(shop.biz, idempotency_key="k").ids == first.ids
+        SmsAccount.objects.update(enabled=False)
+        SmsGateway.objects.update(enabled=False)
+        again = ask(shop.biz, idempotency_key="k")
+        assert (again.outcome, again.ids) == ("duplicate", first.ids)
+        assert ask(shop.biz, idempotency_key="k", text="x").code == "conflict"
+
+    def test_twice_in_one_call(self, shop: Caller) -> None:
+        wanted = Request(biz=shop.biz.pk, to=["13800000000"], text="x", idempotency_key="k")
+        first, second = accept.intake().send_many([wanted, wanted])
+        assert (first.outcome, second.outcome) == ("created", "duplicate")
+        assert first.ids == second.ids

@@ -1,0 +1,252 @@
+"""Two things at once: an ending that changes while it is published or archived, parts that come
+back one after the other, a gateway or an account that is switched off or changed in between."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gateway import presence
+from gateway.directory import Directory, Gateway
+from gateway.forwarder.forwarder import Forwarder
+from gateway.lifecycle import keys, mo_store, store
+from gateway.lifecycle.messages import Mo, Response
+from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SmsAccount, SmsGateway
+from gateway.pump import late_reports
+from gateway.pump.pump import Pump
+from gateway.sender.packing import packs, submits
+from msgplatform.core.connections import RedisError, clock
+from msgplatform.models import MinuteCounter
+from notify.models import BizMsg
+from tests.integration.support import sms_rows
+from tests.integration.support.sms_rows import TS, Caller, report, respond, send, submit
+
+shop = sms_rows.shop
+pytestmark = pytest.mark.django_db(transaction=True)
+NUMBER = "8613800000000"
+
+
+def events() -> list[dict[str, Any]]:
+    return [json.loads(bytes(row.payload)) for row in BizMsg.objects.order_by("id")]
+
+
+def states() -> list[str]:
+    return [event["state"] for event in events()]
+
+
+def gateway_id() -> int:
+    return SmsGateway.objects.get().pk
+
+
+def gateway() -> Gateway:
+    """As a sender that starts now sees it."""
+    directory = Directory()
+    directory.refresh()
+    return directory.gateways[gateway_id()]
+
+
+def unknown(shop: Caller) -> tuple[str, int]:
+    """A message whose Report did not come in time, and its seqno."""
+    message = send(shop.biz)
+    (seqno,) = submit(gateway_id(), wait=1e-6)[message]
+    respond(seqno)
+    assert store.overdue(10) == 1
+    return message, seqno
+
+
+class TestEndings:
+    def test_what_turns_out_before_the_archive_is_published_too(
+        self, shop: Caller, sms_redis: Any
+    ) -> None:
+        _, seqno = unknown(shop)
+        Forwarder().turn()
+        report(seqno)
+        Pump().turn()  # before the forwarder comes to it
+        Forwarder().turn()
+        assert states() == ["unknown", "delivered"]
+        Pump().turn()
+        assert SgipMt.objects.get().final == "delivered"
+        assert {key.decode() for key in sms_redis.keys("*")} == {keys.MT_COUNT}
+
+    def test_what_turns_out_while_it_is_published(self, shop: Caller) -> None:
+        _, seqno = unknown(shop)
+        ids = store.take(keys.LIST_REPORT, keys.REPORTING, 10, 60)
+        read = {found.id: found.final for found in store.read(ids)}
+        report(seqno)
+        assert store.published(read) == 0, "what was published is not its ending any more"
+        Forwarder().turn()
+        assert states() == ["delivered"]
+
+    def test_two_endings_in_one_batch_are_archived_once(self, shop: Caller) -> None:
+        _, seqno = unknown(shop)
+        Forwarder().turn()
+        report(seqno)
+        Forwarder().turn()
+        Pump().turn()
+        Pump().turn()
+        assert (SgipMt.objects.count(), SgipMtPart.objects.count()) == (1, 1)
+        assert SgipReport.objects.count() == 1
+        account = SmsAccount.objects.get().pk
+        counted = MinuteCounter.objects.filter(flow="sms", subject=account)
+        assert list(counted.values_list("name", "value")) == [("delivered", 1)]
+
+    def test_without_reports_a_late_response_is_the_end(self, shop: Caller) -> None:
+        SmsAccount.objects.update(report_flag=2)
+        message = send(shop.biz)
+        (seqno,) = submit(gateway_id())[message]
+        sms = store.sms_redis()
+        sms.zadd(keys.submit_due(gateway_id()), {f"{seqno}:{TS}": 0})
+        assert store.due(gateway_id(), 0.0, 0, 10) == []
+        respond(seqno)
+        assert store.read([message])[0].final == "accepted"
+
+
+class TestParts:
+    def claim(self) -> list[Any]:
+        return store.claim(gateway_id(), "me", 500, 30)
+
+    def again(self, seqno: int, tries: int = 30) -> None:
+        store.respond([Response(f"{seqno}:{TS}", 11, "again")], tries)
+
+    def test_one_that_comes_back_while_the_other_is_queued(self, shop: Caller) -> None:
+        message = send(shop.biz, text="长" * 100)
+        first, second = submit(gateway_id(), parts=2)[message]
+        self.again(first)
+        self.claim()
+        self.again(second)
+        store.release(gateway_id(), "me", [message])
+        (claimed,) = self.claim()
+        assert claimed.todo == (1, 2)
+        new = submits(packs([claimed], gateway()), gateway())
+        assert len(store.submit(gateway_id(), "me", new, 60.0)) == 2
+        assert self.claim() == [], "both parts would be sent once more"
+
+    def test_one_that_comes_back_while_the_other_is_sent(self, shop: Caller) -> None:
+        message = send(shop.biz, text="长" * 100)
+        first, second = submit(gateway_id(), parts=2)[message]
+        self.again(first)
+        (claimed,) = self.claim()
+        self.again(second)
+        new = submits(packs([claimed], gateway()), gateway())
+        assert [item.part for item in store.submit(gateway_id(), "me", new, 60.0)] == [1]
+        assert [item.todo for item in self.claim()] == [(2,)]
+
+    def test_all_parts_of_a_round_are_one_try(self, shop: Caller) -> None:
+        message = send(shop.biz, text="长" * 600)
+        for seqno in submit(gateway_id(), parts=9)[message]:
+            self.again(seqno, tries=3)
+        assert [claimed.tries for claimed in self.claim()] == [1]
+
+    def test_fewer_parts_since_the_gateway_was_changed(self, shop: Caller) -> None:
+        message = send(shop.biz, text="x" * 150)
+        self.again(submit(gateway_id(), parts=2)[message][1])
+        SmsGateway.objects.update(ascii_limit=160)
+        with pytest.raises(ValueError, match="fewer parts"):
+            packs(self.claim(), gateway())
+
+
+class TestSwitchedOff:
+    def test_the_submits_of_a_gateway_end(self, shop: Caller) -> None:
+        """Nobody repeats them, and no response will come."""
+        message = send(shop.biz)
+        (claimed,) = store.claim(gateway_id(), "me", 10, 30)
+        store.submit(
+            gateway_id(), "me", submits(packs([claimed], gateway()), gateway()), 60.0, 1e-6
+        )
+        assert store.overdue(10) == 1
+        assert store.read([message])[0].final == "unknown"
+
+    def test_the_events_of_an_account_keep_its_name(self, shop: Caller) -> None:
+        unknown(shop)
+        SmsAccount.objects.update(enabled=False)
+        Forwarder().turn()
+        assert [event["account"] for event in events()] == ["marketing"]
+
+
+class TestLateReports:
+    def archived(self, shop: Caller) -> tuple[str, int]:
+        message, seqno = unknown(shop)
+        Forwarder().turn()
+        Pump().turn()
+        return message, seqno
+
+    def test_every_state_but_0_and_1_is_a_failure(self, shop: Caller) -> None:
+        _, seqno = self.archived(shop)
+        report(seqno, state=3, error=7)
+        Pump().turn()
+        assert SgipMt.objects.get().final == "failed"
+
+    def test_one_of_an_earlier_try_counts(self, shop: Caller) -> None:
+        message = send(shop.biz, text="长" * 100)
+        first, second = submit(gateway_id(), parts=2)[message]
+        store.respond([Response(f"{first}:{TS}", 11, "again")], 30)
+        respond(second)
+        (newer,) = submit(gateway_id(), wait=1e-6)[message]
+        respond(newer)
+        store.overdue(10)
+        Forwarder().turn()
+        Pump().turn()
+        for seqno in (first, second):
+            report(seqno)
+            Pump().turn()
+        assert SgipMt.objects.get().final == "delivered"
+
+    def test_one_that_cannot_be_settled_holds_up_nobody(self, shop: Caller, sms_redis: Any) -> None:
+        _, seqno = self.archived(shop)
+        sms_redis.rpush(keys.LIST_UNMATCHED, "no Report at all")
+        report(seqno)
+        assert late_reports.settle(10) == 1
+        assert SgipMt.objects.get().final == "delivered"
+
+
+def test_a_clock_that_went_back_does_not_stop_a_gateway_with_a_speed_limit(sms_redis: Any) -> None:
+    sms_redis.set(keys.speed(7), clock(sms_redis) + 3600)
+    allowed, wait = store.allow(7, 100.0, 50)
+    assert (allowed, wait < 1) == (10, True)
+
+
+class TestFull:
+    @pytest.fixture
+    def full(self, shop: Caller, sms_redis: Any) -> Iterator[Callable[[], None]]:
+        """Makes Redis full."""
+
+        def fill() -> None:
+            sms_redis.config_set("maxmemory", sms_redis.info("memory")["used_memory"] // 2)
+
+        yield fill
+        sms_redis.config_set("maxmemory", 0)
+
+    def test_what_makes_room_goes_on(
+        self, shop: Caller, full: Callable[[], None], sms_redis: Any
+    ) -> None:
+        messages = [send(shop.biz, reference=str(number)) for number in range(3)]
+        seqnos = submit(gateway_id())
+        send(shop.biz, reference="pending")
+        respond(seqnos[messages[0]][0])
+        full()
+        with pytest.raises(RedisError):
+            send(shop.biz)
+        presence.say("me", [presence.LinkState(gateway_id(), "submit", "", 0.0)])
+        assert store.allow(gateway_id(), 10.0, 1)[0] == 1
+        assert len(store.next_seqnos(2)) == 2
+        (pending,) = submit(gateway_id()).values()
+        for (seqno,) in (*seqnos.values(), pending):
+            respond(seqno)
+            assert report(seqno) == "matched"
+        Forwarder().turn()
+        Pump().turn()
+        assert [row.final for row in SgipMt.objects.all()] == ["delivered"] * 4
+        assert not sms_redis.keys(f"{keys.PREFIX}mt:*")
+
+    def test_mos_are_published(self, shop: Caller, full: Callable[[], None]) -> None:
+        mo = Mo(id=str(2**60), user_number=NUMBER, sp_number="10655", text="TD", at=time.time())
+        assert mo_store.accept([(mo, (1, 1, 1))]) == [True]
+        full()
+        Forwarder().turn()
+        Pump().turn()
+        assert [event["text"] for event in events()] == ["TD"]
+        assert SgipMo.objects.get().biz_id == shop.biz.pk

@@ -1,0 +1,449 @@
+"""Forwarder and pump: every ending is published and archived once, whatever dies in between."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from gateway.forwarder.forwarder import Forwarder
+from gateway.lifecycle import keys, mo_store, store
+from gateway.lifecycle.messages import Mo, ReportIn
+from gateway.models import (
+    SgipMo,
+    SgipMt,
+    SgipMtPart,
+    SgipReport,
+    SgipUserRpt,
+    SmsAccount,
+    SmsGateway,
+)
+from gateway.pump import late_reports
+from gateway.pump import rows as archive
+from gateway.pump.pump import Pump
+from msgplatform.core.data import ids, sql
+from msgplatform.models import Alert, DayCounter, MinuteCounter
+from notify.models import BizMsg
+from tests.integration.support import sms_rows
+from tests.integration.support.children import child
+from tests.integration.support.lock_waits import until_somebody_waits
+from tests.integration.support.sms_rows import (
+    NODE,
+    TS,
+    Caller,
+    account,
+    report,
+    respond,
+    send,
+    submit,
+)
+
+shop = sms_rows.shop
+pytestmark = pytest.mark.django_db(transaction=True)
+KILLED = -9
+NUMBER = "8613800000000"
+ONE_TURN = """
+from {module} import {name}
+from gateway import {module_name}
+{module_name}.LEASE_SECONDS = 0.05
+wait()
+{name}().turn()
+"""
+
+
+def gateway_id() -> int:
+    return SmsGateway.objects.get().pk
+
+
+def ended(shop: Caller, parts: int = 1, wait: float = 3600.0) -> tuple[str, list[int]]:
+    """A message whose Submits were accepted: its id and seqnos."""
+    message = send(shop.biz, reference="order-7")
+    seqnos = submit(gateway_id(), parts, wait)[message]
+    for seqno in seqnos:
+        respond(seqno)
+    return message, seqnos
+
+
+def published(event_type: str = "sms.report") -> list[dict[str, Any]]:
+    rows = BizMsg.objects.filter(event_type=event_type).order_by("id")
+    return [json.loads(bytes(row.payload)) for row in rows]
+
+
+def counted() -> dict[tuple[int, str], int]:
+    rows = MinuteCounter.objects.filter(flow="sms").values_list("subject", "name", "value")
+    totals: dict[tuple[int, str], int] = {}
+    for subject, name, value in rows:
+        totals[subject, name] = totals.get((subject, name), 0) + value
+    return totals
+
+
+def die(module: str, name: str, at: str) -> None:
+    """One turn in a process that is killed at the failpoint."""
+    program = ONE_TURN.format(module=module, name=name, module_name=module.rpartition(".")[2])
+    with child(program, MSGPLATFORM_FAILPOINT=at) as process:
+        process.ready()
+        process.go()
+        assert process.ended() == KILLED
+
+
+def subjects() -> list[int]:
+    """What endings are counted of: the account, and the gateway as a negative number."""
+    return [SmsAccount.objects.get(name="marketing").pk, -gateway_id()]
+
+
+def ending_counts() -> dict[tuple[int, str], int]:
+    return {key: value for key, value in counted().items() if value}
+
+
+def until(turn: Callable[[], bool], done: Callable[[], bool]) -> None:
+    """Turn until the killed process' lease is over and its work is done."""
+    deadline = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < deadline
+        turn()
+
+
+class TestMessages:
+    def test_published_then_archived(self, shop: Caller, sms_redis: Any) -> None:
+        message, seqnos = ended(shop, parts=2)
+        report(seqnos[0])
+        assert Forwarder().turn() is False  # one part is missing
+        report(seqnos[1])
+        assert Forwarder().turn() is True
+        (event,) = published()
+        assert {name: event[name] for name in ("id", "reference", "to", "account", "state")} == {
+            "id": message, "reference": "order-7", "to": NUMBER, "account": "marketing",
+            "state": "delivered",
+        }  # fmt: skip
+        assert (event["parts"], event["error_code"], event["error"]) == (2, 0, "")
+        assert event["accepted_at"] <= event["submitted_at"] <= event["reported_at"]
+        assert not SgipMt.objects.exists()
+
+        assert Pump().turn() is True
+        row = SgipMt.objects.get()
+        assert (str(row.pk), row.final, row.parts, row.text) == (message, "delivered", 2, "你好")
+        assert (row.biz_id, row.gateway_id) == (shop.biz.pk, gateway_id())
+        parts = SgipMtPart.objects.order_by("part").values_list("seqno", "ts", "node", "state")
+        assert list(parts) == [(seqno, TS, NODE, 0) for seqno in seqnos]
+        assert SgipReport.objects.filter(mt_id=row.pk).count() == 2
+        assert {k.decode() for k in sms_redis.keys("*")} == {keys.MT_COUNT}
+        assert counted() == {(row.account_id, "delivered"): 1, (-gateway_id(), "delivered"): 1}
+        assert (Forwarder().turn(), Pump().turn()) == (False, False)
+
+    def test_a_failure_is_counted_by_its_code(self, shop: Caller) -> None:
+        message, (seqno,) = ended(shop)
+        report(seqno, state=2, error=25)
+        refused = send(shop.biz)
+        respond(submit(gateway_id())[refused][0], result=5)
+        Forwarder().turn()
+        Pump().turn()
+        assert [(e["id"], e["state"], e["error_code"]) for e in published()] == [
+            (message, "failed", 25), (refused, "failed", 5),
+        ]  # fmt: skip
+        gateway = -gateway_id()
+        assert {k: v for k, v in counted().items() if k[0] == gateway} == {
+            (gateway, "failed"): 2, (gateway, "error 25"): 1, (gateway, "error 5"): 1,
+        }  # fmt: skip
+
+    def test_a_forwarder_killed_after_publishing(self, shop: Caller) -> None:
+        message, (seqno,) = ended(shop)
+        report(seqno)
+        die("gateway.forwarder.forwarder", "Forwarder", "forwarder_after_publish")
+        assert len(published()) == 1
+        until(Forwarder().turn, lambda: bool(store.sms_redis().llen(keys.LIST_FINISH)))
+        assert [event["id"] for event in published()] == [message]
+
+    def test_a_pump_killed_between_commit_and_forget(self, shop: Caller, sms_redis: Any) -> None:
+        message, seqnos = ended(shop, parts=2)
+        for seqno in seqnos:
+            report(seqno)
+        Forwarder().turn()
+        die("gateway.pump.pump", "Pump", "pump_after_commit_before_forget")
+        assert SgipMt.objects.count() == 1
+        assert sms_redis.exists(keys.mt(int(message)))
+        until(Pump().turn, lambda: not sms_redis.exists(keys.mt(int(message))))
+        assert (SgipMt.objects.count(), SgipMtPart.objects.count()) == (1, 2)
+        assert SgipReport.objects.count() == 2
+        assert counted()[-gateway_id(), "delivered"] == 1
+        assert {k.decode() for k in sms_redis.keys("*")} == {keys.MT_COUNT}
+
+    def test_one_that_cannot_be_written_holds_up_nobody(self, shop: Caller, sms_redis: Any) -> None:
+        ids_of = []
+        for _ in range(5):
+            message, (seqno,) = ended(shop)
+            report(seqno)
+            ids_of.append(message)
+        poison = keys.mt(int(ids_of[2]))
+        # An account's number that no column holds.
+        row = json.loads(sms_redis.hget(poison, "msg"))
+        sms_redis.hset(poison, "msg", json.dumps({**row, "account": 10**30}))
+        Forwarder().turn()
+        Pump().turn()
+        good = [int(pk) for pk in ids_of if pk != ids_of[2]]
+        assert sorted(SgipMt.objects.values_list("pk", flat=True)) == good
+        assert sms_redis.exists(poison)
+        assert sms_redis.zscore(keys.FINISHING, ids_of[2]) is not None
+        assert Alert.objects.get().kind == "sms.archive"
+
+    def test_one_that_cannot_be_read_is_told_and_comes_again(
+        self, shop: Caller, sms_redis: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gateway.forwarder.forwarder.LEASE_SECONDS", 0.05)
+        ids_of = []
+        for _ in range(5):
+            message, (seqno,) = ended(shop)
+            report(seqno)
+            ids_of.append(message)
+        broken = keys.mt(int(ids_of[2]))
+        whole = sms_redis.hget(broken, "msg")
+        sms_redis.hset(broken, "msg", b"{")
+        Forwarder().turn()
+        assert {row["id"] for row in published()} == {*ids_of} - {ids_of[2]}
+        assert Alert.objects.get().key == f"sms.event:{ids_of[2]}"
+        sms_redis.hset(broken, "msg", whole)
+        until(Forwarder().turn, lambda: len(published()) == 5)
+        assert [row["id"] for row in published()].count(ids_of[2]) == 1
+
+    def test_a_report_between_commit_and_forget(self, shop: Caller, sms_redis: Any) -> None:
+        """Unknown is in the archive already when the real ending comes: it is not lost."""
+        message, (seqno,) = ended(shop, wait=1e-6)
+        Forwarder().turn()
+        die("gateway.pump.pump", "Pump", "pump_after_commit_before_forget")
+        assert SgipMt.objects.get().final == "unknown"
+        assert report(seqno) == "matched"
+        pump, forwarder = Pump(), Forwarder()
+        until(
+            lambda: forwarder.turn() or pump.turn(),
+            lambda: not sms_redis.exists(keys.mt(int(message))),
+        )
+        assert [event["state"] for event in published()] == ["unknown", "delivered"]
+        assert SgipMt.objects.get().final == "delivered"
+        assert ending_counts() == {(s, "delivered"): 1 for s in subjects()}
+
+    def test_two_pumps_that_write_the_same_at_once(
+        self, shop: Caller, sms_redis: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The lease of one was over before its commit."""
+        message, (seqno,) = ended(shop)
+        report(seqno)
+        found = store.read([message])
+        with ThreadPoolExecutor(1) as pool:
+            other: list[Future[None]] = []
+
+            def write_again() -> None:
+                archive.write_messages(found)
+                connection.close()
+
+            def counts(*given: Any) -> None:
+                monkeypatch.setattr(archive, "_count", count)
+                other.append(pool.submit(write_again))
+                until_somebody_waits()
+                count(*given)
+
+            count = archive._count
+            monkeypatch.setattr(archive, "_count", counts)
+            archive.write_messages(found)
+            other[0].result(30)
+        assert (SgipMt.objects.count(), SgipMtPart.objects.count()) == (1, 1)
+        assert SgipReport.objects.count() == 1
+        assert ending_counts() == {(subject, "delivered"): 1 for subject in subjects()}
+
+
+class TestLateReports:
+    def gone(self, shop: Caller, parts: int = 1) -> tuple[str, list[int]]:
+        """A message archived as unknown."""
+        message, seqnos = ended(shop, parts, wait=1e-6)
+        Forwarder().turn()
+        Pump().turn()
+        assert SgipMt.objects.get(pk=int(message)).final == "unknown"
+        return message, seqnos
+
+    @pytest.mark.parametrize(("state", "error", "final"), [(0, 0, "delivered"), (2, 25, "failed")])
+    def test_unknown_gets_its_real_ending(
+        self, shop: Caller, sms_redis: Any, state: int, error: int, final: str
+    ) -> None:
+        message, (seqno,) = self.gone(shop)
+        assert report(seqno, state=state, error=error) == "unmatched"
+        Pump().turn()
+        row = SgipMt.objects.get()
+        assert (row.final, row.error_code) == (final, error)
+        assert row.reported_at is not None
+        part = SgipMtPart.objects.get()
+        assert (part.state, part.error_code) == (state, error)
+        events = published()
+        assert [event["state"] for event in events] == ["unknown", final]
+        assert {(event["id"], event["to"]) for event in events} == {(message, NUMBER)}
+        assert events[1]["account"] == "marketing"
+        assert {k.decode() for k in sms_redis.keys("*")} == {keys.MT_COUNT}
+        names = [final, f"error {error}"] if error else [final]
+        assert ending_counts() == {(s, name): 1 for s in subjects() for name in names}
+
+    def test_statistics_of_a_day_that_is_over(self, shop: Caller) -> None:
+        """Days are not computed again from their minutes for ever: the day itself is corrected."""
+        _message, (seqno,) = self.gone(shop)
+        earlier = sql.now() - timedelta(days=3)
+        SgipMt.objects.update(archived_at=earlier)
+        MinuteCounter.objects.update(minute=earlier.replace(second=0, microsecond=0))
+        day = timezone.localtime(earlier, timezone.get_default_timezone()).date()
+        for biz_id, subject, name in MinuteCounter.objects.values_list("biz_id", "subject", "name"):
+            DayCounter.objects.create(
+                day=day, flow="sms", biz_id=biz_id, subject=subject, name=name, value=1
+            )
+        report(seqno)
+        Pump().turn()
+        for model, when in ((MinuteCounter, "minute"), (DayCounter, "day")):
+            rows = model.objects.exclude(value=0).values_list(when, "name", "value")
+            assert len(set(rows)) == 1, "of one time, and the same for account and gateway"
+            assert {row[1:] for row in rows} == {("delivered", 1)}
+
+    def test_all_parts_are_needed(self, shop: Caller) -> None:
+        _message, seqnos = self.gone(shop, parts=2)
+        report(seqnos[1])
+        Pump().turn()
+        assert SgipMt.objects.get().final == "unknown"
+        report(seqnos[0])
+        Pump().turn()
+        assert SgipMt.objects.get().final == "delivered"
+        assert [event["state"] for event in published()] == ["unknown", "delivered"]
+
+    def test_one_that_is_final_stays(self, shop: Caller) -> None:
+        _message, (seqno,) = self.gone(shop)
+        report(seqno)
+        Pump().turn()
+        report(seqno, state=2, error=25)
+        Pump().turn()
+        assert SgipMt.objects.get().final == "delivered"
+        assert len(published()) == 2
+        # What the gateway said is kept.
+        assert SgipReport.objects.count() == 2
+
+    def test_settled_twice_is_settled_once(self, shop: Caller, sms_redis: Any) -> None:
+        """A pump that died before it dropped the Report finds it again."""
+        _message, (seqno,) = self.gone(shop)
+        item = ReportIn(seqno, TS, NODE, NUMBER, 0, 0, time.time())
+        store.report([item])
+        (entry,) = sms_redis.lrange(keys.LIST_UNMATCHED, 0, -1)
+        Pump().turn()
+        sms_redis.rpush(keys.LIST_UNMATCHED, entry)
+        Pump().turn()
+        assert SgipReport.objects.count() == 1
+        assert [event["state"] for event in published()] == ["unknown", "delivered"]
+
+    def test_a_stranger_waits_and_is_kept(self, shop: Caller, sms_redis: Any) -> None:
+        assert report(4711, NUMBER) == "unmatched"
+        Pump().turn()
+        assert SgipReport.objects.count() == 0  # its message may be on its way into the archive
+        assert sms_redis.zcard(keys.UNMATCHED) == 1
+        old = ReportIn(
+            4712, TS, NODE, NUMBER, 2, 25, time.time() - late_reports.PATIENCE_SECONDS - 1
+        )
+        for _ in range(2):
+            store.report([old])
+            Pump().turn()
+        row = SgipReport.objects.get()
+        assert (row.mt_id, row.seqno, row.error_code) == (0, 4712, 25)
+
+
+class TestMos:
+    def mo(self, **fields: Any) -> Mo:
+        given = {
+            "id": str(ids.new(1)), "gateway": gateway_id(), "user_number": NUMBER,
+            "sp_number": "1065501", "text": "TD", "content": b"TD", "at": time.time(),
+        }  # fmt: skip
+        made = Mo(**{**given, **fields})
+        assert mo_store.accept([(made, (NODE, TS, int(made.id) & 0xFFFFFFF))])
+        return made
+
+    def test_the_owner_hears_of_it(self, shop: Caller, sms_redis: Any) -> None:
+        mo = self.mo()
+        Forwarder().turn()
+        (event,) = published("sms.mo")
+        assert event.pop("received_at").endswith("Z")
+        assert event == {
+            "id": mo.id, "from": NUMBER, "to": "1065501", "account": "marketing", "text": "TD",
+            "parts": 1, "missing_parts": 0,
+        }  # fmt: skip
+        assert BizMsg.objects.get().biz_id == shop.biz.pk
+        Pump().turn()
+        row = SgipMo.objects.get()
+        assert (row.biz_id, row.text, bytes(row.content)) == (shop.biz.pk, "TD", b"TD")
+        left = {k.decode() for k in sms_redis.keys("*")}
+        assert {name for name in left if "mo-seen" not in name} == {keys.MO_COUNT}
+
+    def test_one_that_cannot_be_worked_off_holds_up_nobody(
+        self, shop: Caller, sms_redis: Any
+    ) -> None:
+        good, unreadable, unwritable = self.mo(), self.mo(), self.mo()
+        sms_redis.hset(keys.mo(int(unreadable.id)), "msg", b"{")
+        # A number that no column holds.
+        row = json.loads(sms_redis.hget(keys.mo(int(unwritable.id)), "msg"))
+        broken = json.dumps({**row, "gateway": 10**30})
+        sms_redis.hset(keys.mo(int(unwritable.id)), "msg", broken)
+        Forwarder().turn()
+        Pump().turn()
+        assert {row["id"] for row in published("sms.mo")} == {good.id, unwritable.id}
+        assert [row.pk for row in SgipMo.objects.all()] == [int(good.id)]
+        assert {alert.key for alert in Alert.objects.all()} == {
+            f"sms.event:{unreadable.id}",
+            f"sms.archive:{unwritable.id}",
+        }
+        assert sms_redis.zscore(keys.MO_REPORTING, unreadable.id) is not None
+        assert sms_redis.zscore(keys.MO_FINISHING, unwritable.id) is not None
+
+    def test_the_longest_number_then_the_keyword(self, shop: Caller) -> None:
+        stock, post = Caller("stock"), Caller("post")
+        account(stock.biz, "stock", sp_number="1065501")
+        account(post.biz, "post", sp_number="1065501", keywords=["POST"])
+        self.mo(text="hello")
+        self.mo(text="post 7")
+        self.mo(sp_number="10655999")
+        Forwarder().turn()
+        owners = {json.loads(bytes(m.payload))["text"]: m.biz_id for m in BizMsg.objects.all()}
+        assert owners == {"hello": stock.biz.pk, "post 7": post.biz.pk, "TD": shop.biz.pk}
+
+    def test_one_without_an_owner_is_archived_only(self, shop: Caller, settings: Any) -> None:
+        self.mo(sp_number="9999")
+        Forwarder().turn()
+        Pump().turn()
+        assert (SgipMo.objects.get().biz_id, published("sms.mo")) == (0, [])
+        settings.SMS_DEFAULT_ACCOUNT = "marketing"
+        self.mo(sp_number="9999")
+        Forwarder().turn()
+        assert len(published("sms.mo")) == 1
+
+    @pytest.mark.parametrize(
+        ("module", "name", "at"),
+        [("gateway.forwarder.forwarder", "Forwarder", "forwarder_after_mo_publish"),
+         ("gateway.pump.pump", "Pump", "pump_after_mo_commit_before_forget")],
+    )  # fmt: skip
+    def test_killed_in_between(
+        self, shop: Caller, sms_redis: Any, module: str, name: str, at: str
+    ) -> None:
+        mo = self.mo()
+        forwarder, pump = Forwarder(), Pump()
+        if name == "Pump":
+            forwarder.turn()
+        die(module, name, at)
+        until(
+            lambda: forwarder.turn() or pump.turn(),
+            lambda: not sms_redis.exists(keys.mo(int(mo.id))),
+        )
+        assert len(published("sms.mo")) == 1
+        assert SgipMo.objects.count() == 1
+        account_id = SgipMo.objects.get().account_id
+        assert counted() == {(account_id, "mo"): 1}
+
+    def test_a_users_state_is_archived_and_published_to_nobody(self, shop: Caller) -> None:
+        self.mo(kind="userrpt", user_condition=1, text="")
+        Forwarder().turn()
+        Pump().turn()
+        row = SgipUserRpt.objects.get()
+        assert (row.user_condition, row.user_number) == (1, NUMBER)
+        assert (SgipMo.objects.count(), BizMsg.objects.count()) == (0, 0)

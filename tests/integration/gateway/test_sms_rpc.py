@@ -1,0 +1,316 @@
+"""XML-RPC against the real server: a stock `xmlrpc.client`, and what no honest client sends."""
+
+from __future__ import annotations
+
+import http.client
+import xmlrpc.client
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from rest_framework.settings import api_settings
+
+from gateway.api.xmlrpc import faults
+from gateway.lifecycle import keys, store
+from gateway.models import SgipMt, SmsGateway
+from msgplatform.core.connections import sms_redis as sms_client
+from tests.integration.platform.test_api_server import Server
+from tests.integration.support import sms_rows
+from tests.integration.support.sms_rows import Caller, report, respond, submit
+
+shop = sms_rows.shop
+pytestmark = pytest.mark.django_db(transaction=True)
+NUMBER = "13800000000"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None) -> Iterator[Server]:
+    server = Server(
+        tmp_path_factory.mktemp("rpc") / "log",
+        "tests.integration.support.platform_wsgi:application",
+    )
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def proxy(server: Server, shop: Caller) -> Iterator[Any]:
+    with xmlrpc.client.ServerProxy(f"http://127.0.0.1:{server.port}/rpc/") as proxy:
+        yield proxy
+
+
+def refused(call: Callable[..., Any], *given: Any) -> tuple[int, str]:
+    with pytest.raises(xmlrpc.client.Fault) as caught:
+        call(*given)
+    return caught.value.faultCode, caught.value.faultString
+
+
+def raw(server: Server, body: bytes, **headers: str) -> tuple[int, str]:
+    """(fault code, sentence) of a body that no stock client makes."""
+    status, answer = server.request("POST", "/rpc/", body=body, headers=headers)
+    assert status == 200, answer
+    with pytest.raises(xmlrpc.client.Fault) as caught:
+        xmlrpc.client.loads(answer)
+    return caught.value.faultCode, caught.value.faultString
+
+
+def limited(settings: Any, rate: str) -> None:
+    """How often a key may call, in this process."""
+    rates = {**api_settings.DEFAULT_THROTTLE_RATES, "write": rate, "read": rate}
+    settings.REST_FRAMEWORK = {**settings.REST_FRAMEWORK, "DEFAULT_THROTTLE_RATES": rates}
+
+
+def test_one_text(proxy: Any, shop: Caller) -> None:
+    answer = proxy.sms.send(shop.key, NUMBER, "您好 😀")
+    assert answer["outcome"] == "created"
+    (message,) = answer["ids"]
+    assert isinstance(message, str)
+    (found,) = store.read([message])
+    assert (found.mt.text, found.mt.user_number) == ("您好 😀", f"86{NUMBER}")
+
+
+def test_many_recipients_and_options(proxy: Any, shop: Caller) -> None:
+    soon = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=2)
+    options = {
+        "account": "marketing", "priority": 3, "reference": "order-7", "idempotency_key": "k",
+        "expire_at": soon.isoformat(), "schedule_at": soon - timedelta(hours=1),
+    }  # fmt: skip
+    numbers = [f"1380000{n:04d}" for n in range(50)]
+    first = proxy.sms.send(shop.key, numbers, "hello", options)
+    again = proxy.sms.send(shop.key, numbers, "hello", options)
+    assert again == {"outcome": "duplicate", "ids": first["ids"]}
+    found = store.read(first["ids"])
+    assert [f.mt.user_number for f in found] == [f"86{number}" for number in numbers]
+    mt = found[0].mt
+    assert (mt.priority, mt.reference) == (3, "order-7")
+    assert (mt.expire_at, mt.schedule_at) == (soon.timestamp(), soon.timestamp() - 3600)
+    code, _ = refused(proxy.sms.send, shop.key, numbers, "another", options)
+    assert code == faults.CONFLICT
+
+
+def test_many_texts(proxy: Any, shop: Caller) -> None:
+    answers = proxy.sms.send_many(
+        shop.key,
+        [{"to": NUMBER, "text": "a", "reference": "1"}, {"to": "abc", "text": "b"}, 7,
+         {"to": [NUMBER, "13900000000"], "text": "c"}],
+    )  # fmt: skip
+    assert [a["outcome"] for a in answers] == ["created", "rejected", "rejected", "created"]
+    assert [len(a.get("ids", ())) for a in answers] == [1, 0, 0, 2]
+    assert (answers[1]["code"], answers[1]["field"]) == ("invalid", "to")
+    assert len(proxy.sms.send_many(shop.key, [{"to": NUMBER, "text": "a"}] * 1000)) == 1000
+    for count in (0, 1001):
+        code, text = refused(proxy.sms.send_many, shop.key, [{"to": NUMBER, "text": "a"}] * count)
+        assert (code, text.split(":")[0]) == (faults.INVALID, "messages")
+
+
+def test_what_became_of_them(proxy: Any, shop: Caller) -> None:
+    ids = proxy.sms.send(shop.key, [NUMBER, "13900000000"], "hello")["ids"]
+    gateway = SmsGateway.objects.get().pk
+    made = submit(gateway)
+    respond(made[ids[0]][0])
+    report(made[ids[0]][0], state=2, error=25)
+    found = proxy.sms.query(shop.key, [*ids, "7", "x"])
+    assert [row["found"] for row in found] == [True, True, False, False]
+    assert [row.get("state") for row in found[:2]] == ["failed", "submitted"]
+    assert (found[0]["error_code"], found[1]["reported_at"]) == (25, "")
+    assert all(isinstance(row["id"], str) for row in found)
+    assert proxy.sms.query(shop.key, ids[0]) == found[:1]
+    stranger = Caller("stock")
+    assert [r["found"] for r in proxy.sms.query(stranger.key, ids)] == [False, False]
+    assert SgipMt.objects.count() == 0
+    for wrong in ([], ["1"] * 1001, 7, [7], {"a": "b"}):
+        assert refused(proxy.sms.query, shop.key, wrong)[0] == faults.INVALID
+
+
+@pytest.mark.parametrize(
+    ("to", "text", "options", "field"),
+    [
+        ("abc", "x", {}, "to"),
+        ([], "x", {}, "to"),
+        (7, "x", {}, "to"),
+        (NUMBER, "", {}, "text"),
+        (NUMBER, 7, {}, "text"),
+        (NUMBER, xmlrpc.client.Binary(b"x"), {}, ""),
+        (NUMBER, "x", {"priority": "1"}, "priority"),
+        (NUMBER, "x", {"priority": True}, "priority"),
+        (NUMBER, "x", {"to": NUMBER}, "to"),
+        (NUMBER, "x", {"unknown": 1}, "unknown"),
+        (NUMBER, "x", "text", "options"),
+        (NUMBER, "x", {"schedule_at": "soon"}, "schedule_at"),
+        (NUMBER, "x", {"idempotency_key": ""}, "idempotency_key"),
+    ],
+)
+def test_a_refusal_names_the_field(
+    proxy: Any, shop: Caller, to: Any, text: Any, options: Any, field: str
+) -> None:
+    code, sentence = refused(proxy.sms.send, shop.key, to, text, options)
+    assert code == faults.INVALID
+    assert sentence.startswith(f"{field}: ") if field else sentence
+    assert sms_client().keys("*") == []
+
+
+def test_keys_and_scopes(proxy: Any, shop: Caller) -> None:
+    for wrong in ("", "mp_x", shop.key[:-1] + "!", 7, ["x"], {"a": 1}):
+        assert refused(proxy.sms.send, wrong, NUMBER, "x")[0] == faults.UNAUTHENTICATED
+    reader, writer = Caller("shop", "sms:read"), Caller("shop", "sms:write")
+    code, sentence = refused(proxy.sms.send, reader.key, NUMBER, "x")
+    assert (code, "sms:write" in sentence) == (faults.MISSING_SCOPE, True)
+    assert refused(proxy.sms.query, writer.key, ["1"])[0] == faults.MISSING_SCOPE
+    assert proxy.sms.query(reader.key, ["1"]) == [{"id": "1", "found": False}]
+
+
+def test_the_server_explains_itself(proxy: Any) -> None:
+    names = proxy.system.listMethods()
+    assert {"sms.send", "sms.send_many", "sms.query"} < set(names)
+    for name in names:
+        assert proxy.system.methodHelp(name).startswith(name if "list" not in name else "The")
+        assert all(
+            isinstance(kind, str) for sign in proxy.system.methodSignature(name) for kind in sign
+        )
+    for call in (proxy.sms.nothing, proxy.system.methodHelp):
+        assert refused(call, "sms.nothing")[0] == faults.NO_METHOD
+
+
+class TestManyCallsInOne:
+    def test_a_stock_multicall(self, proxy: Any, shop: Caller) -> None:
+        calls = xmlrpc.client.MultiCall(proxy)
+        calls.sms.send(shop.key, NUMBER, "one")
+        calls.sms.send(shop.key, "12", "two")
+        calls.sms.send("mp_wrong", NUMBER, "three")
+        calls.system.listMethods()
+        answers = calls()
+        assert answers[0]["outcome"] == "created"
+        assert len(store.read(answers[0]["ids"])) == 1
+        for number, code in ((1, faults.INVALID), (2, faults.UNAUTHENTICATED)):
+            with pytest.raises(xmlrpc.client.Fault) as caught:
+                answers[number]
+            assert caught.value.faultCode == code
+        assert "sms.send" in answers[3]
+
+    @pytest.mark.parametrize(
+        ("calls", "text"),
+        [
+            ([], "1 to 100"),
+            ([{"methodName": "system.listMethods", "params": []}] * 101, "1 to 100"),
+            ("system.listMethods", "1 to 100"),
+        ],
+    )
+    def test_what_is_no_list_of_calls(self, proxy: Any, calls: Any, text: str) -> None:
+        code, sentence = refused(proxy.system.multicall, calls)
+        assert (code, text in sentence) == (faults.INVALID, True)
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            {"methodName": "system.multicall", "params": [[]]},
+            {"methodName": "system.listMethods"},
+            {"methodName": 7, "params": []},
+            "system.listMethods",
+        ],
+    )
+    def test_what_is_no_call(self, proxy: Any, call: Any) -> None:
+        good = {"methodName": "system.listMethods", "params": []}
+        bad, fine = proxy.system.multicall([call, good])
+        assert bad["faultCode"] == faults.INVALID
+        assert "sms.send" in fine[0]
+
+    def test_each_call_counts_for_the_limit(self, shop: Caller, settings: Any) -> None:
+        limited(settings, "3/min")
+        call = {"methodName": "sms.send", "params": [shop.key, NUMBER, "hello"]}
+        body = xmlrpc.client.dumps(([call] * 5,), "system.multicall")
+        answer = shop.client.post("/rpc/", body, content_type="text/xml")
+        (answers,), _ = xmlrpc.client.loads(answer.content)
+        assert ["ids" in a[0] if isinstance(a, list) else a["faultCode"] for a in answers] == [
+            *[True] * 3, *[faults.THROTTLED] * 2,
+        ]  # fmt: skip
+
+
+def test_a_wrong_number_of_parameters(proxy: Any, shop: Caller) -> None:
+    for given in ((), (shop.key,), (shop.key, NUMBER), (shop.key, NUMBER, "x", {}, 1)):
+        code, sentence = refused(proxy.sms.send, *given)
+        assert (code, "sms.send(key, to, text, options)" in sentence) == (
+            faults.WRONG_PARAMETERS, True,
+        )  # fmt: skip
+
+
+class TestHostileBodies:
+    bomb = (
+        b'<?xml version="1.0"?><!DOCTYPE b [<!ENTITY a "aaaaaaaaaa">'
+        b'<!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">]>'
+        b"<methodCall><methodName>system.methodHelp</methodName><params><param>"
+        b"<value><string>&b;</string></value></param></params></methodCall>"
+    )
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"", b"{}", b"<", b"<methodCall/>", b"<methodCall></methodCall>", b"\xff\xfe",
+            b'<!DOCTYPE x SYSTEM "file:///etc/passwd"><methodCall/>',
+            b"<methodResponse><fault><value><struct/></value></fault></methodResponse>",
+            b"<methodCall><methodName>x</methodName><params><param><value><int>"
+            + b"9" * 10_000 + b"</int></value></param></params></methodCall>",
+            b'<?xml version="1.0" encoding="no-such"?><methodCall/>',
+        ],
+    )  # fmt: skip
+    def test_what_is_no_call(self, server: Server, shop: Caller, body: bytes) -> None:
+        code, sentence = raw(server, body)
+        assert code == faults.NOT_XML
+        assert sentence
+
+    def test_an_entity_bomb(self, server: Server, shop: Caller) -> None:
+        assert raw(server, self.bomb) == (
+            faults.NOT_XML, "DTDs and entities are not read here."
+        )  # fmt: skip
+
+    def test_a_deep_one(self, server: Server, shop: Caller) -> None:
+        opened = b"<array><data><value>" * 10_000
+        closed = b"</value></data></array>" * 10_000
+        body = (
+            b"<methodCall><methodName>sms.send_many</methodName><params><param><value>"
+            + opened + closed + b"</value></param></params></methodCall>"
+        )  # fmt: skip
+        code, sentence = raw(server, body)
+        assert (code, "deep" in sentence) == (faults.NOT_XML, True)
+
+    def test_a_large_one(self, server: Server, shop: Caller) -> None:
+        body = b"<methodCall>" + b" " * (1024 * 1024) + b"</methodCall>"
+        assert raw(server, body)[0] == faults.TOO_LARGE
+
+    def test_a_packed_one(self, server: Server, shop: Caller) -> None:
+        assert raw(server, b"x", **{"Content-Encoding": "gzip"})[0] == faults.NOT_XML
+
+    def test_the_server_lives_on(self, proxy: Any) -> None:
+        assert proxy.system.listMethods()
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "HEAD"])
+def test_another_method_is_told_how_to_call(server: Server, shop: Caller, method: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection.request(method, "/rpc/")
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["Allow"]) == (405, "POST")
+    text = answer.read().decode()
+    assert "xmlrpc.client" in text or method == "HEAD"
+    connection.close()
+
+
+def test_the_address_without_a_slash(server: Server, shop: Caller) -> None:
+    with xmlrpc.client.ServerProxy(f"http://127.0.0.1:{server.port}/rpc") as proxy:
+        assert proxy.system.listMethods()
+
+
+def test_a_key_is_throttled_as_over_rest(shop: Caller, settings: Any) -> None:
+    limited(settings, "2/min")
+    codes = []
+    for _ in range(3):
+        body = xmlrpc.client.dumps((shop.key, NUMBER, "x"), "sms.send").encode()
+        answer = shop.client.post("/rpc/", body, content_type="text/xml")
+        try:
+            xmlrpc.client.loads(answer.content)
+        except xmlrpc.client.Fault as fault:
+            codes.append(fault.faultCode)
+    assert codes == [faults.THROTTLED]
+    assert len(sms_client().keys(f"{keys.PREFIX}mt:*")) == 2
+    # REST counts on: it is the same key.
+    assert shop.post("/api/v1/sms", {"to": NUMBER, "text": "x"}).status_code == 429

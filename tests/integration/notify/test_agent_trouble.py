@@ -1,0 +1,265 @@
+"""The Agent when rows are refused, and when the intake is away, slow, broken or not the intake."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from msgplatform.core.servers.embedded import MariaDb
+from tests.integration.support import agent_support
+from tests.integration.support.agent_support import (
+    KINDS,
+    Intake,
+    Make,
+    Shop,
+    accept,
+    problem,
+    until_empty,
+    verdicts,
+)
+from tests.integration.support.http_sinks import refusing_port
+
+shop = pytest.fixture(params=KINDS)(agent_support.shop)
+intake = pytest.fixture(agent_support.an_intake)
+relays = pytest.fixture(agent_support.agents)
+_unblocked = pytest.fixture(autouse=True)(agent_support.foreign_databases_only)
+
+
+# -- refusals -------------------------------------------------------------------------------------
+def test_refused_rows_are_kept_with_the_reason(shop: Shop, intake: Intake, relays: Make) -> None:
+    def script(messages: list[dict[str, Any]]) -> agent_support.Answer:
+        no = {"outcome": "rejected", "code": "conflict", "field": "f", "detail": "use a new key"}
+        return verdicts([no if m["payload"]["n"] % 2 else {"outcome": "created"} for m in messages])
+
+    intake.script = script
+    shop.insert(4)
+    keys = shop.column("msg_key")
+    created = shop.column("created_at")
+    relay = relays()
+    relay.turn()
+    assert shop.column("id") == []
+    dead = "msg_key, event_type, payload, created_at, code, reason"
+    assert [tuple(row) for row in shop.execute(f"SELECT {dead} FROM outbox_dead ORDER BY id")] == [
+        (keys[n], "order.paid", f'{{"n": {n}}}', created[n], "conflict", "f: use a new key")
+        for n in (1, 3)
+    ]
+    assert (relay.heartbeat.done, relay.heartbeat.failed) == (2, 2)
+
+
+NOT_JSON = [
+    "{",
+    "",
+    '1},{"event_type":"evil","payload":2',
+    '1],"more":[2',
+    "NaN",
+    '"a"b"',
+    "[" * 10**5,
+]
+
+
+def test_what_is_not_json_does_not_spoil_its_neighbours(
+    shop: Shop, intake: Intake, relays: Make
+) -> None:
+    shop.insert(1)
+    with closing(shop.connect()) as producer:
+        mark = "%s" if shop.kind == "mariadb" else "?"
+        for payload in NOT_JSON:
+            statement = f"INSERT INTO outbox (event_type, payload) VALUES ('a', {mark})"
+            producer.cursor().execute(statement, (payload,))
+        producer.commit()
+    shop.insert(1, start=1)
+    relays().turn()
+    assert intake.seen() == [0, 1]
+    assert shop.column("id") == []
+    assert shop.column("payload", "outbox_dead") == NOT_JSON
+    assert set(shop.column("code", "outbox_dead")) == {"invalid"}
+    assert all("not JSON" in reason for reason in shop.column("reason", "outbox_dead"))
+
+
+def test_text_that_is_no_utf_8(tmp_path: Path, mariadb: MariaDb, intake: Intake) -> None:
+    """SQLite takes any bytes as text; reading them must not stop the Agent."""
+    shop = Shop("sqlite", tmp_path, mariadb)
+    shop.load_ddl()
+    shop.execute("INSERT INTO outbox (event_type, payload) VALUES ('a', CAST(X'22FF22' AS TEXT))")
+    shop.execute("INSERT INTO outbox (event_type, payload) VALUES (CAST(X'FF' AS TEXT), '1')")
+    shop.execute("INSERT INTO outbox (event_type, payload) VALUES ('a', X'7B7D')")
+    with agent_support.relays(shop, intake.url) as make:
+        make().turn()
+    assert [message["event_type"] for message in intake.requests[0]] == ["\ufffd", "a"]
+    assert shop.column("id", "outbox_dead") == [1]
+    assert shop.column("id") == []
+
+
+def test_a_huge_row_is_refused_unread(shop: Shop, intake: Intake, relays: Make) -> None:
+    shop.insert(1)
+    zeros = "REPEAT('0', 9000000)" if shop.kind == "mariadb" else "HEX(ZEROBLOB(4500000))"
+    shop.execute(f"INSERT INTO outbox (event_type, payload) VALUES ('a', {zeros})")
+    shop.insert(1, start=1)
+    relays().turn()
+    assert intake.seen() == [0, 1]
+    assert shop.column("code", "outbox_dead") == ["too_large"]
+    assert shop.column("id") == []
+
+
+def test_requests_are_bounded_in_bytes(shop: Shop, intake: Intake, relays: Make) -> None:
+    text = "REPEAT('0', 3000000)" if shop.kind == "mariadb" else "HEX(ZEROBLOB(1500000))"
+    quoted = f"CONCAT('{{\"n\": \"', {text}, '\"}}')"
+    if shop.kind == "sqlite":
+        quoted = f"'{{\"n\": \"' || {text} || '\"}}'"
+    for _ in range(4):
+        shop.execute(f"INSERT INTO outbox (event_type, payload) VALUES ('a', {quoted})")
+    relays().turn()
+    assert [len(request) for request in intake.requests] == [2, 2]
+    assert shop.column("id") == []
+
+
+# -- trouble --------------------------------------------------------------------------------------
+def page(messages: list[Any]) -> agent_support.Answer:
+    return 200, {"Content-Type": "text/html"}, b"<html>please log in</html>"
+
+
+AWAY: dict[str, agent_support.Script] = {
+    "unavailable": lambda messages: problem(503, "unavailable"),
+    "gateway": lambda messages: (502, {}, b"<html>"),
+    "key": lambda messages: problem(401, "unauthenticated"),
+    "scope": lambda messages: problem(403, "missing-scope"),
+    "throttled": lambda messages: problem(429, "throttled"),
+    "host": lambda messages: problem(400, "bad-request"),
+    "stranger": lambda messages: (400, {"Content-Type": "text/html"}, b"plain HTTP to TLS"),
+    "nowhere": lambda messages: problem(404, "not-found"),
+    "moved": lambda messages: (301, {"Location": "https://elsewhere/"}, b""),
+    "login page": page,
+    "one verdict too few": lambda messages: verdicts([{"outcome": "created"}] * 4),
+    "unknown verdict": lambda messages: verdicts([{"outcome": "perhaps"}] * len(messages)),
+    "cut": lambda messages: (
+        200,
+        {"Content-Length": "9999", "Connection": "close"},
+        b'{"results": [',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("trouble", AWAY)
+def test_an_intake_that_is_away_costs_rows_nothing(
+    shop: Shop, intake: Intake, relays: Make, trouble: str
+) -> None:
+    shop.insert(5)
+    intake.script = AWAY[trouble]
+    relay = relays(batch=5)
+    for _ in range(4):
+        relay.turn()
+        shop.expire()
+    assert len(intake.requests) > 1, "it comes again"
+    assert shop.column("attempts") == [0] * 5
+    assert shop.column("claimed_by") == [""] * 5
+    assert all(shop.column("last_error"))
+    assert shop.column("id", "outbox_dead") == []
+    intake.script = accept
+    intake.requests.clear()
+    until_empty(relay, shop)
+    assert sorted(intake.seen()) == [0, 1, 2, 3, 4]
+
+
+def test_nothing_listens_then_somebody_does(shop: Shop, intake: Intake, relays: Make) -> None:
+    shop.insert(5)
+    port = refusing_port()
+    relay = relays(url=f"http://127.0.0.1:{port}")
+    for _ in range(3):
+        relay.turn()
+        shop.expire()
+    assert len(shop.column("id")) == 5
+    relay.client.url = intake.url + "/api/v1/messages/batch"
+    until_empty(relay, shop)
+    assert intake.seen() == [0, 1, 2, 3, 4]
+
+
+def test_the_agent_waits_as_long_as_it_is_told(shop: Shop, intake: Intake, relays: Make) -> None:
+    shop.insert(1)
+    intake.script = lambda messages: problem(429, "throttled", **{"Retry-After": "25"})
+    relay = relays()
+    relay.turn()
+    assert 20 < relay._resume_at - time.monotonic() <= 25
+    shop.expire()
+    relay.stopping.set()  # ends the pause's wait, not the pause
+    relay.turn()
+    assert len(intake.requests) == 1
+
+
+def test_an_intake_that_does_not_answer_gets_smaller_requests(shop: Shop, intake: Intake) -> None:
+    def script(messages: list[Any]) -> agent_support.Answer:
+        if len(messages) > 3:
+            time.sleep(1.5)
+        return accept(messages)
+
+    intake.script = script
+    shop.insert(12)
+    with agent_support.relays(shop, intake.url, timeout=0.5) as make:
+        until_empty(make(batch=12), shop)
+    assert [len(request) for request in intake.requests][:3] == [12, 6, 3]
+
+
+@pytest.mark.parametrize("by_proxy", [True, False])
+def test_a_request_that_is_too_large_is_halved(
+    shop: Shop, intake: Intake, relays: Make, by_proxy: bool
+) -> None:
+    def script(messages: list[Any]) -> agent_support.Answer:
+        if len(messages) > 3:
+            return (413, {}, b"<html>") if by_proxy else problem(413, "body-too-large")
+        return accept(messages)
+
+    intake.script = script
+    shop.insert(10)
+    relays().turn()
+    assert shop.column("id") == []
+    assert shop.column("id", "outbox_dead") == []
+
+
+def test_a_row_that_the_intake_refuses_as_a_request_is_found(
+    shop: Shop, intake: Intake, relays: Make
+) -> None:
+    def script(messages: list[Any]) -> agent_support.Answer:
+        bad = any(message["payload"]["n"] == 6 for message in messages)
+        return problem(400, "malformed-body") if bad else accept(messages)
+
+    intake.script = script
+    shop.insert(10)
+    relays().turn()
+    assert shop.column("id") == []
+    assert shop.column("payload", "outbox_dead") == ['{"n": 6}']
+    assert "because of malformed-body" in shop.column("reason", "outbox_dead")[0]
+
+
+def test_a_proxy_s_413_condemns_no_row(shop: Shop, intake: Intake, relays: Make) -> None:
+    intake.script = lambda messages: (413, {}, b"<html>")
+    shop.insert(4)
+    relay = relays()
+    for _ in range(3):
+        relay.turn()
+        shop.expire()
+    assert len(shop.column("id")) == 4
+    assert shop.column("id", "outbox_dead") == []
+
+
+def test_rows_on_which_the_intake_breaks_stop_nobody_else(
+    shop: Shop, intake: Intake, relays: Make
+) -> None:
+    def script(messages: list[Any]) -> agent_support.Answer:
+        bad = any(message["payload"]["n"] in {11, 40, 41} for message in messages)
+        return problem(500, "internal-error") if bad else accept(messages)
+
+    intake.script = script
+    shop.insert(64)
+    relay = relays(batch=64)
+    for _ in range(60):
+        relay.turn()
+        shop.expire("attempts < 9")  # those above wait for minutes
+        if len(shop.column("id")) == 3:
+            break
+    assert shop.column("payload") == [f'{{"n": {n}}}' for n in (11, 40, 41)]
+    assert shop.column("id", "outbox_dead") == []
+    intake.script = accept
+    until_empty(relay, shop)

@@ -1,0 +1,284 @@
+"""Subscriptions in the admin: the list's live state, the page of one, pausing and resuming."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+import redis
+from django.conf import LazySettings
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from msgplatform.core.queues import jobs
+from msgplatform.core.queues import names as queue_names
+from msgplatform.core.rates.breaker import State
+from msgplatform.models import AuditLog, Biz, MinuteCounter
+from notify import lane_status
+from notify.admin import health
+from notify.maker.maker import Maker
+from notify.models import Attempt, BizReceive, ReceiveMsg
+from tests.integration.support.notify_rows import publish, subscription
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+
+SUBSCRIPTIONS = "/admin/notify/bizreceive/"
+Status = BizReceive.Status
+
+
+@pytest.fixture
+def biz() -> Biz:
+    return Biz.objects.create(name="orders")
+
+
+def rows_of(client: Client, query: str = "") -> list[BizReceive]:
+    answer = client.get(SUBSCRIPTIONS + query)
+    assert answer.status_code == 200
+    return list(answer.context["cl"].result_list)
+
+
+def page(client: Client, row: BizReceive) -> str:
+    answer = client.get(f"{SUBSCRIPTIONS}{row.pk}/change/")
+    assert answer.status_code == 200
+    return str(answer.content.decode())
+
+
+def count(row: BizReceive, name: str, value: int, minutes_ago: int = 5) -> None:
+    minute = timezone.now() - timedelta(minutes=minutes_ago)
+    MinuteCounter.objects.create(
+        minute=minute.replace(second=0, microsecond=0), flow="notify", biz_id=row.biz_id,
+        subject=row.pk, name=name, value=value,
+    )  # fmt: skip
+
+
+# -- the list ------------------------------------------------------------------------------------
+def test_the_list_asks_as_much_for_200_rows_as_for_20(
+    biz: Biz, admin_client: Client, work_redis: redis.Redis
+) -> None:
+    def queries(rows: int) -> int:
+        for n in range(BizReceive.objects.count(), rows):
+            row = subscription(biz, f"consumer-{n}")
+            count(row, "delivered", 1)
+        before = int(work_redis.info("stats")["total_commands_processed"])
+        with CaptureQueriesContext(connection) as captured:
+            assert len(rows_of(admin_client, "?all=")) == rows
+        commands = int(work_redis.info("stats")["total_commands_processed"]) - before
+        assert commands < rows * 2 + 30  # the lengths of each queue, in one round trip
+        return len(captured)
+
+    queries(1)  # what a process asks once
+    assert queries(20) == queries(200)
+
+
+def test_a_row_says_how_it_is_doing(biz: Biz, admin_client: Client) -> None:
+    row = subscription(biz, rate_limit=5)
+    publish(biz, 3)
+    Maker().splitter.split()
+    ReceiveMsg.objects.update(next_at=timezone.now() - timedelta(minutes=14, seconds=30))
+    jobs.put(queue_names.notify(row.biz_id, row.receive_id), [{}, {}], ttl=600)
+    lane_status.report(
+        {row.pk: lane_status.Live("s", in_flight=7, breaker=State.OPEN, retry_in=90)}
+    )
+    count(row, "delivered", 2999)
+    count(row, "failed", 1)
+    count(row, "delivered", 10_000, minutes_ago=90)  # longer ago than the hour
+    BizReceive.objects.update(failing_since=timezone.now() - timedelta(hours=50), failures=33)
+    (shown,) = rows_of(admin_client)
+    state: health.Health = shown.health  # type: ignore[attr-defined]
+    assert (state.depth, state.delivered, state.failed) == (2, 2999, 1)
+    assert state.due_seconds is not None
+    assert 14 * 60 < state.due_seconds < 16 * 60
+    text = admin_client.get(SUBSCRIPTIONS).content.decode()
+    for part in ("14 min", "7 / 32", "99.9 %", "2 d, 33 in a row", "5/s", "open, probe"):
+        assert part in text
+
+
+def test_what_needs_attention_comes_first_and_can_be_had_alone(
+    biz: Biz, admin_client: Client
+) -> None:
+    calm = subscription(biz, "a-calm")
+    failing = subscription(biz, "b-failing", failing_since=timezone.now())
+    disabled = subscription(
+        biz, "c-disabled", status=Status.DISABLED, disabled_reason="answered 410 Gone"
+    )
+    opened = subscription(biz, "d-open")
+    lane_status.report({opened.pk: lane_status.Live("s", breaker=State.OPEN)})
+    assert rows_of(admin_client) == [failing, disabled, opened, calm]
+    assert rows_of(admin_client, "?attention=yes") == [failing, disabled, opened]
+    assert rows_of(admin_client, "?o=-1")[0].pk in {r.pk for r in (calm, failing)}
+    assert "answered 410 Gone" in admin_client.get(SUBSCRIPTIONS).content.decode()
+
+
+def test_the_list_stands_without_redis(
+    biz: Biz, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = subscription(biz)
+    from msgplatform.core import connections
+
+    dead = connections.build("redis://127.0.0.1:9/0")
+    monkeypatch.setattr("msgplatform.core.queues.jobs.work_redis", lambda: dead)
+    monkeypatch.setattr("notify.lane_status.work_redis", lambda: dead)
+    assert "unknown" in admin_client.get(SUBSCRIPTIONS).content.decode()
+    assert "unknown" in page(admin_client, row)
+
+
+# -- the page of one -----------------------------------------------------------------------------
+def test_the_page_says_since_when_it_fails_and_until_when_it_may(
+    biz: Biz, admin_client: Client, settings: LazySettings
+) -> None:
+    row = subscription(biz)
+    assert "in a row" not in page(admin_client, row)
+    since = timezone.now() - timedelta(hours=20)
+    BizReceive.objects.update(failing_since=since, failures=12)
+    settings.NOTIFY_DISABLE_AFTER_HOURS = 120
+    text = page(admin_client, row)
+    will = timezone.localtime(since + timedelta(hours=120))
+    assert "12 failures in a row since" in text
+    assert f"disabled on {will:%Y-%m-%d %H:%M}" in text
+    settings.NOTIFY_DISABLE_AFTER_HOURS = 0
+    assert "disabled on" not in page(admin_client, row)
+
+
+def test_the_page_links_to_what_failed(biz: Biz, admin_client: Client) -> None:
+    row = subscription(biz)
+    message = publish(biz)[0]
+    Maker().splitter.split()
+    ReceiveMsg.objects.update(status=ReceiveMsg.Status.EXHAUSTED, send_times=2)
+    copy = ReceiveMsg.objects.get()
+    for number, (status, detail) in enumerate([(500, "first"), (503, "<b>second</b>")], 1):
+        Attempt.objects.create(
+            id=number, copy=copy, claim=str(number), number=number, at=timezone.now(),
+            seconds=0.5, http_status=status, detail=detail,
+        )  # fmt: skip
+    text = page(admin_client, row)
+    assert f"/console/notify/{message}" in text
+    assert "HTTP 503" in text
+    assert "&lt;b&gt;second" in text
+    assert "HTTP 500" not in text  # of one copy the last attempt only
+    wizard = f"/console/bulk/notify?action=requeue&subscription={row.pk}&status=exhausted&count=1"
+    assert wizard.replace("&", "&amp;") in text
+    assert admin_client.get(wizard).context["counted"].count == 1
+    assert f"biz_receive__id__exact={row.pk}&amp;status__exact=4" in text
+
+
+def test_the_last_day_is_drawn(biz: Biz, admin_client: Client) -> None:
+    row = subscription(biz)
+    assert "No attempt in this time" in page(admin_client, row)
+    count(row, "delivered", 100_000)
+    count(row, "failed", 1)
+    text = page(admin_client, row)
+    assert "100000 delivered, 1 failed attempts" in text
+    assert 'class="no" x=' in text
+    assert 'height="2.00"' in text  # one failure among many is still seen
+
+
+def test_lists_are_written_a_line_each(biz: Biz, admin_client: Client) -> None:
+    row = subscription(biz, schedule=[5, 90, 5400])
+    form = {
+        "event_types": "order.*\r\n  stock.empty \r\n\r\n", "channels": "eu",
+        "schedule": "5 s\n5min\n1.5 h\n2 d\n7", "in_flight_limit": "4",
+    }  # fmt: skip
+    shown = page(admin_client, row)
+    assert "5 s\n90 s\n90 min" in shown
+    answer = admin_client.post(f"{SUBSCRIPTIONS}{row.pk}/change/", form)
+    assert answer.status_code == 302
+    row.refresh_from_db()
+    assert row.event_types == ["order.*", "stock.empty"]
+    assert row.channels == ["eu"]
+    assert row.schedule == [5, 300, 5400, 172800, 7]
+    entry = AuditLog.objects.get()
+    assert entry.detail["before"]["schedule"] == [5, 90, 5400]
+    assert entry.detail["after"]["in_flight_limit"] == 4
+    wrong = admin_client.post(
+        f"{SUBSCRIPTIONS}{row.pk}/change/",
+        {**form, "schedule": "5 s\nsoon\n30 d", "event_types": "order.*\nno spaces"},
+    ).content.decode()
+    assert "Line 2: &#x27;soon&#x27; is no time to wait" in wrong
+    assert "Line 3: 2592000 is not a number of seconds" in wrong
+    assert "Line 2: Write a list of patterns" in wrong
+
+
+def test_the_state_is_not_in_the_form_of_an_existing_one(biz: Biz, admin_client: Client) -> None:
+    row = subscription(biz)
+    admin_client.post(
+        f"{SUBSCRIPTIONS}{row.pk}/change/",
+        {"status": Status.DISCARDED, "schedule": "5 s", "in_flight_limit": "4"},
+    )
+    row.refresh_from_db()
+    assert (row.status, row.in_flight_limit) == (Status.NORMAL, 4)
+
+
+# -- actions -------------------------------------------------------------------------------------
+def act(client: Client, name: str, *rows: BizReceive, **more: str) -> str:
+    form = {"action": name, "_selected_action": [str(row.pk) for row in rows], **more}
+    answer = client.post(SUBSCRIPTIONS, form, follow=True)
+    assert answer.status_code == 200
+    return str(answer.content.decode())
+
+
+@pytest.mark.parametrize(
+    ("name", "to", "entry"),
+    [
+        ("pause", Status.PAUSED, "subscription_paused"),
+        ("resume_and_release", Status.NORMAL, "subscription_resumed"),
+        ("resume_and_skip", Status.SKIPPING, "subscription_resumed_skipping"),
+        ("discard", Status.DISCARDED, "subscription_discarded"),
+    ],
+)
+def test_a_change_of_state_is_audited_with_the_one_before(
+    biz: Biz, admin_client: Client, name: str, to: int, entry: str
+) -> None:
+    row = subscription(biz, status=Status.DISABLED)
+    act(admin_client, name, row, confirmed="yes")
+    row.refresh_from_db()
+    assert row.status == to
+    written = AuditLog.objects.get()
+    assert (written.action, written.detail) == (entry, {"before": "DISABLED"})
+    act(admin_client, name, row, confirmed="yes")
+    assert AuditLog.objects.count() == 1  # nothing changed the second time
+
+
+def test_enabling_forgets_what_it_was_disabled_for(biz: Biz, admin_client: Client) -> None:
+    row = subscription(
+        biz, status=Status.DISABLED, disabled_reason="x", failures=9,
+        failing_since=timezone.now() - timedelta(days=9),
+    )  # fmt: skip
+    text = act(admin_client, "resume_and_release", row, back_to=str(row.pk))
+    assert "Last 24 hours" in text  # back on its page
+    row.refresh_from_db()
+    assert (row.disabled_reason, row.failures, row.failing_since) == ("", 0, None)
+
+
+@pytest.mark.parametrize("name", ["resume_and_skip", "discard"])
+def test_what_loses_something_is_asked_back(biz: Biz, admin_client: Client, name: str) -> None:
+    row, other = (subscription(biz, n, status=Status.PAUSED) for n in ("one", "two"))
+    text = act(admin_client, name, row)
+    assert "orders → one" in text
+    assert "orders → two" not in text
+    assert f'name="_selected_action" value="{row.pk}"' in text
+    row.refresh_from_db()
+    assert row.status == Status.PAUSED
+    assert not AuditLog.objects.exists()
+    act(admin_client, name, row, confirmed="yes")
+    row.refresh_from_db()
+    other.refresh_from_db()
+    assert row.status != Status.PAUSED
+    assert other.status == Status.PAUSED
+
+
+def test_who_may_only_look_changes_nothing(biz: Biz) -> None:
+    row = subscription(biz)
+    user = User.objects.create_user("looker", password="x", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename="view_bizreceive"))
+    client = Client()
+    client.force_login(user)
+    for name in ("pause", "discard"):
+        act(client, name, row, confirmed="yes")
+    row.refresh_from_db()
+    assert row.status == Status.NORMAL
+    text = page(client, row)
+    assert "Test send" not in text
+    assert "Discard" not in text

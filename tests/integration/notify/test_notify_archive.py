@@ -1,0 +1,368 @@
+"""Archiver: what is final moves whole, what is not stays, and no kill loses anything."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.db import connection, connections
+from django.db.models import QuerySet
+from django.test.utils import CaptureQueriesContext
+from pytest_django.fixtures import Settings
+
+from msgplatform.core.data import ids, sql
+from msgplatform.core.errors import Unavailable
+from msgplatform.models import Alert, Biz
+from notify.archive import ages, due, move, partitions, retention
+from notify.archive import archiver as archiver_module
+from notify.archive.archiver import Archiver
+from notify.models import (
+    Attempt,
+    BizMsg,
+    BizReceive,
+    ColdAttempt,
+    ColdBizMsg,
+    ColdReceiveMsg,
+    IdempotencyKey,
+    ReceiveMsg,
+)
+from tests.integration.support.archive_support import (
+    COLD_MODELS,
+    Status,
+    archive,
+    cold_database,
+    cold_ids,
+    everything,
+    hot_ids,
+    message,
+    old_id,
+    without_months,
+)
+from tests.integration.support.children import child
+from tests.integration.support.notify_rows import subscription
+from tests.servers import Servers
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def row() -> BizReceive:
+    return subscription(Biz.objects.create(name="orders"))
+
+
+@pytest.fixture(params=["the same database", "a database of its own"])
+def place(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[str]:
+    """Where the archive is."""
+    if request.param == "the same database":
+        yield "default"
+        return
+    server = servers.mariadb() if connection.vendor == "mysql" else None
+    with cold_database(tmp_path, server):
+        yield "cold"
+
+
+def test_what_is_final_moves_whole(row: BizReceive, place: str) -> None:
+    moved = [
+        message(row, Status.DELIVERED, key="k-1"),
+        message(row, Status.DELIVERED, Status.SKIPPED, payload=bytes(range(256)) * 40),
+        message(row, channel="eu"),
+        message(row, Status.DELIVERED, Status.EXHAUSTED, days=40),
+        message(row, Status.POISON, days=40),
+    ]
+    before = everything()
+    archive()
+    assert (hot_ids(), cold_ids()) == ([], sorted(moved))
+    assert everything() == before
+    assert ReceiveMsg.objects.count() == Attempt.objects.count() == 0
+    assert ColdBizMsg.objects.get(id=moved[0]).key == "k-1"
+
+
+def test_what_is_not_final_stays(row: BizReceive, place: str) -> None:
+    for status in (Status.PENDING, Status.QUEUED, Status.HELD):
+        message(row, Status.DELIVERED, status, days=400)
+    message(row, Status.DELIVERED, Status.EXHAUSTED, days=20)
+    message(row, Status.POISON, days=20)
+    message(row, Status.DELIVERED, days=6)
+    accepted = message(row, days=50)
+    BizMsg.objects.filter(id=accepted).update(state=BizMsg.State.ACCEPTED)
+    before = everything()
+    archive()
+    assert cold_ids() == []
+    assert everything() == before
+
+
+def test_the_columns_of_the_archive_are_those_of_the_hot_tables() -> None:
+    """A column that is added to a hot table must be kept, or be named here."""
+    working = {"state", "claimed_by", "lease_until", "next_at"}
+    for hot, cold in ((BizMsg, ColdBizMsg), (ReceiveMsg, ColdReceiveMsg), (Attempt, ColdAttempt)):
+        names = {field.column for field in hot._meta.concrete_fields} - working
+        assert names == {f.column for f in cold._meta.concrete_fields} - {"key", "archived_at"}
+
+
+def test_a_held_message_is_looked_at_seldom(row: BizReceive) -> None:
+    """Once at a start, then at each of its ages, which get further and further apart."""
+    held = message(row, Status.HELD, days=7.5)
+    now = sql.now()
+    look = due.Walk(now)
+    seen = 0
+    for day in range(365):
+        while (page := look.page(now + timedelta(days=day))) is not None:
+            seen += page.count(held)
+    assert 3 <= seen <= 40
+
+
+def test_a_message_that_became_final_late_moves_at_its_next_age(row: BizReceive) -> None:
+    late = message(row, Status.PENDING, days=8)
+    now = sql.now()
+    look = due.Walk(now)
+    while look.page(now) is not None:
+        pass
+    ReceiveMsg.objects.update(status=Status.DELIVERED)
+    found = []
+    for day in range(10):
+        while (page := look.page(now + timedelta(days=day))) is not None:
+            found += page
+    assert late in found
+
+
+def test_an_idle_turn_writes_nothing(row: BizReceive) -> None:
+    message(row, Status.HELD, days=50)
+    worker = archive()
+    worker._next_round = worker._next_prepare = worker._next_purge = 0.0
+    with CaptureQueriesContext(connection) as captured:
+        assert worker.turn() is False
+    words = [q["sql"].split()[0].upper() for q in captured]
+    assert set(words) <= {"SELECT"}, words
+
+
+@pytest.mark.parametrize("point", ["after_copy", "after_verify", "before_delete_commit"])
+def test_a_kill_at_any_point_loses_nothing(row: BizReceive, place: str, point: str) -> None:
+    for n in range(30):
+        message(row, Status.DELIVERED, Status.SKIPPED, payload=b"%d" % n)
+    before = everything()
+    program = (
+        "from notify.archive.archiver import Archiver\nsay('on')\nArchiver().turn()\nsay('alive')"
+    )
+    with child(program, MSGPLATFORM_FAILPOINT=f"archiver_{point}") as killed:
+        assert killed.heard() == "on"
+        assert killed.process.wait(timeout=60) == -signal.SIGKILL
+    assert everything() == before
+    assert len(hot_ids()) == 30
+    changed = hot_ids()[7]
+    ReceiveMsg.objects.filter(msg_id=changed, status=Status.DELIVERED).update(status=Status.PENDING)
+    archive()
+    assert hot_ids() == [changed]
+    ReceiveMsg.objects.filter(msg_id=changed).update(status=Status.DELIVERED, send_times=9)
+    archive()
+    assert hot_ids() == []
+    assert everything().keys() == before.keys()
+    (copy,) = ColdReceiveMsg.objects.filter(msg_id=changed, biz_receive_id=row.pk)
+    assert (copy.status, copy.send_times) == (Status.DELIVERED, 9)
+    assert ColdReceiveMsg.objects.count() == ColdAttempt.objects.count() == 60
+
+
+def test_a_message_that_changed_since_it_was_chosen_stays(row: BizReceive, place: str) -> None:
+    changed, other = message(row, Status.DELIVERED), message(row, Status.DELIVERED)
+    limits = due.due(sql.now())
+    assert due.movable([changed, other], limits) == [changed, other]
+    ReceiveMsg.objects.filter(msg_id=changed).update(status=Status.PENDING)
+    assert move.move([changed, other], limits) == 1
+    assert (hot_ids(), cold_ids()) == ([changed], [other])
+
+
+def test_a_change_waits_until_the_message_has_moved(row: BizReceive, place: str) -> None:
+    """A requeue during the move finds the copy gone; it is never half there."""
+    pk = message(row, Status.EXHAUSTED, days=60)
+    program = f"""
+from notify.archive import move, walk
+from msgplatform.core import sql
+verified = move._verified
+def slowly(part):
+    found = verified(part)
+    if part.hot.__name__ == "BizMsg":
+        wait()
+    return found
+move._verified = slowly
+say(move.move([{pk}], walk.due(sql.now())))
+"""
+    (copy,) = ReceiveMsg.objects.values_list("id", flat=True)
+    requeue = f"""
+from notify import requeue
+say("on")
+say(requeue.selection([{copy}]))
+"""
+    with child(program) as mover, child("wait()\n" + requeue) as other:
+        mover.ready()
+        other.ready()
+        other.go()
+        assert other.heard() == "on"
+        mover.go()
+        assert mover.heard() == 1
+        assert other.heard() == 0
+    assert (hot_ids(), cold_ids()) == ([], [pk])
+    assert ColdReceiveMsg.objects.get().status == Status.EXHAUSTED
+
+
+def test_several_archivers_at_once(row: BizReceive, place: str) -> None:
+    for _ in range(200):
+        message(row, Status.DELIVERED, Status.SKIPPED)
+    before = everything()
+    program = """
+def work(number):
+    from notify.archive.archiver import Archiver
+    archiver = Archiver()
+    while archiver.turn():
+        pass
+    return archiver.heartbeat.done
+together(work, 3)
+"""
+    with child(program) as started:
+        done = started.heard()
+    assert sum(done) == 200
+    assert hot_ids() == []
+    assert everything() == before
+
+
+def test_what_was_not_copied_right_is_not_deleted(
+    row: BizReceive, place: str, monkeypatch: pytest.MonkeyPatch, work_redis: object
+) -> None:
+    good, bad = message(row, Status.DELIVERED), message(row, Status.DELIVERED)
+    copy = move._copy
+
+    def damaged(parts: list) -> None:
+        copy(parts)
+        ColdBizMsg.objects.filter(id=bad).update(payload=b"other")
+
+    monkeypatch.setattr(move, "_copy", damaged)
+    worker = archive()
+    assert hot_ids() == [bad]
+    assert good in cold_ids()
+    assert worker.heartbeat.failed == 1
+    assert Alert.objects.get(kind="notify.archive").open_key
+
+
+def test_chunks_are_bounded(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(due, "MAX_BYTES", 1000)
+    monkeypatch.setattr(due, "MAX_COPIES", 4)
+    shapes = ((1, 10), (1, 900), (1, 200), (3, 1), (2, 1), (9, 5000), (0, 1))
+    pks = [message(row, *[Status.DELIVERED] * n, payload=b"1" * size) for n, size in shapes]
+    cut = [len(chunk) for chunk in due.chunks(pks)]
+    assert cut == [2, 2, 1, 1, 1]
+
+
+# -- retention -----------------------------------------------------------------------------------
+def test_old_months_go(row: BizReceive, place: str, settings: Settings) -> None:
+    without_months(place)
+    old = [message(row, Status.DELIVERED, days=500) for _ in range(3)]
+    kept = [message(row, Status.DELIVERED, days=100) for _ in range(3)]
+    settings.NOTIFY_ARCHIVE_DAYS = 0  # for ever
+    archive()
+    assert retention.purge_archive(sql.now()) == 0
+    assert cold_ids() == sorted(old + kept)
+    settings.NOTIFY_ARCHIVE_DAYS = 365
+    while retention.purge_archive(sql.now()):
+        pass
+    assert cold_ids() == sorted(kept)
+    assert ColdReceiveMsg.objects.count() == ColdAttempt.objects.count() == 3
+
+
+def test_months_are_partitions_on_mariadb(row: BizReceive, place: str) -> None:
+    if connection.vendor != "mysql":
+        partitions.prepare(sql.now())  # does nothing
+        return
+    without_months(place)
+    message(row, Status.DELIVERED, days=100)
+    archive()
+    now = sql.now()
+    for table in partitions.TABLES:
+        bounds = partitions.bounds_of(table, place)
+        assert f"p{now:%Y%m}" in bounds
+        assert bounds["pmax"] == float("inf")
+        # this month, two ahead, and what is in use already
+        assert sum(bound > ids.first_id_at(now) for bound in bounds.values()) == 4
+        assert len(bounds) >= 6
+    with connections[place].cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM biz_msg_cold PARTITION (pmax)")
+        assert cursor.fetchone() == (0,)
+    later = now + timedelta(days=31)
+    partitions.prepare(later)
+    assert partitions.bounds_of("biz_msg_cold", place).keys() > bounds.keys()
+    partitions.prepare(later)
+
+
+def test_keys_are_purged_after_the_longest_retry(row: BizReceive) -> None:
+    days = ages.keep_keys() / ages.DAY
+    assert days > 30
+    old = message(row, Status.HELD, days=days + 1, key="old")
+    young = message(row, Status.HELD, days=days - 1, key="young")
+    archive()
+    assert list(IdempotencyKey.objects.values_list("id", flat=True)) == [young]
+    assert hot_ids() == [old, young]
+
+
+# -- an archive that is away ---------------------------------------------------------------------
+def test_an_archive_that_is_away_stops_nothing_and_loses_nothing(
+    row: BizReceive, servers: Servers, tmp_path: Path
+) -> None:
+    message(row, Status.DELIVERED)
+    before = everything()
+    server = servers.mariadb() if connection.vendor == "mysql" else None
+    with cold_database(tmp_path, server):
+        connections["cold"].close()
+        settings = connections["cold"].settings_dict
+        name, settings["NAME"] = settings["NAME"], "/no/such/place"
+        worker = Archiver()
+        with pytest.raises(archiver_module.AWAY):
+            archive(worker)
+        connections["cold"].close()
+        assert len(hot_ids()) == 1
+        settings["NAME"] = name
+        archive(worker)
+        assert hot_ids() == []
+        assert everything() == before
+        assert all(model.objects.using("cold").count() for model in COLD_MODELS)
+
+
+def plan(rows: QuerySet) -> list[dict]:
+    """MariaDB's plan: a dict of the columns of EXPLAIN for each table."""
+    statement, parameters = rows.query.sql_with_params()
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN " + statement, parameters)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, line, strict=True)) for line in cursor.fetchall()]
+
+
+def test_an_archive_without_tables_says_what_to_do(row: BizReceive, place: str) -> None:
+    if place == "default":
+        return
+    pk = message(row, Status.DELIVERED)
+    with connections["cold"].cursor() as cursor:
+        cursor.execute("ALTER TABLE attempt_cold RENAME TO gone")
+    with pytest.raises(Unavailable, match="migrate --database cold"):
+        archive()
+    assert hot_ids() == [pk]
+
+
+def test_nothing_but_the_archive_is_migrated_into_its_database(place: str) -> None:
+    tables = set(connections["cold"].introspection.table_names()) if place == "cold" else set()
+    assert tables <= {*partitions.TABLES, "django_migrations"}
+    assert not tables or set(partitions.TABLES) < tables
+
+
+def test_what_cannot_move_costs_an_index_entry(row: BizReceive) -> None:
+    """Candidates come from (state, id) alone, their copies by message; no table is read through."""
+    for _ in range(300):
+        message(row, Status.DELIVERED)
+    if connection.vendor != "mysql":
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE TABLE biz_msg, receive_msg, attempt")
+    (line,) = plan(due.candidates(old_id(400), old_id(0)))
+    assert line["key"] == "biz_msg_to_split"
+    assert line["Extra"] == "Using where; Using index"
+    copies = ReceiveMsg.objects.filter(msg_id__in=hot_ids()[:20]).order_by()
+    (line,) = plan(copies.values_list("msg_id", "status"))
+    assert line["key"] == "receive_msg_once"

@@ -1,0 +1,366 @@
+"""The marker keeps the health of subscriptions: since when they fail, and when it is enough."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
+
+from msgplatform.core.data import sql
+from msgplatform.core.queues import jobs
+from msgplatform.core.queues import names as queue_names
+from msgplatform.models import Alert, AuditLog, Biz
+from notify.maker.maker import Maker
+from notify.marker import failing_subscriptions
+from notify.marker.marker import Marker
+from notify.models import BizReceive, Receive, ReceiveMsg
+from notify.orders import Result
+from notify.sender.sender import Sender
+from tests.integration.support.http_sinks import Sink, answering
+from tests.integration.support.notify_rows import publish, subscription
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+Status, Copy = BizReceive.Status, ReceiveMsg.Status
+
+
+@pytest.fixture
+def row(settings: Settings) -> BizReceive:
+    settings.NOTIFY_DISABLE_AFTER_HOURS = 10
+    return subscription(Biz.objects.create(name="orders"), schedule=[10] * 20)
+
+
+def queued(row: BizReceive, count: int = 1) -> list[ReceiveMsg]:
+    publish(row.biz, count)
+    drain(Maker())
+    return list(ReceiveMsg.objects.filter(status=Copy.QUEUED).order_by("id"))
+
+
+def drain(worker: Any) -> None:
+    while worker.turn():
+        pass
+
+
+def result(copy: ReceiveMsg, status: int, at: float = 0.0) -> Result:
+    outcome = "delivered" if status == 200 else "failed"
+    return Result(
+        copy.pk, copy.biz_receive_id, copy.claimed_by, copy.send_times + 1, outcome, status, at=at
+    )  # type: ignore[arg-type]
+
+
+def mark(*results: Result) -> None:
+    jobs.put(queue_names.NOTIFY_MARKER, [list(results)], ttl=None)
+    drain(Marker())
+
+
+def fail(row: BizReceive, count: int = 1, status: int = 503) -> None:
+    mark(*[result(copy, status) for copy in queued(row, count)])
+
+
+def failing_for(row: BizReceive, hours: float, failures: int = 30) -> None:
+    since = sql.now() - timedelta(hours=hours)
+    BizReceive.objects.filter(pk=row.pk).update(failing_since=since, failures=failures)
+
+
+def state(row: BizReceive) -> tuple[int, bool, int]:
+    row.refresh_from_db()
+    return row.status, row.failing_since is not None, row.failures
+
+
+def open_alerts() -> set[str]:
+    return set(Alert.objects.filter(open_key__isnull=False).values_list("kind", flat=True))
+
+
+def test_failures_add_up_from_the_first_one_on(row: BizReceive) -> None:
+    fail(row, 3)
+    assert state(row) == (Status.NORMAL, True, 3)
+    first = row.failing_since
+    fail(row, 2)
+    assert state(row) == (Status.NORMAL, True, 5)
+    assert row.failing_since == first
+    assert abs((sql.now() - first).total_seconds()) < 60, "the database's clock, in UTC"
+
+
+def test_a_success_ends_it(row: BizReceive) -> None:
+    failing_for(row, 1)
+    fail(row, 1, 200)
+    assert state(row) == (Status.NORMAL, False, 0)
+
+
+def test_only_what_fails_is_written(row: BizReceive) -> None:
+    """A healthy subscription costs no write to its row, and none of another's is touched."""
+    sick = subscription(row.biz, "sick")
+    failing_for(sick, 1)
+    copies = [copy for copy in queued(row, 20) if copy.biz_receive_id == row.pk]
+    with CaptureQueriesContext(connection) as captured:
+        mark(*[result(copy, 200) for copy in copies])
+    updates = [q["sql"].split(" SET ")[0] for q in captured if q["sql"].startswith("UPDATE")]
+    assert updates
+    assert not [statement for statement in updates if "biz_receive" in statement]
+    assert state(sick)[1:] == (True, 30)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "failures"),
+    [([503, 503, 200], 0), ([200, 503, 503], 2), ([503, 200, 503], 1), ([503, 503, 503], 33)],
+)
+def test_the_last_outcomes_of_a_batch_decide(
+    row: BizReceive, statuses: list[int], failures: int
+) -> None:
+    """In the order in which the attempts ended, whatever their order in the batch."""
+    failing_for(row, 6)
+    before = BizReceive.objects.get().failing_since
+    copies = queued(row, 3)
+    ended = enumerate(zip(copies, statuses, strict=True))
+    results = [result(copy, status, at=1000.0 + n) for n, (copy, status) in ended]
+    mark(*reversed(results))
+    assert state(row) == (Status.NORMAL, failures > 0, failures)
+    assert (row.failing_since == before) == (failures == 33)
+
+
+def test_a_repeated_batch_counts_once(row: BizReceive) -> None:
+    copies = queued(row, 2)
+    good = result(copies[0], 200, at=1.0)
+    bad = result(copies[1], 503, at=2.0)
+    mark(good)
+    mark(bad)
+    mark(bad, bad)
+    mark(good)
+    assert state(row) == (Status.NORMAL, True, 1), "an old success, read again, says nothing"
+
+
+# -- 410 -----------------------------------------------------------------------------------------
+def test_gone_disables_and_the_copy_waits(row: BizReceive) -> None:
+    BizReceive.objects.update(schedule=[], attempts_limit=1)
+    (copy,) = queued(row)
+    mark(result(copy, 410))
+    assert state(row) == (Status.DISABLED, True, 1)
+    assert "410" in row.disabled_reason
+    copy.refresh_from_db()
+    assert (copy.status, copy.send_times, copy.http_status) == (Copy.PENDING, 1, 410)
+    assert copy.attempts.get().http_status == 410
+    entry = AuditLog.objects.get()
+    assert (entry.actor, entry.action) == ("platform", "subscription_disabled")
+    assert str(row.pk) in entry.target
+    alert = Alert.objects.get()
+    assert (alert.kind, bool(alert.open_key)) == ("notify.disabled", True)
+    assert "410" in alert.text
+
+
+def test_after_a_resume_everything_is_sent_and_the_alert_is_over(row: BizReceive) -> None:
+    fail(row, 2, 410)
+    publish(row.biz, 3)
+    drain(Maker())
+    assert ReceiveMsg.objects.filter(status=Copy.HELD).count() == 3
+    BizReceive.objects.update(
+        status=Status.NORMAL, failing_since=None, failures=0, disabled_reason=""
+    )
+    ReceiveMsg.objects.filter(status=Copy.PENDING).update(next_at=sql.now())
+    drain(Maker())
+    copies = list(ReceiveMsg.objects.filter(status=Copy.QUEUED))
+    assert len(copies) == 5
+    mark(*[result(copy, 200) for copy in copies])
+    assert state(row) == (Status.NORMAL, False, 0)
+    assert open_alerts() == set()
+
+
+@pytest.mark.parametrize("status", [Status.PAUSED, Status.DISCARDED, Status.DISABLED])
+def test_what_an_operator_has_stopped_stays_as_it_is(row: BizReceive, status: int) -> None:
+    failing_for(row, 100)
+    (copy,) = queued(row)
+    BizReceive.objects.update(status=status)
+    mark(result(copy, 410))
+    assert state(row)[0] == status
+    assert AuditLog.objects.count() == 0
+    copy.refresh_from_db()
+    assert copy.status == Copy.PENDING
+
+
+def test_a_success_after_the_410_in_the_same_batch_wins(row: BizReceive) -> None:
+    first, second = queued(row, 2)
+    mark(result(first, 410, at=1.0), result(second, 200, at=2.0))
+    assert state(row) == (Status.NORMAL, False, 0)
+
+
+def test_many_markers_disable_it_once(row: BizReceive) -> None:
+    rows = [row, *(subscription(row.biz, f"s{n}", schedule=[10]) for n in range(9))]
+    copies = queued(row, 8)
+    batches = [[result(copy, 410) for copy in copies[start::8]] for start in range(8)]
+    jobs.put(queue_names.NOTIFY_MARKER, batches, ttl=None)
+    start = threading.Barrier(4)
+
+    def run() -> None:
+        marker = Marker()
+        marker._look_after()
+        start.wait()
+        drain(marker)
+        connection.close()
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for one in rows:
+        assert state(one) == (Status.DISABLED, True, 8)
+    assert AuditLog.objects.count() == len(rows)
+    drain(Marker())
+    assert set(Alert.objects.values_list("open_key", flat=True)) == {
+        f"notify.disabled:{one.pk}" for one in rows
+    }
+
+
+# -- too long ------------------------------------------------------------------------------------
+def test_who_fails_for_too_long_is_disabled(row: BizReceive) -> None:
+    failing_for(row, 10.01, failures=36)
+    fail(row)
+    assert state(row) == (Status.DISABLED, True, 37)
+    assert "37" in row.disabled_reason
+    assert open_alerts() == {"notify.disabled"}
+    assert AuditLog.objects.get().detail["failures"] == 37
+    fail(row)
+    assert Alert.objects.get(kind="notify.disabled").count == 1
+
+
+def test_not_yet(row: BizReceive) -> None:
+    failing_for(row, 9.9)
+    fail(row)
+    assert state(row) == (Status.NORMAL, True, 31)
+    assert open_alerts() == {"notify.failing"}
+
+
+def test_one_failure_long_ago_is_not_failing_all_the_time(row: BizReceive) -> None:
+    failing_for(row, 1000, failures=1)
+    fail(row)
+    assert state(row) == (Status.NORMAL, True, 2)
+    assert open_alerts() == set()
+
+
+def test_never(row: BizReceive, settings: Settings) -> None:
+    settings.NOTIFY_DISABLE_AFTER_HOURS = 0
+    failing_for(row, 10_000)
+    fail(row)
+    assert state(row)[0] == Status.NORMAL
+    assert open_alerts() == set()
+
+
+def test_half_way_there_is_a_warning_and_a_success_ends_it(row: BizReceive) -> None:
+    failing_for(row, 4.9)
+    fail(row)
+    assert open_alerts() == set()
+    failing_for(row, 5.1, failures=37)
+    failing_subscriptions.tell()
+    failing_subscriptions.tell()
+    alert = Alert.objects.get()
+    assert (alert.kind, alert.count) == ("notify.failing", 1)
+    assert "37 times" in alert.text
+    fail(row, 1, 200)
+    assert open_alerts() == set()
+    assert Alert.objects.get().resolved_at
+
+
+def test_the_alert_of_a_killed_marker_is_raised_by_the_next_one(row: BizReceive) -> None:
+    """Alerts follow from what is stored, so one that dies after its commit loses none."""
+    BizReceive.objects.update(status=Status.DISABLED, disabled_reason="it was gone")
+    drain(Marker())
+    assert "it was gone" in Alert.objects.get(kind="notify.disabled").text
+    BizReceive.objects.update(status=Status.NORMAL, disabled_reason="")
+    drain(Marker())
+    assert open_alerts() == set()
+
+
+# -- subscriptions that cannot be read, or are gone ----------------------------------------------
+def test_copies_of_an_unreadable_subscription_wait(row: BizReceive) -> None:
+    BizReceive.objects.update(schedule=[])
+    copies = queued(row, 3)
+    Receive.objects.update(headers=["not", "a", "mapping"])
+    marker = Marker()
+    jobs.put(queue_names.NOTIFY_MARKER, [[result(copy, 503) for copy in copies]] * 2, ttl=None)
+    with CaptureQueriesContext(connection) as captured:
+        drain(marker)
+    whole = [q for q in captured if "previous_secret" in q["sql"]]
+    assert len(whole) <= 2, "read once, not for every result"
+    for copy in ReceiveMsg.objects.all():
+        assert copy.status == Copy.PENDING
+        assert 30 < (copy.next_at - sql.now()).total_seconds() <= 60
+    assert state(row)[1:] == (True, 3)
+
+
+def test_copies_of_a_subscription_that_is_gone_are_exhausted(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    BizReceive.objects.all().delete()
+    mark(result(copy, 503))
+    copy.refresh_from_db()
+    assert copy.status == Copy.EXHAUSTED
+
+
+# -- end to end ----------------------------------------------------------------------------------
+def run_until(condition: Callable[[], bool]) -> None:
+    """Maker, sender and marker take turns, as their loops would, until it is so."""
+    maker, sender, marker = Maker(), Sender(), Marker()
+    sender.start()
+    deadline = time.monotonic() + 60
+    try:
+        while not condition():
+            assert time.monotonic() < deadline, "it did not come"
+            for worker in (maker, sender, marker):
+                worker.turn()
+    finally:
+        sender.drain(time.monotonic() + 2)
+        sender.stop()
+
+
+def is_disabled(row: BizReceive) -> Callable[[], bool]:
+    rows = BizReceive.objects.filter(pk=row.pk, status=Status.DISABLED)
+    return lambda: rows.exists() and Alert.objects.filter(kind="notify.disabled").exists()
+
+
+@pytest.mark.parametrize("answer", ["410 Gone", "500 Broken"])
+def test_auto_disable_fires_and_the_operator_is_told_by_webhook(
+    row: BizReceive, settings: Settings, answer: str
+) -> None:
+    """Real requests to a consumer that is gone, and to one that fails for longer than allowed."""
+    settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+    settings.NOTIFY_DISABLE_AFTER_HOURS = 0.5 / 3600
+    refused = b"HTTP/1.1 " + answer.encode() + b"\r\nContent-Length: 0\r\n\r\n"
+    with Sink(answering(refused)) as broken, Sink(answering()) as pager:
+        Receive.objects.filter(pk=row.receive_id).update(url=broken.url())
+        # Long in all: what waits behind its breaker must not be exhausted meanwhile.
+        BizReceive.objects.filter(pk=row.pk).update(schedule=[0.1] * 40 + [600])
+        watch = subscription(Biz.objects.create(name="platform"), "pager", schedule=[1] * 9)
+        Receive.objects.filter(pk=watch.receive_id).update(url=pager.url())
+        publish(row.biz, 3)
+        run_until(is_disabled(row))
+        run_until(lambda: any(b"notify.disabled" in seen.body for seen in pager.requests))
+        asked = len(broken.requests)
+        publish(row.biz, 3)
+        run_until(lambda: ReceiveMsg.objects.filter(status=Copy.HELD).count() == 3)
+        waiting = ReceiveMsg.objects.filter(biz_receive=row)
+        assert {copy.status for copy in waiting} <= {Copy.PENDING, Copy.QUEUED, Copy.HELD}
+        assert len(broken.requests) == asked, "nothing more is sent to it"
+    row.refresh_from_db()
+    assert ("410" in row.disabled_reason) == (answer == "410 Gone")
+    assert AuditLog.objects.get().actor == "platform"
+
+
+def test_a_probe_of_a_dead_consumer_ends_with_its_schedule(row: BizReceive) -> None:
+    """It was kept from its attempts by the breaker; its time is over like the others'."""
+    BizReceive.objects.update(schedule=[60, 60])
+    (copy,) = queued(row)
+    ReceiveMsg.objects.update(created_at=sql.now() - timedelta(seconds=121))
+    BizReceive.objects.update(failing_since=sql.now() - timedelta(seconds=100), failures=3)
+    mark(result(copy, 503))
+    copy.refresh_from_db()
+    assert copy.status == Copy.PENDING, "its consumer has not failed for as long"
+    ReceiveMsg.objects.update(status=Copy.QUEUED, claimed_by=copy.claimed_by or "c" * 32)
+    BizReceive.objects.update(failing_since=sql.now() - timedelta(seconds=121))
+    copy.refresh_from_db()
+    mark(result(copy, 503))
+    copy.refresh_from_db()
+    assert copy.status == Copy.EXHAUSTED

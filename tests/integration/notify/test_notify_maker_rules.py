@@ -1,0 +1,574 @@
+"""What the maker queues, and when: breakers, rates, order, dead consumers, several makers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import msgspec
+import pytest
+import redis
+import time_machine
+from django.conf import settings as django_settings
+from django.db import connection, transaction
+from django.db.models import F
+from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
+
+from msgplatform.core import connections
+from msgplatform.core.data import sql
+from msgplatform.core.queues import jobs
+from msgplatform.core.queues import names as queue_names
+from msgplatform.core.rates.breaker import State
+from msgplatform.models import Alert, Biz, MinuteCounter
+from notify import intake, lane_status, orders
+from notify.lane_status import Live
+from notify.maker import dispatcher, expiry, payloads
+from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL
+from notify.maker.maker import Maker
+from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
+from tests.integration.support.children import run as run_children
+from tests.integration.support.notify_rows import publish, subscription
+from tests.servers import Servers
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+Status = ReceiveMsg.Status
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def biz() -> Biz:
+    return Biz.objects.create(name="orders")
+
+
+def queue_of(row: BizReceive) -> str:
+    return queue_names.notify(row.biz_id, row.receive_id)
+
+
+def items(row: BizReceive) -> list[list[int]]:
+    """The copy ids of each order that waits; they are taken out."""
+    found = []
+    while claimed := jobs.claim(queue_of(row), 30):
+        found.append([item[0] for item in claimed.data["items"]])
+        jobs.done([claimed])
+    return found
+
+
+def run(maker: Maker) -> None:
+    while maker.turn():
+        pass
+
+
+def say(row: BizReceive, **fields: object) -> None:
+    """As the sender that owns the queue reports it."""
+    lane_status.report({row.pk: Live(sender="s", **fields)})  # type: ignore[arg-type]
+
+
+def copies(row: BizReceive, status: int) -> int:
+    return ReceiveMsg.objects.filter(biz_receive_id=row.pk, status=status).count()
+
+
+# -- breakers ------------------------------------------------------------------------------------
+def test_behind_an_open_breaker_only_the_probe_is_queued(biz: Biz) -> None:
+    row, healthy = subscription(biz), subscription(biz, "healthy")
+    say(row, breaker=State.OPEN, retry_in=60)
+    publish(biz, 5)
+    maker = Maker()
+    run(maker)
+    assert items(row) == []
+    assert [len(order) for order in items(healthy)] == [5]
+    say(row, breaker=State.OPEN, retry_in=0)
+    run(maker)
+    probe = jobs.claim(queue_of(row), 30)
+    assert probe
+    oldest = ReceiveMsg.objects.filter(biz_receive_id=row.pk).order_by("next_at", "id")
+    assert len(probe.data["items"]) == 1
+    assert oldest.filter(status=Status.QUEUED).count() == 1
+    run(maker)
+    assert copies(row, Status.QUEUED) == 1, "not another one while the probe is in hand"
+    jobs.done([probe])
+    say(row)
+    run(maker)
+    assert [len(order) for order in items(row)] == [4]
+
+
+def test_expired_leases_wait_behind_an_open_breaker_too(biz: Biz) -> None:
+    row = subscription(biz)
+    publish(biz, 5)
+    maker = Maker()
+    run(maker)
+    assert [len(order) for order in items(row)] == [5]
+    ReceiveMsg.objects.update(next_at=Now())
+    say(row, breaker=State.OPEN, retry_in=60)
+    run(maker)
+    assert items(row) == []
+    say(row, breaker=State.HALF_OPEN, retry_in=0)
+    run(maker)
+    assert [len(order) for order in items(row)] == [1]
+
+
+def test_nothing_known_of_the_senders_is_no_reason_to_wait(
+    biz: Biz, work_redis: redis.Redis
+) -> None:
+    row = subscription(biz)
+    work_redis.set("notify:live", "not a hash")
+    publish(biz, 3)
+    maker = Maker()
+    maker._next_recover = time.monotonic() + 60
+    run(maker)
+    assert [len(order) for order in items(row)] == [3]
+
+
+def test_reports_of_senders_that_are_gone_are_dropped(biz: Biz, work_redis: redis.Redis) -> None:
+    lane_status.report({7: Live(sender="s"), 8: Live(sender="s")})
+    old = msgspec.json.encode(Live(sender="s", at=time.time() - 100))
+    work_redis.hset("notify:live", "7", old)
+    Maker().turn()
+    assert work_redis.hkeys("notify:live") == [b"8"]
+
+
+# -- no more than is sent in time ----------------------------------------------------------------
+def test_a_slow_consumer_gets_small_orders(biz: Biz, settings: Settings) -> None:
+    settings.NOTIFY_LEASE_SECONDS = 120
+    limited, measured = subscription(biz, "limited", rate_limit=2.0), subscription(biz, "measured")
+    say(measured, per_second=4.0)
+    publish(biz, 128)
+    run(Maker())
+    assert [len(order) for order in items(limited)] == [15] * 4
+    assert [len(order) for order in items(measured)] == [30] * 4
+
+
+def test_beyond_the_total_a_first_order_is_small(biz: Biz) -> None:
+    row = subscription(biz)
+    elsewhere = [(f"notify-{biz.pk}-9{n % 64}", {}) for n in range(ORDERS_IN_TOTAL)]
+    for n in range(64):
+        receive = Receive.objects.create(id=int(f"9{n}"), name=f"r{n}", url="http://127.0.0.1:9/")
+        BizReceive.objects.create(biz=biz, receive=receive, status=BizReceive.Status.PAUSED)
+    jobs.put_all(elsewhere, ttl=60)
+    publish(biz, 20, payload=b'"' + b"x" * 10_000 + b'"')
+    maker = Maker()
+    while maker.splitter.split()[0]:
+        pass
+    run(maker)
+    (made,) = items(row)
+    assert len(made) == BEYOND_TOTAL_BYTES // (10_002 + orders.ITEM_BYTES)
+
+
+def test_large_payloads_go_out_whole_to_every_subscriber(biz: Biz) -> None:
+    one, two = subscription(biz, "one"), subscription(biz, "two", rate_limit=0.1)
+    text = "€" * 60_000
+    publish(biz, 3, payload=f'"{text}"'.encode())
+    run(Maker())
+    for row, expected in ((one, 3), (two, 3)):
+        bodies = []
+        while claimed := jobs.claim(queue_of(row), 30):
+            bodies += [item[3] for item in claimed.data["items"]]
+        assert [body.endswith(f'"data":"{text}"}}') for body in bodies] == [True] * expected
+
+
+# -- order ---------------------------------------------------------------------------------------
+def test_copies_are_queued_in_the_order_of_their_time_then_their_id(biz: Biz) -> None:
+    row = subscription(biz)
+    publish(biz, 6)
+    Maker().splitter.split()
+    ids = list(ReceiveMsg.objects.order_by("id").values_list("id", flat=True))
+    now = sql.now()
+    for place, minutes in enumerate([3, 9, 9, 1, 5, 7]):
+        status = Status.QUEUED if place in (1, 4) else Status.PENDING
+        at = now - timedelta(minutes=minutes)
+        ReceiveMsg.objects.filter(id=ids[place]).update(next_at=at, status=status)
+    run(Maker())
+    (made,) = items(row)
+    assert made == [ids[place] for place in (1, 2, 5, 4, 0, 3)]
+
+
+def test_a_new_copy_does_not_overtake_one_that_waits(biz: Biz) -> None:
+    """The queue is full while the first ones wait; then they go before the new ones."""
+    row = subscription(biz, rate_limit=0.01)
+    first = publish(biz, 2)
+    maker = Maker()
+    run(maker)
+    later = publish(biz, 1)
+    sent = []
+    for _ in range(3):
+        run(maker)
+        sent += [order for (order,) in items(row)]
+        ReceiveMsg.objects.filter(id__in=sent).update(status=Status.DELIVERED)
+    by_message = dict(ReceiveMsg.objects.values_list("id", "msg_id"))
+    assert [by_message[copy] for copy in sent] == sorted(first) + later
+
+
+def test_nor_when_a_turn_ends_before_its_backlog_does(
+    biz: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "TURN_COPIES", 1)
+    row = subscription(biz)
+    publish(biz, orders.MAX_ITEMS + 100)
+    maker = Maker()
+    while maker.splitter.split()[0]:
+        pass
+    (later,) = publish(biz)
+    maker.turn()
+    assert ReceiveMsg.objects.get(msg_id=later).status == Status.PENDING
+    run(maker)
+    assert [len(order) for order in items(row)] == [orders.MAX_ITEMS, 101]
+
+
+def test_events_of_different_kinds_stay_in_their_order(biz: Biz) -> None:
+    row, picky = subscription(biz), subscription(biz, "picky", event_types=["order.paid"])
+    kinds = ["order.made", "order.paid"] * 5
+    verdicts = intake.publish_many([intake.Event(biz.pk, kind, b"1") for kind in kinds])
+    run(Maker())
+    by_copy = dict(ReceiveMsg.objects.values_list("id", "msg_id"))
+    (everything,), (paid,) = items(row), items(picky)
+    assert [by_copy[copy] for copy in everything] == [verdict.id for verdict in verdicts]
+    assert [by_copy[copy] for copy in paid] == [verdict.id for verdict in verdicts[1::2]]
+
+
+# -- what cannot be sent -------------------------------------------------------------------------
+def test_a_copy_whose_message_is_gone_is_poison(biz: Biz) -> None:
+    row = subscription(biz)
+    gone, *there = publish(biz, 3)
+    Maker().splitter.split()
+    BizMsg.objects.filter(id=gone).delete()
+    run(Maker())
+    assert [len(order) for order in items(row)] == [2]
+    assert ReceiveMsg.objects.get(msg_id=gone).status == Status.POISON
+    assert Alert.objects.get(kind="notify.poison").key == f"notify.gone:{row.pk}"
+    ReceiveMsg.objects.filter(msg_id__in=there).update(next_at=Now())
+    BizMsg.objects.all().delete()
+    run(Maker())
+    assert items(row) == [], "no order without items"
+    assert copies(row, Status.POISON) == 3
+
+
+def test_copies_of_an_unreadable_subscription_wait(biz: Biz) -> None:
+    row = subscription(biz)
+    secret = row.receive.secret
+    Receive.objects.update(secret="not a secret")
+    publish(biz, 2)
+    maker = Maker()
+    run(maker)
+    assert (items(row), copies(row, Status.PENDING)) == ([], 2)
+    Receive.objects.update(secret=secret)
+    maker.subscriptions.refresh(at_once=True)
+    run(maker)
+    assert [len(order) for order in items(row)] == [2]
+
+
+@pytest.mark.parametrize("status", [BizReceive.Status.PAUSED, BizReceive.Status.DISABLED])
+def test_a_pause_holds_what_is_split_and_keeps_what_is_due(biz: Biz, status: int) -> None:
+    """Also when the maker has not heard of it: the split sees the row."""
+    row = subscription(biz)
+    publish(biz, 2)
+    maker = Maker()
+    maker.splitter.split()
+    maker.subscriptions.refresh(at_once=True)
+    BizReceive.objects.update(status=status)
+    publish(biz, 3)
+    run(maker)
+    assert items(row) == []
+    assert (copies(row, Status.PENDING), copies(row, Status.HELD)) == (2, 3)
+
+
+# -- dead consumers ------------------------------------------------------------------------------
+def dead(row: BizReceive, since: timedelta, open_for: float = 0.0) -> None:
+    """Failing for so long; its latest try failed `open_for` seconds ago."""
+    BizReceive.objects.filter(pk=row.pk).update(failing_since=sql.now() - since, failures=9)
+    say(row, breaker=State.OPEN, retry_in=60, open_for=open_for)
+
+
+def test_without_a_try_since_it_was_due_nothing_is_given_up(biz: Biz) -> None:
+    """One attempt is allowed: a short outage must not end what came after the failed try."""
+    row = subscription(biz, schedule=[])
+    publish(biz, 3)
+    Maker().splitter.split()
+    ReceiveMsg.objects.update(next_at=Now() - timedelta(seconds=5))
+    dead(row, timedelta(seconds=30), open_for=20)
+    run(Maker())
+    assert copies(row, Status.EXHAUSTED) == 0
+    dead(row, timedelta(seconds=30), open_for=0)
+    run(Maker())
+    assert copies(row, Status.EXHAUSTED) == 3
+
+
+def test_what_waited_for_a_whole_schedule_behind_a_breaker_is_exhausted(biz: Biz) -> None:
+    row = subscription(biz, schedule=[60, 60])
+    publish(biz, expiry.PAGE + 20)
+    Maker().splitter.split()
+    young = list(ReceiveMsg.objects.order_by("-id").values_list("id", flat=True)[:7])
+    ReceiveMsg.objects.exclude(id__in=young).update(next_at=Now() - timedelta(seconds=121))
+    ReceiveMsg.objects.filter(id__in=young).update(next_at=Now() - timedelta(seconds=100))
+    leased = ReceiveMsg.objects.order_by("id").values_list("id", flat=True)[:3]
+    ReceiveMsg.objects.filter(id__in=list(leased)).update(status=Status.QUEUED, claimed_by="x")
+    dead(row, timedelta(seconds=125))
+    run(Maker())
+    assert copies(row, Status.EXHAUSTED) == expiry.PAGE + 13
+    assert not ReceiveMsg.objects.filter(claimed_by="x").exists()
+    assert set(ReceiveMsg.objects.filter(status=Status.PENDING).values_list("id", flat=True)) == (
+        set(young)
+    )
+    ended = ReceiveMsg.objects.filter(status=Status.EXHAUSTED)
+    assert set(ended.values_list("error", "send_times")) == {(expiry.ERROR, 0)}
+    counted = MinuteCounter.objects.filter(subject=row.pk, name="exhausted")
+    assert sum(counted.values_list("value", flat=True)) == expiry.PAGE + 13
+
+
+@pytest.mark.parametrize("reason", ["a success lately", "breaker closed", "nothing known"])
+def test_who_is_not_known_to_be_dead_keeps_its_copies(biz: Biz, reason: str) -> None:
+    row = subscription(biz, schedule=[60, 60], rate_limit=0.01)
+    publish(biz, 3)
+    Maker().splitter.split()
+    ReceiveMsg.objects.update(next_at=Now() - HOUR)
+    dead(row, timedelta(seconds=100 if reason == "a success lately" else 1000))
+    if reason == "breaker closed":
+        say(row)
+    if reason == "nothing known":
+        connections.work_redis().delete("notify:live")
+    run(Maker())
+    assert copies(row, Status.EXHAUSTED) == 0
+
+
+def test_a_success_that_the_maker_has_not_heard_of_saves_the_copies(biz: Biz) -> None:
+    row = subscription(biz, schedule=[60, 60])
+    publish(biz, 3)
+    Maker().splitter.split()
+    ReceiveMsg.objects.update(next_at=Now() - HOUR)
+    dead(row, HOUR)
+    maker = Maker()
+    maker.subscriptions.refresh(at_once=True)
+    BizReceive.objects.update(failing_since=None)
+    run(maker)
+    assert copies(row, Status.EXHAUSTED) == 0
+
+
+# -- clocks, processes ---------------------------------------------------------------------------
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_what_is_due_is_the_database_s_question(biz: Biz, hours: int) -> None:
+    row = subscription(biz)
+    publish(biz, 2)
+    Maker().splitter.split()
+    later = ReceiveMsg.objects.order_by("id").last()
+    assert later
+    ReceiveMsg.objects.filter(id=later.pk).update(next_at=Now() + HOUR)
+    with time_machine.travel(sql.now() + hours * HOUR):
+        run(Maker())
+    assert [len(order) for order in items(row)] == [1]
+
+
+def test_a_dedicated_maker_queues_for_its_subscriptions_and_splits_nothing(biz: Biz) -> None:
+    mine, other = subscription(biz, "mine"), subscription(biz, "other")
+    publish(biz, 2)
+    Maker().splitter.split()
+    publish(biz, 1)
+    dedicated = Maker(only=[mine.pk])
+    run(dedicated)
+    assert [len(order) for order in items(mine)] == [2]
+    assert items(other) == []
+    assert BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).count() == 1
+
+
+def test_splitting_goes_on_without_redis(biz: Biz, servers: Servers) -> None:
+    row = subscription(biz)
+    publish(biz, 2)
+    maker = Maker()
+    maker._next_recover = time.monotonic() + 60
+    servers.work.kill()
+    try:
+        with pytest.raises(redis.exceptions.RedisError):
+            maker.turn()
+    finally:
+        servers.work.start()
+    assert copies(row, Status.PENDING) == 2
+    run(maker)
+    assert [len(order) for order in items(row)] == [2]
+
+
+def test_makers_pass_over_what_another_one_is_splitting(biz: Biz) -> None:
+    """Where the database can do it; on SQLite there is one writer at a time."""
+    subscription(biz)
+    publish(biz, 10)
+    if not connection.features.has_select_for_update_skip_locked:
+        assert Maker().splitter.split()[0] == 10
+        return
+    other = connection.copy()
+    try:
+        with other.cursor() as cursor:
+            cursor.execute("BEGIN")
+            cursor.execute("SELECT id FROM biz_msg WHERE state = 0 ORDER BY id LIMIT 4 FOR UPDATE")
+            assert Maker().splitter.split()[0] == 6
+            cursor.execute("ROLLBACK")
+    finally:
+        other.close()
+    assert Maker().splitter.split()[0] == 4
+
+
+TOGETHER = """
+from notify.maker.maker import Maker
+
+def work(number):
+    maker, turns = Maker(), 0
+    while maker.turn():
+        turns += 1
+    return turns
+
+together(work, 3)
+"""
+
+
+def test_three_makers_at_once_make_and_queue_every_copy_once(biz: Biz) -> None:
+    rows = [subscription(biz, f"s{n}") for n in range(3)]
+    for _ in range(4):
+        publish(biz, 400)
+    answers = run_children(TOGETHER)
+    assert all(isinstance(answer, int) for answer in answers), answers
+    assert ReceiveMsg.objects.count() == 1600 * 3
+    maker = Maker()
+    seen: list[int] = []
+    for _ in range(10):
+        run(maker)
+        seen += [copy for row in rows for order in items(row) for copy in order]
+    assert len(seen) == len(set(seen)) == 1600 * 3
+
+
+# -- what it costs -------------------------------------------------------------------------------
+@pytest.fixture
+def rows_read() -> Iterator[object]:
+    """A function that says how many rows MariaDB has read for this connection so far."""
+
+    def count() -> int:
+        if connection.vendor != "mysql":
+            return 0
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read%'")
+            return sum(int(value) for _, value in cursor.fetchall())
+
+    return count
+
+
+def test_looking_for_due_copies_does_not_read_the_backlog(biz: Biz, rows_read) -> None:  # type: ignore[no-untyped-def]
+    rows = [subscription(biz, f"s{n}") for n in range(3)]
+    for _ in range(3):
+        publish(biz, 500)
+    maker = Maker()
+    while maker.splitter.split()[0]:
+        pass
+    ReceiveMsg.objects.filter(biz_receive_id=rows[0].pk).update(status=Status.QUEUED)
+    ReceiveMsg.objects.filter(biz_receive_id=rows[1].pk).update(status=Status.HELD)
+    BizReceive.objects.filter(pk=rows[1].pk).update(status=BizReceive.Status.PAUSED)
+    ReceiveMsg.objects.update(next_at=Now() + HOUR)
+    before = rows_read()
+    assert maker.dispatcher.due() == []
+    assert maker._settle_holds() == 0
+    assert rows_read() - before < 100
+
+
+def test_splitting_does_not_read_the_system_s_other_messages(biz: Biz, rows_read) -> None:  # type: ignore[no-untyped-def]
+    subscription(biz, "one"), subscription(biz, "two")
+    for _ in range(4):
+        publish(biz, 500)
+    maker = Maker()
+    while maker.splitter.split()[0]:
+        pass
+    publish(biz, 10)
+    before = rows_read()
+    with CaptureQueriesContext(connection) as queries:
+        assert maker.splitter.split()[0] == 10
+    assert rows_read() - before < 500
+    (insert,) = (q["sql"] for q in queries if "INSERT INTO receive_msg" in q["sql"])
+    mysql = connection.vendor == "mysql"
+    with connection.cursor() as cursor:
+        cursor.execute(("EXPLAIN " if mysql else "EXPLAIN QUERY PLAN ") + insert)
+        plan = str(cursor.fetchall())
+    by_key = "'m', 'range', 'PRIMARY', 'PRIMARY'" if mysql else "m USING INDEX sqlite_autoindex"
+    assert by_key in plan
+
+
+def test_a_copy_that_is_queued_by_the_split_is_written_once(biz: Biz) -> None:
+    row = subscription(biz)
+    publish(biz, 5)
+    with CaptureQueriesContext(connection) as queries:
+        run(Maker())
+    assert not [q for q in queries if q["sql"].startswith("UPDATE") and "receive_msg" in q["sql"]]
+    (order,) = items(row)
+    copy = ReceiveMsg.objects.filter(id__in=order).first()
+    assert copy
+    lease = timedelta(seconds=django_settings.NOTIFY_LEASE_SECONDS)
+    assert sql.now() + lease / 2 < copy.next_at <= sql.now() + lease
+
+
+def test_messages_are_read_once_for_all_their_subscribers(biz: Biz) -> None:
+    for n in range(5):
+        subscription(biz, f"s{n}")
+    publish(biz, 20)
+    maker = Maker()
+    maker.splitter.split()
+    with CaptureQueriesContext(connection) as queries:
+        run(maker)
+    assert len([q for q in queries if "payload" in q["sql"]]) == 1
+
+
+def test_a_split_that_found_copies_queues_them_once(biz: Biz) -> None:
+    """Split again after an operator's reset: what is there keeps its claim."""
+    row = subscription(biz)
+    publish(biz, 3)
+    maker = Maker()
+    run(maker)
+    (first,) = items(row)
+    BizMsg.objects.update(state=BizMsg.State.ACCEPTED)
+    publish(biz, 1)
+    run(maker)
+    (second,) = items(row)
+    assert len(second) == 1
+    assert not set(first) & set(second)
+
+
+def test_a_requeued_copy_says_its_attempt(biz: Biz) -> None:
+    row = subscription(biz)
+    publish(biz, 2)
+    maker = Maker()
+    run(maker)
+    items(row)
+    ReceiveMsg.objects.update(status=Status.PENDING, send_times=F("send_times") + 3, next_at=Now())
+    run(maker)
+    claimed = jobs.claim(queue_of(row), 30)
+    assert claimed
+    assert {item[2] for item in claimed.data["items"]} == {4}
+
+
+def test_times_are_written_alike_by_both_databases(biz: Biz) -> None:
+    (message_id,) = publish(biz)
+    BizMsg.objects.update(created_at="2026-11-21T10:20:30Z")
+    with transaction.atomic():
+        (message,) = payloads.lock_accepted(5)
+    assert message.id == message_id
+    assert message.created_at == "2026-11-21T10:20:30.000000Z"
+
+
+def test_a_lost_answer_to_a_commit_loses_no_copy(biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The COMMIT happened, its answer did not come: what is repeated are other messages."""
+    from django.db.utils import OperationalError
+
+    from notify.maker.splitter import Splitter
+
+    subscription(biz)
+    publish(biz, 1200)
+    real, told = Splitter._split_once, []
+
+    def split_once(self: Splitter, *arguments: object) -> object:
+        plan = real(self, *arguments)  # type: ignore[arg-type]
+        if not told:
+            told.append(True)
+            raise OperationalError(2013, "Lost connection to server during query")
+        return plan
+
+    monkeypatch.setattr(Splitter, "_split_once", split_once)
+    maker = Maker()
+    maker.subscriptions.refresh()
+    while maker.splitter.split()[0]:
+        pass
+    assert told
+    assert not BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).exists()
+    assert ReceiveMsg.objects.count() == 1200

@@ -1,0 +1,327 @@
+"""Marker: monotonic, set-wise, repeatable; a bad result steps aside."""
+
+from __future__ import annotations
+
+import random
+import threading
+from datetime import timedelta
+
+import pytest
+import redis
+import time_machine
+from django.db import OperationalError, connection
+from django.utils import timezone
+
+from msgplatform.core.data import ids, sql
+from msgplatform.core.queues import jobs
+from msgplatform.core.queues import names as queue_names
+from msgplatform.models import Alert, Biz, MinuteCounter
+from notify.bulk import actions
+from notify.maker.maker import Maker
+from notify.marker.marker import Marker
+from notify.models import Attempt, BizReceive, ReceiveMsg
+from notify.orders import Result
+from tests.integration.support.notify_rows import publish, subscription
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+Status = ReceiveMsg.Status
+
+
+@pytest.fixture
+def row() -> BizReceive:
+    return subscription(Biz.objects.create(name="orders"), schedule=[10, 1000])
+
+
+def queued(row: BizReceive, count: int = 1) -> list[ReceiveMsg]:
+    publish(row.biz, count)
+    maker = Maker()
+    while maker.turn():
+        pass
+    return list(ReceiveMsg.objects.filter(status=Status.QUEUED).order_by("id"))
+
+
+def result(copy: ReceiveMsg, outcome: str = "delivered", **fields: object) -> Result:
+    given: dict = {"attempt": copy.send_times + 1, "http_status": 200, **fields}
+    return Result(copy.pk, copy.biz_receive_id, copy.claimed_by, outcome=outcome, **given)  # type: ignore[arg-type]
+
+
+def mark(*results: Result) -> None:
+    jobs.put(queue_names.NOTIFY_MARKER, [list(results)], ttl=None)
+    marker = Marker()
+    while marker.turn():
+        pass
+    assert jobs.depths([queue_names.NOTIFY_MARKER])[queue_names.NOTIFY_MARKER] == 0
+
+
+def counted(name: str) -> int:
+    return sum(MinuteCounter.objects.filter(name=name).values_list("value", flat=True))
+
+
+def test_delivered(row: BizReceive) -> None:
+    copies = queued(row, 3)
+    mark(*[result(copy) for copy in copies])
+    for copy in ReceiveMsg.objects.all():
+        assert (copy.status, copy.send_times, copy.http_status, copy.claimed_by) == (
+            Status.DELIVERED, 1, 200, "",
+        )  # fmt: skip
+    assert counted("delivered") == 3
+
+
+def test_the_same_batch_twice_counts_once(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    mark(result(copy), result(copy))
+    mark(result(copy))
+    assert counted("delivered") == 1
+    assert ReceiveMsg.objects.get().send_times == 1
+
+
+def test_every_attempt_is_written_down_once(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    first = result(
+        copy, "failed", http_status=503, at=1_700_000_000.5, seconds=0.25,
+        response_headers="retry-after: 1", response_body="忙 busy\ufffd",
+    )  # fmt: skip
+    mark(first, first)
+    mark(first)
+    (attempt,) = copy.attempts.all()
+    assert ids.bucket_of(attempt.pk) == ids.bucket_of(copy.pk)
+    assert (attempt.number, attempt.http_status, attempt.seconds) == (1, 503, 0.25)
+    assert attempt.at.timestamp() == 1_700_000_000.5
+    assert attempt.response_body == "忙 busy\ufffd"
+    copy.refresh_from_db()
+    copy.claimed_by = "another claim"
+    mark(result(copy, attempt=2))
+    assert [(a.number, a.http_status) for a in copy.attempts.order_by("id")] == [(1, 503), (2, 200)]
+
+
+def test_what_was_not_sent_is_no_attempt(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    mark(result(copy, "unsent"))
+    assert copy.attempts.count() == 0
+
+
+def test_failed_waits_for_the_schedule(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    mark(result(copy, "failed", http_status=503, error=""))
+    copy.refresh_from_db()
+    assert (copy.status, copy.send_times, copy.http_status) == (Status.PENDING, 1, 503)
+    wait = (copy.next_at - timezone.now()).total_seconds()
+    assert 10 * 0.8 - 3 <= wait <= 10 * 1.2
+
+
+def test_failures_do_not_come_back_together(row: BizReceive) -> None:
+    copies = queued(row, 50)
+    mark(*[result(copy, "failed", http_status=500) for copy in copies])
+    times = set(ReceiveMsg.objects.values_list("next_at", flat=True))
+    assert len(times) > 40
+
+
+@pytest.mark.parametrize("fields", [{"http_status": 429}, {"http_status": 0, "error": "timeout"}])
+def test_an_overloaded_consumer_gets_a_minute(row: BizReceive, fields: dict) -> None:
+    (copy,) = queued(row)
+    mark(result(copy, "failed", **fields))
+    copy.refresh_from_db()
+    assert (copy.next_at - timezone.now()).total_seconds() > 55
+
+
+def test_retry_after_is_heard(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    mark(result(copy, "failed", http_status=503, retry_after=500.0))
+    copy.refresh_from_db()
+    assert copy.next_at - timezone.now() > timedelta(seconds=490)
+
+
+def test_the_schedule_ends_in_exhausted(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    mark(result(copy, "failed", attempt=3, http_status=404))
+    copy.refresh_from_db()
+    assert (copy.status, copy.send_times, copy.http_status) == (Status.EXHAUSTED, 3, 404)
+    assert counted("exhausted") == 1
+
+
+def test_a_success_applies_whatever_the_state(row: BizReceive) -> None:
+    """It was reclaimed meanwhile: the first claim's success still cancels the retry."""
+    (copy,) = queued(row)
+    ReceiveMsg.objects.update(claimed_by="somebody else", send_times=5, status=Status.EXHAUSTED)
+    mark(result(copy))
+    copy.refresh_from_db()
+    assert (copy.status, copy.send_times) == (Status.DELIVERED, 5)
+
+
+@pytest.mark.parametrize("outcome", ["failed", "unsent"])
+def test_a_failure_of_an_older_claim_changes_nothing(row: BizReceive, outcome: str) -> None:
+    (copy,) = queued(row)
+    ReceiveMsg.objects.update(claimed_by="somebody else")
+    mark(result(copy, outcome, http_status=500))
+    copy.refresh_from_db()
+    assert (copy.status, copy.send_times) == (Status.QUEUED, 0)
+    assert counted("failed") == 0
+
+
+def test_a_failure_after_the_success_changes_nothing(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    mark(result(copy))
+    mark(result(copy, "failed", http_status=500))
+    assert ReceiveMsg.objects.get().status == Status.DELIVERED
+
+
+def test_unsent_goes_back_without_an_attempt(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    mark(result(copy, "unsent"))
+    copy.refresh_from_db()
+    assert (copy.status, copy.send_times, copy.claimed_by) == (Status.PENDING, 0, "")
+
+
+def test_a_bad_result_does_not_stop_its_neighbours(row: BizReceive) -> None:
+    copies = queued(row, 20)
+    results = [result(copy) for copy in copies]
+    results[7] = result(copies[7], attempt=2**64 - 1)  # no column holds that
+    mark(*results)
+    states = [copy.status for copy in ReceiveMsg.objects.order_by("id")]
+    assert states.count(Status.DELIVERED) == 19
+    assert states[7] == Status.POISON
+    assert Alert.objects.get(kind="notify.poison").open_key
+
+
+def test_an_unreadable_batch_is_dropped(row: BizReceive) -> None:
+    jobs.put(queue_names.NOTIFY_MARKER, [{"not": "results"}], ttl=None)
+    marker = Marker()
+    assert marker.turn() is True
+    assert marker.turn() is False
+
+
+def test_requeue_starts_a_new_generation(row: BizReceive) -> None:
+    copies = queued(row, 5)
+    mark(*[result(copy, "failed", attempt=3, http_status=500) for copy in copies])
+    assert actions.count("requeue", {}).count == 5
+    begun = actions.step("requeue", {}, "", 3)
+    first = actions.step("requeue", {}, begun.cursor, 3)
+    assert (first.done, bool(first.cursor)) == (3, True)
+    assert actions.step("requeue", {}, first.cursor, 3).done == 2
+    assert actions.step("requeue", {}, begun.cursor, 3).done == 0, "a repeated step finds nothing"
+    for copy in ReceiveMsg.objects.all():
+        assert (copy.status, copy.send_times, copy.generation) == (Status.PENDING, 0, 1)
+
+
+def test_a_late_failure_does_not_touch_the_new_generation(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    mark(result(copy, "failed", attempt=3, http_status=500))
+    assert actions.step("requeue", {}, actions.step("requeue", {}, "", 10).cursor, 10).done == 1
+    mark(result(copy, "failed", attempt=3, http_status=500))
+    assert ReceiveMsg.objects.get().status == Status.PENDING
+
+
+def test_a_subscription_newer_than_the_cache_has_its_schedule(row: BizReceive) -> None:
+    marker = Marker()
+    marker.subscriptions.refresh()
+    newer = subscription(row.biz, "newer", schedule=[60])
+    copies = queued(row)
+    (copy,) = [copy for copy in copies if copy.biz_receive_id == newer.pk]
+    jobs.put(queue_names.NOTIFY_MARKER, [[result(copy, "failed", http_status=503)]], ttl=None)
+    marker.turn()
+    copy.refresh_from_db()
+    assert copy.status == Status.PENDING
+
+
+def test_an_outage_keeps_the_results_in_the_queue(row: BizReceive, work_redis: redis.Redis) -> None:
+    """Only what was in hand is held; the rest waits where the maker sees how old it is."""
+    copies = queued(row, 40)
+    for copy in copies:
+        jobs.put(queue_names.NOTIFY_MARKER, [[result(copy)]], ttl=None)
+    marker = Marker()
+    settings_dict = connection.settings_dict
+    name = settings_dict["NAME"]
+    connection.close()
+    settings_dict["NAME"] = "/no/such/place"
+    for _ in range(5):
+        with pytest.raises(OperationalError):
+            marker.turn()
+        connection.close()
+    settings_dict["NAME"] = name
+    assert work_redis.llen("rq:queue:notify-marker") >= 30
+    while marker.turn():
+        pass
+    assert ReceiveMsg.objects.filter(status=Status.DELIVERED).count() == 40
+
+
+def test_a_result_that_nothing_can_read_does_not_stop_the_marker(row: BizReceive) -> None:
+    """Whatever it raises: the neighbours in its batch and the batches behind it are marked."""
+    copies = queued(row, 3)
+    jobs.put(
+        queue_names.NOTIFY_MARKER,
+        [[result(copies[0]), result(copies[1], at=1e18)], [result(copies[2])]],
+        ttl=None,
+    )
+    marker = Marker()
+    while marker.turn():
+        pass
+    states = [copy.status for copy in ReceiveMsg.objects.order_by("id")]
+    assert states == [Status.DELIVERED] * 3, "only its line in the log is missing"
+    assert [copy.attempts.count() for copy in copies] == [1, 0, 1]
+    assert "could not be logged" in Alert.objects.get(kind="notify.poison").text
+
+
+def test_not_even_an_id(row: BizReceive) -> None:
+    """No row is meant by it; its neighbours and the next batches are marked and logged."""
+    copies = queued(row, 2)
+    nonsense = Result(2**70, row.pk, "no claim", 1, "failed", 500)
+    mark(result(copies[0]), nonsense, result(copies[1]))
+    assert {copy.status for copy in ReceiveMsg.objects.all()} == {Status.DELIVERED}
+    assert Attempt.objects.count() == 2
+
+
+def test_what_is_delivered_is_never_poison(row: BizReceive) -> None:
+    (copy,) = queued(row)
+    mark(result(copy))
+    copy.refresh_from_db()
+    mark(result(copy, "failed", attempt=2**64 - 1))
+    copy.refresh_from_db()
+    assert (copy.status, copy.claimed_by) == (Status.DELIVERED, "")
+
+
+def test_bad_results_of_one_subscription_are_one_alert(row: BizReceive) -> None:
+    copies = queued(row, 5)
+    mark(*[result(copy, attempt=2**64 - 1) for copy in copies])
+    assert Alert.objects.get().count == 5
+    assert ReceiveMsg.objects.filter(status=Status.POISON).count() == 5
+
+
+def test_minutes_are_those_of_the_database(row: BizReceive) -> None:
+    copies = queued(row, 2)
+    with time_machine.travel(sql.now() + timedelta(days=400)):
+        Marker()._mark([result(copies[0]), result(copies[1], "failed", http_status=500)])
+    for counter in MinuteCounter.objects.all():
+        assert abs(counter.minute - sql.now()) < timedelta(minutes=3)
+    row.refresh_from_db()
+    assert row.failing_since
+    assert abs(row.failing_since - sql.now()) < timedelta(minutes=3)
+
+
+def test_many_markers_at_once_lose_nothing(row: BizReceive) -> None:
+    """They share subscriptions, counters and some copies, in another order each."""
+    rows = [row, *(subscription(row.biz, f"s{n}", schedule=[1000]) for n in range(4))]
+    copies = queued(row, 60)
+    assert len(copies) == 300
+    results = [result(copy, "failed", http_status=503, at=1.0) for copy in copies]
+    chance = random.Random(7)
+    batches = [chance.sample(results, 30) for _ in range(20)]
+    batches += [results[start::10] for start in range(10)]
+    jobs.put(queue_names.NOTIFY_MARKER, batches, ttl=None)
+
+    def run() -> None:
+        marker = Marker()
+        while marker.turn():
+            pass
+        connection.close()
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ReceiveMsg.objects.filter(status=Status.PENDING, send_times=1).count() == 300
+    assert counted("failed") == 300
+    for one in rows:
+        one.refresh_from_db()
+        assert one.failures == 60
+    assert Alert.objects.count() == 0

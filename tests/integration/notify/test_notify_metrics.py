@@ -1,0 +1,200 @@
+"""What `/metrics` and the overview say of Notify, and what it costs to ask."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from prometheus_client.parser import text_string_to_metric_families
+
+from msgplatform.core import flows, metrics
+from msgplatform.core.data import sql
+from msgplatform.core.queues import jobs
+from msgplatform.core.queues import names as queue_names
+from msgplatform.core.rates.breaker import State
+from msgplatform.models import Biz
+from notify import lane_status
+from notify.maker.maker import Maker
+from notify.marker.marker import Marker
+from notify.models import BizReceive, ReceiveMsg
+from notify.monitor import metrics as gauges
+from notify.monitor import statistics
+from notify.orders import Result
+from tests.integration.support.notify_rows import publish, subscription
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+Copy = ReceiveMsg.Status
+
+
+@pytest.fixture
+def row() -> BizReceive:
+    return subscription(Biz.objects.create(name="orders"), schedule=[10, 1000])
+
+
+def drain(worker: Any) -> None:
+    while worker.turn():
+        pass
+
+
+def scraped() -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """(name, labels) → value, as a Prometheus server reads them."""
+    families = text_string_to_metric_families(metrics.exposition().decode())
+    samples = [sample for family in families for sample in family.samples]
+    return {(name(s.name), tuple(sorted(s.labels.items()))): s.value for s in samples}
+
+
+def name(full: str) -> str:
+    return full.removeprefix("msgplatform_")
+
+
+def of(row: BizReceive) -> tuple[tuple[str, str], ...]:
+    return (("biz", row.biz.name), ("consumer", row.receive.name), ("subscription", str(row.pk)))
+
+
+def mark(status: int, seconds: float = 0.04, after: float = 0.0) -> None:
+    """Mark everything that is queued, as sent `after` seconds after it was accepted."""
+    results = [
+        Result(
+            copy.pk, copy.biz_receive_id, copy.claimed_by, copy.send_times + 1,
+            "delivered" if status == 200 else "failed", status,
+            at=copy.created_at.timestamp() + after - seconds, seconds=seconds,
+        )
+        for copy in ReceiveMsg.objects.filter(status=Copy.QUEUED)
+    ]  # fmt: skip
+    jobs.put(queue_names.NOTIFY_MARKER, [results], ttl=None)
+    drain(Marker())
+
+
+def test_attempts_and_their_times_are_counters_and_histograms(row: BizReceive) -> None:
+    for status, after in ((200, 0.3), (200, 3.0), (503, 0.0)):
+        publish(row.biz, 2)
+        drain(Maker())
+        mark(status, after=after)
+    found = scraped()
+    assert found["notify_attempts_total", (("outcome", "delivered"),)] == 4
+    assert found["notify_attempts_total", (("outcome", "failed"),)] == 2
+    assert found["notify_exhausted_total", ()] == 0
+    bucket = "notify_delivery_seconds_bucket"
+    assert found[bucket, (("le", "0.25"),)] == 0
+    assert found[bucket, (("le", "0.5"),)] == 2
+    assert found[bucket, (("le", "5.0"),)] == found[bucket, (("le", "+Inf"),)] == 4
+    assert found["notify_delivery_seconds_count", ()] == 4
+    assert found["notify_delivery_seconds_sum", ()] == pytest.approx(6.6, abs=0.1)
+    assert found["notify_request_seconds_count", ()] == 6
+    assert found["notify_request_seconds_bucket", (("le", "0.05"),)] == 6
+    now = sql.now()
+    span = ("minute", now - timedelta(minutes=5), now + timedelta(minutes=1))
+    of_row = statistics.total(*span, subscription=row.pk)
+    assert (of_row.delivered, of_row.failed, of_row.success_share) == (4, 2, 4 / 6)
+    assert of_row.latency_p50 == 0.5
+    assert 2.5 < (of_row.latency_p95 or 0) <= 5
+    assert statistics.total(*span, biz=row.biz_id).accepted == 6
+
+
+def test_a_repeated_batch_is_observed_once(row: BizReceive) -> None:
+    publish(row.biz, 1)
+    drain(Maker())
+    (copy,) = ReceiveMsg.objects.all()
+    result = Result(copy.pk, row.pk, copy.claimed_by, 1, "delivered", 200, seconds=0.1)
+    jobs.put(queue_names.NOTIFY_MARKER, [[result, result], [result]], ttl=None)
+    drain(Marker())
+    assert scraped()["notify_request_seconds_count", ()] == 1
+
+
+def test_the_oldest_due_copy_of_each_subscription(row: BizReceive) -> None:
+    late = subscription(row.biz, "late")
+    paused = subscription(row.biz, "paused")
+    publish(row.biz, 2)
+    drain(Maker())
+    now = sql.now()
+    copies = ReceiveMsg.objects.all()
+    copies.update(status=Copy.PENDING, next_at=now + timedelta(hours=1))
+    copies.filter(biz_receive=late).update(next_at=now - timedelta(seconds=300))
+    copies.filter(biz_receive=paused).update(next_at=now - timedelta(days=3))
+    BizReceive.objects.filter(pk=paused.pk).update(status=BizReceive.Status.DISABLED)
+    found = scraped()
+    assert found["notify_oldest_seconds", ()] == pytest.approx(300, abs=30)
+    named = [key for key in found if key[0] == "notify_subscription_oldest_seconds"]
+    assert named == [("notify_subscription_oldest_seconds", of(late))]
+    assert found["notify_subscriptions", (("status", "disabled"),)] == 1
+    status = flows.get("notify").status()  # type: ignore[union-attr]
+    assert status.oldest_seconds == pytest.approx(300, abs=30)
+
+
+def test_only_the_oldest_are_named(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gauges, "NAMED", 3)
+    rows = [row, *(subscription(row.biz, f"s{n}") for n in range(6))]
+    publish(row.biz, 1)
+    drain(Maker())
+    for n, one in enumerate(rows):
+        due = sql.now() - timedelta(minutes=n + 1)
+        copies = ReceiveMsg.objects.filter(biz_receive=one)
+        copies.update(status=Copy.PENDING, next_at=due)
+        BizReceive.objects.filter(pk=one.pk).update(failing_since=due)
+    found = scraped()
+    for name in ("notify_subscription_oldest_seconds", "notify_subscription_failing_seconds"):
+        assert {key[1] for key in found if key[0] == name} == {of(one) for one in rows[-3:]}
+
+
+def test_an_expired_lease_is_seen(row: BizReceive) -> None:
+    publish(row.biz, 1)
+    drain(Maker())
+    assert scraped()["notify_expired_lease_seconds", ()] == 0
+    ReceiveMsg.objects.update(next_at=sql.now() - timedelta(seconds=100))
+    assert scraped()["notify_expired_lease_seconds", ()] == pytest.approx(100, abs=30)
+
+
+def test_what_senders_say_of_those_that_are_not_idle(row: BizReceive) -> None:
+    idle, gone = subscription(row.biz, "idle"), 10**6
+    lane_status.report(
+        {
+            row.pk: lane_status.Live("a", in_flight=3, waiting=70, breaker=State.HALF_OPEN),
+            idle.pk: lane_status.Live("a", per_second=10.0),
+            gone: lane_status.Live("a", in_flight=1),
+        }
+    )
+    found = scraped()
+    assert found["notify_subscription_in_flight", of(row)] == 3
+    assert found["notify_subscription_waiting", of(row)] == 70
+    assert found["notify_subscription_breaker", of(row)] == 1
+    assert ("notify_subscription_breaker", of(idle)) not in found
+    assert sum(key[0] == "notify_subscription_in_flight" for key in found) == 1
+
+
+def test_counts_end_at_a_bound(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gauges, "COUNTED", 5)
+    publish(row.biz, 12)
+    assert scraped()["notify_to_split", ()] == 5
+    drain(Maker())
+    ReceiveMsg.objects.update(status=Copy.EXHAUSTED)
+    assert scraped()["notify_copies", (("status", "exhausted"),)] == 5
+    status = flows.get("notify").status()  # type: ignore[union-attr]
+    assert "5 or more" in status.facts.values()
+    nine = list(ReceiveMsg.objects.values_list("pk", flat=True)[:9])
+    ReceiveMsg.objects.filter(pk__in=nine).delete()
+    assert 3 in flows.get("notify").status().facts.values()  # type: ignore[union-attr]
+
+
+def test_a_scrape_reads_no_table_whole(row: BizReceive) -> None:
+    """Every query on the copies is an index range that ends at a bound, on both databases."""
+    for n in range(5):
+        subscription(row.biz, f"s{n}")
+    publish(row.biz, 100)
+    drain(Maker())
+    with CaptureQueriesContext(connection) as captured:
+        scraped()
+    asked = [query["sql"] for query in captured if "receive_msg" in query["sql"]]
+    assert asked
+    explain = "EXPLAIN " if connection.vendor == "mysql" else "EXPLAIN QUERY PLAN "
+    for query in asked:
+        assert "LIMIT" in query
+        with connection.cursor() as cursor:
+            cursor.execute(explain + query)
+            plan = [str(line) for line in cursor.fetchall()]
+        of_copies = [line for line in plan if "receive_msg" in line]
+        assert of_copies
+        assert all("receive_msg_due" in line for line in of_copies), plan
+        assert "COVERING INDEX" in str(plan) or "Using index" in str(plan), plan

@@ -1,0 +1,319 @@
+"""Bulk actions: send again what failed, replay since a time, make missing copies."""
+
+from __future__ import annotations
+
+import signal
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from msgplatform.core.data import ids, sql
+from msgplatform.core.errors import InvalidInput
+from msgplatform.jobs.bulk import BulkRunner
+from msgplatform.models import Biz, BulkJob
+from notify.bulk import actions, fill_missing, requeue
+from notify.bulk import actions as bulk_module
+from notify.maker.maker import Maker
+from notify.models import BizReceive, ReceiveMsg
+from tests.integration.support.archive_support import Status, archive, message
+from tests.integration.support.children import child
+from tests.integration.support.notify_rows import publish, subscription
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+
+
+@pytest.fixture
+def row() -> BizReceive:
+    return subscription(Biz.objects.create(name="orders"))
+
+
+def days_ago(days: float) -> str:
+    return (sql.now() - timedelta(days=days)).isoformat()
+
+
+def finish(action: str, limit: int = 3, **given: object) -> int:
+    """Step by step to the end, each step twice, as after a kill; how many were done in all."""
+    filter = {name: str(value) for name, value in given.items()}
+    cursor, done = "", 0
+    for _ in range(1000):
+        step = actions.step(action, filter, cursor, limit)
+        repeated = actions.step(action, filter, cursor or step.cursor, limit)
+        done += step.done + repeated.done
+        cursor = step.cursor
+        if not cursor:
+            return done
+    raise AssertionError("it does not end")
+
+
+def states() -> dict[int, tuple[int, int]]:
+    rows = ReceiveMsg.objects.values_list("msg_id", "status", "generation")
+    return {message_id: (status, generation) for message_id, status, generation in rows}
+
+
+# -- requeue -------------------------------------------------------------------------------------
+def test_requeue_takes_only_what_is_meant(row: BizReceive) -> None:
+    other = subscription(Biz.objects.create(name="stock"), "shop")
+    exhausted = [message(row, Status.EXHAUSTED, days=n) for n in (5, 4, 3, 2, 1)]
+    paid = message(row, Status.EXHAUSTED, days=2, event_type="order.late")
+    elsewhere = message(other, Status.EXHAUSTED, days=2)
+    skipped = message(row, Status.SKIPPED, days=2)
+    poison = message(row, Status.POISON, days=2)
+    message(row, Status.DELIVERED, days=2)
+    cases: list[tuple[dict, list[int]]] = [
+        ({}, [*exhausted, paid, elsewhere]),
+        ({"subscription": row.pk}, [*exhausted, paid]),
+        ({"subscription": "stock/shop"}, [elsewhere]),
+        ({"biz": "stock"}, [elsewhere]),
+        ({"event_type": "order.late"}, [paid]),
+        ({"status": "skipped"}, [skipped]),
+        ({"status": "poison", "biz": "orders"}, [poison]),
+        ({"since": days_ago(3.5), "until": days_ago(1.5), "biz": "orders"},
+         [*exhausted[2:4], paid]),
+    ]  # fmt: skip
+    for given, expected in cases:
+        before = states()
+        assert actions.count("requeue", given).count == len(expected), given
+        assert finish("requeue", **given) == len(expected), given
+        changed = {pk for pk, now in states().items() if now != before[pk]}
+        assert changed == set(expected)
+        assert all(states()[pk] == (Status.PENDING, before[pk][1] + 1) for pk in expected)
+        for pk in expected:
+            ReceiveMsg.objects.filter(msg_id=pk).update(status=before[pk][0])
+
+
+def test_requeue_of_a_selection(row: BizReceive) -> None:
+    kinds = [Status.EXHAUSTED, Status.POISON, Status.SKIPPED, Status.DELIVERED, Status.QUEUED]
+    for status in kinds:
+        message(row, status, days=1)
+    copies = dict(ReceiveMsg.objects.values_list("status", "id"))
+    listed = " ".join(map(str, copies.values()))
+    assert actions.count("requeue", {"ids": listed}).count == 3
+    assert finish("requeue", 2, ids=listed) == 3
+    assert finish("requeue", 2, ids=listed) == 0
+    assert requeue.selection([copies[Status.DELIVERED], copies[Status.QUEUED]]) == 1
+    with pytest.raises(InvalidInput):
+        actions.count("requeue", {"ids": ",".join(map(str, range(501)))})
+
+
+def test_pages_go_on_past_what_is_not_meant(row: BizReceive) -> None:
+    """Many that share one time, most of another type: no page is read twice, none is left out."""
+    wanted = [
+        message(row, Status.EXHAUSTED, days=1, event_type="a.b" if n % 10 == 0 else "c.d")
+        for n in range(100)
+    ][::10]
+    ReceiveMsg.objects.update(next_at=sql.now())
+    assert finish("requeue", 3, event_type="a.b") == 10
+    assert {pk for pk, (status, _) in states().items() if status == Status.PENDING} == set(wanted)
+
+
+def test_what_is_exhausted_again_is_not_sent_for_ever(row: BizReceive) -> None:
+    for _ in range(5):
+        message(row, Status.EXHAUSTED, days=1)
+    cursor, done = "", 0
+    for _ in range(10):
+        step = actions.step("requeue", {}, cursor, 2)
+        done += step.done
+        ReceiveMsg.objects.filter(status=Status.PENDING).update(status=Status.EXHAUSTED)
+        cursor = step.cursor
+        if not cursor:
+            break
+    assert (done, cursor) == (5, "")
+
+
+# -- replay --------------------------------------------------------------------------------------
+def test_replay_sends_delivered_ones_again(row: BizReceive) -> None:
+    other = subscription(row.biz, "other")
+    ended = [Status.DELIVERED, Status.EXHAUSTED, Status.SKIPPED] * 4
+    final = [message(row, status, days=2) for status in ended]
+    message(row, Status.DELIVERED, days=4)
+    message(row, Status.QUEUED, days=2)
+    message(row, Status.PENDING, days=2)
+    message(other, Status.DELIVERED, days=2)
+    given = {"subscription": str(row.pk), "since": days_ago(3)}
+    assert actions.count("replay", given) == bulk_module.flows.Counted(12)
+    assert finish("replay", 5, **given) == 12
+    again = {pk for pk, (_, generation) in states().items() if generation == 1}
+    assert again == set(final)
+    assert ReceiveMsg.objects.get(msg_id=final[0]).send_times == 0
+    assert ReceiveMsg.objects.get(msg_id=final[0]).attempts.count() == 1
+
+
+@pytest.mark.parametrize("missing", ["subscription", "since"])
+def test_replay_needs_to_know_what(row: BizReceive, missing: str) -> None:
+    given = {"subscription": str(row.pk), "since": "2026-01-01"}
+    del given[missing]
+    with pytest.raises(InvalidInput) as caught:
+        actions.count("replay", given)
+    assert caught.value.field == missing
+
+
+def test_replay_of_what_never_succeeded(row: BizReceive) -> None:
+    other = subscription(row.biz, "other")
+    failed = [
+        message(row, status, days=2) for status in (Status.EXHAUSTED, Status.POISON, Status.SKIPPED)
+    ]
+    failed.append(message(other, Status.EXHAUSTED, days=2))
+    waits = message(row, Status.PENDING, days=2)  # one attempt was made
+    ReceiveMsg.objects.filter(msg_id=waits).update(next_at=sql.now() + timedelta(hours=20))
+    fresh = message(row, Status.PENDING, days=2)
+    ReceiveMsg.objects.filter(msg_id=fresh).update(send_times=0)
+    message(row, Status.DELIVERED, days=2)
+    message(row, Status.HELD, days=2)
+    with pytest.raises(InvalidInput):
+        actions.count("replay_failed", {"since": days_ago(3)})
+    assert finish("replay_failed", 2, biz="orders", since=days_ago(3)) == 5
+    again = {pk for pk, (_, generation) in states().items() if generation}
+    assert again == {*failed, waits}
+    assert ReceiveMsg.objects.get(msg_id=waits).next_at <= sql.now()
+
+
+def test_all_copies_of_one_message_go_together(row: BizReceive) -> None:
+    """More copies than a page has: the position is a message, so none is left out."""
+    for _ in range(3):
+        message(row, *[Status.EXHAUSTED] * 7, days=1)
+    assert finish("replay_failed", 3, biz="orders", since=days_ago(3)) == 21
+
+
+# -- re-split ------------------------------------------------------------------------------------
+def test_resplit_makes_the_missing_copies_only(row: BizReceive) -> None:
+    done = [message(row, Status.DELIVERED, days=2, event_type=f"order.n{n % 2}") for n in range(8)]
+    early = message(row, Status.DELIVERED, days=5)
+    newer = subscription(row.biz, "newer", event_types=["order.n1"])
+    paused = subscription(row.biz, "paused", status=BizReceive.Status.PAUSED)
+    subscription(row.biz, "discarded", status=BizReceive.Status.DISCARDED)
+    given = {"biz": "orders", "since": days_ago(3)}
+    assert actions.count("resplit", given).count == 8
+    assert finish("resplit", 3, **given) == 4 + 8
+    assert finish("resplit", 3, **given) == 0
+    copies = ReceiveMsg.objects.filter(biz_receive=newer)
+    assert {c.msg_id for c in copies} == set(done[1::2])
+    for copy in copies:
+        assert copy.status == Status.PENDING
+        assert copy.created_at == copy.msg.created_at
+        assert ids.bucket_of(copy.pk) == ids.bucket_of(copy.msg_id)
+    assert set(ReceiveMsg.objects.filter(biz_receive=paused).values_list("status", flat=True)) == {
+        Status.HELD
+    }
+    assert not ReceiveMsg.objects.filter(msg_id=early).exclude(biz_receive=row).exists()
+    maker = Maker()
+    while maker.turn():
+        pass
+    assert set(copies.values_list("status", flat=True)) == {Status.QUEUED}
+
+
+def test_resplit_of_a_message_that_had_no_copy(row: BizReceive) -> None:
+    """It was published before anybody wanted it."""
+    pks = [message(row, days=1) for _ in range(3)]
+    given = {"biz": "orders", "since": days_ago(3), "subscription": str(row.pk)}
+    assert finish("resplit", **given) == 3
+    assert set(states()) == set(pks)
+
+
+def test_what_is_not_split_yet_is_the_maker_s(row: BizReceive) -> None:
+    publish(row.biz, 3)
+    assert finish("resplit", biz="orders", since=days_ago(3)) == 0
+    maker = Maker()
+    while maker.turn():
+        pass
+    assert ReceiveMsg.objects.count() == 3
+
+
+def test_resplit_is_bounded(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(6):
+        subscription(row.biz, f"more-{n}")
+    for _ in range(5):
+        message(row, Status.DELIVERED, days=1)
+    monkeypatch.setattr(fill_missing, "MAX_COPIES", 10)
+    assert finish("resplit", 100, biz="orders", since=days_ago(3)) == 30
+
+
+def test_resplit_and_archiver_at_once(row: BizReceive) -> None:
+    """Whichever comes first: a message is archived without the copy, or is hot with it."""
+    pks = [message(row, Status.DELIVERED, days=9) for _ in range(150)]
+    newer = subscription(row.biz, "newer")
+    program = f"""
+def work(number):
+    from notify import resplit
+    from notify.archiver import Archiver
+    if number:
+        return resplit.add_missing({pks})
+    archiver = Archiver()
+    while archiver.turn():
+        pass
+    return archiver.heartbeat.done
+together(work, 2)
+"""
+    with child(program) as started:
+        archived, made = started.heard()
+    assert archived + made == 150
+    assert ReceiveMsg.objects.filter(biz_receive=newer).count() == made
+    assert ReceiveMsg.objects.filter(biz_receive=row).count() == made
+
+
+# -- as bulk jobs --------------------------------------------------------------------------------
+def test_a_killed_runner_s_job_is_done_once(row: BizReceive) -> None:
+    for _ in range(700):
+        message(row, Status.DELIVERED, days=1)
+    given = {"subscription": str(row.pk), "since": days_ago(2)}
+    job = BulkJob.objects.create(flow="notify", action="replay", filter=given, created_by="x")
+    program = """
+import os, signal
+from msgplatform import bulk
+from msgplatform.core import flows
+real = flows.get("notify").bulk_step
+def dying(*given):
+    step = real(*given)
+    if step.done:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step
+flows.get("notify").bulk_step = dying
+say("on")
+runner = bulk.BulkRunner()
+while runner.turn():
+    pass
+"""
+    with child(program) as killed:
+        assert killed.heard() == "on"
+        assert killed.process.wait(timeout=60) == -signal.SIGKILL
+    assert ReceiveMsg.objects.filter(status=Status.PENDING).count() == 500
+    ReceiveMsg.objects.update(status=Status.DELIVERED)  # and what it sent has arrived again
+    BulkJob.objects.update(lease_until=sql.now() - timedelta(seconds=1))
+    runner = BulkRunner()
+    while runner.turn():
+        pass
+    job.refresh_from_db()
+    assert job.state == BulkJob.State.DONE
+    assert set(ReceiveMsg.objects.values_list("generation", flat=True)) == {1}
+
+
+def test_a_count_is_bounded(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(30):
+        message(row, Status.EXHAUSTED, days=1)
+    monkeypatch.setattr(bulk_module, "COUNT_MOST", 20)
+    monkeypatch.setattr(bulk_module, "_COUNT_PAGE", 7)
+    counted = actions.count("requeue", {})
+    assert (counted.count, counted.more) == (20, True)
+
+
+def test_a_page_costs_the_same_wherever_it_is(row: BizReceive) -> None:
+    for _ in range(120):
+        message(row, Status.DELIVERED, days=1)
+    given = {"subscription": str(row.pk), "since": days_ago(2)}
+    costs, cursor = [], ""
+    while True:
+        with CaptureQueriesContext(connection) as captured:
+            step = actions.step("replay", given, cursor, 30)
+        costs.append(len(captured))
+        cursor = step.cursor
+        if not cursor:
+            break
+    assert len(costs) == 5
+    assert max(costs[1:]) - min(costs[1:]) <= 1
+
+
+def test_archived_messages_stay(row: BizReceive) -> None:
+    message(row, Status.DELIVERED, days=20)
+    archive()
+    assert finish("replay", subscription=row.pk, since=days_ago(30)) == 0

@@ -1,0 +1,368 @@
+"""Search: hot and archive as one, by every field, page by page, bounded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.db import connection, connections
+from django.db.models import QuerySet
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from msgplatform.api.filters import MAX_ID
+from msgplatform.core.data import ids
+from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.models import Biz
+from notify.api.serializers import MessageDetailSerializer
+from notify.archive import stores
+from notify.archive.listing import Messages
+from notify.models import BizMsg, BizReceive, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
+from notify.search import candidates as candidates_module
+from notify.search import find
+from notify.search.candidates import Candidates
+from notify.search.filters import Filter
+from tests.integration.support.archive_support import (
+    Status,
+    archive,
+    cold_database,
+    hot_ids,
+    message,
+)
+from tests.integration.support.notify_rows import publish, subscription
+from tests.servers import Servers
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def row() -> BizReceive:
+    return subscription(Biz.objects.create(name="orders"))
+
+
+@pytest.fixture(params=["the same database", "a database of its own"])
+def place(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[str]:
+    if request.param == "the same database":
+        yield "default"
+        return
+    server = servers.mariadb() if connection.vendor == "mysql" else None
+    with cold_database(tmp_path, server):
+        yield "cold"
+
+
+def found(limit: int = 50, **given: object) -> list[int]:
+    """All pages' ids, in the order in which they came."""
+    everything: list[int] = []
+    cursor = ""
+    while True:
+        page = find.find({name: str(value) for name, value in given.items()}, cursor, limit)
+        assert len(page.hits) <= limit
+        everything += [int(hit.id) for hit in page.hits]
+        if not page.cursor:
+            assert everything == sorted(set(everything), reverse=True)
+            return everything
+        assert not cursor or int(page.cursor) < int(cursor), "a page goes on"
+        cursor = page.cursor
+
+
+def test_every_field_finds_hot_and_archived(row: BizReceive, place: str) -> None:
+    other = subscription(Biz.objects.create(name="stock"), "shop")
+    kinds = [
+        (row, Status.DELIVERED, "order.paid", "eu", b'{"text":"\\u6d88 first"}'),
+        (row, Status.EXHAUSTED, "order.paid", "us", '{"text":"消 second"}'.encode()),
+        (other, Status.DELIVERED, "stock.empty", "eu", b'{"text":"third"}'),
+    ]
+    old, new = [], []
+    for days, into in ((50, old), (1, new)):
+        for n, (to, status, event_type, channel, payload) in enumerate(kinds):
+            pk = message(
+                to, status, days=days, event_type=event_type, channel=channel, payload=payload,
+                key=f"k-{days}-{n}", answer=f"answer {n}!",
+            )  # fmt: skip
+            into.append(pk)
+    archive()
+    assert sorted(hot_ids()) == sorted(new)
+    both = [*new, *old]
+    assert found() == sorted(both, reverse=True)
+    for limit in (1, 2, 5, 6):
+        assert found(limit) == sorted(both, reverse=True)
+    for n in range(3):
+        assert set(found(key=f"k-50-{n}")) == {old[n]}
+        assert set(found(id=old[n])) == {old[n]}
+        assert set(found(id=new[n])) == {new[n]}
+    first_two, third = {new[0], new[1], old[0], old[1]}, {new[2], old[2]}
+    assert set(found(biz="orders")) == set(found(biz=row.biz_id)) == first_two
+    assert set(found(event_type="stock.empty")) == third
+    assert set(found(channel="eu")) == {new[0], old[0], *third}
+    assert set(found(subscription=other.pk)) == set(found(subscription="stock/shop")) == third
+    assert set(found(status="exhausted")) == {new[1], old[1]}
+    assert set(found(status="delivered", subscription=row.pk)) == {new[0], old[0]}
+    assert set(found(biz="orders", event_type="order.paid", channel="us")) == {new[1], old[1]}
+    assert found(biz="orders", event_type="stock.empty") == []
+    assert found(status="accepted") == found(status="held") == []
+    since = f"{ids.datetime_of(new[0]):%Y-%m-%dT%H:%M:%S+00:00}"
+    assert set(found(since=since)) == set(new)
+    assert set(found(until=since)) == set(old)
+    assert set(found(biz="orders", text="消")) == first_two
+    assert set(found(biz="orders", text="second")) == {new[1], old[1]}
+    assert set(found(since="2025-01-01", text="answer 2!")) == third
+
+
+@pytest.mark.parametrize("given", [{}, {"biz": "orders", "channel": "eu"}, {"text": "1"}])
+def test_places_that_interleave_are_one_list(
+    row: BizReceive, place: str, given: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old messages that are held stay between the archived ones; many of the one, few of the
+    other."""
+    monkeypatch.setattr(find, "BATCH", 4)
+    pks = [
+        message(row, Status.HELD if n % 7 == 0 else Status.DELIVERED, channel="eu", days=60)
+        for n in range(40)
+    ]
+    archive()
+    assert len(hot_ids()) == 6
+    if "text" in given:
+        given = {**given, "since": "2025-01-01"}
+    for limit in (1, 3, 7):
+        assert found(limit, **given) == pks[::-1]
+
+
+def test_a_delivery_s_id_finds_its_message(row: BizReceive, place: str) -> None:
+    pks = [message(row, Status.DELIVERED, days=days) for days in (50, 1)]
+    copies = dict(ReceiveMsg.objects.values_list("msg_id", "id"))
+    archive()
+    for pk in pks:
+        assert found(id=copies[pk]) == [pk]
+        (hit,) = find.search(str(copies[pk]), 10)
+        assert hit.id == str(pk)
+
+
+def test_a_line_says_what_became_of_it(row: BizReceive, place: str) -> None:
+    message(row, Status.DELIVERED, Status.EXHAUSTED, days=50)
+    message(row, Status.DELIVERED, days=1)
+    message(row, days=1)
+    publish(row.biz)
+    archive()
+    states = [hit.state for hit in find.find({}, "", 10).hits]
+    assert states == [
+        "accepted", "nobody wanted it", "delivered", "delivered 1, exhausted 1 (archived)",
+    ]  # fmt: skip
+
+
+def test_a_search_costs_the_same_for_many_lines(row: BizReceive) -> None:
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            find.find({"biz": "orders"}, "", 50)
+        return len(captured)
+
+    message(row, Status.DELIVERED, days=1)
+    few = queries()
+    for _ in range(40):
+        message(row, Status.DELIVERED, days=1)
+    assert queries() <= few
+
+
+def test_many_in_a_status_are_walked(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond a bound the copies of a status are not sorted: messages are looked at in turn."""
+    pks = [message(row, Status.EXHAUSTED if n % 3 else Status.DELIVERED, days=1) for n in range(30)]
+    monkeypatch.setattr(candidates_module, "FEW", 5)
+    expected = [pk for n, pk in enumerate(pks) if n % 3]
+    assert sorted(found(7, status="exhausted")) == expected
+    assert sorted(found(7, status="exhausted", subscription=row.pk)) == expected
+
+
+def test_a_page_is_bounded_and_the_next_goes_on(
+    row: BizReceive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needle = message(row, Status.DELIVERED, days=3, payload=b'{"n":"needle"}')
+    for _ in range(40):
+        message(row, Status.DELIVERED, days=1)
+    monkeypatch.setattr(find, "BATCH", 5)
+    monkeypatch.setattr(find, "SCANNED_TEXT", 20)
+    first = find.find({"biz": "orders", "text": "needle"}, "", 50)
+    assert (list(first.hits), bool(first.cursor)) == ([], True)
+    assert "20 messages" in first.notice
+    assert found(biz="orders", text="needle") == [needle]
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"text": "x"}, "text"),
+        ({"text": "x", "event_type": "a.b"}, "text"),
+        ({"status": "lost"}, "status"),
+        ({"since": "yesterday"}, "since"),
+        ({"until": "2026-02-30"}, "until"),
+        ({"biz": "nobody"}, "biz"),
+        ({"subscription": "a/b"}, "subscription"),
+        ({"subscription": "x"}, "subscription"),
+        ({"id": "1.5"}, "id"),
+        ({"key": "\x00"}, "key"),
+        ({"color": "red"}, "color"),
+    ],
+)
+def test_wrong_input_gets_a_sentence(given: dict, field: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        find.find(given, "", 10)
+    assert caught.value.field == field
+    assert len(str(caught.value)) > 10
+
+
+def test_keys_of_many_systems_are_asked_for_in_groups(row: BizReceive) -> None:
+    Biz.objects.bulk_create([Biz(name=f"biz-{n}") for n in range(230)])
+    last = subscription(Biz.objects.get(name="biz-229"), "last")
+    pk = message(last, Status.DELIVERED, days=1, key="one of a kind")
+    with CaptureQueriesContext(connection) as captured:
+        assert [hit.id for hit in find.search("one of a kind", 10)] == [str(pk)]
+    asked = [q["sql"] for q in captured if "bucket" in q["sql"]]
+    assert len(asked) == 3
+    assert max(sql.count("bucket") for sql in asked) <= 110
+
+
+# -- one message ---------------------------------------------------------------------------------
+def test_the_page_of_an_archived_message(row: BizReceive, place: str) -> None:
+    pk = message(row, Status.DELIVERED, payload=b'{"n":42}')
+    before = find.page(str(pk))
+    archive()
+    after = find.page(str(pk))
+    assert before
+    assert after
+    assert (after.title, after.body) == (before.title, before.body)
+    assert after.facts["State"] == "archived"
+    assert [e.title for e in after.timeline] == [*(e.title for e in before.timeline), "Archived"]
+
+
+def test_a_hot_message_hides_what_a_killed_archiver_left(row: BizReceive, place: str) -> None:
+    pk = message(row, Status.PENDING)
+    at = ids.datetime_of(pk)
+    ColdBizMsg.objects.create(
+        id=pk, biz_id=row.biz_id, event_type="order.paid", payload=b"1", created_at=at,
+        archived_at=at,
+    )  # fmt: skip
+    ColdReceiveMsg.objects.create(
+        id=pk + 1, msg_id=pk, biz_id=row.biz_id, biz_receive_id=row.pk, status=Status.DELIVERED,
+        send_times=1, generation=0, http_status=200, created_at=at, updated_at=at,
+    )  # fmt: skip
+    (hit,) = find.find({}, "", 10).hits
+    assert hit.state == "pending"
+    assert find.find({"status": "delivered"}, "", 10).hits == []
+    assert len(find.find({"status": "pending"}, "", 10).hits) == 1
+    page = find.page(str(pk))
+    assert page
+    assert page.body == '{"n":1}'
+    assert [m.archived for m in Messages(row.biz_id)[:10]] == [False]
+
+
+# -- an archive that is away ---------------------------------------------------------------------
+@pytest.fixture
+def away(row: BizReceive, servers: Servers, tmp_path: Path) -> Iterator[dict[str, int]]:
+    """An archived message, a hot one, and an archive that cannot be reached."""
+    pks = {
+        "archived": message(row, Status.DELIVERED),
+        "hot": message(row, Status.DELIVERED, days=1),
+    }
+    server = servers.mariadb() if connection.vendor == "mysql" else None
+    with cold_database(tmp_path, server):
+        archive()
+        connections["cold"].close()
+        settings = connections["cold"].settings_dict
+        name, settings["NAME"] = settings["NAME"], "/no/such/place"
+        yield pks
+        connections["cold"].close()
+        settings["NAME"] = name
+
+
+def test_an_archive_that_is_away_is_told(away: dict[str, int]) -> None:
+    page = find.find({"biz": "orders"}, "", 10)
+    assert [int(hit.id) for hit in page.hits] == [away["hot"]]
+    assert "archive cannot be read" in page.notice
+    assert "archive cannot be read" in find.notice()
+    assert find.page(str(away["hot"]))
+    with pytest.raises(Unavailable):
+        find.page(str(away["archived"]))
+
+
+def test_the_console_says_that_the_archive_is_away(
+    away: dict[str, int], admin_client: Client, work_redis: object
+) -> None:
+    for path in ("search?q=x", "search/notify?biz=orders"):
+        answer = admin_client.get(f"/console/{path}")
+        assert answer.status_code == 200
+        assert "archive cannot be read" in answer.content.decode()
+    answer = admin_client.get(f"/console/notify/{away['archived']}")
+    assert answer.status_code == 503
+    assert "archive cannot be read" in answer.content.decode()
+
+
+def test_the_api_s_list_needs_the_archive_only_for_what_is_old(
+    away: dict[str, int], row: BizReceive
+) -> None:
+    more = publish(row.biz, 3)
+    assert [m.pk for m in Messages(row.biz_id)[:3]] == sorted(more, reverse=True)
+    with pytest.raises(Unavailable):
+        Messages(row.biz_id)[:10]
+    assert Messages(row.biz_id).get(pk=away["hot"])
+    with pytest.raises(Unavailable):
+        Messages(row.biz_id).get(pk=away["archived"])
+
+
+# -- the API's list ------------------------------------------------------------------------------
+def test_the_list_of_the_api_is_of_both(row: BizReceive, place: str) -> None:
+    pks = [message(row, Status.DELIVERED, Status.SKIPPED, days=days) for days in (50, 40, 2, 1)]
+    message(subscription(Biz.objects.create(name="stock"), "x"), Status.DELIVERED)
+    archive()
+    listed = Messages(row.biz_id)[:10]
+    assert [m.pk for m in listed] == sorted(pks, reverse=True)
+    assert [m.archived for m in listed] == [False, False, True, True]
+    assert [m.pk for m in Messages(row.biz_id).filter(id__lt=pks[2]).order_by("id")[:1]] == pks[:1]
+    with CaptureQueriesContext(connection) as captured:
+        shown = [MessageDetailSerializer(m).data for m in Messages(row.biz_id, attempts=True)[:10]]
+    assert len(captured) <= 6
+    for one in json.loads(json.dumps(shown, default=str)):
+        assert len(one["deliveries"]) == 2
+        assert {d["status"] for d in one["deliveries"]} == {"delivered", "skipped"}
+        assert [a["response_body"] for d in one["deliveries"] for a in d["attempts"]] == [
+            "thank you"
+        ] * 2
+    with pytest.raises(BizMsg.DoesNotExist):
+        Messages(row.biz_id).get(pk=1)
+
+
+# -- plans ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("filter", "key"),
+    [
+        (Filter(event_type="order.paid"), "of_type"),
+        (Filter(biz=1), "of_biz"),
+        (Filter(event_type="order.paid", biz=1, channel="eu"), "of_type"),
+        (Filter(), "PRIMARY"),
+    ],
+)
+def test_candidates_come_in_the_order_of_an_index(
+    row: BizReceive, filter: Filter, key: str
+) -> None:
+    """MariaDB: neither a sort nor a read of the table's rows."""
+    for n in range(200):
+        message(row, Status.DELIVERED, days=1 if n % 2 else 50, event_type=f"type.n{n % 5}")
+    archive()
+    if connection.vendor != "mysql":
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE TABLE biz_msg, biz_msg_cold")
+    for where in (stores.hot(), stores.cold()):
+        rows = Candidates(filter)._rows(where, MAX_ID, 50)[:50]
+        line = plan(rows)
+        assert key in line["key"], line
+        assert "filesort" not in line["Extra"], line
+        assert key == "PRIMARY" or "Using index" in line["Extra"], line
+
+
+def plan(rows: QuerySet) -> dict:
+    statement, parameters = rows.query.sql_with_params()
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN " + statement, parameters)
+        names = [column[0] for column in cursor.description]
+        (line,) = cursor.fetchall()
+        return dict(zip(names, line, strict=True))

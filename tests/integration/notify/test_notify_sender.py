@@ -1,0 +1,470 @@
+"""Sender: nobody waits for somebody else's consumer; limits, breaker and sharing."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import standardwebhooks
+from django.conf import LazySettings
+from django.db import connection
+
+from msgplatform.core.queues import jobs as queues
+from msgplatform.core.queues import names as queue_names
+from msgplatform.core.rates import breaker
+from msgplatform.models import Alert, Biz
+from notify import lane_status
+from notify.demo.sink_process import SinkProcess
+from notify.directory import Subscriptions
+from notify.models import BizReceive, Receive
+from notify.orders import Item, Order, Result
+from notify.sender.claimer import ClaimedOrder, OrderFeed
+from notify.sender.sender import Sender
+from tests.integration.support.http_sinks import Sink, answering, refusing_port
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+
+QUICK = breaker.Policy(failures_in_a_row=3, first=0.5, jitter=0.0)
+SLOW_TO_PROBE = breaker.Policy(failures_in_a_row=3, first=3600, cap=3600, jitter=0.0)
+
+
+@pytest.fixture(autouse=True)
+def _loopback(settings: LazySettings) -> None:
+    settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+
+
+@pytest.fixture
+def biz() -> Biz:
+    return Biz.objects.create(name="orders")
+
+
+def subscribed(
+    biz: Biz, name: str, url: str = "http://127.0.0.1:9/", **fields: object
+) -> BizReceive:
+    receive = Receive.objects.create(name=name, url=url)
+    return BizReceive.objects.create(biz=biz, receive=receive, **fields)
+
+
+def queue_of(row: BizReceive) -> str:
+    return queue_names.notify(row.biz_id, row.receive_id)
+
+
+def put(row: BizReceive, orders: int, items: int = 100, lease: float = 120) -> list[int]:
+    """Orders with items whose message ids ascend; the ids."""
+    made = [
+        Order(
+            row.pk, "c" * 32, time.time() + lease,
+            [Item(row.pk * 10**6 + n * 1000 + i, n * 1000 + i, 1, "{}") for i in range(items)],
+        )
+        for n in range(orders)
+    ]  # fmt: skip
+    queues.put(queue_of(row), made, ttl=240)
+    return [item.msg_id for order in made for item in order.items]
+
+
+@contextlib.contextmanager
+def running(**options: Any) -> Iterator[Sender]:
+    sender = Sender(**options)
+    sender.start()
+    try:
+        yield sender
+    finally:
+        sender.drain(time.monotonic() + 2)
+        sender.stop()
+
+
+def turn_until(sender: Sender, condition: Callable[[], bool], seconds: float = 15) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come"
+        sender.turn()
+
+
+def results() -> list[Result]:
+    """Everything on the marker's queue, which stays there."""
+    found: list[Result] = []
+    while job := queues.claim(queue_names.NOTIFY_MARKER, 60):
+        found += msgspec.convert(job.data, list[Result])
+    return found
+
+
+class Hanging:
+    """Accepts and never answers, until it hangs up on all: then nothing has to be waited for."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
+
+    def hang_up(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def hanging() -> Iterator[Hanging]:
+    hanging = Hanging()
+    yield hanging
+    hanging.hang_up()
+
+
+class TestIsolation:
+    def test_hanging_consumers_leave_room_for_others(
+        self, biz: Biz, hanging: Hanging, tmp_path: Path
+    ) -> None:
+        with SinkProcess(tmp_path / "seen", []) as sink:
+            for n in range(12):
+                put(subscribed(biz, f"hanging-{n}", hanging.url), 1)
+            healthy = subscribed(biz, "healthy", sink.url)
+            put(healthy, 1)
+            with running(window=64) as sender:
+                turn_until(sender, lambda: len(sink.lines()) == 100, 10)
+                hanging.hang_up()
+
+    def test_one_after_another_they_cannot_take_the_reserve(
+        self, biz: Biz, hanging: Hanging, tmp_path: Path
+    ) -> None:
+        """Each arrives alone and could fill half of what is free."""
+        rows = [subscribed(biz, f"hanging-{n}", hanging.url) for n in range(12)]
+        with SinkProcess(tmp_path / "seen", []) as sink:
+            healthy = subscribed(biz, "healthy", sink.url)
+            with running(window=64) as sender:
+                for row in rows:
+                    put(row, 1)
+                    turn_until(sender, lambda row=row: _in_flight(sender, row) > 0, 10)
+                put(healthy, 1)
+                turn_until(sender, lambda: len(sink.lines()) == 100, 10)
+                hanging.hang_up()
+
+    def test_a_database_that_hangs_stops_nobody(self, biz: Biz, tmp_path: Path) -> None:
+        with SinkProcess(tmp_path / "seen", []) as sink:
+            row = subscribed(biz, "healthy", sink.url)
+            with running() as sender:
+                put(row, 1)
+                turn_until(sender, lambda: len(sink.lines()) == 100)
+                with _locked("biz_receive"):
+                    time.sleep(2.5)  # the refresher runs into the lock
+                    put(row, 2)
+                    turn_until(sender, lambda: len(sink.lines()) == 300)
+
+
+def _in_flight(sender: Sender, row: BizReceive) -> int:
+    return sum(lane.in_flight for lane in sender.lanes if lane.subscription == row.pk)
+
+
+@contextlib.contextmanager
+def _locked(table: str) -> Iterator[None]:
+    """A database that does not answer readers of this table (SQLite's readers never wait)."""
+    if connection.vendor != "mysql":
+        yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(f"LOCK TABLES {table} WRITE")
+        try:
+            yield
+        finally:
+            cursor.execute("UNLOCK TABLES")
+
+
+class TestBreaker:
+    def test_a_dead_consumer_is_left_alone(self, biz: Biz) -> None:
+        row = subscribed(biz, "dead", f"http://127.0.0.1:{refusing_port()}/", in_flight_limit=1)
+        put(row, 2)
+        with running(policy=SLOW_TO_PROBE) as sender:
+            turn_until(sender, lambda: _given(row, sender) == 200)
+            put(row, 1)
+            turn_until(sender, lambda: _given(row, sender) == 300)
+            turn_until(sender, lambda: lane_status.read()[row.pk].is_open)
+        outcomes = Counter(result.outcome for result in results())
+        assert outcomes == {"failed": 3, "unsent": 297}, "three tries open it, the rest goes back"
+
+    def test_it_is_probed_with_one_message_and_recovers(self, biz: Biz, tmp_path: Path) -> None:
+        port = refusing_port()
+        row = subscribed(biz, "away", f"http://127.0.0.1:{port}/", in_flight_limit=1)
+        with running(policy=QUICK) as sender:
+            put(row, 1, items=10)
+            turn_until(sender, lambda: _given(row, sender) == 10)
+            first = Counter(result.outcome for result in results())
+            assert first == {"failed": 3, "unsent": 7}
+            turn_until(sender, lambda: sender.lanes[row.pk].allowance(time.monotonic()) == 1)
+            with SinkProcess(tmp_path / "seen", [], port=port) as sink:
+                put(row, 1, items=10)
+                turn_until(sender, lambda: len(sink.lines()) == 10)
+                turn_until(sender, lambda: not lane_status.read()[row.pk].is_open)
+
+    def test_a_successor_goes_on_with_the_open_breaker(self, biz: Biz) -> None:
+        row = subscribed(biz, "dead", f"http://127.0.0.1:{refusing_port()}/", in_flight_limit=1)
+        with running(policy=SLOW_TO_PROBE) as sender:
+            put(row, 1)
+            turn_until(
+                sender, lambda: row.pk in lane_status.read() and lane_status.read()[row.pk].is_open
+            )
+        results()
+        with running(policy=SLOW_TO_PROBE) as successor:
+            put(row, 1)
+            turn_until(successor, lambda: _given(row, successor) == 100)
+        assert {result.outcome for result in results()} == {"unsent"}
+
+    def test_one_that_refuses_some_messages_is_not_away(self, biz: Biz) -> None:
+        refusal = b"HTTP/1.1 422 Unprocessable\r\nContent-Length: 0\r\n\r\n"
+        with Sink(answering(refusal)) as sink:
+            row = subscribed(biz, "strict", sink.url())
+            put(row, 1)
+            with running(policy=QUICK) as sender:
+                turn_until(sender, lambda: len(sink.requests) == 100)
+
+
+def _given(row: BizReceive, sender: Sender) -> int:
+    """Results that were written, or wait to be."""
+    waiting = queues.depths([queue_names.NOTIFY_MARKER])[queue_names.NOTIFY_MARKER]
+    if not waiting or queues.depths([queue_of(row)])[queue_of(row)]:
+        return 0
+    return _put_so_far() if not _in_flight(sender, row) else 0
+
+
+def _put_so_far() -> int:
+    from rq.job import Job
+
+    from msgplatform.core.connections import work_redis
+
+    client = work_redis()
+    keys = [*client.lrange(f"rq:queue:{queue_names.NOTIFY_MARKER}", 0, -1)]
+    jobs = Job.fetch_many([k.decode() for k in keys], client, serializer=queues.Serializer)
+    return sum(len(job.args[0]) for job in jobs if job)
+
+
+class TestRateAndOrder:
+    @pytest.mark.parametrize("rate", [20.0, 90.0])
+    def test_rate_and_order_by_the_consumers_clock(
+        self, biz: Biz, tmp_path: Path, rate: float
+    ) -> None:
+        """In no half second more than the rate allows; attempts start in the order of ids."""
+        count = int(rate * 2.5)
+        with SinkProcess(tmp_path / "seen", []) as sink, SinkProcess(tmp_path / "free", []) as free:
+            paced = subscribed(biz, "paced", sink.url, rate_limit=rate, in_flight_limit=1)
+            other = subscribed(biz, "other", free.url)
+            ids = put(paced, 2, items=-(-count // 2))
+            put(other, 1, items=500)
+            begun = time.time()
+            with running() as sender:
+                turn_until(sender, lambda: len(sink.lines()) >= len(ids), 30)
+            times = sorted(sink.times())
+            assert len(free.lines()) == 500
+            assert max(free.times()) < begun + 2.5, "nobody waits for a paced one"
+        assert [int(line) for line in sink.lines()] == ids
+        burst = max(1, int(rate * 0.05))
+        for first, start in enumerate(times):
+            within = sum(1 for moment in times[first:] if moment < start + 0.5)
+            # One more for a request that the network or the sink held up.
+            assert within <= rate * 0.5 + burst + 1
+        assert times[-1] - times[0] < 2 * len(ids) / rate, "and not much slower than allowed"
+
+    def test_in_flight_limit_is_kept(self, biz: Biz) -> None:
+        from tests.integration.support.http_sinks import slow
+
+        with Sink(slow(0.02)) as sink:
+            row = subscribed(biz, "narrow", sink.url(), in_flight_limit=3)
+            put(row, 1)
+            with running() as sender:
+                turn_until(sender, lambda: len(sink.requests) == 100)
+            assert sink.most_busy == 3
+
+
+def test_who_gave_a_subscription_up_says_nothing_of_it(biz: Biz) -> None:
+    """Its old word of an open breaker must not stand against its successor's."""
+    row = subscribed(biz, "one")
+    known = Subscriptions()
+    known.refresh()
+    old = OrderFeed("old", known, wake=lambda: None)
+    new = OrderFeed("new", known, wake=lambda: None)
+    opened = lane_status.Live(sender="old", breaker=breaker.State.OPEN, retry_in=60.0)
+
+    def report(feed: OrderFeed, states: dict[int, lane_status.Live]) -> None:
+        feed.states, feed._next_report = states, 0.0
+        feed._report()
+
+    report(old, {row.pk: opened})
+    assert lane_status.read()[row.pk].is_open
+    report(new, {row.pk: lane_status.Live(sender="new", in_flight=1)})
+    report(new, {})
+    report(old, {row.pk: opened})
+    assert not lane_status.read()[row.pk].is_open
+    assert old.lost == {row.pk}, "its lane is dropped"
+
+
+def test_a_full_lane_with_a_rate_limit_does_not_spin(biz: Biz, hanging: Hanging) -> None:
+    row = subscribed(biz, "slow", hanging.url, rate_limit=1000.0, in_flight_limit=1)
+    put(row, 1, items=10)
+    with running() as sender:
+        turn_until(sender, lambda: _in_flight(sender, row) == 1)
+        turns, deadline = 0, time.monotonic() + 0.5
+        while time.monotonic() < deadline:
+            sender.turn()
+            turns += 1
+        assert turns < 300
+        hanging.hang_up()
+
+
+def test_draining_waits_for_what_is_on_its_way(biz: Biz) -> None:
+    """An answer that comes after the drain's time would be a second delivery."""
+    from tests.integration.support.http_sinks import slow
+
+    with Sink(slow(1.0)) as sink:
+        row = subscribed(biz, "slow", sink.url(), timeout=5)
+        put(row, 1, items=1)
+        sender = Sender()
+        sender.start()
+        turn_until(sender, lambda: len(sink.requests) == 1)
+        sender.drain(time.monotonic())
+        sender.stop()
+    assert [result.outcome for result in results()] == ["delivered"]
+
+
+class TestOnTheWire:
+    def test_headers_prefix_and_both_signatures(self, biz: Biz) -> None:
+        from datetime import timedelta
+
+        from django.utils import timezone
+
+        old, new = "whsec_" + "QUJD" * 11, "whsec_" + "REVG" * 11
+        with Sink(answering()) as sink:
+            row = subscribed(biz, "one", sink.url())
+            Receive.objects.filter(pk=row.receive_id).update(
+                secret=new, previous_secret=old, header_prefix="svix",
+                previous_secret_until=timezone.now() + timedelta(hours=1),
+                headers={"X-Api-Key": "k-1"},
+            )  # fmt: skip
+            put(row, 1, items=1)
+            with running() as sender:
+                turn_until(sender, lambda: len(sink.requests) == 1)
+        (seen,) = sink.requests
+        assert seen.headers["x-api-key"] == "k-1"
+        standard = {
+            f"webhook-{part}": seen.headers[f"svix-{part}"]
+            for part in ("id", "timestamp", "signature")
+        }
+        for secret in (old, new):
+            standardwebhooks.Webhook(secret).verify(seen.body, standard)
+
+    def test_networks_narrow_where_it_may_go(self, biz: Biz) -> None:
+        with Sink(answering()) as sink:
+            row = subscribed(biz, "one", sink.url())
+            Receive.objects.filter(pk=row.receive_id).update(networks=["10.0.0.0/8"])
+            put(row, 1, items=1)
+            with running() as sender:
+                turn_until(sender, lambda: _put_so_far() == 1)
+        (result,) = results()
+        assert (result.error, sink.requests) == ("address_forbidden", [])
+
+
+class TestSharing:
+    def feed(self, name: str, only: tuple[int, ...] = ()) -> OrderFeed:
+        known = Subscriptions()
+        known.refresh()
+        return OrderFeed(name, known, wake=lambda: None, only=only)
+
+    def finish(self, orders: list[ClaimedOrder]) -> None:
+        for order in orders:
+            queues.done([order.claimed])
+            order.open_items = 0
+
+    def test_a_second_sender_gets_its_half(self, biz: Biz) -> None:
+        rows = [subscribed(biz, f"s{n}") for n in range(20)]
+        for row in rows:
+            put(row, 12, items=1)
+        first, second = self.feed("first"), self.feed("second")
+        taken: dict[str, set[int]] = {"first": set(), "second": set()}
+        for _ in range(6):
+            for feed in (first, second):
+                feed._next_report = 0.0
+                feed._report()
+                feed._claim_round()
+                orders = feed.take()
+                taken[feed.owner] |= {order.order.subscription for order in orders}
+                self.finish(orders)
+        assert len(taken["second"]) >= 5, "it does not stay idle beside a busy one"
+        owned = [
+            {row.pk for row in rows if queue_of(row) in feed._held} for feed in (first, second)
+        ]
+        assert not owned[0] & owned[1]
+
+    def test_every_subscription_gets_its_first_order(self, biz: Biz) -> None:
+        rows = [subscribed(biz, f"s{n}") for n in range(80)]
+        for row in rows:
+            put(row, 3, items=1)
+        feed = self.feed("me")
+        feed._claim_round()
+        assert {order.order.subscription for order in feed.take()} == {row.pk for row in rows}
+
+    def test_memory_is_bounded_and_everybody_has_a_turn(
+        self, biz: Biz, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("notify.sender.claimer.MAX_ITEMS", 250)
+        rows = [subscribed(biz, f"s{n}") for n in range(10)]
+        for row in rows:
+            put(row, 3)
+        feed = self.feed("me")
+        served: set[int] = set()
+        for _ in range(20):
+            feed._claim_round()
+            orders = feed.take()
+            assert sum(order.open_items for order in orders) <= 350
+            served |= {order.order.subscription for order in orders}
+            self.finish(orders)
+        assert served == {row.pk for row in rows}
+
+    def test_a_dedicated_sender_takes_only_its_own(self, biz: Biz) -> None:
+        rows = [subscribed(biz, f"s{n}") for n in range(3)]
+        for row in rows:
+            put(row, 1, items=1)
+        feed = self.feed("me", only=(rows[1].pk,))
+        feed._claim_round()
+        assert [order.order.subscription for order in feed.take()] == [rows[1].pk]
+
+
+def test_unreadable_orders_are_dropped(biz: Biz) -> None:
+    row = subscribed(biz, "one")
+    queues.put(queue_of(row), [{"nonsense": 1}], ttl=60)
+    put(row, 1, items=1)
+    known = Subscriptions()
+    known.refresh()
+    feed = OrderFeed("me", known, wake=lambda: None)
+    feed._claim_round()
+    feed._claim_round()
+    assert len(feed.take()) == 1
+
+
+def test_leases_go_by_the_databases_clock(
+    biz: Biz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sender whose clock is an hour ahead delivers all the same, and says so."""
+    import time as clock
+
+    real = clock.time
+    monkeypatch.setattr("notify.directory.time.time", lambda: real() + 3600)
+    with SinkProcess(tmp_path / "seen", []) as sink:
+        row = subscribed(biz, "one", sink.url)
+        made = Order(row.pk, "c" * 32, real() + 120, [Item(1, 1, 1, "{}")])
+        queues.put(queue_of(row), [made], ttl=240)
+        with running() as sender:
+            turn_until(sender, lambda: len(sink.lines()) == 1)
+    assert Alert.objects.filter(kind="notify.clock").exists()
+
+
+def test_draining_gives_back_what_was_not_started(biz: Biz, hanging: Hanging) -> None:
+    row = subscribed(biz, "one", hanging.url, in_flight_limit=1, timeout=0.5)
+    put(row, 1, items=50)
+    sender = Sender()
+    sender.start()
+    turn_until(sender, lambda: _in_flight(sender, row) == 1)
+    sender.drain(time.monotonic() + 5)
+    sender.stop()
+    outcomes = Counter(result.outcome for result in results())
+    assert outcomes == {"failed": 1, "unsent": 49}
+    assert threading.active_count() < 20

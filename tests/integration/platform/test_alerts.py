@@ -1,0 +1,178 @@
+"""Alerts: kept once while open, news goes out as events of the business system `platform`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from django.db import OperationalError, connection, transaction
+
+from msgplatform.core import alerts
+from msgplatform.models import Alert, Biz
+from notify.marker import failing_subscriptions
+from notify.models import BizMsg, BizReceive
+from notify.monitor import alert_events
+from tests.integration.support.notify_rows import subscription
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+KEY = "sms.link:7"
+
+
+@pytest.fixture
+def platform() -> Biz:
+    return Biz.objects.create(name="platform")
+
+
+@pytest.fixture
+def news() -> Iterator[list[alerts.AlertEvent]]:
+    """What a further way out is handed."""
+    found: list[alerts.AlertEvent] = []
+    alerts.register("test", found.append)
+    yield found
+    alerts._handlers.pop("test")
+
+
+def alarm(key: str = KEY, text: str = "the link is down") -> None:
+    alerts.raise_alert("sms.link", "Gateway 7", text, key)
+
+
+def events() -> list[tuple[str, dict[str, Any]]]:
+    rows = BizMsg.objects.order_by("id").values_list("event_type", "payload")
+    return [(event_type, msgspec.json.decode(bytes(payload))) for event_type, payload in rows]
+
+
+def test_an_alert_goes_out_once_and_once_more_when_it_is_over(platform: Biz) -> None:
+    for _ in range(3):
+        alarm()
+    alerts.resolve(KEY)
+    alerts.resolve(KEY)
+    said = {"kind": "sms.link", "subject": "Gateway 7", "text": "the link is down", "key": KEY}
+    assert events() == [
+        ("platform.alert", {**said, "count": 1}),
+        ("platform.alert.resolved", {**said, "count": 3}),
+    ]
+    assert Alert.objects.get().count == 3
+    alarm()
+    assert len(events()) == 3, "raised again it is a new alert"
+
+
+@pytest.mark.parametrize("enabled", [None, False])
+def test_without_the_business_system_nothing_goes_out(enabled: bool | None) -> None:
+    if enabled is not None:
+        Biz.objects.create(name="platform", enabled=enabled)
+    alarm()
+    assert Alert.objects.count() == 1
+    assert events() == []
+
+
+def test_in_a_transaction_it_waits_for_the_commit(platform: Biz) -> None:
+    with transaction.atomic():
+        alarm()
+        assert Alert.objects.count() == 0
+    assert Alert.objects.count() == 1
+    assert len(events()) == 1
+
+
+def test_what_was_rolled_back_is_not_told(platform: Biz) -> None:
+    with transaction.atomic():
+        alarm()
+        transaction.set_rollback(True)
+    assert Alert.objects.count() == 0
+    assert events() == []
+
+
+def test_an_alert_that_cannot_be_stored_harms_nobody(platform: Biz) -> None:
+    """Neither what goes on around it nor, inside a transaction, what was done before it."""
+    name = connection.settings_dict["NAME"]
+    connection.close()
+    connection.settings_dict["NAME"] = "/no/such/place"
+    try:
+        with pytest.raises(OperationalError):
+            Alert.objects.count()
+        alarm()
+    finally:
+        connection.close()
+        connection.settings_dict["NAME"] = name
+    with transaction.atomic():
+        Biz.objects.create(name="kept")
+        alerts.raise_alert("kind", "subject", None, "key")  # type: ignore[arg-type]  # NOT NULL
+        Biz.objects.create(name="kept too")
+    assert Biz.objects.filter(name__startswith="kept").count() == 2
+    assert Alert.objects.count() == 0
+
+
+def test_a_way_out_that_breaks_stops_no_other(platform: Biz, news: list[alerts.AlertEvent]) -> None:
+    def broken(_event: alerts.AlertEvent) -> None:
+        raise RuntimeError
+
+    alerts.register("test", broken)
+    alerts.register("behind", news.append)
+    try:
+        alarm()
+    finally:
+        alerts._handlers.pop("behind")
+    assert [event.key for event in news] == [KEY]
+    assert len(events()) == 1
+
+
+def test_raised_by_many_at_once_it_is_one(platform: Biz) -> None:
+    barrier = threading.Barrier(6)
+
+    def run() -> None:
+        barrier.wait()
+        alarm()
+        connection.close()
+
+    threads = [threading.Thread(target=run) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(events()) == 1
+    alert = Alert.objects.get()
+    assert alert.open_key == KEY
+    assert 1 <= alert.count <= 6
+
+
+def test_an_alert_about_its_own_delivery_stays_in_the_console(platform: Biz) -> None:
+    pager = subscription(platform, "pager")
+    other = subscription(Biz.objects.create(name="orders"), "warehouse")
+    BizReceive.objects.update(status=BizReceive.Status.DISABLED, disabled_reason="it was gone")
+    failing_subscriptions.tell()
+    assert set(Alert.objects.values_list("key", flat=True)) == {
+        f"notify.disabled:{pager.pk}", f"notify.disabled:{other.pk}",
+    }  # fmt: skip
+    assert [payload["key"] for _, payload in events()] == [f"notify.disabled:{other.pk}"]
+    assert alert_events.announce_missed() == 0
+
+
+def test_what_a_killed_process_did_not_publish_is_published_later(platform: Biz) -> None:
+    handler = alerts._handlers.pop("notify")
+    try:
+        alarm("first")
+        alarm("second")
+        alerts.resolve("second")
+    finally:
+        alerts._handlers["notify"] = handler
+    assert events() == []
+    assert alert_events.announce_missed() == 3
+    assert [(kind, payload["key"]) for kind, payload in events()] == [
+        ("platform.alert", "first"),
+        ("platform.alert", "second"),
+        ("platform.alert.resolved", "second"),
+    ]
+    assert alert_events.announce_missed() == 0
+    alarm("first")
+    assert alert_events.announce_missed() == 0, "another count is not another alert"
+    assert len(events()) == 3
+
+
+def test_overlong_texts_are_cut(platform: Biz) -> None:
+    alerts.raise_alert("k" * 100, "s" * 500, "t" * 300_000, "y" * 500)
+    alerts.raise_alert("k" * 100, "s" * 500, "t" * 300_000, "y" * 500)
+    assert Alert.objects.get().count == 2
+    alerts.resolve("y" * 500)
+    assert len(events()) == 2

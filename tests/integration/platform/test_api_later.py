@@ -1,0 +1,178 @@
+"""The web worker: a request that waits for its commit holds no thread, and is always answered."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from django.db import OperationalError, transaction
+from django.http import HttpResponse
+from django.test import RequestFactory
+from django.utils import timezone
+
+from msgplatform.api import keys, later
+from msgplatform.core.data import ids
+from msgplatform.core.errors import Conflict, OutcomeUnknown, Unavailable
+from msgplatform.models import Biz
+from notify.models import BizMsg, IdempotencyKey
+from tests.integration.platform.test_api_server import Server
+from tests.integration.support.lock_waits import until_somebody_waits
+
+pytestmark = pytest.mark.django_db(transaction=True)
+MESSAGES = "/api/v1/messages"
+SOON = 30.0
+# More than the server has threads.
+CALLERS = 24
+
+
+def finish(result: str) -> HttpResponse:
+    if result == "conflict":
+        raise Conflict("Use another key.")
+    return HttpResponse(result, status=202)
+
+
+ENDINGS: list[tuple[str | None, Exception | None, int, str | None]] = [
+    ("done", None, 202, None),
+    ("conflict", None, 409, "conflict"),
+    (None, Unavailable("The queue is full."), 503, "unavailable"),
+    (None, OutcomeUnknown("no answer"), 503, "outcome-unknown"),
+    (None, OperationalError(2006, "the password is hunter2"), 503, "unavailable"),
+    (None, ZeroDivisionError("the password is hunter2"), 500, "internal-error"),
+]
+
+
+@pytest.mark.parametrize("settled_first", [True, False])
+@pytest.mark.parametrize(("result", "error", "status", "kind"), ENDINGS)
+def test_every_ending_is_sent_once(
+    settled_first: bool, result: str | None, error: Exception | None, status: int, kind: str | None
+) -> None:
+    sent: list[HttpResponse] = []
+    waiting = later.Later(RequestFactory().post(MESSAGES), finish)
+    steps = [lambda: waiting.settle(result, error), lambda: waiting.deliver(sent.append)]
+    for step in steps if settled_first else reversed(steps):
+        assert sent == []
+        step()
+    assert [answer.status_code for answer in sent] == [status]
+    if kind:
+        assert json.loads(sent[0].content)["type"] == f"/problems/{kind}"
+        assert b"hunter2" not in sent[0].content
+
+
+@pytest.fixture
+def server(tmp_path: Path, work_redis: object) -> Iterator[Server]:
+    server = Server(tmp_path / "log", "msgplatform.web.web_worker:application")
+    yield server
+    server.stop()
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: dict[str, str]
+
+
+class Publisher:
+    """A business system with a key."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.biz = Biz.objects.create(name="orders")
+        self.sent = threading.Semaphore(0)  # counts requests that the kernel has taken
+        self._key = keys.create(self.biz, "test", ["events:write"])[1]
+
+    def publish(self, key: str, payload: object = 1, **more: object) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=SOON)
+        body = {"event_type": "a", "payload": payload, "idempotency_key": key, **more}
+        headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
+        try:
+            connection.request("POST", MESSAGES, json.dumps(body), headers)
+            self.sent.release()
+            response = connection.getresponse()
+            said = response.read()
+            return Answer(response.status, dict(response.getheaders()), json.loads(said))
+        finally:
+            connection.close()
+
+    @contextmanager
+    def nothing_commits(self, pool: ThreadPoolExecutor) -> Iterator[Future[Answer]]:
+        """Another transaction holds the key `held`; yields the request that waits for it."""
+        with transaction.atomic():
+            IdempotencyKey.objects.create(
+                id=1,
+                bucket=ids.bucket(self.biz.pk, "held"),
+                biz_id=self.biz.pk,
+                key="held",
+                payload_hash="",
+                created_at=timezone.now(),
+            )
+            held = pool.submit(self.publish, "held")
+            assert self.sent.acquire(timeout=SOON)
+            # Its connection came first, so it is with the server when this is answered.
+            assert self.server.request("GET", "/healthz")[0] == 200
+            until_somebody_waits()  # until then MariaDB lets other keys in
+            yield held
+            transaction.set_rollback(True)
+
+
+@pytest.fixture
+def publisher(server: Server) -> Publisher:
+    return Publisher(server)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(CALLERS) as pool:
+        yield pool
+
+
+def test_many_at_once(publisher: Publisher, pool: ThreadPoolExecutor) -> None:
+    answers = list(pool.map(publisher.publish, [f"k{n}" for n in range(300)]))
+    assert {(a.status, a.body["outcome"]) for a in answers} == {(202, "created")}
+    stored = {str(key.pk): key.key for key in IdempotencyKey.objects.all()}
+    assert [stored[a.body["id"]] for a in answers] == [f"k{n}" for n in range(300)]
+    assert BizMsg.objects.count() == 300
+
+
+def test_what_comes_later_says_the_same(publisher: Publisher) -> None:
+    first = publisher.publish("k")
+    again = publisher.publish("k")
+    assert (again.status, again.body) == (200, {**first.body, "outcome": "duplicate"})
+    other = publisher.publish("k", payload=2)
+    assert (other.status, other.body["type"]) == (409, "/problems/conflict")
+    wrong = publisher.publish("k", channel="a b")
+    assert (wrong.status, wrong.body["type"]) == (400, "/problems/invalid-input")
+    names = [{name.lower() for name in a.headers} for a in (first, other, wrong)]
+    assert names[0] == names[1] == names[2] >= {"x-frame-options", "allow", "content-length"}
+    assert first.headers["content-type"] == "application/json"
+    assert other.headers["content-type"] == "application/problem+json"
+
+
+def test_nobody_waits_in_a_thread(publisher: Publisher, pool: ThreadPoolExecutor) -> None:
+    with publisher.nothing_commits(pool) as held:
+        waiting = [pool.submit(publisher.publish, f"w{n}") for n in range(CALLERS - 1)]
+        for _ in waiting:
+            assert publisher.sent.acquire(timeout=SOON)
+        for _ in range(20):  # more than the server has threads
+            assert publisher.server.request("GET", "/healthz")[0] == 200
+        assert not any(each.done() for each in [held, *waiting])
+    answers = [each.result(SOON) for each in [held, *waiting]]
+    assert {a.status for a in answers} == {202}
+    assert BizMsg.objects.count() == CALLERS
+
+
+def test_what_was_taken_in_is_answered_at_the_end(
+    publisher: Publisher, pool: ThreadPoolExecutor
+) -> None:
+    with publisher.nothing_commits(pool) as held:
+        publisher.server.process.send_signal(signal.SIGTERM)
+    assert held.result(SOON).status == 202
+    assert publisher.server.process.wait(SOON) == 0
+    assert BizMsg.objects.count() == 1

@@ -1,0 +1,139 @@
+"""The OpenAPI schema says what every operation needs and answers; its pages need no network."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.urls import URLPattern, URLResolver, get_resolver
+from drf_spectacular.drainage import GENERATOR_STATS
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.validation import validate_schema
+
+from tests.integration.support import api_support
+from tests.integration.support.api_support import WRITE, Api
+
+api = pytest.fixture(api_support.api)
+ECHO, BATCH = "/api/v1/test/echo", "/api/v1/test/batch"
+
+
+def generate(urlconf: str) -> dict[str, Any]:
+    schema: dict[str, Any] = SchemaGenerator(urlconf=urlconf).get_schema(request=None, public=True)
+    return schema
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    with GENERATOR_STATS.silence():
+        return generate(api_support.URLCONF)
+
+
+def statuses(schema: dict[str, Any], path: str, method: str) -> set[str]:
+    return set(schema["paths"][path][method]["responses"])
+
+
+class TestOperations:
+    def test_the_document_is_valid(self, schema: dict[str, Any]) -> None:
+        validate_schema(schema)
+        assert schema["openapi"].startswith("3.1")
+
+    def test_the_scope_is_named(self, schema: dict[str, Any]) -> None:
+        operation = schema["paths"][ECHO]["post"]
+        assert f"`{WRITE}`" in operation["description"]
+        assert operation["security"] == [{"apiKey": []}]
+        assert schema["components"]["securitySchemes"]["apiKey"]["scheme"] == "bearer"
+
+    def test_problems(self, schema: dict[str, Any]) -> None:
+        always = {"429", "500", "503"}
+        assert statuses(schema, BATCH, "post") == always | {
+            "200", "400", "401", "403", "409", "413", "415"}  # fmt: skip
+        fault = "/api/v1/test/fault/{name}"
+        assert statuses(schema, fault, "get") - {"200"} == always | {"404"}
+        assert statuses(schema, "/api/v1/test/audit", "get") == always | {
+            "200", "400", "401", "403"}  # fmt: skip
+
+    def test_they_are_problem_json(self, schema: dict[str, Any]) -> None:
+        for name, response in schema["components"]["responses"].items():
+            assert list(response["content"]) == ["application/problem+json"], name
+        assert "Retry-After" in schema["components"]["responses"]["Problem429"]["headers"]
+
+    def test_idempotency_key_only_where_the_view_says_so(self, schema: dict[str, Any]) -> None:
+        def headers(path: str) -> list[str]:
+            parameters = schema["paths"][path]["post"].get("parameters", [])
+            return [p["name"] for p in parameters if p["in"] == "header"]
+
+        assert (headers(BATCH), headers(ECHO)) == (["Idempotency-Key"], [])
+
+    def test_pages_of_lists(self, schema: dict[str, Any]) -> None:
+        operation = schema["paths"]["/api/v1/test/audit"]["get"]
+        assert {p["name"] for p in operation["parameters"]} == {"cursor", "limit"}
+        page = schema["components"]["schemas"]["PaginatedAuditList"]
+        assert set(page["properties"]) == {"results", "next", "previous"}
+
+    def test_structs(self, schema: dict[str, Any]) -> None:
+        body = schema["paths"][BATCH]["post"]["requestBody"]["content"]["application/json"]
+        assert body["schema"] == {"$ref": "#/components/schemas/Batch"}
+        schemas = schema["components"]["schemas"]
+        items = schemas["Batch"]["properties"]["items"]["items"]
+        assert items == {"$ref": "#/components/schemas/Item"}
+        assert schemas["Item"]["additionalProperties"] is False
+        assert schemas["Item"]["required"] == ["name", "payload"]
+
+
+class TestPlatform:
+    """The addresses that are really served."""
+
+    def test_it_is_made_without_a_warning(self) -> None:
+        GENERATOR_STATS.reset()
+        with GENERATOR_STATS.silence():
+            validate_schema(generate("msgplatform.urls"))
+        assert not GENERATOR_STATS._warn_cache
+        assert not GENERATOR_STATS._error_cache
+
+    def test_every_api_view_is_in_it_and_closed_by_a_scope(self) -> None:
+        paths = generate("msgplatform.urls")["paths"]
+        views = dict(api_views(get_resolver("msgplatform.urls")))
+        assert views
+        for path, view in views.items():
+            assert path in paths
+            assert getattr(view, "required_scope", None), f"{path} names no scope"
+
+
+def api_views(resolver: URLResolver, prefix: str = "/") -> Any:
+    """(path as in the schema, class) of every DRF view under /api/v1/."""
+    for entry in resolver.url_patterns:
+        path = prefix + str(entry.pattern)
+        if isinstance(entry, URLResolver):
+            yield from api_views(entry, path)
+        elif isinstance(entry, URLPattern) and path.startswith("/api/v1/"):
+            view = getattr(entry.callback, "cls", None)
+            if view is not None:
+                yield re.sub(r"<(?:\w+:)?(\w+)>", _variable, path), view
+
+
+def _variable(match: re.Match[str]) -> str:
+    return "{id}" if match[1] == "pk" else f"{{{match[1]}}}"
+
+
+class TestPages:
+    def test_schema(self, api: Api) -> None:
+        response = api.get("/api/schema/")
+        assert response.status_code == 200
+        assert b"openapi: 3.1" in response.content
+        response = api.get("/api/schema/", HTTP_ACCEPT="application/vnd.oai.openapi+json")
+        assert response.json()["info"]["title"] == "msgplatform"
+
+    def test_docs_load_nothing_from_elsewhere(self, api: Api) -> None:
+        page = api.get("/api/docs/").content.decode()
+        links = re.findall(r'(?:src|href)="([^"]+)"', page)
+        assert len(links) >= 3
+        assert all(link.startswith(django_settings.STATIC_URL) for link in links)
+        for link in links:
+            assert api.get(link).status_code == 200
+        assert "/api/schema/" in page
+
+    def test_docs_without_the_slash(self, api: Api) -> None:
+        response = api.get("/api/docs")
+        assert (response.status_code, response["Location"]) == (302, "/api/docs/")

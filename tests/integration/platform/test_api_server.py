@@ -1,0 +1,169 @@
+"""The API behind its real server: bodies of unknown length, concurrent callers, revoked keys."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from msgplatform import env
+from msgplatform.models import ApiKey
+from tests.integration.support import api_support
+from tests.integration.support.api_support import Api
+
+api = pytest.fixture(api_support.api)
+pytestmark = pytest.mark.django_db(transaction=True)
+ECHO, BATCH = "/api/v1/test/echo", "/api/v1/test/batch"
+JSON = {"Content-Type": "application/json"}
+START_SECONDS = 30
+
+
+class Server:
+    """granian with the WSGI application."""
+
+    def __init__(self, log: Path, application: str = "msgplatform.web.wsgi:application") -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        command = [sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1",
+                   "--port", str(self.port), "--blocking-threads", "8", "--no-ws",
+                   application]  # fmt: skip
+        self.log = log
+        with log.open("wb") as out:
+            self.process = subprocess.Popen(
+                command,
+                cwd=env.BASE_DIR,
+                env={
+                    **os.environ,
+                    "DJANGO_SETTINGS_MODULE": "tests.integration.support.api_settings",
+                    "ALLOWED_HOSTS": "127.0.0.1",
+                },
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # its workers can be killed with it
+            )  # fmt: skip
+        self._wait()
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                assert self.request("GET", "/healthz")[0] == 200
+                return
+            except OSError:
+                assert self.process.poll() is None, self.log.read_text()
+                assert time.monotonic() < deadline, self.log.read_text()
+                time.sleep(0.05)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        key: str | None = None,
+        body: bytes | Iterator[bytes] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        authorized = {"Authorization": f"Bearer {key}"} if key else {}
+        try:
+            # A server that has heard enough answers and closes while we still send.
+            with contextlib.suppress(BrokenPipeError):
+                connection.request(method, path, body, {**authorized, **(headers or {})})
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("granian") / "log")
+    yield server
+    server.stop()
+
+
+def pieces(body: bytes, size: int = 100) -> Iterator[bytes]:
+    """http.client sends what has no length in chunks."""
+    return (body[start : start + size] for start in range(0, len(body), size))
+
+
+@pytest.mark.parametrize("path", [ECHO, BATCH])
+class TestBodies:
+    body = b'{"items": [{"name": "a", "payload": "' + b"x" * 1000 + b'"}]}'
+
+    def test_chunked(self, api: Api, server: Server, path: str) -> None:
+        status, answer = server.request("POST", path, api.key()[1], pieces(self.body), JSON)
+        assert status == 200
+        assert b"x" * 1000 in answer
+
+    def test_chunked_and_too_large(self, api: Api, server: Server, path: str) -> None:
+        body = self.body + b" " * 2000
+        status, answer = server.request("POST", path, api.key()[1], pieces(body, len(body)), JSON)
+        assert (status, b"body-too-large" in answer) == (413, True)
+
+    def test_a_header_that_promises_more(self, api: Api, server: Server, path: str) -> None:
+        """The caller leaves in the middle of the body: the server lives on."""
+        key = api.key()[1]
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n"
+            "Content-Type: application/json\r\nContent-Length: 1500\r\n\r\n"
+        )
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as caller:
+            caller.sendall(head.encode() + self.body)
+        assert server.request("POST", path, key, self.body, JSON)[0] == 200
+
+    def test_no_body_at_all(self, api: Api, server: Server, path: str) -> None:
+        status, _ = server.request("POST", path, api.key()[1], None, JSON)
+        assert status in {200, 400}
+
+
+def test_many_callers_at_once(api: Api, server: Server) -> None:
+    """Every one is told apart, and is told who it is."""
+    made = [api.key() for _ in range(8)]
+    wrong: list[object] = []
+
+    def call(key: ApiKey, plain: str) -> None:
+        for _ in range(25):
+            status, answer = server.request("GET", ECHO, plain)
+            if (status, f'"key":"{key.pk}"'.encode() in answer) != (200, True):
+                wrong.append((status, answer))
+
+    threads = [threading.Thread(target=call, args=pair) for pair in made]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    # Written after the answer, so perhaps not yet.
+    deadline = time.monotonic() + 10
+    while ApiKey.objects.filter(last_used_at=None).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_an_unknown_address(api: Api, server: Server) -> None:
+    status, answer = server.request("POST", "/api/nothing", None, b"{}", JSON)
+    assert (status, b"/problems/not-found" in answer) == (404, True)
+
+
+def test_ready(api: Api, server: Server) -> None:
+    status, answer = server.request("GET", "/readyz")
+    assert (status, answer) == (200, b'{"ready": true, "database": "ok", "redis": "ok"}')

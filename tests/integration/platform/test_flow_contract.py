@@ -1,0 +1,121 @@
+"""The parts of the flows' contract that need a database and Redis."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import redis
+
+from msgplatform.core import flows
+from msgplatform.core.errors import InvalidInput
+from msgplatform.models import Biz
+from notify.models import BizReceive
+from tests.integration.support.notify_rows import subscription
+
+pytestmark = pytest.mark.django_db(transaction=True)
+FLOWS = flows.all()
+
+
+@pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)
+class TestContract:
+    def test_status_of_an_empty_platform(self, flow: flows.Flow, work_redis: redis.Redis) -> None:
+        status = flow.status()
+        assert (status.backlog, status.oldest_seconds, status.problem) == (0, None, "")
+
+    def test_status_survives_a_broken_database(
+        self, flow: flows.Flow, django_db_blocker: pytest.FixtureRequest
+    ) -> None:
+        from django.db import connection
+
+        connection.close()
+        name = connection.settings_dict["NAME"]
+        connection.settings_dict["NAME"] = "/no/such/place/db" + str(name)[:0]
+        try:
+            assert flow.status().problem
+        finally:
+            connection.close()
+            connection.settings_dict["NAME"] = name
+
+    @pytest.mark.parametrize(
+        "query", ["", "nothing", "0", "9" * 18, "9" * 40, "' OR 1=1 --", "%", "\x00", "消息"]
+    )
+    def test_search_takes_anything(self, flow: flows.Flow, query: str) -> None:
+        assert flow.search(query, 10) == []
+
+    @pytest.mark.parametrize("id", ["", "x", "-1", "1.5", "9" * 40, "９"])
+    def test_page_of_an_unknown_id(self, flow: flows.Flow, id: str) -> None:
+        assert flow.page(id) is None
+
+    @pytest.mark.parametrize("value", ["0", "9" * 30, "' OR 1=1 --", "%", "\x00", "消息", "x/y"])
+    def test_find_takes_anything(self, flow: flows.Flow, value: str) -> None:
+        """It finds nothing, or says what is wrong and where."""
+        for field in flow.search_fields:
+            try:
+                found = flow.find({field: value}, "", 10)
+            except InvalidInput as error:
+                refused = (error.field, bool(str(error)))
+            else:
+                refused = None
+                assert found == flows.Found([])
+            assert refused in (None, (field, True))
+
+    @pytest.mark.parametrize("cursor", ["x", "-1", "9" * 40, "\x00"])
+    def test_find_refuses_a_wrong_cursor(self, flow: flows.Flow, cursor: str) -> None:
+        if flow.search_fields:
+            with pytest.raises(InvalidInput) as caught:
+                flow.find({}, cursor, 10)
+            assert caught.value.field == "cursor"
+
+    def test_find_and_bulk_refuse_an_unknown_field(self, flow: flows.Flow) -> None:
+        for ask in (
+            *([lambda given: flow.find(given, "", 10)] if flow.search_fields else []),
+            *(partial(flow.bulk_count, name) for name in flow.bulk_actions),
+        ):
+            with pytest.raises(InvalidInput) as caught:
+                ask({"no_such_field": "1"})
+            assert caught.value.field == "no_such_field"
+
+    def test_nothing_is_unreadable(self, flow: flows.Flow) -> None:
+        assert flow.notice() == ""
+
+    def test_bulk_actions_of_nothing(self, flow: flows.Flow) -> None:
+        """With the fields that an action asks for, until it asks for no more."""
+        for name in flow.bulk_actions:
+            filter: dict[str, str] = {}
+            for _ in range(len(flow.bulk_actions[name].filters) + 1):
+                try:
+                    assert flow.bulk_count(name, filter) == flows.Counted(0)
+                    break
+                except InvalidInput as error:
+                    asked = error.field
+                assert asked not in filter, name
+                filter[asked] = self.sample(asked)
+            step = flow.bulk_step(name, filter, "", 100)
+            for _ in range(3):  # the first may only begin
+                assert step.done == 0
+                if not step.cursor:
+                    break
+                step = flow.bulk_step(name, filter, step.cursor, 100)
+            assert step.cursor == ""
+
+    def sample(self, field: str) -> str:
+        if field == "subscription":
+            biz, _ = Biz.objects.get_or_create(name="orders")
+            row = BizReceive.objects.first() or subscription(biz)
+            return str(row.pk)
+        return "1" if field == "biz" else "2026-01-01"
+
+    def test_an_unknown_bulk_action_is_refused(self, flow: flows.Flow) -> None:
+        with pytest.raises(InvalidInput) as caught:
+            flow.bulk_count("no_such_action", {})
+        assert caught.value.field == "action"
+
+    def test_metrics_have_names_and_numbers(
+        self, flow: flows.Flow, work_redis: redis.Redis
+    ) -> None:
+        samples = list(flow.metrics())
+        assert samples
+        for sample in samples:
+            assert sample.name.startswith(flow.name)
+            assert float(sample.value) >= 0

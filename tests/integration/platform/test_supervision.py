@@ -1,0 +1,240 @@
+"""`up` and the supervisor under it, with real processes and signals."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from msgplatform.core.servers.embedded import free_port
+from msgplatform.core.servers.private_server import private_directory
+from msgplatform.supervision.config import Program
+from msgplatform.supervision.platform import require_free
+from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running
+
+ROOT = Path(__file__).resolve().parents[3]
+# Writes its name at its end, as a daemon that drains.
+ENDS_IN_ORDER = """
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+open(sys.argv[1] + ".up", "w").close()
+signal.sigwait([signal.SIGTERM])
+os.write(os.open(sys.argv[2], os.O_APPEND | os.O_CREAT | os.O_WRONLY), sys.argv[3].encode())
+"""
+EXITS_AT_ONCE = """
+import os, sys
+os.write(os.open(sys.argv[1], os.O_APPEND | os.O_CREAT | os.O_WRONLY), b"x")
+"""
+
+
+@pytest.fixture
+def folder():
+    path = Path(tempfile.mkdtemp(prefix="mp-up-"))  # short: a socket's path is bounded
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.02)
+
+
+def python(folder, script, *args):
+    (file := folder / f"{abs(hash(script))}.py").write_text(script)
+    return [sys.executable, "-I", "-S", str(file), *map(str, args)]
+
+
+@contextmanager
+def supervised(folder, *programs):
+    supervisor = Supervisor(folder, folder / "run" / "s.sock", programs)
+    try:
+        yield supervisor.start()
+    finally:
+        supervisor.kill()
+
+
+def test_a_program_that_exits_at_once_twenty_times_is_still_restarted(folder):
+    starts = folder / "starts"
+    quick = Program("quick", python(folder, EXITS_AT_ONCE, starts), 500, longest_pause=0.01)
+    missing = Program("missing", ["/no/such/program"], 500, longest_pause=0.01)
+    with supervised(folder, quick, missing) as supervisor:
+        until(lambda: starts.exists() and starts.stat().st_size > 20)
+        log = (folder / "logs" / "supervisord.log").read_text()
+        until(lambda: len(re.findall("spawned: 'missing'", supervisor.places.log.read_text())) > 5)
+    assert "FATAL" not in log
+    assert "gave up" not in log
+    assert "cannot be run" in (folder / "logs" / "missing.log").read_text()
+
+
+def test_priorities_stop_one_after_another_and_the_last_started_first(folder):
+    order = folder / "order"
+    names = {"first": 10, "second": 500, "third": 900}
+    programs = [
+        Program(name, python(folder, ENDS_IN_ORDER, folder / name, order, f"{name} "), priority)
+        for name, priority in names.items()
+    ]
+    with supervised(folder, *programs) as supervisor:
+        until(lambda: all((folder / f"{name}.up").exists() for name in names))
+        assert supervisor.pids().keys() == {"supervisord", *names}
+        supervisor.stop()
+        assert supervisor.wait(0) == 0
+        assert supervisor.pids() == {}
+    assert order.read_text() == "third second first "
+
+
+def test_several_processes_of_a_program_have_names_and_logs_of_their_own(folder):
+    wait = ["sh", "-c", "echo here; exec sleep 60"]
+    with supervised(folder, Program("many", wait, 1, processes=2)) as supervisor:
+        logs = [folder / "logs" / f"many-{number}.log" for number in (0, 1)]
+        until(lambda: all(log.exists() and "here" in log.read_text() for log in logs))
+        assert supervisor.pids().keys() == {"supervisord", "many-0", "many-1"}
+
+
+def test_a_second_request_to_stop_kills_what_does_not_end(folder):
+    stubborn = ["sh", "-c", f"trap '' TERM; touch {folder}/up; while :; do sleep 1; done"]
+    with supervised(folder, Program("stubborn", stubborn, 1, stop_seconds=600)) as supervisor:
+        until(lambda: (folder / "up").exists())
+        processes = [psutil.Process(pid) for pid in supervisor.pids().values()]
+        supervisor.request_stop()
+        assert supervisor.wait(1.5) is None
+        supervisor.request_stop()
+        assert supervisor.wait(10) == -signal.SIGKILL
+        assert psutil.wait_procs(processes, timeout=5)[1] == []
+
+
+def test_a_request_to_stop_before_the_start_is_not_forgotten(folder):
+    # A signal that reaches a child between supervisord's fork and exec is lost: it asks again,
+    # with SIGKILL, after stop_seconds.
+    program = Program("p", ["sleep", "60"], 1, stop_seconds=2)
+    supervisor = Supervisor(folder, folder / "run" / "s.sock", [program])
+    supervisor.request_stop()
+    try:
+        assert supervisor.start().wait(15) == 0
+    finally:
+        supervisor.kill()
+
+
+def test_a_state_directory_is_held_by_one(folder):
+    private_directory(folder / "run")
+    assert not is_running(folder)
+    lock = Lock(folder / "run")
+    lock.take()
+    assert is_running(folder)
+    with pytest.raises(Refused, match=f"process {os.getpid()}"):
+        Lock(folder / "run").take()
+    lock.release()
+    assert not is_running(folder)
+    assert not is_running(folder / "nowhere")
+
+
+def test_a_port_in_use_is_said_in_a_sentence():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(Refused, match=f"Port {port} of 127.0.0.1 is in use"):
+            require_free("127.0.0.1", port)
+    require_free("127.0.0.1", port)
+    with pytest.raises(Refused, match="cannot be used"):
+        require_free("192.0.2.1", port)  # an address of the documentation, not ours
+
+
+def up(folder, port, **variables):
+    """`manage.py up` as a person starts it: no server is configured."""
+    foreign = {"DATABASE_URL", "REDIS_URL", "SMS_REDIS_URL"}
+    kept = {name: value for name, value in os.environ.items() if name not in foreign}
+    own = {"STATE_DIR": str(folder), "PUBLIC_URL": f"http://127.0.0.1:{port}"}
+    return subprocess.Popen(
+        [sys.executable, "manage.py", "up", "--port", str(port)],
+        cwd=ROOT,
+        env={**kept, **own, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def answers(port, path="/readyz"):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return answer.status == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def refusal(folder, port=0, **variables):
+    process = up(folder, port or free_port(), **variables)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    return said
+
+
+def commands(processes):
+    """Their command lines, '' for one that ended in between."""
+    lines = []
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):  # a zombie too
+            lines.append(" ".join(process.cmdline()))
+    return "\n".join(lines)
+
+
+def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
+    port = free_port()
+    platform = up(folder, port)
+    try:
+        until(lambda: answers(port))
+        children = psutil.Process(platform.pid).children(recursive=True)
+        running = commands(children)
+        for part in ("supervisord", "work.sock", "sms.sock", "granian", "run_bulk"):
+            assert part in running
+        assert running.count("granian") == 2  # the server and its worker, which it forked
+
+        assert f"(process {platform.pid})" in refusal(folder)
+        assert f"Port {port} of 127.0.0.1 is in use" in refusal(folder / "other", port)
+        assert answers(port)
+
+        platform.kill()
+        assert psutil.wait_procs(children, timeout=5)[1] == []
+        assert not is_running(folder)
+
+        # What was killed left a socket, a lock file and logs: they are in nobody's way.
+        platform.communicate()
+        platform = up(folder, port)
+        until(lambda: answers(port))
+        children = psutil.Process(platform.pid).children(recursive=True)
+        platform.terminate()
+        platform.communicate(timeout=60)
+        assert platform.returncode == 0
+        assert psutil.wait_procs(children, timeout=0)[1] == []
+    finally:
+        platform.kill()
+        platform.communicate()
+    log = (folder / "logs" / "supervisord.log").read_text()
+    stopped = re.findall(r"stopped: (web|redis-\w+) \(exit status 0\)", log)
+    assert stopped[0] == "web"
+    assert set(stopped[1:]) == {"redis-work", "redis-sms"}
+
+
+def test_a_wrong_setting_stops_it_with_its_mend(folder):
+    said = refusal(folder, API_RATE_READ="often")
+    assert "API_RATE_READ" in said
+    assert "HINT" in said
+    assert not (folder / "run").exists()
+
+
+def test_a_database_server_is_migrated_only_when_asked(folder, mariadb):
+    said = refusal(folder, DATABASE_URL=mariadb.create("up_refused"))
+    assert "manage.py migrate --database default" in said
+    assert mariadb.execute("SHOW TABLES FROM up_refused WHERE Tables_in_up_refused = 'biz'") == ()
+    assert not is_running(folder)

@@ -1,0 +1,5 @@
+"""The platform's settings with the addresses of the API's tests, for a server process."""
+
+from msgplatform.settings import *  # noqa: F403
+
+ROOT_URLCONF = "tests.integration.support.api_views"

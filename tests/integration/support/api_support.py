@@ -1,0 +1,99 @@
+"""What the tests of the API share. A test file takes the fixture with
+
+api = pytest.fixture(api_support.api)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.http import HttpResponse
+from django.test import Client
+
+from msgplatform.api import keys, throttling
+from msgplatform.core import flows
+from msgplatform.models import ApiKey, Biz
+
+URLCONF = "tests.integration.support.api_views"
+READ, WRITE = "things:read", "things:write"
+_numbers = itertools.count(1)
+
+
+class ThingsFlow(flows.Flow):
+    """A flow that only declares scopes."""
+
+    name = "things"
+    title = "Things"
+    permission = "msgplatform.view_biz"
+    scopes = {READ: "Read things.", WRITE: "Write things."}
+
+    def status(self) -> flows.Status:
+        return flows.Status(backlog=0, oldest_seconds=None)
+
+    def search(self, query: str, limit: int) -> list[flows.Hit]:
+        return []
+
+    def page(self, id: str) -> flows.Page | None:
+        return None
+
+    def metrics(self) -> list[flows.Sample]:
+        return [flows.Sample("things_waiting", 7.0, {"kind": "big"}, "Things that wait")]
+
+    def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:
+        return {"accepted": 0, "lost": 0}
+
+
+class Api:
+    """Makes keys and requests. A key is sent when given; responses are never raised exceptions."""
+
+    def __init__(self) -> None:
+        self.client = Client(raise_request_exception=False)
+
+    def biz(self, **fields: Any) -> Biz:
+        return Biz.objects.create(name=f"biz-{next(_numbers)}", **fields)
+
+    def key(
+        self, *allowed: str, biz: Biz | None = None, expires_at: datetime | None = None
+    ) -> tuple[ApiKey, str]:
+        return keys.create(biz or self.biz(), "tests", allowed or (READ, WRITE), expires_at)
+
+    def get(self, path: str, key: str | None = None, **extra: Any) -> HttpResponse:
+        return self.client.get(path, **_authorized(key), **extra)
+
+    def post(
+        self, path: str, body: bytes = b"{}", key: str | None = None, **extra: Any
+    ) -> HttpResponse:
+        extra["CONTENT_TYPE"] = extra.pop("content_type", "application/json")
+        return self.client.generic("POST", path, body, **_authorized(key), **extra)
+
+
+def _authorized(key: str | None) -> dict[str, Any]:
+    return {} if key is None else {"HTTP_AUTHORIZATION": f"Bearer {key}"}
+
+
+def api(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, work_redis: object, db: None
+) -> Iterator[Api]:
+    """The API with the addresses of api_views and the scopes of ThingsFlow."""
+    settings.ROOT_URLCONF = URLCONF
+    registered = {flow.name: flow for flow in flows.all()}
+    monkeypatch.setattr(flows, "_registry", {**registered, "things": ThingsFlow()})
+    monkeypatch.setattr(throttling, "_paused_until", 0.0)
+    keys.forget()
+    yield Api()
+    keys.forget()
+
+
+def problem(response: HttpResponse, status: int, slug: str) -> dict[str, Any]:
+    """Assert that this is a whole problem document of the given kind, and return it."""
+    assert response.status_code == status, response.content
+    assert response["Content-Type"] == "application/problem+json"
+    body: dict[str, Any] = response.json()
+    assert (body["type"], body["status"]) == (f"/problems/{slug}", status)
+    assert body["title"]
+    assert body["detail"]
+    return body

@@ -1,0 +1,59 @@
+"""What the tests of the HTTP engine share: requests, names, and engines to be made fixtures of."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+from msgplatform.core.http.engine import AddressGuard, Engine, Request, Response
+from tests.integration.support import http_sinks as sinks
+from tests.integration.support.http_sinks import Sink
+
+LOOPBACK = ["127.0.0.0/8"]
+JSON = ("content-type", "application/json")
+
+
+def request(url: str, timeout: float = 5.0, **fields: Any) -> Request:
+    return Request(url, fields.pop("body", b"{}"), fields.pop("headers", [JSON]), timeout, **fields)
+
+
+def names(**known: str) -> Callable[[str], list[str]]:
+    """A lookup that knows `name_test="address address"` as name.test."""
+
+    def lookup(name: str) -> list[str]:
+        try:
+            return known[name.replace(".", "_")].split()
+        except KeyError:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known") from None
+
+    return lookup
+
+
+def collect(engine: Engine, count: int, seconds: float = 20.0) -> list[Response]:
+    end, responses = time.monotonic() + seconds, []
+    while len(responses) < count:
+        assert time.monotonic() < end, f"{len(responses)} of {count} after {seconds} s"
+        responses += engine.poll(1.0)
+    assert len(responses) == count
+    return responses
+
+
+def send(engine: Engine, *requests: Request) -> list[Response]:
+    """Responses in the order of the requests."""
+    for each in requests:
+        engine.submit(each)
+    answers = {id(response.request): response for response in collect(engine, len(requests))}
+    return [answers[id(each)] for each in requests]
+
+
+def engine() -> Iterator[Engine]:
+    with closing(Engine(AddressGuard(LOOPBACK))) as engine:
+        yield engine
+
+
+def happy() -> Iterator[Sink]:
+    with Sink(sinks.answering()) as sink:
+        yield sink

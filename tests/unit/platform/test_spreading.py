@@ -1,0 +1,125 @@
+"""The order of files and the tests that run alone, by running pytest on small suites."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests import spreading
+
+ROOT = Path(__file__).resolve().parents[3]
+# Each writes down its name and when it ran.
+RECORD = """
+import os, pathlib, time
+import pytest
+
+@pytest.fixture(autouse=True)
+def _record(request):
+    begun = time.monotonic()
+    yield
+    time.sleep(0.05)
+    line = f"{request.node.originalname} {begun} {time.monotonic()}"
+    with pathlib.Path(os.environ["RECORD"]).open("a") as file:
+        print(line, file=file)
+"""
+MANY = "".join(f"\ndef test_{n}(): pass\n" for n in range(6))
+LONG = "def test_long(): pass"
+ALONE = """
+import pytest
+
+@pytest.mark.alone
+def test_alone(): pass
+"""
+
+
+class Suite:
+    def __init__(self, folder: Path, **files: str) -> None:
+        self.folder, self._record = folder, folder / "record"
+        (folder / "conftest.py").write_text(RECORD)
+        for name, text in files.items():
+            (folder / f"{name}.py").write_text(text)
+
+    def run(self, *options: str) -> dict[str, list[tuple[float, float]]]:
+        """Test → begin and end of each of its runs, in the order of the first ends."""
+        self.start(*options).communicate()
+        ran = defaultdict(list)
+        for line in self._record.read_text().splitlines():
+            name, begun, ended = line.split()
+            ran[name].append((float(begun), float(ended)))
+        return ran
+
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+        # Locks of its own: the outer test holds those of this machine.
+        environment |= {"TMPDIR": str(self.folder), "RECORD": str(self._record), "CI": ""}
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider"),
+                *("-p", "tests.spreading", "-p", "no:django", "-p", "no:valkey"),
+                *("--rootdir", str(self.folder), "--strict-markers", *options, str(self.folder)),
+            ],
+            cwd=ROOT, env=environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+
+SPREAD = ("-n", "2")
+
+
+def test_the_longest_begins_first_and_what_runs_alone_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As recorded by an earlier run; a file that was not measured may be a long one."""
+    times = tmp_path / "times.json"
+    monkeypatch.setenv("TEST_TIMES", str(times))
+    suite = Suite(tmp_path, test_a_alone=ALONE, test_b=MANY)
+    suite.run("-n", "1", "--record-times")
+    recorded = spreading.measured(times)
+    assert recorded["test_b.py"] >= 0.3
+    assert recorded["test_b.py"] > recorded["test_a_alone.py"] > 0
+    (tmp_path / "test_short.py").write_text("def test_short(): pass")
+    times.write_text(json.dumps({**recorded, "test_short.py": 0.1}))
+    (tmp_path / "test_new.py").write_text("def test_new(): pass")
+    (tmp_path / "record").unlink()
+    ran = list(suite.run("-n", "1"))
+    assert (ran[0], ran[1], *ran[-2:]) == ("test_new", "test_0", "test_short", "test_alone")
+
+
+def test_a_file_stays_in_one_process(tmp_path: Path) -> None:
+    """Several at once, each in its order."""
+    files = {f"test_{name}": MANY.replace("test_", f"test_{name}_") for name in "abcd"}
+    ran = Suite(tmp_path, **files).run("-n", "2")
+    for name in "abcd":
+        mine = [ran[f"test_{name}_{n}"][0] for n in range(6)]
+        assert all(one[1] <= other[0] for one, other in itertools.pairwise(mine))
+    moments = sorted(run for runs in ran.values() for run in runs)
+    assert any(one[1] > other[0] for one, other in itertools.pairwise(moments))
+
+
+@pytest.mark.parametrize("options", [("-n", "0"), SPREAD])
+def test_nothing_runs_beside_one_that_runs_alone(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """Not in another process of the same run, not in another run."""
+    suite = Suite(tmp_path, test_alone=ALONE, test_many=MANY, test_long=LONG)
+    other = suite.start(*options)
+    ran = suite.run(*options)
+    assert other.wait(60) == 0
+    everything = [moment for runs in ran.values() for moment in runs]
+    assert (len(ran["test_alone"]), len(everything)) == (2, 16)
+    for one in ran["test_alone"]:
+        beside = [r for r in everything if r is not one and r[0] < one[1] and one[0] < r[1]]
+        assert beside == []
+
+
+def test_what_stays_together() -> None:
+    flow = "tests/flows/test_x.py::test_a[{}-web]"
+    assert spreading.place(flow.format("sqlite")) != spreading.place(flow.format("mariadb"))
+    assert spreading.place(flow.format("sqlite")) == "tests/flows/test_x.py sqlite"
+    other = "tests/integration/test_x.py::TestA::test_a[{}]"
+    assert spreading.place(other.format("sqlite")) == spreading.place(other.format("mariadb"))
