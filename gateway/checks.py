@@ -14,8 +14,9 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError
 
 from gateway import sgip
+from gateway.connections import sms_redis
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.core.connections import RedisError, sms_redis
+from msgplatform.core.connections import RedisError
 
 # The bound that redis-py and our scripts need.
 OLDEST_REDIS = (6, 2)

@@ -8,13 +8,15 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from gateway.bulk import resend
+from gateway.connections import SMS, sms_redis
 from gateway.monitor import metrics
 from gateway.search import find as search
 from gateway.search import timeline
 from msgplatform.core import flows
-from msgplatform.core.connections import RedisError, sms_redis
+from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.daemon import AWAY
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.servers.private_server import free_port
 
 
 class SmsFlow(flows.Flow):
@@ -37,6 +39,18 @@ class SmsFlow(flows.Flow):
     }
     search_fields = search.FIELDS
     bulk_actions = {"resend": resend.ACTION}
+
+    redis = (SMS,)
+    icons = {
+        "SgipMo": "call_received",
+        "SgipMt": "sms",
+        "SgipReport": "task_alt",
+        "SgipUserRpt": "contact_phone",
+        "SmsAccount": "badge",
+        "SmsGateway": "cell_tower",
+    }
+    hidden_fields = frozenset({"login_password", "smg_login_password"})
+    environment_prefix = "SMS_"
 
     def status(self) -> flows.Status:
         try:
@@ -72,6 +86,9 @@ class SmsFlow(flows.Flow):
 
     def metrics(self) -> Iterable[flows.Sample]:
         return metrics.samples()
+
+    def demo_environment(self) -> Mapping[str, str]:
+        return {"SMS_RECEIVER_PORT": str(free_port())}
 
     def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:
         from gateway.demo.run import run_demo

@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
+from gateway.connections import sms_redis
 from gateway.lifecycle import keys, scripts
-from msgplatform.core.connections import clock, sms_redis
+from msgplatform.core.connections import clock
 
 # Reported once a second; a report this old is of a process that is gone.
 TTL_SECONDS = 10

@@ -7,6 +7,7 @@ E0xx a wrong setting; nothing starts · E1xx, W1xx seen by `check --deploy` · E
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -16,6 +17,8 @@ from django.db import connections
 
 from msgplatform import env
 from msgplatform.api import rates
+from msgplatform.core import flows
+from msgplatform.core.connections import RedisRole
 
 TAG = "msgplatform"
 # Django's own bound is lower; RETURNING, SKIP LOCKED and the plans we rely on are from here on.
@@ -95,31 +98,36 @@ def _redis_place(url: str) -> tuple[str, str]:
     return f"{parts.hostname}:{port}", number or "0"
 
 
-def _both_redis() -> tuple[tuple[str, str], tuple[str, str]]:
-    return _redis_place(settings.REDIS_URL), _redis_place(settings.SMS_REDIS_URL)
+def _pairs_of_redis() -> Iterator[tuple[RedisRole, RedisRole, bool, bool]]:
+    """Two roles, whether they share a server, and whether they share a database of it."""
+    for one, other in combinations(flows.redis_roles(), 2):
+        here, there = _redis_place(one.url), _redis_place(other.url)
+        yield one, other, here[0] == there[0], here == there
 
 
 def _one_redis() -> Iterator[CheckMessage]:
-    work, sms = _both_redis()
-    if work == sms:
-        yield Error(
-            "SMS_REDIS_URL and REDIS_URL are the same Redis",
-            hint="Give SMS a Redis server of its own: with AOF on and maxmemory-policy noeviction "
-            "it is the truth, while the other one may be flushed at any moment.",
-            obj="SMS_REDIS_URL",
-            id="msgplatform.E005",
-        )
+    for one, other, _, same in _pairs_of_redis():
+        if same:
+            yield Error(
+                f"{other.variable} and {one.variable} are the same Redis",
+                hint=f"Give {other.variable} a Redis server of its own: with AOF on and "
+                "maxmemory-policy noeviction it is the truth, while the work Redis may be flushed "
+                "at any moment.",
+                obj=other.variable,
+                id="msgplatform.E005",
+            )
 
 
 def _shared_redis_server() -> Iterator[CheckMessage]:
-    work, sms = _both_redis()
-    if work != sms and work[0] == sms[0]:
-        yield Warning(
-            "SMS_REDIS_URL and REDIS_URL are two databases of one Redis server",
-            hint="Give SMS a server of its own: eviction, AOF and FLUSHALL are the whole server's.",
-            obj="SMS_REDIS_URL",
-            id="msgplatform.W006",
-        )
+    for one, other, same_server, same in _pairs_of_redis():
+        if same_server and not same:
+            yield Warning(
+                f"{other.variable} and {one.variable} are two databases of one Redis server",
+                hint=f"Give {other.variable} a server of its own: eviction, AOF and FLUSHALL are "
+                "the whole server's.",
+                obj=other.variable,
+                id="msgplatform.W006",
+            )
 
 
 def _debug() -> Iterator[CheckMessage]:
@@ -133,16 +141,13 @@ def _debug() -> Iterator[CheckMessage]:
 
 
 def _embedded_redis() -> Iterator[CheckMessage]:
-    for variable, embedded in (
-        ("REDIS_URL", settings.REDIS_EMBEDDED),
-        ("SMS_REDIS_URL", settings.SMS_REDIS_EMBEDDED),
-    ):
-        if embedded:
+    for role in flows.redis_roles():
+        if role.is_embedded:
             yield Error(
-                f"{variable} is not set: the embedded Redis is for trying things out",
-                hint=f"Run a Redis server under your own supervision and set {variable}, for "
+                f"{role.variable} is not set: the embedded Redis is for trying things out",
+                hint=f"Run a Redis server under your own supervision and set {role.variable}, for "
                 "example redis://10.0.0.5:6379/0",
-                obj=variable,
+                obj=role.variable,
                 id="msgplatform.E101",
             )
 

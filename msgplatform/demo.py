@@ -18,6 +18,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from msgplatform import env
+from msgplatform.core import flows
 
 # Below these minima the demo shows nothing and says so.
 MIN_MESSAGES = 1000
@@ -60,10 +61,9 @@ def enter(port: int) -> None:
         "PUBLIC_URL": f"http://127.0.0.1:{port}",
         "OUTBOUND_ALLOW": "127.0.0.0/8",
         "LOG_LEVEL": os.environ.get("LOG_LEVEL", "WARNING"),
-        # Whoever is dead is found dead within the time that a demo takes.
-        "NOTIFY_BREAKER_SECONDS": "4",
-        "SMS_RECEIVER_PORT": str(_free_port(0)),
     }
+    for flow in flows.all():
+        settings |= flow.demo_environment()
     arguments = [sys.executable, *sys.argv]
     os.execve(sys.executable, arguments, {**kept, **settings})  # noqa: S606 - ourselves
 
@@ -72,7 +72,10 @@ def _configures(name: str) -> bool:
     """Whether a variable could lead the demo to somebody's real database, Redis or network."""
     name = name.removesuffix("_FILE")
     return name in {"DEBUG", "SECRET_KEY", "ALLOWED_HOSTS"} or name.startswith(
-        ("DATABASE_", "COLD_DATABASE_", "REDIS_", "SMS_", "OUTBOUND_", "METRICS_", "API_")
+        (
+            *("DATABASE_", "COLD_DATABASE_", "REDIS_", "OUTBOUND_", "METRICS_", "API_"),
+            *(flow.environment_prefix for flow in flows.all() if flow.environment_prefix),
+        )
     )
 
 
@@ -119,8 +122,6 @@ class Demo:
 
     def account(self) -> dict[str, Any]:
         """Every flow's figures; `ok` is false when anything is missing."""
-        from msgplatform.core import flows
-
         figures: dict[str, Mapping[str, Any]] = {}
         for flow in flows.all():
             figures[flow.name] = flow.demo(self.run)

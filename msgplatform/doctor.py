@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from django.conf import settings
 from django.core import checks
@@ -15,43 +14,35 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import Error as DatabaseError
 
 from msgplatform.core import flows
-from msgplatform.core.connections import RedisError, sms_redis, work_redis
+from msgplatform.core.connections import RedisError, RedisRole
 from msgplatform.core.daemons import heartbeats
+from msgplatform.core.flows import Finding
 from msgplatform.core.servers import embedded
 
-Level = Literal["ok", "warn", "bad"]
 LOW_DISK_BYTES = 1 << 30
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report; `mend` is a line to run or a variable to set."""
-
-    level: Level
-    what: str
-    mend: str = ""
 
 
 def examine() -> Iterator[Finding]:
     """Look at everything; never raises for what it finds."""
     yield Finding("ok", f"Python {sys.version.split()[0]}")
-    for look in (_settings, _database, _redis_server, _work_redis, _sms_redis, _daemons, _disk):
-        yield from _guarded(look)
+    for look in (_settings, _database, _redis_server, _redis_roles, _daemons, _disk):
+        yield from _guarded(look, look.__name__.strip("_").replace("_", " "))
+    for flow in flows.all():
+        yield from _guarded(flow.examine, flow.title)
 
 
-def _guarded(look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def _guarded(look: Callable[[], Iterable[Finding]], name: str) -> Iterator[Finding]:
     try:
         yield from look()
     except (DatabaseError, RedisError, OSError) as error:
-        name = look.__name__.strip("_").replace("_", " ")
         yield Finding("bad", f"{name}: {error}")
 
 
 def _settings() -> Iterator[Finding]:
     problems = [m for m in checks.run_checks() if m.level >= checks.WARNING]
     for message in problems:
-        level: Level = "bad" if message.level >= checks.ERROR else "warn"
-        yield Finding(level, str(message.msg), str(message.hint or ""))
+        is_error = message.level >= checks.ERROR
+        yield Finding("bad" if is_error else "warn", str(message.msg), str(message.hint or ""))
     if not problems:
         yield Finding("ok", f"settings; reachable as {settings.PUBLIC_URL}")
 
@@ -89,7 +80,7 @@ def _mysql(connection: Any) -> Iterator[Finding]:
 
 
 def _redis_server() -> Iterator[Finding]:
-    if not (settings.REDIS_EMBEDDED or settings.SMS_REDIS_EMBEDDED):
+    if not any(role.is_embedded for role in flows.redis_roles()):
         return
     found = embedded.find_redis()
     if found is None:
@@ -100,27 +91,30 @@ def _redis_server() -> Iterator[Finding]:
         yield Finding("ok", f"embedded Redis: {found}")
 
 
-def _work_redis() -> Iterator[Finding]:
-    yield from _redis("REDIS_URL", work_redis(), settings.REDIS_EMBEDDED)
+def _redis_roles() -> Iterator[Finding]:
+    for role in flows.redis_roles():
+        yield from _redis(role.variable, role.client(), role.is_embedded)
+        if role.is_truth:
+            yield from _append_only(role)
 
 
-def _sms_redis() -> Iterator[Finding]:
-    client = sms_redis()
-    yield from _redis("SMS_REDIS_URL", client, settings.SMS_REDIS_EMBEDDED)
+def _append_only(role: RedisRole) -> Iterator[Finding]:
     try:
-        options: Any = client.config_get("append*")
+        options: Any = role.client().config_get("append*")
     except RedisError:
         return
     if options.get("appendonly") != "yes":
         yield Finding(
-            "bad", "SMS Redis keeps no append-only file", "redis-cli CONFIG SET appendonly yes"
+            "bad",
+            f"{role.variable}: no append-only file is kept",
+            "redis-cli CONFIG SET appendonly yes",
         )
     elif options.get("appendfsync") == "always":
-        yield Finding("ok", "SMS Redis survives a power cut (appendfsync always)")
+        yield Finding("ok", f"{role.variable}: survives a power cut (appendfsync always)")
     else:
         yield Finding(
             "ok",
-            f"SMS Redis survives a killed process, not a power cut "
+            f"{role.variable}: survives a killed process, not a power cut "
             f"(appendfsync {options.get('appendfsync')})",
             "for power cuts too: redis-cli CONFIG SET appendfsync always",
         )

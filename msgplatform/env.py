@@ -11,6 +11,7 @@ import ipaddress
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -98,6 +99,27 @@ def integer(name: str, default: int, low: int, high: int) -> int:
 def words(name: str, default: list[str]) -> list[str]:
     """A comma-separated list."""
     return [w.strip() for w in text(name).split(",") if w.strip()] or default
+
+
+def modules(name: str, default: list[str]) -> list[str]:
+    """A comma-separated list of Python packages; one that does not exist is left out."""
+    wanted = words(name, default)
+    known = [module for module in wanted if find_spec(module) is not None]
+    if unknown := sorted(set(wanted) - set(known)):
+        _report(
+            name,
+            f"{name} names what is not installed: {', '.join(unknown)}",
+            f"Set {name} to some of: {', '.join(default)}.",
+        )
+    return known
+
+
+def capitals(module: str) -> dict[str, Any]:
+    """The names in capitals of a module of settings; none when there is no such module."""
+    if find_spec(module) is None:
+        return {}
+    found = vars(import_module(module))
+    return {name: value for name, value in found.items() if name.isupper()}
 
 
 def networks(name: str) -> list[str]:
@@ -254,3 +276,8 @@ def socket_path(name: str) -> Path:
 def socket_url(name: str) -> str:
     """The Redis URL of that socket; a folder's name may hold what a URL may not."""
     return f"unix://{quote(str(socket_path(name)))}"
+
+
+def redis_url(name: str, socket: str) -> str:
+    """The URL of a Redis server, or that of the socket in the state directory."""
+    return url(name, socket_url(socket), ("redis", "rediss", "unix"))

@@ -30,7 +30,11 @@ ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", [_public_host, "localhost", "127.0.0.
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
 
 # -- applications --------------------------------------------------------------------------------
-FLOWS = ["notify", "gateway"]
+# A flow is a folder and its name here.
+FLOWS = env.modules("FLOWS", ["notify", "gateway"])
+# Each has its own settings.
+for _flow in FLOWS:
+    globals().update(env.capitals(f"{_flow}.settings"))
 _PAGES = [
     "unfold",
     "django.contrib.admin",
@@ -89,11 +93,8 @@ if COLD_DATABASE_URL_SET:
     DATABASES["cold"] = env.database("COLD_DATABASE_URL", "")
 DATABASE_ROUTERS = ["notify.archive.router.ColdRouter"]
 
-_redis_schemes = ("redis", "rediss", "unix")
-REDIS_URL = env.url("REDIS_URL", env.socket_url("work.sock"), _redis_schemes)
-SMS_REDIS_URL = env.url("SMS_REDIS_URL", env.socket_url("sms.sock"), _redis_schemes)
+REDIS_URL = env.redis_url("REDIS_URL", "work.sock")
 REDIS_EMBEDDED = not env.secret("REDIS_URL")
-SMS_REDIS_EMBEDDED = not env.secret("SMS_REDIS_URL")
 CACHES = {
     "default": {
         "BACKEND": "django_redis.cache.RedisCache",
@@ -189,34 +190,6 @@ OUTBOUND_ALLOW = env.networks("OUTBOUND_ALLOW")
 # A bundle with a private certificate authority; '' means the system's own.
 OUTBOUND_CA_FILE = env.existing_file("OUTBOUND_CA_FILE")
 OUTBOUND_PROXY = env.url("OUTBOUND_PROXY", "", ("http", "https", "socks5", "socks5h"))
-
-# -- Notify --------------------------------------------------------------------------------------
-NOTIFY_LEASE_SECONDS = env.integer("NOTIFY_LEASE_SECONDS", 120, 5, 3600)
-NOTIFY_TIMEOUT_SECONDS = env.number("NOTIFY_TIMEOUT_SECONDS", 15, 0.5, 60)
-# The circuit breaker of each subscription; off is for measuring what the window alone does.
-NOTIFY_BREAKER = env.flag("NOTIFY_BREAKER", True)
-# The longest pause between two probes of a consumer that keeps failing.
-NOTIFY_BREAKER_SECONDS = env.number("NOTIFY_BREAKER_SECONDS", 300, 1, 600)
-# A subscription whose every attempt failed for this long is disabled; 0: never.
-NOTIFY_DISABLE_AFTER_HOURS = env.number("NOTIFY_DISABLE_AFTER_HOURS", 120, 0, 8760)
-# How long a rotated signing secret goes on signing beside the new one.
-NOTIFY_ROTATION_HOURS = env.number("NOTIFY_ROTATION_HOURS", 24, 0, 168)
-# Days after which messages move to the archive: when all went well, and when a delivery failed for
-# good (only what is not archived can be sent again). Days in the archive; 0: for ever.
-NOTIFY_KEEP_DAYS = env.number("NOTIFY_KEEP_DAYS", 7, 0, 3650)
-NOTIFY_KEEP_FAILED_DAYS = env.number("NOTIFY_KEEP_FAILED_DAYS", 30, 0, 3650)
-NOTIFY_ARCHIVE_DAYS = env.integer("NOTIFY_ARCHIVE_DAYS", 365, 0, 36500)
-
-# -- SMS -----------------------------------------------------------------------------------------
-SMS_IDEMPOTENCY_SECONDS = env.integer("SMS_IDEMPOTENCY_SECONDS", 86_400, 60, 30 * 86_400)
-# How long what a killed sender, forwarder or pump had in hand waits for another one.
-SMS_LEASE_SECONDS = env.integer("SMS_LEASE_SECONDS", 30, 5, 600)
-SMS_SCHEDULE_DAYS = env.integer("SMS_SCHEDULE_DAYS", 30, 1, 365)
-# The account whose MOs are those that no number and no keyword gives to another; '': nobody's.
-SMS_DEFAULT_ACCOUNT = env.text("SMS_DEFAULT_ACCOUNT", "")
-# Where the operator's gateways reach us with Reports and MOs.
-SMS_RECEIVER_HOST = env.text("SMS_RECEIVER_HOST", "127.0.0.1")
-SMS_RECEIVER_PORT = env.integer("SMS_RECEIVER_PORT", 8801, 1, 65_535)
 
 # -- statistics ----------------------------------------------------------------------------------
 MINUTE_COUNTER_DAYS = env.integer("MINUTE_COUNTER_DAYS", 14, 2, 400)

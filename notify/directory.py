@@ -16,8 +16,7 @@ from django.utils import timezone
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons.daemon import AWAY
 from msgplatform.core.data import sql
-from msgplatform.core.queues import names as queue_names
-from notify import limits, signing
+from notify import limits, queue_names, signing
 from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
 
 log = logging.get(__name__)
@@ -128,7 +127,7 @@ def from_row(row: BizReceive) -> Subscription:
     return Subscription(
         id=row.pk,
         biz_id=row.biz_id,
-        queue=queue_names.notify(row.biz_id, row.receive_id),
+        queue=queue_names.subscription(row.biz_id, row.receive_id),
         status=row.status,
         url=row.receive.url,
         keys=tuple(_keys(row.receive)),

@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from msgplatform.core import flows
 from msgplatform.core.daemons.daemon import AWAY
 from msgplatform.core.data import sql
+from notify import queue_names
 from notify.bulk import actions
 from notify.models import ReceiveMsg
 from notify.monitor import counters, metrics
@@ -37,6 +38,12 @@ class NotifyFlow(flows.Flow):
     }
     search_fields = search.FIELDS
     bulk_actions = {name: action.shown for name, action in actions.ACTIONS.items()}
+
+    queues = (queue_names.MARKER,)
+    queue_pattern = queue_names.PATTERN
+    icons = {"BizMsg": "mail", "BizReceive": "hub", "Receive": "outbound", "ReceiveMsg": "send"}
+    hidden_fields = frozenset({"secret", "previous_secret", "headers"})
+    environment_prefix = "NOTIFY_"
 
     def status(self) -> flows.Status:
         try:
@@ -66,6 +73,10 @@ class NotifyFlow(flows.Flow):
 
     def metrics(self) -> Iterable[flows.Sample]:
         return metrics.samples()
+
+    def demo_environment(self) -> Mapping[str, str]:
+        # A subscriber that does not answer is noticed within the time that a demo takes.
+        return {"NOTIFY_BREAKER_SECONDS": "4"}
 
     def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:
         from notify.demo.run import run_demo

@@ -162,9 +162,9 @@ def work_redis(servers: Servers) -> Iterator[object]:
 @pytest.fixture
 def sms_redis(servers: Servers) -> Iterator[object]:
     """A client of the SMS Redis, empty before and after the test."""
-    from msgplatform.core import connections
+    from gateway.connections import SMS
 
-    client = connections.sms_redis()
+    client = SMS.client()
     client.flushall()
     yield client
     client.flushall()

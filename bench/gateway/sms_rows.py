@@ -17,11 +17,11 @@ from bench.gateway import sms_messages
 from bench.harness.processes import BenchFailed
 from bench.notify import notify_rows
 from bench.notify.notify_rows import same
+from gateway.connections import sms_redis
 from gateway.lifecycle import keys as names
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.simulator.accepted import read_users
 from msgplatform.api import keys
-from msgplatform.core.connections import sms_redis
 from msgplatform.models import Biz
 from notify.models import BizReceive, Receive
 

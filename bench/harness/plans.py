@@ -22,8 +22,7 @@ from bench.harness.volume import Heavy
 from msgplatform.core.connections import work_redis
 from msgplatform.core.data import ids
 from msgplatform.core.queues import jobs
-from msgplatform.core.queues import names as queue_names
-from notify import intake
+from notify import intake, queue_names
 from notify.archive import due as walk
 from notify.archive.listing import Messages
 from notify.archive.move import move
@@ -158,7 +157,7 @@ def _events(heavy: Heavy) -> list[intake.Event]:
 
 def _put_results(heavy: Heavy, outcome: str) -> None:
     """What a sender would say of all that is queued."""
-    name = queue_names.notify(heavy.biz.pk, heavy.subscription.receive_id)
+    name = queue_names.subscription(heavy.biz.pk, heavy.subscription.receive_id)
     while order := jobs.claim(name, 60.0):
         jobs.done([order])
         status = 200 if outcome == "delivered" else 503
@@ -169,7 +168,7 @@ def _put_results(heavy: Heavy, outcome: str) -> None:
             )
             for item in order.data["items"]
         ]  # fmt: skip
-        jobs.put(queue_names.NOTIFY_MARKER, [results], ttl=None)
+        jobs.put(queue_names.MARKER, [results], ttl=None)
 
 
 def _make_due(heavy: Heavy) -> None:

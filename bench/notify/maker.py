@@ -11,7 +11,7 @@ from bench.harness.processes import BenchFailed, Crew, Program
 from bench.harness.progress import Progress
 from bench.notify import notify_rows
 from bench.references import rq_jobs
-from msgplatform.core.queues import names as queue_names
+from notify import queue_names
 from notify.models import BizMsg, ReceiveMsg
 
 NAME = "maker"
@@ -41,7 +41,7 @@ class Maker(Side):
         self._progress = Progress(self.ground.file("copies.progress"))
 
     def programs(self) -> Sequence[Program]:
-        names = [queue_names.notify(s.biz_id, s.receive_id) for s in self._cast.subscriptions]
+        names = [queue_names.subscription(s.biz_id, s.receive_id) for s in self._cast.subscriptions]
         self._seen = self.ground.file("copies.seen")
         drainer = self.ground.module(
             "drain", "bench.harness.drain",

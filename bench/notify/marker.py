@@ -13,8 +13,8 @@ from bench.harness.progress import Progress
 from bench.notify import notify_rows
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs as queues
-from msgplatform.core.queues import names as queue_names
 from msgplatform.models import MinuteCounter
+from notify import queue_names
 from notify.models import Attempt, ReceiveMsg
 from notify.orders import Result
 
@@ -59,14 +59,14 @@ class Marker(Side):
         results = [result(n, row_id, subscription) for n, row_id, subscription in self._copies()]
         jobs = [results[start : start + _BATCH] for start in range(0, len(results), _BATCH)]
         for start in range(0, batches, _JOBS_A_PUT):
-            queues.put(queue_names.NOTIFY_MARKER, jobs[start : start + _JOBS_A_PUT], ttl=None)
+            queues.put(queue_names.MARKER, jobs[start : start + _JOBS_A_PUT], ttl=None)
         self.total = len(results)
 
     def programs(self) -> Sequence[Program]:
         return [self.ground.daemon("run_marker")]
 
     def count(self) -> int:
-        name = queue_names.NOTIFY_MARKER
+        name = queue_names.MARKER
         return self.total - queues.depths([name])[name] * _BATCH
 
     def check(self, crew: Crew) -> None:

@@ -16,8 +16,7 @@ from bench.harness.progress import Progress
 from bench.notify import notify_rows
 from bench.references import rq_jobs
 from msgplatform.core.queues import jobs
-from msgplatform.core.queues import names as queue_names
-from notify import orders
+from notify import orders, queue_names
 
 NAME = "sender"
 ORDER = 40
@@ -69,16 +68,16 @@ class Sender(Sending):
         self._keys = {item.id: key for item, key in made}
         for number, subscription in enumerate(cast.subscriptions):
             items = [item for item, _ in made[number::SUBSCRIBERS]]
-            name = queue_names.notify(subscription.biz_id, subscription.receive_id)
+            name = queue_names.subscription(subscription.biz_id, subscription.receive_id)
             _put(name, subscription.pk, items)
-        self._names = [queue_names.notify(s.biz_id, s.receive_id) for s in cast.subscriptions]
+        self._names = [queue_names.subscription(s.biz_id, s.receive_id) for s in cast.subscriptions]
 
     def programs(self) -> Sequence[Program]:
         return [self.sink(), self.ground.daemon("run_sender")]
 
     def check(self, crew: Crew) -> None:
         """Every item has a result or waits still; the sink saw what the results say, once."""
-        results = [r for job in _all(queue_names.NOTIFY_MARKER) for r in _results(job)]
+        results = [r for job in _all(queue_names.MARKER) for r in _results(job)]
         waiting = [item for name in self._names for job in _all(name) for item in _items(job)]
         ids = [result.id for result in results] + waiting
         notify_rows.same(len(ids), self.amount, "results and waiting items")

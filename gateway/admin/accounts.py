@@ -17,10 +17,11 @@ from django.utils.translation import gettext_lazy as _
 
 from gateway.admin import cells, codes
 from gateway.admin.fields import LinesField, ascii_only
+from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SmsAccount
 from msgplatform.admin import PlainList, Select, UndeletableAdmin, audit
-from msgplatform.core.connections import RedisError, sms_redis
+from msgplatform.core.connections import RedisError
 
 _LONGEST_NUMBER = 21
 # What the columns hold and no gateway takes.

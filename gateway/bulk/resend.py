@@ -14,6 +14,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from gateway.connections import sms_redis
 from gateway.intake import accept
 from gateway.intake.request import Request
 from gateway.lifecycle import keys
@@ -22,7 +23,6 @@ from gateway.search import resent
 from gateway.search.filters import Filter, parse
 from msgplatform.api.filters import MAX_ID
 from msgplatform.core import logging
-from msgplatform.core.connections import sms_redis
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput

@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 from django.conf import settings
 
+from gateway.connections import sms_redis
 from gateway.directory import Account, Directory
 from gateway.intake import request as sms_request
 from gateway.intake.daily_limit import LimitReached, spend
@@ -24,7 +25,6 @@ from gateway.intake.request import Request
 from gateway.intake.routing import Router
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Mt
-from msgplatform.core.connections import sms_redis
 from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.utils import timezone
 
+from gateway.connections import sms_redis
 from gateway.directory import Account
 from gateway.lifecycle import keys
-from msgplatform.core.connections import sms_redis
 from msgplatform.core.errors import InvalidInput
 
 _KEPT_SECONDS = 2 * 86_400

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
+from gateway.connections import sms_redis
 from gateway.lifecycle import keys, scripts
 from gateway.lifecycle.messages import Mo
 from gateway.lifecycle.mo_store import SEEN_SECONDS, SequenceWords
-from msgplatform.core.connections import clock, sms_redis
+from msgplatform.core.connections import clock
 
 # How long the parts wait for each other.
 PARTS_SECONDS = 7_200

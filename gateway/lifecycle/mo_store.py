@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gateway.connections import sms_redis
 from gateway.lifecycle import keys, scripts
 from gateway.lifecycle.messages import Mo
-from msgplatform.core.connections import sms_redis
 
 SequenceWords = tuple[int, int, int]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from redis.commands.core import Script
 
-from msgplatform.core.connections import sms_redis
+from gateway.connections import sms_redis
 
 _FOLDER = Path(__file__).parent / "scripts"
 # A Redis that is full (maxmemory) refuses a script's first write, unless that can only free memory.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from gateway.connections import sms_redis
 from gateway.lifecycle import keys, scripts
 from gateway.lifecycle.messages import (
     Claimed,
@@ -22,7 +23,6 @@ from gateway.lifecycle.messages import (
     Response,
     Sent,
 )
-from msgplatform.core.connections import sms_redis
 
 _decode_mt = msgspec.json.Decoder(Mt).decode
 

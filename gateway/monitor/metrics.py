@@ -11,10 +11,10 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from gateway import presence
+from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SmsGateway
 from gateway.presence import LinkState
-from msgplatform.core.connections import sms_redis
 from msgplatform.core.flows import Sample, Status
 
 _PRIORITIES = range(10)

@@ -15,12 +15,13 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from gateway.connections import sms_redis
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt
 from gateway.search.filters import Filter, parse
 from msgplatform.api.filters import MAX_ID, number
-from msgplatform.core.connections import RedisError, sms_redis
+from msgplatform.core.connections import RedisError
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.flows import Found, Hit, Text
 from msgplatform.models import Biz

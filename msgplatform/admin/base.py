@@ -11,13 +11,13 @@ from django.utils.functional import cached_property
 from unfold.admin import ModelAdmin as UnfoldModelAdmin
 from unfold.views import ChangeList
 
+from msgplatform.core import flows
 from msgplatform.models import AuditLog
 
-# Columns, of any model, that hold a secret or a hash of one.
-HIDDEN_FIELDS = frozenset(
-    {"secret", "previous_secret", "headers", "hash", "password"}
-    | {"login_password", "smg_login_password"}
-)
+
+def hidden_fields() -> frozenset[str]:
+    """Columns, of any model, that hold a secret or a hash of one."""
+    return frozenset({"hash", "password"}).union(*(flow.hidden_fields for flow in flows.all()))
 
 
 class PlainList(ChangeList):
@@ -45,14 +45,15 @@ class ModelAdmin(UnfoldModelAdmin):
         fieldsets = super().get_fieldsets(request, obj)
         if obj is None or self.has_change_permission(request, obj):
             return fieldsets
+        hidden = hidden_fields()
         return [
-            (title, {**options, "fields": [f for f in options["fields"] if f not in HIDDEN_FIELDS]})
+            (title, {**options, "fields": [f for f in options["fields"] if f not in hidden]})
             for title, options in fieldsets
         ]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """A filter in the address must not spell out what no page shows."""
-        hidden = HIDDEN_FIELDS.intersection(lookup.split("__"))
+        hidden = hidden_fields().intersection(lookup.split("__"))
         return not hidden and bool(super().lookup_allowed(lookup, value, request))
 
 

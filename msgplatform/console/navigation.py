@@ -10,25 +10,17 @@ from django.templatetags.static import static
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-# Material symbols of models we know by name; others get a plain one.
+from msgplatform.core import flows
+
+# Material symbols; a flow names those of its own models, others get a plain one.
 _ICONS = {
     "Alert": "notifications",
     "ApiKey": "key",
     "AuditLog": "history",
     "Biz": "apartment",
-    "BizMsg": "mail",
-    "BizReceive": "hub",
     "BulkJob": "playlist_play",
     "Group": "group",
     "MinuteCounter": "bar_chart",
-    "Receive": "outbound",
-    "ReceiveMsg": "send",
-    "SgipMo": "call_received",
-    "SgipMt": "sms",
-    "SgipReport": "task_alt",
-    "SgipUserRpt": "contact_phone",
-    "SmsAccount": "badge",
-    "SmsGateway": "cell_tower",
     "User": "person",
 }
 
@@ -52,9 +44,13 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             ],
         }
     ]
+    icons = {
+        **_ICONS,
+        **{model: icon for flow in flows.all() for model, icon in flow.icons.items()},
+    }
     for app in admin.site.get_app_list(request):
         items = [
-            _item(model["name"], _ICONS.get(model["object_name"], "table_rows"), model["admin_url"])
+            _item(model["name"], icons.get(model["object_name"], "table_rows"), model["admin_url"])
             for model in app["models"]
             if model["admin_url"]
         ]

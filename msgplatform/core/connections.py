@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -19,14 +20,39 @@ _CONNECT_TIMEOUT = 2
 RedisError = redis.exceptions.RedisError
 
 
+@dataclass(frozen=True)
+class RedisRole:
+    """What a Redis is for, and the settings that say where it is.
+
+    `name` is that of its socket and folder when `up` runs it. `is_truth`: what it holds exists
+    nowhere else, so that it needs an append-only file that is synced at every write.
+    """
+
+    name: str
+    variable: str  # of the environment, and in the settings: NAME_URL
+    title: str
+    is_truth: bool = False
+
+    @property
+    def url(self) -> str:
+        return str(getattr(settings, self.variable))
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether no variable names a server, so that `up` runs one."""
+        return bool(getattr(settings, self.variable.removesuffix("_URL") + "_EMBEDDED"))
+
+    def client(self) -> redis.Redis:
+        """This process's client; one pool for each process and address."""
+        return _client(self.url, os.getpid())
+
+
+WORK = RedisRole("work", "REDIS_URL", "the work Redis")
+
+
 def work_redis() -> redis.Redis:
     """Redis that holds work which can be made again from the database (REDIS_URL)."""
-    return _client(settings.REDIS_URL, os.getpid())
-
-
-def sms_redis() -> redis.Redis:
-    """Redis that is the truth of SMS until the archive is written (SMS_REDIS_URL)."""
-    return _client(settings.SMS_REDIS_URL, os.getpid())
+    return WORK.client()
 
 
 def clock(client: redis.Redis) -> float:

@@ -1,8 +1,9 @@
 """The contract that a flow fills in, and the registry of flows.
 
-Console, `up`, `demo`, `doctor`, `/metrics`, `run_bulk` and the URL configuration walk the
-registry, so a further flow is a new folder and a line in the settings. Each app's `flow.py`
-subclasses `Flow` and registers an instance in `AppConfig.ready()`.
+Console, `up`, `demo`, `doctor`, `/metrics`, `run_bulk`, the queues and the URL configuration walk
+the registry, so a further flow is a new folder and its name in FLOWS. Each app's `flow.py`
+subclasses `Flow` and registers an instance in `AppConfig.ready()`; its `settings.py`, if there is
+one, is read by the platform's.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from django.utils.functional import Promise
 
+from msgplatform.core.connections import WORK, RedisRole
 from msgplatform.core.errors import InvalidInput
 
 Text = str | Promise  # what people read: a string, or one that is translated when it is shown
@@ -119,6 +121,15 @@ class Sample:
     kind: str = "gauge"
 
 
+@dataclass(frozen=True)
+class Finding:
+    """A line of `doctor`'s report; `mend` is a line to run or a variable to set."""
+
+    level: Literal["ok", "warn", "bad"]
+    what: str
+    mend: str = ""
+
+
 class DemoRun(Protocol):
     """What the demo gives to a flow: where the API is, a scale, a folder, a way to speak."""
 
@@ -143,6 +154,12 @@ class Flow(ABC):
     scopes: Mapping[str, str] = {}  # API key scope → what it allows
     search_fields: Mapping[str, Text] = {}  # field of a structured search → its help text
     bulk_actions: Mapping[str, BulkAction] = {}  # name of the action → what it is
+    redis: Sequence[RedisRole] = ()  # servers of its own, beside the work Redis
+    queues: Sequence[str] = ()  # its RQ queues that always exist
+    queue_pattern: str = ""  # regular expression for the names of those that come and go
+    icons: Mapping[str, str] = {}  # model → its Material symbol in the console's side bar
+    hidden_fields: frozenset[str] = frozenset()  # columns with a secret, which no page shows
+    environment_prefix: str = ""  # of its variables, which the demo does not take over
 
     @abstractmethod
     def status(self) -> Status:
@@ -179,6 +196,14 @@ class Flow(ABC):
         """Do the action to about the next `limit` after `cursor`; repeating a step is harmless."""
         raise InvalidInput("there is no such bulk action", "action")
 
+    def demo_environment(self) -> Mapping[str, str]:
+        """Variables that its part of the demo needs."""
+        return {}
+
+    def examine(self) -> Iterable[Finding]:
+        """What `doctor` reports of it; may raise errors of the database and of Redis."""
+        return ()
+
     @abstractmethod
     def metrics(self) -> Iterable[Sample]:
         """Samples for `/metrics`."""
@@ -201,6 +226,11 @@ def register(flow: Flow) -> None:
 def all() -> list[Flow]:
     """Every registered flow, in the order of INSTALLED_APPS."""
     return list(_registry.values())
+
+
+def redis_roles() -> list[RedisRole]:
+    """Every Redis that the platform uses: for work, then those of flows."""
+    return [WORK, *(role for flow in all() for role in flow.redis)]
 
 
 def get(name: str) -> Flow | None:

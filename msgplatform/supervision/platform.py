@@ -116,14 +116,15 @@ def _socket() -> Path:
 
 def embedded_redis(state_dir: Path) -> dict[str, RedisServer]:
     """The Redis servers to run ourselves: those that no variable names."""
-    servers = {}
-    if settings.REDIS_EMBEDDED:
-        socket = environment.socket_path("work.sock")
-        servers["redis-work"] = RedisServer(state_dir / "redis-work", socket)
-    if settings.SMS_REDIS_EMBEDDED:
-        socket = environment.socket_path("sms.sock")
-        servers["redis-sms"] = RedisServer(state_dir / "redis-sms", socket, appendonly=True)
-    return servers
+    return {
+        f"redis-{role.name}": RedisServer(
+            state_dir / f"redis-{role.name}",
+            environment.socket_path(f"{role.name}.sock"),
+            appendonly=role.is_truth,
+        )
+        for role in flows.redis_roles()
+        if role.is_embedded
+    }
 
 
 def _redis_programs(servers: Mapping[str, RedisServer]) -> list[Program]:

@@ -13,9 +13,8 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.queues import jobs
-from msgplatform.core.queues import names as queue_names
 from msgplatform.models import MinuteCounter
-from notify import lane_status
+from notify import lane_status, queue_names
 from notify.maker import due
 from notify.models import BizReceive, ReceiveMsg
 
@@ -70,7 +69,7 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
 def _from_redis(
     rows: Sequence[BizReceive],
 ) -> tuple[dict[int, int] | None, dict[int, lane_status.Live]]:
-    names = {row.pk: queue_names.notify(row.biz_id, row.receive_id) for row in rows}
+    names = {row.pk: queue_names.subscription(row.biz_id, row.receive_id) for row in rows}
     try:
         found, states = jobs.depths(list(names.values())), lane_status.read()
     except RedisError:

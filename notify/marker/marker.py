@@ -24,7 +24,7 @@ from msgplatform.core.daemons.daemon import AWAY, Worker
 from msgplatform.core.data import ids, sql
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs as queues
-from msgplatform.core.queues import names as queue_names
+from notify import queue_names
 from notify.directory import Subscriptions
 from notify.marker import attempts, failing_subscriptions, statements
 from notify.models import ReceiveMsg
@@ -78,7 +78,7 @@ class Marker(Worker):
     def _claim(self) -> list[queues.Claimed]:
         jobs: list[queues.Claimed] = []
         while len(jobs) < _JOBS_PER_TURN:
-            job = queues.claim(queue_names.NOTIFY_MARKER, CLAIM_SECONDS)
+            job = queues.claim(queue_names.MARKER, CLAIM_SECONDS)
             if job is None:
                 break
             jobs.append(job)

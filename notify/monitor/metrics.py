@@ -16,9 +16,8 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.flows import Sample
 from msgplatform.core.queues import jobs
-from msgplatform.core.queues import names as queue_names
 from msgplatform.core.rates.breaker import State
-from notify import lane_status
+from notify import lane_status, queue_names
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.monitor import counters
 
@@ -147,9 +146,9 @@ def _health(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
 
 
 def _from_redis(labels: dict[int, dict[str, str]]) -> Iterator[Sample]:
-    depth = jobs.depths([queue_names.NOTIFY_MARKER])[queue_names.NOTIFY_MARKER]
+    depth = jobs.depths([queue_names.MARKER])[queue_names.MARKER]
     yield Sample("notify_marker_orders", depth, help="Result batches to be marked")
-    oldest = jobs.oldest_seconds(queue_names.NOTIFY_MARKER)
+    oldest = jobs.oldest_seconds(queue_names.MARKER)
     yield Sample("notify_marker_oldest_seconds", oldest, help="Age of the oldest result batch")
     yield from _lanes(labels)
     yield from _totals(counters.totals())

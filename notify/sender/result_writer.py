@@ -10,8 +10,8 @@ from msgplatform.core import logging
 from msgplatform.core.daemons.daemon import AWAY
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs
-from msgplatform.core.queues import names as queue_names
 from msgplatform.core.rates.backoff import Backoff
+from notify import queue_names
 from notify.orders import Result
 from notify.sender.claimer import ClaimedOrder
 
@@ -99,7 +99,7 @@ class ResultSink:
     def _put(self, results: list[Result]) -> bool:
         failpoint("sender_before_results")
         try:
-            jobs.put(queue_names.NOTIFY_MARKER, [results], ttl=None)
+            jobs.put(queue_names.MARKER, [results], ttl=None)
         except AWAY as error:
             log.warning("results_waiting", count=len(results), why=str(error)[:200])
             return False

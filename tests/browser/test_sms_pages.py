@@ -27,7 +27,8 @@ ROWS = """
 import json
 from django.utils import timezone
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
-from msgplatform.core import alerts, ids
+from msgplatform.core import alerts
+from msgplatform.core.data import ids
 from msgplatform.models import DayCounter
 now = timezone.now()
 gateway = SmsGateway.objects.create(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from msgplatform.core.queues import names as queue_names
+from notify import queue_names
 from notify.demo.publisher import Accepted, publish_all
 from notify.demo.sink_process import SinkProcess
 from tests.cluster import DAEMONS, LEASE_SECONDS, WEB, Cluster
@@ -58,7 +58,7 @@ class Fire:
 
     def flush(self) -> None:
         """With many messages queued, and results that nobody has marked."""
-        marker = queue_names.NOTIFY_MARKER
+        marker = queue_names.MARKER
         self.cluster.pause("run_marker")
         self.cluster.wait_until(
             lambda: self.cluster.redis.llen(f"rq:queue:{marker}") > 0, "results to wait"

@@ -1,8 +1,8 @@
-"""The queues' names, and the mapping that django-rq takes as RQ_QUEUES.
+"""The mapping that django-rq takes as RQ_QUEUES.
 
 django-rq raises KeyError for a queue that is not declared and lists only declared ones; ours come
-and go with subscriptions and CRMs. So the mapping answers for every well-formed name and lists
-what Redis knows.
+and go with subscriptions and CRMs. So the mapping answers for every name that a flow allows and
+lists what Redis knows.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-NOTIFY_MARKER = "notify-marker"
-FIXED = (NOTIFY_MARKER,)
-# A job id or queue name may not hold ":" (RQ splits on it).
-_NAME = re.compile(r"(default|notify-marker|notify-\d+-\d+|crm-(main|retry|dead)-[a-z0-9_-]+)")
+from msgplatform.core import flows
+
 _KEY_PREFIX = b"rq:queue:"
 
 
-def notify(biz_id: int, receive_id: int) -> str:
-    """The queue of one subscription, named as in the original: notify-<biz id>-<receive id>."""
-    return f"notify-{biz_id}-{receive_id}"
+def _fixed() -> list[str]:
+    return [name for flow in flows.all() for name in flow.queues]
+
+
+def is_allowed(name: str) -> bool:
+    """Whether a flow has, or may have, a queue of this name."""
+    patterns = (flow.queue_pattern for flow in flows.all() if flow.queue_pattern)
+    return name in _fixed() or any(re.fullmatch(pattern, name) for pattern in patterns)
 
 
 class RqQueues(dict[str, Any]):
@@ -38,7 +41,7 @@ class RqQueues(dict[str, Any]):
         }
 
     def __getitem__(self, name: str) -> Any:
-        if not _NAME.fullmatch(name):
+        if not is_allowed(name):
             raise KeyError(name)
         return self._config()
 
@@ -46,7 +49,7 @@ class RqQueues(dict[str, Any]):
         return self[name] if name in self else default  # noqa: SIM401 - it is this very method
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and _NAME.fullmatch(name) is not None
+        return isinstance(name, str) and is_allowed(name)
 
     def names(self) -> list[str]:
         """Fixed names first, then what Redis lists; only the fixed ones when Redis is away."""
@@ -59,7 +62,8 @@ class RqQueues(dict[str, Any]):
         except RedisError:
             keys = set()
         found = {key.removeprefix(_KEY_PREFIX).decode() for key in keys}
-        return [*FIXED, *sorted(name for name in found - set(FIXED) if name in self)]
+        fixed = _fixed()
+        return [*fixed, *sorted(name for name in found.difference(fixed) if name in self)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())

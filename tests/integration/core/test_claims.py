@@ -75,7 +75,7 @@ def test_more_than_one_statement_can_hold() -> None:
 
 WORKER = """
 import random, time
-from msgplatform.core import claims
+from msgplatform.core.data import claims
 from msgplatform.models import BulkJob
 
 def work(number):
@@ -108,7 +108,7 @@ def test_12_processes_win_every_row_and_none_twice() -> None:
 IN_TRANSACTIONS = """
 import random
 from django.db import transaction
-from msgplatform.core import claims, sql
+from msgplatform.core.data import claims, sql
 from msgplatform.models import AuditLog, BulkJob
 
 class Undone(Exception):
@@ -147,7 +147,7 @@ def test_a_claim_and_what_it_leads_to_in_one_transaction() -> None:
 
 
 KILLED = """
-from msgplatform.core import claims
+from msgplatform.core.data import claims
 from msgplatform.models import BulkJob
 claim = claims.claim(BulkJob.objects.filter(state="pending"), limit=5, lease=0.5)
 say(claim.ids)

@@ -83,7 +83,7 @@ def test_one_row_that_the_database_refuses(group: GroupCommit[str | None, str]) 
 LOSES = """
 from django.core.management import call_command
 from django.db import connection, transaction
-from msgplatform.core import sql
+from msgplatform.core.data import sql
 from msgplatform.core.data.group_commit import GroupCommit
 from msgplatform.core.errors import Temporary
 from msgplatform.models import Biz

@@ -50,7 +50,7 @@ def by_sql(block: ids.Block, parents: Sequence[int]) -> list[int]:
 
 TWO_WAYS = """
 from django.db import connection
-from msgplatform.core import ids
+from msgplatform.core.data import ids
 
 def by_python(parents):
     return ids.reserve(len(parents)).ids(parents)
@@ -197,7 +197,7 @@ def test_a_stalled_holder_and_its_heir_never_make_the_same_id() -> None:
 
 
 MAKER = """
-from msgplatform.core import ids
+from msgplatform.core.data import ids
 allocator = ids.Allocator()
 say([allocator.new(1) for _ in range(1000)])
 while True:
@@ -226,7 +226,7 @@ def test_a_holder_killed_with_sigkill() -> None:
 
 
 ENDS = """
-from msgplatform.core import ids
+from msgplatform.core.data import ids
 block = ids.reserve(3)
 say([block.node, block.base])
 """
@@ -240,7 +240,7 @@ def test_a_process_that_ends_gives_its_node_back() -> None:
 
 
 TWELVE = """
-from msgplatform.core import ids
+from msgplatform.core.data import ids
 together(lambda number: ids.reserve(100).node, int(sys.argv[1]))
 """
 
@@ -263,7 +263,7 @@ def test_14_processes_at_once_compete_for_the_last_12_nodes() -> None:
 
 FORKS = """
 from django.db import connections
-from msgplatform.core import ids
+from msgplatform.core.data import ids
 mine = [ids.new(1) for _ in range(100)]
 connections.close_all()  # as every forking server must
 

@@ -15,7 +15,8 @@ import redis
 from rq.job import Job
 
 from msgplatform.core.queues import jobs, owners
-from msgplatform.core.queues.names import NOTIFY_MARKER, RqQueues
+from msgplatform.core.queues.names import RqQueues
+from notify.queue_names import MARKER
 
 QUEUE = "notify-7-9"
 
@@ -62,8 +63,8 @@ def test_a_queue_belongs_to_one_sender_at_a_time(work_redis: redis.Redis) -> Non
 KILLED = """
 import os, signal, django
 django.setup()
-from msgplatform.core import queue_owners, queues
-assert queues.claim({queue!r}, {seconds})
+from msgplatform.core.queues import jobs
+assert jobs.claim({queue!r}, {seconds})
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -76,10 +77,10 @@ def claim_and_die(queue: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("put_back", [True, False])
 def test_a_killed_claim_is_recovered(work_redis: redis.Redis, put_back: bool) -> None:
-    jobs.put(NOTIFY_MARKER, [[1]], ttl=None)
-    claim_and_die(NOTIFY_MARKER, seconds=-1)
+    jobs.put(MARKER, [[1]], ttl=None)
+    claim_and_die(MARKER, seconds=-1)
     assert jobs.recover(lambda name: put_back) == 1
-    again = jobs.claim(NOTIFY_MARKER, 30)
+    again = jobs.claim(MARKER, 30)
     if put_back:
         assert again
         assert again.data == [1]
@@ -136,7 +137,7 @@ def test_flushed_redis_is_an_empty_one(work_redis: redis.Redis) -> None:
 def test_django_rq_sees_every_queue(work_redis: redis.Redis) -> None:
     jobs.put(QUEUE, [{}], ttl=60)
     mapping = RqQueues("redis://x")
-    assert list(mapping) == [NOTIFY_MARKER, QUEUE]
+    assert list(mapping) == [MARKER, QUEUE]
     assert "notify-1-2" in mapping
     assert "no:such" not in mapping
     with pytest.raises(KeyError):

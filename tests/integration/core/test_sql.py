@@ -194,7 +194,7 @@ ADD = """
 import random
 from datetime import datetime, timezone
 from gateway.models import SgipMo
-from msgplatform.core import sql
+from msgplatform.core.data import sql
 names = [f"n{n}" for n in range(20)]
 
 def work(number):
@@ -286,7 +286,7 @@ DEADLOCK = """
 from django.core.management import call_command
 from django.db import connection, transaction
 from gateway.models import SgipMo
-from msgplatform.core import sql
+from msgplatform.core.data import sql
 from msgplatform.models import Biz
 
 def work(number):
@@ -318,7 +318,7 @@ def test_a_real_deadlock_is_repeated(mariadb: MariaDb) -> None:
 LOST = """
 from django.db import connection
 from gateway.models import SgipMo
-from msgplatform.core import sql
+from msgplatform.core.data import sql
 with connection.cursor() as cursor:
     cursor.execute("SELECT CONNECTION_ID()")
     say(cursor.fetchone()[0])

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def other_redis(tmp_path: Path, settings: Any) -> Iterator[Any]:
     """A Redis of its own, whose configuration a test may change."""
-    from msgplatform.core.connections import sms_redis
+    from gateway.connections import sms_redis
 
     server = RedisServer(tmp_path / "redis", tmp_path / "r.sock", appendonly=True)
     server.start()

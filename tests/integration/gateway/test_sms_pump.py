@@ -51,7 +51,7 @@ KILLED = -9
 NUMBER = "8613800000000"
 ONE_TURN = """
 from {module} import {name}
-from gateway import {module_name}
+from {package} import {module_name}
 {module_name}.LEASE_SECONDS = 0.05
 wait()
 {name}().turn()
@@ -86,7 +86,8 @@ def counted() -> dict[tuple[int, str], int]:
 
 def die(module: str, name: str, at: str) -> None:
     """One turn in a process that is killed at the failpoint."""
-    program = ONE_TURN.format(module=module, name=name, module_name=module.rpartition(".")[2])
+    package, _, file = module.rpartition(".")
+    program = ONE_TURN.format(module=module, name=name, package=package, module_name=file)
     with child(program, MSGPLATFORM_FAILPOINT=at) as process:
         process.ready()
         process.go()

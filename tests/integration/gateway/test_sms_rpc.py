@@ -12,9 +12,9 @@ import pytest
 from rest_framework.settings import api_settings
 
 from gateway.api.xmlrpc import faults
+from gateway.connections import sms_redis as sms_client
 from gateway.lifecycle import keys, store
 from gateway.models import SgipMt, SmsGateway
-from msgplatform.core.connections import sms_redis as sms_client
 from tests.integration.platform.test_api_server import Server
 from tests.integration.support import sms_rows
 from tests.integration.support.sms_rows import Caller, report, respond, submit

@@ -8,8 +8,8 @@ from django.urls import reverse
 
 from msgplatform.api import keys
 from msgplatform.core.queues import jobs
-from msgplatform.core.queues import names as queue_names
 from msgplatform.models import ApiKey, AuditLog, Biz
+from notify import queue_names
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 
@@ -80,11 +80,11 @@ def test_a_deleted_key_is_audited_and_refused(admin_client: Client) -> None:
 def test_queues_are_for_looking_only(
     admin_client: Client, name: str, more: tuple[str, ...]
 ) -> None:
-    jobs.put(queue_names.NOTIFY_MARKER, [{"n": 1}], ttl=600)
+    jobs.put(queue_names.MARKER, [{"n": 1}], ttl=600)
     address = reverse(f"django_rq:{name}", args=(0, *more))
     for answer in (admin_client.get(address), admin_client.post(address, {"action": "delete"})):
         assert answer.status_code == 403
-    assert jobs.depths([queue_names.NOTIFY_MARKER]) == {queue_names.NOTIFY_MARKER: 1}
+    assert jobs.depths([queue_names.MARKER]) == {queue_names.MARKER: 1}
     for page in ("", "queues/0/", "queues/0/details/", "queues/0/failed/"):
         assert admin_client.get(f"/django-rq/{page}").status_code == 200
 

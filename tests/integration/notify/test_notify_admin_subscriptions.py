@@ -14,10 +14,9 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from msgplatform.core.queues import jobs
-from msgplatform.core.queues import names as queue_names
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import AuditLog, Biz, MinuteCounter
-from notify import lane_status
+from notify import lane_status, queue_names
 from notify.admin import health
 from notify.maker.maker import Maker
 from notify.models import Attempt, BizReceive, ReceiveMsg
@@ -78,7 +77,7 @@ def test_a_row_says_how_it_is_doing(biz: Biz, admin_client: Client) -> None:
     publish(biz, 3)
     Maker().splitter.split()
     ReceiveMsg.objects.update(next_at=timezone.now() - timedelta(minutes=14, seconds=30))
-    jobs.put(queue_names.notify(row.biz_id, row.receive_id), [{}, {}], ttl=600)
+    jobs.put(queue_names.subscription(row.biz_id, row.receive_id), [{}, {}], ttl=600)
     lane_status.report(
         {row.pk: lane_status.Live("s", in_flight=7, breaker=State.OPEN, retry_in=90)}
     )

@@ -177,8 +177,8 @@ def test_a_change_waits_until_the_message_has_moved(row: BizReceive, place: str)
     """A requeue during the move finds the copy gone; it is never half there."""
     pk = message(row, Status.EXHAUSTED, days=60)
     program = f"""
-from notify.archive import move, walk
-from msgplatform.core import sql
+from notify.archive import due, move
+from msgplatform.core.data import sql
 verified = move._verified
 def slowly(part):
     found = verified(part)
@@ -186,11 +186,11 @@ def slowly(part):
         wait()
     return found
 move._verified = slowly
-say(move.move([{pk}], walk.due(sql.now())))
+say(move.move([{pk}], due.due(sql.now())))
 """
     (copy,) = ReceiveMsg.objects.values_list("id", flat=True)
     requeue = f"""
-from notify import requeue
+from notify.bulk import requeue
 say("on")
 say(requeue.selection([{copy}]))
 """

@@ -235,10 +235,10 @@ def test_resplit_and_archiver_at_once(row: BizReceive) -> None:
     newer = subscription(row.biz, "newer")
     program = f"""
 def work(number):
-    from notify import resplit
-    from notify.archiver import Archiver
+    from notify.archive.archiver import Archiver
+    from notify.bulk import fill_missing
     if number:
-        return resplit.add_missing({pks})
+        return fill_missing.add_missing({pks})
     archiver = Archiver()
     while archiver.turn():
         pass
@@ -260,7 +260,7 @@ def test_a_killed_runner_s_job_is_done_once(row: BizReceive) -> None:
     job = BulkJob.objects.create(flow="notify", action="replay", filter=given, created_by="x")
     program = """
 import os, signal
-from msgplatform import bulk
+from msgplatform.jobs import bulk
 from msgplatform.core import flows
 real = flows.get("notify").bulk_step
 def dying(*given):

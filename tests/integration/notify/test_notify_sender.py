@@ -18,10 +18,9 @@ from django.conf import LazySettings
 from django.db import connection
 
 from msgplatform.core.queues import jobs as queues
-from msgplatform.core.queues import names as queue_names
 from msgplatform.core.rates import breaker
 from msgplatform.models import Alert, Biz
-from notify import lane_status
+from notify import lane_status, queue_names
 from notify.demo.sink_process import SinkProcess
 from notify.directory import Subscriptions
 from notify.models import BizReceive, Receive
@@ -54,7 +53,7 @@ def subscribed(
 
 
 def queue_of(row: BizReceive) -> str:
-    return queue_names.notify(row.biz_id, row.receive_id)
+    return queue_names.subscription(row.biz_id, row.receive_id)
 
 
 def put(row: BizReceive, orders: int, items: int = 100, lease: float = 120) -> list[int]:
@@ -91,7 +90,7 @@ def turn_until(sender: Sender, condition: Callable[[], bool], seconds: float = 1
 def results() -> list[Result]:
     """Everything on the marker's queue, which stays there."""
     found: list[Result] = []
-    while job := queues.claim(queue_names.NOTIFY_MARKER, 60):
+    while job := queues.claim(queue_names.MARKER, 60):
         found += msgspec.convert(job.data, list[Result])
     return found
 
@@ -222,7 +221,7 @@ class TestBreaker:
 
 def _given(row: BizReceive, sender: Sender) -> int:
     """Results that were written, or wait to be."""
-    waiting = queues.depths([queue_names.NOTIFY_MARKER])[queue_names.NOTIFY_MARKER]
+    waiting = queues.depths([queue_names.MARKER])[queue_names.MARKER]
     if not waiting or queues.depths([queue_of(row)])[queue_of(row)]:
         return 0
     return _put_so_far() if not _in_flight(sender, row) else 0
@@ -234,7 +233,7 @@ def _put_so_far() -> int:
     from msgplatform.core.connections import work_redis
 
     client = work_redis()
-    keys = [*client.lrange(f"rq:queue:{queue_names.NOTIFY_MARKER}", 0, -1)]
+    keys = [*client.lrange(f"rq:queue:{queue_names.MARKER}", 0, -1)]
     jobs = Job.fetch_many([k.decode() for k in keys], client, serializer=queues.Serializer)
     return sum(len(job.args[0]) for job in jobs if job)
 

@@ -18,9 +18,8 @@ from django.conf import LazySettings
 from django.utils import timezone
 
 from msgplatform.core.queues import jobs
-from msgplatform.core.queues import names as queue_names
 from msgplatform.models import Biz
-from notify import orders, signing
+from notify import orders, queue_names, signing
 from notify.models import BizReceive, Receive
 from notify.orders import Item, Order
 from notify.sender.sender import Sender
@@ -47,7 +46,7 @@ def captured(
         row = BizReceive.objects.create(biz=Biz.objects.create(name="b"), receive=receive)
         body = orders.body("order.paid", "2026-11-20T08:00:00Z", PAYLOADS[request.param])
         order = Order(row.pk, "c" * 32, time.time() + 120, [Item(1, 2**60, 1, body)])
-        jobs.put(queue_names.notify(row.biz_id, row.receive_id), [order], ttl=240)
+        jobs.put(queue_names.subscription(row.biz_id, row.receive_id), [order], ttl=240)
         sender = Sender()
         sender.start()
         try:

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
+from gateway.connections import sms_redis
 from gateway.lifecycle import keys, mo_parts, mo_store, store
 from gateway.lifecycle.messages import Mo
-from msgplatform.core.connections import sms_redis
 
 TOTAL = 3
 Sequence = tuple[int, int, int]

@@ -13,12 +13,12 @@ from typing import Any
 
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
+from gateway.connections import sms_redis
 from gateway.directory import Gateway
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Claimed, Mt, ReportIn, Response
 from gateway.models import SmsGateway
 from gateway.sender.packing import packs, submits
-from msgplatform.core.connections import sms_redis
 from tests.integration.support.sms_model import Message, Model, Packet
 from tests.integration.support.sms_places import Places
 

@@ -1,0 +1,14 @@
+"""The Redis of SMS."""
+
+from __future__ import annotations
+
+import redis
+
+from msgplatform.core.connections import RedisRole
+
+SMS = RedisRole("sms", "SMS_REDIS_URL", "the SMS Redis", is_truth=True)
+
+
+def sms_redis() -> redis.Redis:
+    """Redis that is the truth of SMS until the archive is written (SMS_REDIS_URL)."""
+    return SMS.client()

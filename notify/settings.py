@@ -1,0 +1,21 @@
+"""The settings of Notify; `msgplatform.settings` takes over every name in capitals."""
+
+from __future__ import annotations
+
+from msgplatform import env
+
+NOTIFY_LEASE_SECONDS = env.integer("NOTIFY_LEASE_SECONDS", 120, 5, 3600)
+NOTIFY_TIMEOUT_SECONDS = env.number("NOTIFY_TIMEOUT_SECONDS", 15, 0.5, 60)
+# The circuit breaker of each subscription; off is for measuring what the window alone does.
+NOTIFY_BREAKER = env.flag("NOTIFY_BREAKER", True)
+# The longest pause between two probes of a consumer that keeps failing.
+NOTIFY_BREAKER_SECONDS = env.number("NOTIFY_BREAKER_SECONDS", 300, 1, 600)
+# A subscription whose every attempt failed for this long is disabled; 0: never.
+NOTIFY_DISABLE_AFTER_HOURS = env.number("NOTIFY_DISABLE_AFTER_HOURS", 120, 0, 8760)
+# How long a rotated signing secret goes on signing beside the new one.
+NOTIFY_ROTATION_HOURS = env.number("NOTIFY_ROTATION_HOURS", 24, 0, 168)
+# Days after which messages move to the archive: when all went well, and when a delivery failed for
+# good (only what is not archived can be sent again). Days in the archive; 0: for ever.
+NOTIFY_KEEP_DAYS = env.number("NOTIFY_KEEP_DAYS", 7, 0, 3650)
+NOTIFY_KEEP_FAILED_DAYS = env.number("NOTIFY_KEEP_FAILED_DAYS", 30, 0, 3650)
+NOTIFY_ARCHIVE_DAYS = env.integer("NOTIFY_ARCHIVE_DAYS", 365, 0, 36500)
