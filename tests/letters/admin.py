@@ -1,0 +1,9 @@
+from django.contrib import admin
+
+from msgplatform.admin import ReadOnlyAdmin
+from tests.letters.models import Letter
+
+
+@admin.register(Letter)
+class LetterAdmin(ReadOnlyAdmin):
+    list_display = ("id", "biz", "text", "delivered")

@@ -1,0 +1,9 @@
+"""The settings of letters."""
+
+from __future__ import annotations
+
+from msgplatform import env
+
+LETTERS_REDIS_URL = env.redis_url("LETTERS_REDIS_URL", "letters.sock")
+LETTERS_REDIS_EMBEDDED = not env.secret("LETTERS_REDIS_URL")
+LETTERS_STAMP = env.text("LETTERS_STAMP", "80 fen")
