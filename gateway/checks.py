@@ -1,6 +1,7 @@
 """System checks of SMS: what its Redis must be, and gateways that contradict each other.
 
-gateway.E0xx a wrong setting · E2xx, W2xx seen by `check --database default`, which asks servers.
+E2xx, W2xx are seen by `check --database default`, which asks servers; those about the Redis also by
+`check --deploy`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from django.db import DatabaseError
 from gateway import sgip
 from gateway.connections import sms_redis
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.core.connections import RedisError
+from msgplatform.core.connections import RedisError, ResponseError
 
 # The bound that redis-py and our scripts need.
 OLDEST_REDIS = (6, 2)
@@ -32,15 +33,23 @@ def sms_check(
     return [*redis_check(), *rows_check()]
 
 
+@register(Tags.security, deploy=True)
+def deploy_check(
+    app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """Asks the SMS Redis, unless `sms_check` does so anyway or the embedded one is used."""
+    return [] if databases or settings.SMS_REDIS_EMBEDDED else redis_check()
+
+
 def redis_check() -> list[CheckMessage]:
-    """What the SMS Redis is configured to; one that forbids CONFIG is asked in INFO."""
+    """Whether the SMS Redis keeps what it has answered; a warning where that cannot be read."""
     try:
         found = _redis_facts()
     except RedisError as error:
         return [
             Warning(
                 f"SMS_REDIS_URL does not answer: {type(error).__name__}",
-                hint="Start it; until then no message is accepted.",
+                hint="Start it, then check again; until then no message is accepted.",
                 obj="SMS_REDIS_URL",
                 id="gateway.W201",
             )
@@ -55,15 +64,17 @@ def _redis_facts() -> dict[str, str]:
         "version": str(info.get("redis_version", "")),
         "aof": str(info.get("aof_enabled", "")),
         "policy": str(info.get("maxmemory_policy", "")),
-        "fsync": str(_config(client, "appendfsync")),
+        **_append_options(client),
     }
 
 
-def _config(client: Any, name: str) -> str:
+def _append_options(client: Any) -> dict[str, str]:
+    """`appendfsync` and `no-appendfsync-on-rewrite`; empty where a hosted Redis forbids CONFIG."""
     try:
-        return str(client.config_get(name).get(name, ""))
-    except RedisError:  # a hosted Redis may forbid it
-        return ""
+        # One pattern for both: Redis 6.2 takes only one.
+        return dict(client.config_get("*appendfsync*"))
+    except ResponseError:
+        return {}
 
 
 def _judged(found: dict[str, str]) -> Iterator[CheckMessage]:
@@ -82,13 +93,8 @@ def _judged(found: dict[str, str]) -> Iterator[CheckMessage]:
             obj="SMS_REDIS_URL",
             id="gateway.E203",
         )
-    if found["aof"] == "1" and found["fsync"] == "no":
-        yield Warning(
-            "the SMS Redis leaves it to the system when its file reaches the disk (appendfsync no)",
-            hint="Set `appendfsync everysec` (a power cut costs a second) or `always`.",
-            obj="SMS_REDIS_URL",
-            id="gateway.W204",
-        )
+    if found["aof"] != "0":
+        yield from _judged_fsync(found)
     if _version(found["version"]) < OLDEST_REDIS:
         yield Error(
             f"the SMS Redis is version {found['version']}",
@@ -96,6 +102,29 @@ def _judged(found: dict[str, str]) -> Iterator[CheckMessage]:
             obj="SMS_REDIS_URL",
             id="gateway.E205",
         )
+
+
+def _judged_fsync(found: dict[str, str]) -> Iterator[CheckMessage]:
+    """An answer must mean "on disk": a message is acknowledged because Redis has answered."""
+    if "appendfsync" not in found:
+        yield Warning(
+            "the SMS Redis forbids CONFIG: whether it writes to disk before it answers is unknown",
+            hint="Verify with whoever runs it that `appendfsync` is `always` and "
+            "`no-appendfsync-on-rewrite` is `no`; otherwise accepted messages can be lost.",
+            obj="SMS_REDIS_URL",
+            id="gateway.W209",
+        )
+        return
+    for option, right in (("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")):
+        if found.get(option, right) != right:
+            yield Error(
+                f"the SMS Redis answers before its file is on disk ({option} {found[option]})",
+                hint=f"Set `{option} {right}` in its configuration file, and at once with "
+                f"`redis-cli CONFIG SET {option} {right}`; otherwise a killed Redis or a power cut "
+                "loses accepted messages.",
+                obj="SMS_REDIS_URL",
+                id="gateway.E204",
+            )
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import Error as DatabaseError
 
 from msgplatform.core import flows
-from msgplatform.core.connections import RedisError, RedisRole
+from msgplatform.core.connections import RedisError, RedisRole, ResponseError
 from msgplatform.core.daemons import heartbeats
 from msgplatform.core.flows import Finding
 from msgplatform.core.servers import embedded
@@ -100,29 +100,31 @@ def _redis_roles() -> Iterator[Finding]:
 
 def _append_only(role: RedisRole) -> Iterator[Finding]:
     try:
-        options: Any = role.client().config_get("append*")
-    except RedisError:
+        options: Any = role.client().config_get("*append*")
+    except ResponseError:
+        yield Finding(
+            "warn",
+            f"{role.variable}: CONFIG is forbidden; whether accepted messages are kept is unknown",
+            "verify: appendonly yes, appendfsync always, no-appendfsync-on-rewrite no",
+        )
         return
-    if options.get("appendonly") != "yes":
+    except RedisError:  # `_redis` has said so
+        return
+    right = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no"}
+    wrong = [name for name, value in right.items() if options.get(name, value) != value]
+    for name in wrong:
         yield Finding(
             "bad",
-            f"{role.variable}: no append-only file is kept",
-            "redis-cli CONFIG SET appendonly yes",
+            f"{role.variable}: a kill can lose accepted messages ({name} {options[name]})",
+            f"redis-cli CONFIG SET {name} {right[name]}, and the same in its configuration file",
         )
-    elif options.get("appendfsync") == "always":
-        yield Finding("ok", f"{role.variable}: survives a power cut (appendfsync always)")
-    else:
-        yield Finding(
-            "ok",
-            f"{role.variable}: survives a killed process, not a power cut "
-            f"(appendfsync {options.get('appendfsync')})",
-            "for power cuts too: redis-cli CONFIG SET appendfsync always",
-        )
+    if not wrong:
+        yield Finding("ok", f"{role.variable}: accepted messages are kept (appendfsync always)")
 
 
 def _redis(variable: str, client: Any, is_embedded: bool) -> Iterator[Finding]:
     try:
-        info: Any = client.info("server")
+        info: Any = client.info()
     except RedisError as error:
         mend = f"{sys.executable} manage.py up starts it" if is_embedded else f"check {variable}"
         yield Finding("bad", f"{variable}: {error}", mend)
@@ -132,7 +134,7 @@ def _redis(variable: str, client: Any, is_embedded: bool) -> Iterator[Finding]:
         yield Finding("bad", f"{variable}: Redis {version} is too old", "use Redis 6.2 or newer")
         return
     yield Finding("ok", f"{variable}: Redis {version}")
-    policy = client.config_get("maxmemory-policy").get("maxmemory-policy")
+    policy = info["maxmemory_policy"]  # not by CONFIG, which a hosted Redis may forbid
     if policy != "noeviction":
         yield Finding(
             "bad",

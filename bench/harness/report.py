@@ -24,7 +24,7 @@ drift; quote the ratios.
 - **Rate**: the median of the runs. The clock starts when connections are made and code is warm.
 - **Spread**: (highest − lowest) / median of the runs.
 - **Durability**: MariaDB with `innodb_flush_log_at_trx_commit=1`; an answer or a mark counts after
-  its commit.
+  its commit. The SMS Redis has `appendfsync always`.
 - **Memory**: the sum of PSS over the processes of our side, without MariaDB, Redis, load generator
   and sink.
 - **Checked**: after every stretch each row is counted and its content compared with what was sent,

@@ -18,6 +18,8 @@ _SOCKET_TIMEOUT = 10
 _CONNECT_TIMEOUT = 2
 
 RedisError = redis.exceptions.RedisError
+# An answer that says no, such as to a command that the server forbids.
+ResponseError = redis.exceptions.ResponseError
 
 
 @dataclass(frozen=True)

@@ -37,11 +37,7 @@ class SmsCluster(Cluster):
         programs: tuple[str, ...] = (),
     ) -> None:
         super().__init__(folder, database_url, programs)
-        # With everysec Redis answers writes that it has not handed to the system while an fsync
-        # runs, so that a kill may lose them.
-        self.sms_server = RedisServer(
-            folder / "sms", folder / "sms.sock", appendonly=True, appendfsync="always"
-        )
+        self.sms_server = RedisServer(folder / "sms", folder / "sms.sock", appendonly=True)
         self.manners = {name: list(manners) for name, manners in smgs.items()}
         self.ports = {name: free_port() for name in smgs}
         self.books = {

@@ -40,7 +40,8 @@ class RedisServer(PrivateServer):
     """A Redis on a Unix socket (mode 0600), never evicting; on TCP only when `port` is given.
 
     Without `appendonly` nothing is written to disk: such a Redis holds only work that can be made
-    again. `appendfsync` is Redis's own: everysec, always or no.
+    again. With it a write is on disk before it is answered: `appendfsync` is Redis's own, and with
+    everysec Redis answers what it has not even handed to the kernel while an fsync is running.
     """
 
     name = "redis"
@@ -52,7 +53,7 @@ class RedisServer(PrivateServer):
         *,
         port: int = 0,
         appendonly: bool = False,
-        appendfsync: str = "everysec",
+        appendfsync: str = "always",
         program: Path | None = None,
     ) -> None:
         super().__init__(directory, socket)

@@ -50,14 +50,20 @@ def test_a_redis_listens_on_tcp_when_asked(folder):
 
 @pytest.mark.parametrize("appendonly", [True, False])
 def test_only_an_appending_redis_keeps_its_content_over_a_kill(folder, appendonly):
-    with embedded.RedisServer(
-        folder, folder / "r.sock", appendonly=appendonly, appendfsync="always"
-    ) as server:
+    with embedded.RedisServer(folder, folder / "r.sock", appendonly=appendonly) as server:
         client(server).set("a", "1")
         server.kill()
         assert server.pid is None
         server.start()
         assert client(server).get("a") == ("1" if appendonly else None)
+
+
+def test_an_appending_redis_writes_to_disk_before_it_answers(folder):
+    with embedded.RedisServer(folder, folder / "r.sock", appendonly=True) as server:
+        assert client(server).config_get("*append*fsync*") == {
+            "appendfsync": "always",
+            "no-appendfsync-on-rewrite": "no",
+        }
 
 
 def test_the_packaged_redis_is_the_last_choice_and_works(folder, monkeypatch):

@@ -1,16 +1,22 @@
-"""What `check --database default` says about SMS."""
+"""What `check --database default` and `check --deploy` say about SMS."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from django.core import checks as django_checks
 
 from gateway import checks
 from gateway.models import SmsGateway
+from msgplatform import doctor, env
 from msgplatform.core.servers.embedded import RedisServer
 from tests.integration.support import sms_rows
 from tests.integration.support.sms_rows import Caller, account, gateway
@@ -52,7 +58,9 @@ def test_no_server_is_asked_by_a_plain_check(shop: Caller, settings: Any) -> Non
     [
         ("appendonly", "no", "gateway.E202"),
         ("maxmemory-policy", "allkeys-lru", "gateway.E203"),
-        ("appendfsync", "no", "gateway.W204"),
+        ("appendfsync", "everysec", "gateway.E204"),
+        ("appendfsync", "no", "gateway.E204"),
+        ("no-appendfsync-on-rewrite", "yes", "gateway.E204"),
     ],
 )
 def test_a_redis_that_may_forget(
@@ -63,6 +71,86 @@ def test_a_redis_that_may_forget(
     assert message.id == id
     assert option in message.msg
     assert message.hint
+
+
+def deployed(url: str) -> subprocess.CompletedProcess[str]:
+    """`manage.py check --deploy` as an operator runs it, with this SMS Redis."""
+    return subprocess.run(
+        [sys.executable, "manage.py", "check", "--deploy"],
+        cwd=env.BASE_DIR,
+        env={**os.environ, "SMS_REDIS_URL": url},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_deployment_needs_every_answer_on_disk(other_redis: Any, settings: Any) -> None:
+    good = deployed(settings.SMS_REDIS_URL)
+    assert (good.returncode, "gateway." in good.stderr) == (0, False), good.stderr
+    other_redis.config_set("appendfsync", "everysec")
+    refused = deployed(settings.SMS_REDIS_URL)
+    assert refused.returncode == 1
+    assert "gateway.E204" in refused.stderr
+    assert "redis-cli CONFIG SET appendfsync always" in refused.stderr
+
+
+def test_a_deployment_is_judged_once(other_redis: Any) -> None:
+    other_redis.config_set("appendfsync", "everysec")
+    found = django_checks.run_checks(include_deployment_checks=True, databases=["default"])
+    assert ids_of(found).count("gateway.E204") == 1
+
+
+@pytest.fixture
+def forbids_config(other_redis: Any, settings: Any) -> None:
+    """From here on the platform is a user who may not read the configuration."""
+    other_redis.execute_command(
+        "ACL", "SETUSER", "platform", "on", ">pass", "~*", "&*", "+@all", "-config"
+    )
+    socket = settings.SMS_REDIS_URL.removeprefix("unix://")
+    settings.SMS_REDIS_URL = f"unix://platform:pass@{socket}"
+
+
+@pytest.mark.usefixtures("forbids_config")
+def test_a_redis_that_forbids_config(shop: Caller) -> None:
+    (message,) = checks.redis_check()
+    assert (message.id, message.level) == ("gateway.W209", django_checks.WARNING)
+    for option in ("appendfsync", "no-appendfsync-on-rewrite"):
+        assert option in str(message.hint)
+    (finding,) = [f for f in doctor.examine() if "SMS_REDIS_URL: CONFIG" in f.what]
+    assert finding.level == "warn"
+    assert "appendfsync always" in finding.mend
+
+
+def test_doctor_says_how_the_redis_writes(shop: Caller, other_redis: Any) -> None:
+    def said() -> list[tuple[str, str]]:
+        return [(f.level, f.what) for f in doctor.examine() if "accepted messages" in f.what]
+
+    assert said() == [("ok", "SMS_REDIS_URL: accepted messages are kept (appendfsync always)")]
+    other_redis.config_set("appendfsync", "everysec")
+    ((level, what),) = said()
+    assert (level, "(appendfsync everysec)" in what) == ("bad", True)
+
+
+def test_the_redis_of_the_compose_file_is_good(tmp_path: Path, settings: Any) -> None:
+    """Its own command line, on a socket of this test."""
+    compose = yaml.safe_load((env.BASE_DIR / "deploy" / "compose.yaml").read_text())
+    command = compose["services"]["redis-sms"]["command"]
+    server = RedisServer(tmp_path / "redis", tmp_path / "r.sock")
+    place = ["--dir", str(server.directory), "--port", "0", "--unixsocket", str(server.socket)]
+    settings.SMS_REDIS_URL = server.url
+    settings.SMS_REDIS_EMBEDDED = False
+    server.prepare()
+    with subprocess.Popen([*command, *place], stdout=subprocess.DEVNULL) as process:
+        try:
+            deadline = time.monotonic() + 60
+            while not server.answers():
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            assert checks.redis_check() == []
+        finally:
+            process.kill()
 
 
 def test_a_redis_that_is_away(shop: Caller, settings: Any) -> None:

@@ -14,6 +14,7 @@ from django.db import connections
 from django.test import override_settings
 
 from msgplatform import checks, doctor, env
+from tests.servers import Servers
 
 GOOD = {
     "SECRET_KEY": "M8nq1sA0Zc7yTgVbUwXe2rJp4kLd9fHh5iOa3uCt6vRmQxYzE-s",
@@ -46,8 +47,9 @@ def found(**settings: Any) -> dict[str, CheckMessage]:
 
 
 class TestDeploy:
-    def test_a_good_installation_is_clean(self, tmp_path: Path) -> None:
-        result = python(tmp_path, "manage.py", "check", "--deploy", **GOOD)
+    def test_a_good_installation_is_clean(self, tmp_path: Path, servers: Servers) -> None:
+        good = {**GOOD, "SMS_REDIS_URL": servers.sms.url}
+        result = python(tmp_path, "manage.py", "check", "--deploy", **good)
         assert (result.returncode, result.stderr) == (0, "")
 
     @pytest.mark.parametrize(

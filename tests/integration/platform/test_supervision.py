@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import redis
 
 from msgplatform.core.servers.embedded import free_port
 from msgplatform.core.servers.private_server import private_directory
@@ -199,6 +200,8 @@ def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
         for part in ("supervisord", "work.sock", "sms.sock", "granian", "run_bulk"):
             assert part in running
         assert running.count("granian") == 2  # the server and its worker, which it forked
+        with redis.Redis(unix_socket_path=str(folder / "run" / "sms.sock")) as sms:
+            assert sms.config_get("appendfsync") == {"appendfsync": "always"}
 
         assert f"(process {platform.pid})" in refusal(folder)
         assert f"Port {port} of 127.0.0.1 is in use" in refusal(folder / "other", port)
