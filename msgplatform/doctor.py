@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.core import checks
 from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
@@ -25,7 +26,7 @@ LOW_DISK_BYTES = 1 << 30
 def examine() -> Iterator[Finding]:
     """Look at everything; never raises for what it finds."""
     yield Finding("ok", f"Python {sys.version.split()[0]}")
-    for look in (_settings, _database, _redis_server, _redis_roles, _daemons, _disk):
+    for look in (_settings, _database, _users, _redis_server, _redis_roles, _daemons, _disk):
         yield from _guarded(look, look.__name__.strip("_").replace("_", " "))
     for flow in flows.all():
         yield from _guarded(flow.examine, flow.title)
@@ -44,7 +45,9 @@ def _settings() -> Iterator[Finding]:
         is_error = message.level >= checks.ERROR
         yield Finding("bad" if is_error else "warn", str(message.msg), str(message.hint or ""))
     if not problems:
-        yield Finding("ok", f"settings; reachable as {settings.PUBLIC_URL}")
+        unset = "PUBLIC_URL is not set: `up` serves only this machine, over http"
+        where = f"reachable as {settings.PUBLIC_URL}" if settings.PUBLIC_URL_SET else unset
+        yield Finding("ok", f"settings; {where}")
 
 
 def _database() -> Iterator[Finding]:
@@ -77,6 +80,20 @@ def _mysql(connection: Any) -> Iterator[Finding]:
             f"max_allowed_packet={packet}: a large batch may be refused",
             "SET GLOBAL max_allowed_packet=16777216",
         )
+
+
+def _users() -> Iterator[Finding]:
+    users = get_user_model()
+    if users._meta.db_table not in connections["default"].introspection.table_names():
+        return  # `_database` has said that migrations are missing
+    if users.objects.filter(is_active=True, is_staff=True).exists():
+        return
+    create = f"{sys.executable} manage.py createsuperuser"
+    if users.objects.exists():
+        yield Finding("bad", "nobody can log in: no user is active and staff", create)
+    else:
+        mend = f"`up` makes one and prints the password; or: {create}"
+        yield Finding("bad", "nobody can log in: there is no user", mend)
 
 
 def _redis_server() -> Iterator[Finding]:

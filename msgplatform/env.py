@@ -239,7 +239,10 @@ def database(name: str, default: str) -> dict[str, Any]:
 
 
 def public_url() -> str:
-    """The address under which people and systems reach the platform; https unless said so."""
+    """The address under which people and systems reach the platform; https unless said so.
+
+    Where nobody said so and `up` serves its own machine only, it sets http for its processes.
+    """
     return url("PUBLIC_URL", "https://localhost", ("http", "https")).rstrip("/")
 
 

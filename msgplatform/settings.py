@@ -24,6 +24,7 @@ if SECRET_KEY_MISSING:
     SECRET_KEY = secrets.token_urlsafe(50)
 
 PUBLIC_URL = env.public_url()
+PUBLIC_URL_SET = bool(env.secret("PUBLIC_URL"))
 _https = PUBLIC_URL.startswith("https://")
 _public_host = PUBLIC_URL.split("://", 1)[1].split("/")[0].rsplit(":", 1)[0]
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", [_public_host, "localhost", "127.0.0.1", "[::1]"])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import socket as sockets
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -20,6 +18,7 @@ from msgplatform import env as environment
 from msgplatform.core import flows
 from msgplatform.core.servers.embedded import RedisServer
 from msgplatform.core.servers.private_server import private_directory
+from msgplatform.supervision import address
 from msgplatform.supervision.config import Program
 from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running
 
@@ -33,13 +32,15 @@ _STOP_SECONDS = _DRAIN_SECONDS + 10  # drained, and connections closed
 _WEB_THREADS = 16
 # Connections that a worker holds at most (granian counts idle ones too); more wait in the kernel.
 _WEB_CONNECTIONS = 1024
+_POLL_SECONDS = 0.05
 _MANAGE = environment.BASE_DIR / "manage.py"
 
 
 class Platform:
     """Redis where none is configured, the web server and every flow's daemons, supervised.
 
-    `state_dir` must be the settings' STATE_DIR. Call `start` from a thread that stays.
+    `state_dir` must be the settings' STATE_DIR; `url` is the address that people open. Call `start`
+    from a thread that stays. Raises Refused.
     """
 
     def __init__(
@@ -54,15 +55,16 @@ class Platform:
         if Path(state_dir) != Path(settings.STATE_DIR):
             raise ValueError(f"{state_dir} is not the settings' STATE_DIR {settings.STATE_DIR}")
         self.state_dir = Path(state_dir)
-        self.host, self.port = host, port
+        self.host, self.port = address.resolve(host, port), port
+        self.url = address.public_url(self.host, port)
         self.migrate = migrate
         self.redis = embedded_redis(self.state_dir)
         self._lock = Lock(self.state_dir / "run")
         self._supervisor = Supervisor(
             self.state_dir,
             _socket(),
-            [*_redis_programs(self.redis), web(host, port, workers), *daemons()],
-            {**(env or {}), "STATE_DIR": str(self.state_dir)},
+            [*_redis_programs(self.redis), web(self.host, port, workers), *daemons()],
+            {**(env or {}), "STATE_DIR": str(self.state_dir), "PUBLIC_URL": self.url},
             environment.BASE_DIR,
         )
 
@@ -74,13 +76,23 @@ class Platform:
         try:
             for server in self.redis.values():
                 server.prepare()
-            require_free(self.host, self.port)
+            address.require_free(self.host, self.port)
             prepare_databases(self.migrate)
             self._supervisor.start()
         except BaseException:
             self._lock.release()
             raise
         return self
+
+    def wait_until_it_serves(self, seconds: float) -> bool:
+        """Whether the web server answers; false when it is late or the platform stops meanwhile."""
+        deadline = time.monotonic() + seconds
+        while not address.answers(self.host, self.port):
+            if self.stop_requested or time.monotonic() > deadline:
+                return False
+            if self.wait(_POLL_SECONDS) is not None:
+                return False
+        return True
 
     def wait(self, seconds: float | None = None) -> int | None:
         """supervisord's exit code, or None when it still runs after `seconds`."""
@@ -164,28 +176,6 @@ def daemons() -> list[Program]:
         )
         for daemon in wanted
     ]
-
-
-def require_free(host: str, port: int) -> None:
-    """Raises Refused when somebody listens on this address, or when it is not ours."""
-    try:
-        found = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)
-    except sockets.gaierror:
-        raise Refused(f"{host} is not an address of this machine; use --host 127.0.0.1") from None
-    family, kind, protocol, _, address = found[0]
-    with sockets.socket(family, kind, protocol) as probe:
-        # A connection that ended a moment ago does not count.
-        probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
-        try:
-            probe.bind(address)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise Refused(
-                    f"Port {port} of {host} is in use by another program; choose one with --port."
-                ) from None
-            raise Refused(
-                f"{host}:{port} cannot be used: {os.strerror(error.errno or 0)}"
-            ) from None
 
 
 def prepare_databases(migrate: bool) -> None:

@@ -4,9 +4,14 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError
+from django.urls import reverse
 
 from msgplatform.core.errors import PlatformError
+from msgplatform.supervision import first_user
 from msgplatform.supervision.platform import Platform
+
+_SERVE_SECONDS = 60.0
 
 
 class Command(BaseCommand):
@@ -30,12 +35,38 @@ class Command(BaseCommand):
             platform.start()
         except PlatformError as error:
             raise CommandError(str(error)) from error
-        sys.stderr.write(
-            f"The platform is on http://{options['host']}:{options['port']}/ · logs in "
-            f"{platform.log.parent} · Ctrl-C stops it, a second one kills it\n"
-        )
+        if platform.wait_until_it_serves(_SERVE_SECONDS):
+            self._invite(platform)
+        elif not platform.stop_requested:
+            _say(f"The web server does not answer yet; see {platform.log.parent}")
         code = platform.wait()
         asked = platform.stop_requested
         platform.stop()
         if not asked:
             raise CommandError(f"supervisord ended with code {code}; see {platform.log}")
+
+    def _invite(self, platform: Platform) -> None:
+        listens = f" · listens on {platform.host}, port {platform.port}"
+        _say(
+            f"The platform is on {platform.url}/{listens if settings.PUBLIC_URL_SET else ''}"
+            f" · logs in {platform.log.parent} · Ctrl-C stops it, a second one kills it"
+        )
+
+        def show(password: str) -> None:
+            _say(
+                "There was no user, so this one was made. The password is shown only here:\n"
+                f"  user      {first_user.NAME}\n"
+                f"  password  {password}\n"
+                f"  change the password at {platform.url}{reverse('admin:password_change')}"
+            )
+
+        try:
+            first_user.make(show)
+        except DatabaseError as error:
+            _say(f"It could not be seen whether there is a user: {error}. See: manage.py doctor")
+
+
+def _say(text: str) -> None:
+    """To the terminal, never to the log: it may be a password."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()

@@ -17,11 +17,12 @@ from pathlib import Path
 import psutil
 import pytest
 import redis
+import requests
 
 from msgplatform.core.servers.embedded import free_port
 from msgplatform.core.servers.private_server import private_directory
+from msgplatform.supervision.address import public_url, require_free, resolve
 from msgplatform.supervision.config import Program
-from msgplatform.supervision.platform import require_free
 from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -151,16 +152,43 @@ def test_a_port_in_use_is_said_in_a_sentence():
         require_free("192.0.2.1", port)  # an address of the documentation, not ours
 
 
-def up(folder, port, **variables):
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8000"),
+        ("127.0.0.2", "http://127.0.0.2:8000"),
+        ("::1", "http://[::1]:8000"),
+    ],
+)
+def test_this_machine_alone_is_served_over_http(settings, name, url):
+    settings.PUBLIC_URL_SET = False
+    assert public_url(resolve(name, 8000), 8000) == url
+    # Which of the two comes first is the machine's choice.
+    local = public_url(resolve("localhost", 8000), 8000)
+    assert local in {"http://127.0.0.1:8000", "http://[::1]:8000"}
+
+
+def test_other_machines_need_an_address_that_somebody_has_set(settings):
+    for host in ("0.0.0.0", "::", "192.0.2.1"):
+        settings.PUBLIC_URL_SET = False
+        with pytest.raises(Refused, match=r"set PUBLIC_URL"):
+            public_url(host, 8000)
+        settings.PUBLIC_URL_SET = True
+        assert public_url(host, 8000) == settings.PUBLIC_URL
+    with pytest.raises(Refused, match=r"no\.such\.host\.invalid is not an address"):
+        resolve("no.such.host.invalid", 8000)
+
+
+def up(folder, port, *arguments, said=subprocess.PIPE, **variables):
     """`manage.py up` as a person starts it: no server is configured."""
     foreign = {"DATABASE_URL", "REDIS_URL", "SMS_REDIS_URL"}
     kept = {name: value for name, value in os.environ.items() if name not in foreign}
     own = {"STATE_DIR": str(folder), "PUBLIC_URL": f"http://127.0.0.1:{port}"}
     return subprocess.Popen(
-        [sys.executable, "manage.py", "up", "--port", str(port)],
+        [sys.executable, "manage.py", "up", "--port", str(port), *arguments],
         cwd=ROOT,
         env={**kept, **own, **variables},
-        stdout=subprocess.PIPE,
+        stdout=said,
         stderr=subprocess.STDOUT,
         text=True,
     )
@@ -227,6 +255,60 @@ def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
     stopped = re.findall(r"stopped: (web|redis-\w+) \(exit status 0\)", log)
     assert stopped[0] == "web"
     assert set(stopped[1:]) == {"redis-work", "redis-sms"}
+
+
+def test_what_it_prints_leads_to_the_console_and_only_once(folder, tmp_path):
+    port = free_port()
+    printed = tmp_path / "terminal"
+
+    def start():
+        with printed.open("w") as terminal:
+            return up(folder, port, "--host", "localhost", said=terminal, PUBLIC_URL="")
+
+    platform = start()
+    try:
+        until(lambda: "change the password at" in printed.read_text(), 120)
+        text = printed.read_text()
+        address = re.search(r"The platform is on (\S+)", text)[1]
+        assert address in {f"http://127.0.0.1:{port}/", f"http://[::1]:{port}/"}
+        password = re.search(r"password  (\S+)", text)[1]
+        change = re.search(r"change the password at (\S+)", text)[1]
+
+        browser = requests.Session()
+        browser.trust_env = False
+        login = browser.get(address, timeout=60)
+        assert login.status_code == 200
+        assert login.url == f"{address}admin/login/?next=/console/"
+        form = {"username": "admin", "csrfmiddlewaretoken": browser.cookies["csrftoken"]}
+        refused = browser.post(login.url, {**form, "password": "wrong"}, timeout=60)
+        assert "/admin/login/" in refused.url
+        inside = browser.post(login.url, {**form, "password": password}, timeout=60)
+        assert (inside.status_code, inside.url) == (200, f"{address}console/")
+        page = browser.get(change, timeout=60)
+        assert (page.status_code, page.url) == (200, change)
+        assert 'name="old_password"' in page.text
+        for file in folder.rglob("*"):
+            assert not file.is_file() or password.encode() not in file.read_bytes(), file
+
+        platform.terminate()
+        assert platform.wait(timeout=120) == 0
+        platform = start()
+        # It is asked for the users after this line, and ends in order only when that is done.
+        until(lambda: "The platform is on" in printed.read_text(), 120)
+        platform.terminate()
+        assert platform.wait(timeout=120) == 0
+        assert "password" not in printed.read_text()
+    finally:
+        platform.kill()
+        platform.wait()
+
+
+def test_it_does_not_serve_other_machines_under_an_address_that_nobody_set(folder):
+    platform = up(folder, free_port(), "--host", "0.0.0.0", PUBLIC_URL="")
+    said, _ = platform.communicate(timeout=60)
+    assert platform.returncode == 1
+    assert "set PUBLIC_URL" in said
+    assert not (folder / "run").exists()
 
 
 def test_a_wrong_setting_stops_it_with_its_mend(folder):

@@ -1,0 +1,75 @@
+"""Where the web server listens, and the address that people open."""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import ipaddress
+import os
+import socket as sockets
+
+from django.conf import settings
+
+from msgplatform.supervision.run import Refused
+
+_ANSWER_SECONDS = 5.0
+
+
+def resolve(name: str, port: int) -> str:
+    """The address that `name` stands for, as a number: the web server takes nothing else.
+
+    Raises Refused.
+    """
+    try:
+        found = sockets.getaddrinfo(name, port, type=sockets.SOCK_STREAM)
+    except sockets.gaierror:
+        raise Refused(f"{name} is not an address of this machine; use --host 127.0.0.1") from None
+    return str(found[0][4][0])
+
+
+def public_url(host: str, port: int) -> str:
+    """PUBLIC_URL, or plain http where only this machine is served. Raises Refused.
+
+    Other machines need an address that only the operator knows, and passwords must not go to them
+    in the clear unless the operator says so.
+    """
+    if settings.PUBLIC_URL_SET:
+        return str(settings.PUBLIC_URL)
+    if not ipaddress.ip_address(host).is_loopback:
+        raise Refused(
+            f"{host} serves other machines too: set PUBLIC_URL to the address that they use, such "
+            "as https://messages.example.com behind a proxy that ends TLS."
+        )
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def require_free(host: str, port: int) -> None:
+    """Raises Refused when somebody listens on this address, or when it is not ours."""
+    found = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)
+    family, kind, protocol, _, address = found[0]
+    with sockets.socket(family, kind, protocol) as probe:
+        # A connection that ended a moment ago does not count.
+        probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise Refused(
+                    f"Port {port} of {host} is in use by another program; choose one with --port."
+                ) from None
+            raise Refused(
+                f"{host}:{port} cannot be used: {os.strerror(error.errno or 0)}"
+            ) from None
+
+
+def answers(host: str, port: int) -> bool:
+    """Whether the web server answers HTTP there, whatever it says."""
+    connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_SECONDS)
+    try:
+        connection.request("GET", "/healthz")
+        connection.getresponse()
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+    return True
