@@ -120,7 +120,8 @@ def _matches(filter: Filter, found: Finished) -> bool:
         and filter.number in (None, mt.user_number)
         and filter.account in (None, mt.account)
         and filter.state in (None, found.final)
-        and (filter.since or 0) <= message_id < (filter.until or MAX_ID + 1)
+        and (filter.since is None or message_id >= filter.since)
+        and (filter.until is None or message_id < filter.until)
         and filter.id in (None, message_id)
     )
 

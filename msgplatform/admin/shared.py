@@ -10,6 +10,7 @@ from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
 from django.forms import ModelForm
@@ -24,6 +25,7 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 from msgplatform.admin.base import ModelAdmin, ReadOnlyAdmin, UndeletableAdmin, audit
 from msgplatform.admin.once import ShowsSecret
 from msgplatform.api import keys
+from msgplatform.core import flows
 from msgplatform.models import Alert, ApiKey, AuditLog, Biz, BulkJob, MinuteCounter
 
 
@@ -147,6 +149,11 @@ class BulkJobAdmin(ReadOnlyAdmin):
 
     @admin.action(description=_("Resume"), permissions=["operate"])
     def resume(self, request: HttpRequest, queryset: QuerySet[BulkJob]) -> None:
+        """Only jobs of flows whose messages the person may see, as for starting one."""
+        user: Any = request.user
+        visible = [flow.name for flow in flows.all() if user.has_perm(flow.permission)]
+        if queryset.exclude(flow__in=visible).exists():
+            raise PermissionDenied
         self._move(request, queryset, "pending", ["paused"])
 
     @admin.action(description=_("Cancel"), permissions=["operate"])

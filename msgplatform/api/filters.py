@@ -30,7 +30,10 @@ def values(
     allowed: Iterable[str],
     required: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """What was given, read; empty texts count as not given. One without a reader is a text."""
+    """What was given, read; empty texts count as not given. One without a reader is a text.
+
+    Raises InvalidInput naming the field, also when `until` is not later than `since`.
+    """
     texts = {name: str(value).strip() for name, value in given.items()}
     if unknown := texts.keys() - set(allowed):
         known = ", ".join(allowed)
@@ -39,7 +42,13 @@ def values(
     for name in required:
         if name not in texts:
             raise InvalidInput(_("this one is needed"), name)
-    return {name: readers.get(name, searchable)(text, name) for name, text in texts.items()}
+    found = {name: readers.get(name, searchable)(text, name) for name, text in texts.items()}
+    if "since" in texts and "until" in texts:
+        # The times, not the ids: every time before the first message has the same id, 0.
+        since, until = (moment(texts[name], name) for name in ("since", "until"))
+        if until <= since:
+            raise InvalidInput(_("use a time later than the one of “since”"), "until")
+    return found
 
 
 def number(text: str, field: str = "id") -> int:
@@ -70,7 +79,8 @@ def moment(text: str, field: str) -> datetime:
 
 
 def first_id(text: str, field: str) -> int:
-    """The smallest id that a message of this time can have."""
+    """The smallest id that a message of this time can have: 0 for a time before any message, which
+    as `until` means none at all."""
     return min(ids.first_id_at(moment(text, field)), MAX_ID)
 
 

@@ -49,7 +49,7 @@ class BulkForm(FilterForm):
 
     rate = forms.IntegerField(
         label=_("Messages per second"),
-        min_value=0,
+        min_value=1,
         max_value=100_000,
         required=False,
         help_text=_("Empty: as fast as it goes"),
@@ -58,3 +58,8 @@ class BulkForm(FilterForm):
     def __init__(self, action: flows.BulkAction, *args: Any, **kwargs: Any) -> None:
         super().__init__(action.filters, *args, **kwargs)
         self.order_fields([*self._names, "rate"])
+
+    @property
+    def pace(self) -> int:
+        """Messages per second; 0: as fast as it goes."""
+        return self.cleaned_data["rate"] or 0

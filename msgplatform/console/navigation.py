@@ -27,7 +27,11 @@ _ICONS = {
 
 def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
     """Unfold's navigation structure for this user."""
-    may_empty = request.user.is_active and request.user.is_superuser
+    user: Any = request.user
+    may_empty = user.is_active and user.is_superuser
+    may_start = user.has_perm("msgplatform.add_bulkjob") and any(
+        flow.bulk_actions and user.has_perm(flow.permission) for flow in flows.all()
+    )
     groups: list[dict[str, Any]] = [
         {
             "title": _("Console"),
@@ -38,7 +42,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
                     "active": request.path == reverse("console:overview"),
                 },
                 _item(_("Search"), "search", reverse("console:search")),
-                _item(_("Bulk jobs"), "replay", reverse("console:bulk")),
+                *([_item(_("Bulk jobs"), "replay", reverse("console:bulk"))] if may_start else []),
                 *([_item(_("Queues"), "stacks", reverse("django_rq:home"))] if may_empty else []),
                 _item(_("API documentation"), "description", reverse("api-docs")),
             ],

@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.admin.views.decorators import staff_member_required
 from django.contrib.auth.decorators import permission_required
+from django.core import signing
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -22,6 +23,7 @@ from msgplatform.models import Alert, AuditLog, BulkJob
 
 SEARCH_LIMIT = 50
 MAX_QUERY = 200
+_SALT = "msgplatform.console.bulk-preview"
 
 
 def _page(request: HttpRequest, template: str, title: str, **context: Any) -> HttpResponse:
@@ -138,11 +140,17 @@ def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
 @permission_required("msgplatform.add_bulkjob", raise_exception=True)
 @require_http_methods(["GET", "POST"])
 def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
-    """Choose an action and a filter, see how many messages it means, then start the job."""
-    able = [flow for flow in flows.all() if flow.bulk_actions]
-    flow = flows.get(flow_name) if flow_name else next(iter(able), None)
+    """Choose an action, a filter and a pace, see how many messages they mean, then start the job.
+
+    Only what was previewed is started: whatever was changed since brings a new preview.
+    """
+    able = [flow for flow in _visible(request) if flow.bulk_actions]
+    if not able:
+        raise PermissionDenied
+    flow = flows.get(flow_name) if flow_name else able[0]
     if flow is None or not flow.bulk_actions:
         raise Http404(_("There is no such flow."))
+    _require(request, flow)
     given = request.POST if request.method == "POST" else request.GET
     name = given.get("action") or next(iter(flow.bulk_actions))
     if name not in flow.bulk_actions:
@@ -150,7 +158,8 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
     asked = request.method == "POST" or "count" in given
     form = BulkForm(flow.bulk_actions[name], given or None)
     counted = _counted(flow, name, form) if asked and form.is_valid() else None
-    if request.method == "POST" and counted and counted.count and form.is_valid():
+    starts = counted is not None and counted.count > 0 and "start" in request.POST
+    if counted and starts and _previewed(request) == _wanted(flow, name, form):
         return _start(request, flow, name, form, counted)
     return _page(
         request,
@@ -162,7 +171,22 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
         name=name,
         action=flow.bulk_actions[name],
         counted=counted,
+        changed=starts,
+        previewed=signing.dumps(_wanted(flow, name, form), salt=_SALT) if counted else "",
     )
+
+
+def _wanted(flow: flows.Flow, name: str, form: BulkForm) -> list[Any]:
+    """What a start would run, as JSON."""
+    return [flow.name, name, form.filter(), form.pace]
+
+
+def _previewed(request: HttpRequest) -> Any:
+    """What the preview showed from which this start comes; None without one."""
+    try:
+        return signing.loads(request.POST.get("previewed", ""), salt=_SALT)
+    except signing.BadSignature:
+        return None
 
 
 def _counted(flow: flows.Flow, name: str, form: BulkForm) -> flows.Counted | None:
@@ -182,7 +206,7 @@ def _start(
         action=name,
         filter=form.filter(),
         total=counted.count,
-        rate=form.cleaned_data["rate"] or 0,
+        rate=form.pace,
         created_by=actor,
     )
     AuditLog.objects.create(

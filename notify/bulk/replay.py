@@ -27,7 +27,7 @@ class Messages:
     def __init__(self, filter: Filter, begun: datetime) -> None:
         self._event_type = filter.event_type
         newest = id_numbers.first_id_at(begun)
-        self._until = min(filter.until or newest, newest)
+        self._until = newest if filter.until is None else min(filter.until, newest)
         self._since = filter.since or 0
         self._biz = filter.biz
         if filter.subscription is not None:

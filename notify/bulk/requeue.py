@@ -139,7 +139,8 @@ class Requeue:
         return ordered.values_list("id", "msg_id", "next_at", "updated_at")
 
     def _wanted(self, rows: Sequence[tuple[int, int, datetime, datetime]]) -> set[int]:
-        least, below = self._filter.since or 0, self._filter.until or MAX_ID
+        least = self._filter.since or 0
+        below = MAX_ID if self._filter.until is None else self._filter.until
         found = {
             copy_id: message_id
             for copy_id, message_id, _next_at, updated_at in rows

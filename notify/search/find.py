@@ -73,7 +73,9 @@ def find(given: Mapping[str, str], cursor: str, limit: int) -> Found:
     if filter.text is not None and all(value is None for value in narrowed):
         raise InvalidInput(_("narrow it by a system, a subscription or a time"), "text")
     before = number(cursor, "cursor") if cursor else MAX_ID
-    return _Search(filter, limit).run(min(before, filter.until or MAX_ID))
+    if filter.until is not None:
+        before = min(before, filter.until)
+    return _Search(filter, limit).run(before)
 
 
 def notice() -> str:

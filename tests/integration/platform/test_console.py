@@ -14,6 +14,7 @@ from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import AuditLog, Biz, BulkJob
 from notify.maker.maker import Maker
 from notify.models import ReceiveMsg
+from tests.integration.bulk_form import start_bulk
 from tests.integration.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -100,8 +101,7 @@ def test_wrong_input_is_no_server_error(admin_client: Client, path: str) -> None
 def test_a_bulk_requeue_from_form_to_end(message_id: int, admin_client: Client) -> None:
     Maker().splitter.split()
     ReceiveMsg.objects.update(status=ReceiveMsg.Status.EXHAUSTED, send_times=9)
-    answer = admin_client.post("/console/bulk/notify", {"status": "exhausted"}, follow=True)
-    assert answer.status_code == 200
+    start_bulk(admin_client, "notify", status="exhausted")
     job = BulkJob.objects.get()
     assert (job.total, job.created_by) == (1, "admin")
     assert AuditLog.objects.filter(action="bulk_requeue").count() == 1
@@ -160,7 +160,7 @@ def test_the_job_keeps_action_and_filter(message_id: int, admin_client: Client) 
     ReceiveMsg.objects.update(status=ReceiveMsg.Status.DELIVERED)
     row = ReceiveMsg.objects.get().biz_receive_id
     given = {"action": "replay", "since": "2026-01-01", "subscription": str(row), "rate": "7"}
-    admin_client.post("/console/bulk/notify", given)
+    start_bulk(admin_client, "notify", **given)
     job = BulkJob.objects.get()
     assert (job.action, job.rate, job.total) == ("replay", 7, 1)
     assert job.filter == {"since": "2026-01-01", "subscription": str(row)}

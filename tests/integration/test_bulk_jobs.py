@@ -1,0 +1,207 @@
+"""What a bulk job may touch: its bounds, what was previewed, and who may start it."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.urls import reverse
+
+from msgplatform.jobs.bulk import BulkRunner
+from msgplatform.models import AuditLog, Biz, BulkJob
+from notify.bulk import actions
+from notify.models import BizReceive
+from notify.search import find
+from tests.integration.bulk_form import preview, start, start_bulk
+from tests.integration.gateway.test_sms_flow import FLOW, archived
+from tests.integration.support import sms_rows
+from tests.integration.support.archive_support import Status, message
+from tests.integration.support.notify_rows import subscription
+
+shop = sms_rows.shop
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+BEFORE_ALL = "2020-01-01"
+
+
+@pytest.fixture
+def row() -> BizReceive:
+    """A subscription with 20 exhausted copies."""
+    made = subscription(Biz.objects.create(name="orders"))
+    for _ in range(20):
+        message(made, Status.EXHAUSTED, days=2)
+    return made
+
+
+def staff(*permissions: str) -> Client:
+    user = User.objects.create_user("somebody", password="x", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+# -- bounds --------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("action", "given"),
+    [
+        ("requeue", {}),
+        ("replay", {"subscription": "orders/warehouse", "since": "2019-01-01"}),
+        ("replay_failed", {"biz": "orders", "since": "2019-01-01"}),
+        ("resplit", {"biz": "orders", "since": "2019-01-01"}),
+    ],
+)
+def test_until_a_time_before_all_messages_means_none(
+    row: BizReceive, action: str, given: dict[str, str]
+) -> None:
+    assert actions.count(action, given).count == 20
+    given = {**given, "until": BEFORE_ALL}
+    assert actions.count(action, given).count == 0
+    job = BulkJob.objects.create(flow="notify", action=action, filter=given, created_by="x")
+    while BulkRunner().turn():
+        pass
+    job.refresh_from_db()
+    assert (job.state, job.done) == (BulkJob.State.DONE, 0)
+
+
+def test_a_search_until_a_time_before_all_messages_finds_none(row: BizReceive) -> None:
+    assert find.find({"biz": "orders"}, "", 50).hits
+    assert find.find({"biz": "orders", "until": BEFORE_ALL}, "", 50).hits == []
+
+
+def test_short_messages_until_a_time_before_all_are_none(shop: sms_rows.Caller) -> None:
+    original = archived(shop, result=5)
+    live = sms_rows.send(shop.biz, idempotency_key="order-7")
+    for given in ({"id": original}, {"id": live}, {"key": "order-7"}):
+        assert FLOW.find(given, "", 10).hits, given
+        assert FLOW.find({**given, "until": BEFORE_ALL}, "", 10).hits == [], given
+    given = {"ids": original, "until": BEFORE_ALL}
+    assert FLOW.bulk_count("resend", given).count == 0
+
+
+@pytest.mark.parametrize(
+    ("flow", "action"), [("notify", "requeue"), ("notify", "replay_failed"), ("sms", "resend")]
+)
+def test_until_must_be_later_than_since(
+    row: BizReceive, admin_client: Client, flow: str, action: str
+) -> None:
+    fields = {"action": action, "since": "2026-11-20 14:30", "until": "2026-11-20 14:30"}
+    if action == "replay_failed":
+        fields["biz"] = "orders"
+    answer = preview(admin_client, flow, **fields)
+    assert "later than" in answer.context["form"].errors["until"][0]
+    assert answer.context["counted"] is None
+    found = admin_client.get(f"/console/search/{flow}?since=2026-11-20&until=2026-11-19")
+    assert "later than" in found.context["form"].errors["until"][0]
+
+
+# -- what was previewed is what runs -------------------------------------------------------------
+@pytest.mark.parametrize(
+    "changed",
+    [{"rate": "5"}, {"until": "2090-01-01"}, {"event_type": "order.paid"}, {"status": "exhausted"}],
+)
+def test_a_change_after_the_preview_brings_a_new_preview(
+    row: BizReceive, admin_client: Client, changed: dict[str, str]
+) -> None:
+    fields = {"action": "requeue", "biz": "orders"}
+    shown = preview(admin_client, "notify", **fields)
+    assert shown.context["counted"].count == 20
+    again = start(admin_client, "notify", shown, **fields, **changed)
+    assert BulkJob.objects.count() == 0
+    assert again.context["changed"]
+    answer = start(admin_client, "notify", again, **fields, **changed)
+    assert answer.redirect_chain
+    job = BulkJob.objects.get()
+    rate = int(changed.pop("rate", "0"))
+    assert (job.rate, job.filter) == (rate, {"biz": "orders", **changed})
+    assert AuditLog.objects.get(action="bulk_requeue").detail["rate"] == rate
+
+
+def test_the_pace_is_shown_and_kept(row: BizReceive, admin_client: Client) -> None:
+    fields = {"action": "requeue", "rate": "5"}
+    shown = preview(admin_client, "notify", **fields)
+    assert "Pace: 5 a second" in shown.content.decode()
+    start(admin_client, "notify", shown, **fields)
+    assert BulkJob.objects.get().rate == 5
+    runner = BulkRunner()
+    while runner.turn():
+        pass
+    assert BulkJob.objects.get().done == 5, "the first page is a second's work"
+
+
+def test_nothing_starts_without_a_preview_of_the_same_action(
+    row: BizReceive, admin_client: Client
+) -> None:
+    fields = {"biz": "orders", "since": "2025-01-01"}
+    shown = preview(admin_client, "notify", action="requeue", **fields)
+    for action, previewed in (
+        ("replay_failed", shown.context["previewed"]), ("requeue", ""), ("requeue", "forged:x:y"),
+    ):  # fmt: skip
+        posted = {**fields, "action": action, "start": "1", "previewed": previewed}
+        answer = admin_client.post("/console/bulk/notify", posted)
+        assert answer.status_code == 200
+        assert answer.context["changed"]
+    assert BulkJob.objects.count() == 0
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "soon"])
+def test_a_pace_that_is_none_is_refused_at_its_field(
+    row: BizReceive, admin_client: Client, rate: str
+) -> None:
+    answer = preview(admin_client, "notify", action="requeue", rate=rate)
+    assert answer.context["form"].errors["rate"]
+    assert answer.context["counted"] is None
+
+
+# -- who may start one ---------------------------------------------------------------------------
+SEES = {"notify": "view_bizmsg", "sms": "view_sgipmt"}
+
+
+@pytest.mark.parametrize(("mine", "other"), [("notify", "sms"), ("sms", "notify")])
+def test_a_job_is_for_those_who_may_see_the_messages(
+    row: BizReceive, shop: sms_rows.Caller, mine: str, other: str
+) -> None:
+    client = staff("add_bulkjob", SEES[mine])
+    for path in ("", "?count=1"):
+        assert client.get(f"/console/bulk/{other}{path}").status_code == 403
+    assert client.post(f"/console/bulk/{other}", {"since": "2026-01-01"}).status_code == 403
+    answer = client.get("/console/bulk")
+    assert (answer.status_code, answer.context["flow"].name) == (200, mine)
+    assert reverse("console:bulk-flow", args=[other]) not in answer.content.decode()
+    assert client.get(f"/console/bulk/{mine}").status_code == 200
+
+
+def test_without_any_messages_to_see_nothing_is_offered(row: BizReceive) -> None:
+    client = staff("add_bulkjob", "view_bizreceive", "change_bizreceive")
+    assert client.get("/console/bulk").status_code == 403
+    for page in ("/console/", f"/admin/notify/bizreceive/{row.pk}/change/"):
+        answer = client.get(page)
+        assert answer.status_code == 200
+        assert reverse("console:bulk") not in answer.content.decode()
+
+
+def test_the_one_who_may_starts_a_job(row: BizReceive) -> None:
+    client = staff("add_bulkjob", "view_bizmsg")
+    assert reverse("console:bulk") in client.get("/console/").content.decode()
+    start_bulk(client, "notify", action="requeue")
+    assert BulkJob.objects.get().created_by == "somebody"
+
+
+def test_the_admin_adds_no_job(admin_client: Client) -> None:
+    add = reverse("admin:msgplatform_bulkjob_add")
+    for answer in (admin_client.get(add), admin_client.post(add, {"flow": "notify"})):
+        assert answer.status_code == 403
+    assert BulkJob.objects.count() == 0
+
+
+def test_a_paused_job_is_resumed_only_by_who_could_start_it() -> None:
+    job = BulkJob.objects.create(flow="notify", state="paused", created_by="x")
+    client = staff("view_bulkjob", "change_bulkjob")
+    changelist = reverse("admin:msgplatform_bulkjob_changelist")
+    asked = {"action": "resume", "_selected_action": [job.pk]}
+    assert client.post(changelist, asked).status_code == 403
+    job.refresh_from_db()
+    assert job.state == "paused"
+    User.objects.get().user_permissions.add(Permission.objects.get(codename="view_bizmsg"))
+    assert client.post(changelist, asked).status_code == 302
+    job.refresh_from_db()
+    assert job.state == "pending"

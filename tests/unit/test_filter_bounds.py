@@ -1,0 +1,42 @@
+"""Bounds of a filter: a time before any message is a bound, not the lack of one."""
+
+from __future__ import annotations
+
+import pytest
+
+from msgplatform.api import filters
+from msgplatform.core.errors import InvalidInput
+
+NAMES = ("since", "until")
+
+
+@pytest.mark.parametrize("until", ["2024-12-31", "2020-01-01 12:00", "0001-01-01"])
+def test_a_time_before_all_messages_is_the_first_id(until: str) -> None:
+    assert filters.values({"until": until}, filters.READERS, NAMES) == {"until": 0}
+
+
+def test_a_bound_that_is_not_given_is_not_there() -> None:
+    assert filters.values({"since": " ", "until": ""}, filters.READERS, NAMES) == {}
+
+
+@pytest.mark.parametrize(
+    ("since", "until"),
+    [
+        ("2026-11-20", "2026-11-20"),
+        ("2026-11-20 14:30", "2026-11-20 14:29"),
+        ("2026-11-20T14:30+08:00", "2026-11-20T06:30Z"),
+        ("2020-01-01", "2019-01-01"),
+    ],
+)
+def test_until_is_later_than_since(since: str, until: str) -> None:
+    with pytest.raises(InvalidInput, match="later than") as caught:
+        filters.values({"since": since, "until": until}, filters.READERS, NAMES)
+    assert caught.value.field == "until"
+
+
+@pytest.mark.parametrize(
+    ("since", "until"), [("2026-11-20", "2026-11-20 00:00:01"), ("2019-01-01", "2020-01-01")]
+)
+def test_a_period_may_be_short_or_long_ago(since: str, until: str) -> None:
+    found = filters.values({"since": since, "until": until}, filters.READERS, NAMES)
+    assert found["since"] <= found["until"]
