@@ -1,4 +1,4 @@
-"""RQ: the only place that imports rq and django_rq.
+"""RQ: with `queue_leftovers`, the only place that imports rq and django_rq.
 
 A job is a work order: a batch of messages for one subscription (or CRM), JSON. It is claimed by
 `claim()` or `claim_all()`, which move it into RQ's intermediate list, and removed by `done()`; no
@@ -22,7 +22,7 @@ from redis.client import Pipeline
 from rq import Queue
 from rq.job import Job
 
-from msgplatform.core import logging
+from msgplatform.core import logging, queue_leftovers
 from msgplatform.core.connections import clock, work_redis
 
 log = logging.get(__name__)
@@ -240,15 +240,17 @@ def oldest_seconds(name: str) -> float:
 
 
 def recover(put_back: Callable[[str], bool], grace: float = 60.0) -> int:
-    """Clean what killed processes left in intermediate lists; returns how many orders.
+    """Clean what killed processes left in intermediate lists, and what RQ workers that somebody
+    started left in RQ's registries; returns how many orders.
 
     `put_back(queue)` says whether an order is the only copy of something (then it goes back to
     the front of its queue) or can be made again (then it is dropped). An entry without a claim,
     left by a process that died between the two steps of `claim()`, gets `grace` seconds.
     """
     connection = work_redis()
-    recovered = 0
-    for queue in Queue.all(connection=connection, serializer=Serializer):
+    every = Queue.all(connection=connection, serializer=Serializer)
+    recovered = queue_leftovers.recover(every, put_back, _CLAIMS)
+    for queue in every:
         if not put_back(queue.name):
             recovered += _drop_expired(queue)
         for job_id in queue.intermediate_queue.get_job_ids():

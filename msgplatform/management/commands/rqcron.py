@@ -1,0 +1,5 @@
+from msgplatform.management.no_rq_workers import RefusedCommand
+
+
+class Command(RefusedCommand):
+    instead = "To run a command of yours at times, use cron or a systemd timer."
