@@ -105,6 +105,8 @@ CACHES = {
             "SOCKET_TIMEOUT": 2,
             "SOCKET_CONNECT_TIMEOUT": 2,
             "IGNORE_EXCEPTIONS": True,  # a throttle that cannot count lets the request pass
+            # The default is pickle, which runs code that somebody wrote into Redis.
+            "SERIALIZER": "django_redis.serializers.json.JSONSerializer",
         },
     }
 }

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.contrib.auth.decorators import user_passes_test
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
-from django_rq.urls import get_admin_urlpatterns, get_api_urlpatterns
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
 from msgplatform.api import error_pages, health
@@ -18,18 +16,11 @@ handler403 = error_pages.permission_denied
 handler404 = error_pages.not_found
 handler500 = error_pages.server_error
 
-_superusers = user_passes_test(lambda user: user.is_active and user.is_superuser)
-_queue_pages = [
-    *queue_pages.read_only(get_admin_urlpatterns(view_wrapper=_superusers)),
-    *get_api_urlpatterns(),
-]
-
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", RedirectView.as_view(pattern_name="console:overview"), name="home"),
     path("console/", include("msgplatform.console.urls")),
     path("admin/", admin.site.urls),
-    # Its pages show payloads: for superusers only.
-    path("django-rq/", include((_queue_pages, "django_rq"))),
+    path("django-rq/", include((queue_pages.urls(), "django_rq"))),
     *(path("api/v1/", include(flow.urls)) for flow in flows.all() if flow.urls),
     *(path("", include(flow.root_urls)) for flow in flows.all() if flow.root_urls),
     path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),

@@ -1,39 +1,117 @@
-"""django-rq's pages, for looking only.
+"""The pages that show queues: a list of our own, and those of django-rq that only look at orders.
 
-They name a queue by its place in the list of queues, and ours come and go with subscriptions:
-between a look and a click another queue may stand in that place. What they would empty, delete or
-run again is work of our own daemons, which have actions of their own in the console.
+django-rq's pages name a queue by its place in the list of queues, and ours come and go with
+subscriptions: between a look and a click another queue may be in that place. What they would
+empty, delete or run again is work of our own daemons, which have actions of their own in the
+console.
+
+The platform has no RQ workers, so pages about workers, schedulers and the registries that workers
+fill are not served. RQ reads those with pickle, runs callbacks that a job names, and cleans up
+whenever it counts: a page would run what somebody wrote into Redis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
+from django.contrib import admin
+from django.contrib.admin.views.decorators import staff_member_required
+from django.contrib.auth.decorators import user_passes_test
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
 from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from django_rq.settings import get_queues_map
+from django_rq.urls import get_admin_urlpatterns
 
-_READING = frozenset({
-    "home", "jobs", "queue_details", "finished_jobs", "failed_jobs", "scheduled_jobs",
-    "started_jobs", "deferred_jobs", "job_detail", "result_detail", "workers", "worker_details",
+from msgplatform.core import logging
+from msgplatform.core.connections import RedisError
+from msgplatform.core.queues import jobs
+
+log = logging.get(__name__)
+
+_SHOWN = frozenset({"jobs", "job_detail", "result_detail"})
+# Pages of what is shown link to these by name.
+_REFUSED = frozenset({
+    "clear", "requeue_all", "delete_failed_jobs", "confirm_action", "actions", "delete_job",
+    "requeue_job", "enqueue_job", "stop_job",
 })  # fmt: skip
+# The pages show payloads.
+_superusers = user_passes_test(lambda user: user.is_active and user.is_superuser)
 
 
-def read_only(patterns: Iterable[URLPattern]) -> list[URLPattern]:
-    """The same addresses; every page that is not known to read only refuses, and so does any
-    request to a page that would change something."""
+def urls() -> list[URLPattern]:
+    """django-rq's addresses: what only shows orders, and refusals of what would change some."""
+    shown, refused = [], []
+    for pattern in get_admin_urlpatterns(view_wrapper=_superusers):
+        if pattern.name in _SHOWN:
+            shown.append(path(str(pattern.pattern), _guarded(pattern.callback), name=pattern.name))
+        elif pattern.name in _REFUSED:
+            refused.append(path(str(pattern.pattern), _refuse, name=pattern.name))
     return [
-        pattern
-        if pattern.name in _READING
-        # The name stays, because the other pages' templates make links of it.
-        else path(str(pattern.pattern), _refuse, name=pattern.name)
-        for pattern in patterns
+        path("", home, name="home"),
+        path("queues/<int:queue_index>/details/", _to_orders, name="queue_details"),
+        *refused,
+        *shown,
     ]
 
 
-def _refuse(request: HttpRequest, *_args: Any, **_kwargs: Any) -> Any:
+@never_cache
+@staff_member_required
+@_superusers
+@require_safe
+def home(request: HttpRequest) -> HttpResponse:
+    """Every queue with the number of its orders."""
+    return _list(request)
+
+
+def _list(request: HttpRequest, notice: str = "", status: int = 200) -> HttpResponse:
+    problem, rows = "", []
+    try:
+        places = get_queues_map()
+        depths = jobs.depths(list(places))
+        rows = [(name, place, depths[name]) for name, place in places.items()]
+    except RedisError as error:
+        problem = str(error)[:200]
+    context = {
+        **admin.site.each_context(request),
+        "title": _("Queues"),
+        "queues": rows,
+        "redis_problem": problem,
+        "notice": notice,
+    }
+    return render(request, "console/queues.html", context, status=status)
+
+
+def _to_orders(_request: HttpRequest, queue_index: int) -> HttpResponse:
+    """A queue has nothing but orders."""
+    return redirect("django_rq:jobs", queue_index)
+
+
+def _refuse(_request: HttpRequest, *_args: Any, **_kwargs: Any) -> HttpResponse:
     raise PermissionDenied(
         _("Queues are changed by the platform only. Pause, resume or discard the subscription.")
     )
+
+
+def _guarded(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """django-rq's page, or the list of queues when it cannot show what Redis holds."""
+
+    @wraps(view)
+    def page(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            return view(request, *args, **kwargs)
+        except Http404:
+            raise
+        except Exception as error:  # noqa: BLE001 - what is in Redis may be anything
+            # Its text may quote a payload.
+            log.warning("queue_page_unreadable", path=request.path, why=type(error).__name__)
+            notice = _("This queue is gone, or an order in it is not one that the platform wrote.")
+            return _list(request, notice, status=404)
+
+    return page
