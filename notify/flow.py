@@ -40,6 +40,7 @@ class NotifyFlow(flows.Flow):
     bulk_actions = {name: action.shown for name, action in actions.ACTIONS.items()}
 
     queues = (queue_names.MARKER,)
+    only_copies = frozenset(queues)
     queue_pattern = queue_names.PATTERN
     icons = {"BizMsg": "mail", "BizReceive": "hub", "Receive": "outbound", "ReceiveMsg": "send"}
     hidden_fields = frozenset({"secret", "previous_secret", "headers"})

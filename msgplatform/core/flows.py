@@ -156,6 +156,7 @@ class Flow(ABC):
     bulk_actions: Mapping[str, BulkAction] = {}  # name of the action → what it is
     redis: Sequence[RedisRole] = ()  # servers of its own, beside the work Redis
     queues: Sequence[str] = ()  # its RQ queues that always exist
+    only_copies: frozenset[str] = frozenset()  # those whose orders cannot be made again
     queue_pattern: str = ""  # regular expression for the names of those that come and go
     icons: Mapping[str, str] = {}  # model → its Material symbol in the console's side bar
     hidden_fields: frozenset[str] = frozenset()  # columns with a secret, which no page shows

@@ -1,4 +1,4 @@
-"""RQ: with `queue_leftovers`, the only place that imports rq and django_rq.
+"""RQ: with `leftovers`, the only place that imports rq and django_rq.
 
 A job is a work order: a batch of messages for one subscription (or CRM), JSON. It is claimed by
 `claim()` or `claim_all()`, which move it into RQ's intermediate list, and removed by `done()`; no
@@ -22,8 +22,9 @@ from redis.client import Pipeline
 from rq import Queue
 from rq.job import Job
 
-from msgplatform.core import logging, queue_leftovers
+from msgplatform.core import logging
 from msgplatform.core.connections import clock, work_redis
+from msgplatform.core.queues import leftovers
 
 log = logging.get(__name__)
 
@@ -249,7 +250,7 @@ def recover(put_back: Callable[[str], bool], grace: float = 60.0) -> int:
     """
     connection = work_redis()
     every = Queue.all(connection=connection, serializer=Serializer)
-    recovered = queue_leftovers.recover(every, put_back, _CLAIMS)
+    recovered = leftovers.recover(every, put_back, _CLAIMS)
     for queue in every:
         if not put_back(queue.name):
             recovered += _drop_expired(queue)

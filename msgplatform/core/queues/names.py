@@ -26,6 +26,11 @@ def is_allowed(name: str) -> bool:
     return name in _fixed() or any(re.fullmatch(pattern, name) for pattern in patterns)
 
 
+def holds_only_copies(name: str) -> bool:
+    """Whether what is in this queue can not be made again from the database."""
+    return any(name in flow.only_copies for flow in flows.all())
+
+
 class RqQueues(dict[str, Any]):
     """RQ_QUEUES: every valid name exists; iteration lists the fixed ones and those in Redis."""
 

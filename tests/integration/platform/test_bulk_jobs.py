@@ -12,10 +12,10 @@ from msgplatform.models import AuditLog, Biz, BulkJob
 from notify.bulk import actions
 from notify.models import BizReceive
 from notify.search import find
-from tests.integration.bulk_form import preview, start, start_bulk
 from tests.integration.gateway.test_sms_flow import FLOW, archived
 from tests.integration.support import sms_rows
 from tests.integration.support.archive_support import Status, message
+from tests.integration.support.bulk_form import preview, start, start_bulk
 from tests.integration.support.notify_rows import subscription
 
 shop = sms_rows.shop

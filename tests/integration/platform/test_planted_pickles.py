@@ -17,7 +17,7 @@ from django.test import Client
 from django_rq.urls import get_admin_urlpatterns
 
 from msgplatform.core.queues import jobs
-from msgplatform.core.queues.names import NOTIFY_MARKER
+from notify.queue_names import MARKER
 
 pytestmark = pytest.mark.django_db
 WORKER = "rq:worker:planted"
@@ -50,39 +50,39 @@ def trap(work_redis: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     pickle.loads(planted)
     assert trap.exists(), "it would work"
     trap.unlink()
-    jobs.put(NOTIFY_MARKER, [{"n": 1}], ttl=None)
+    jobs.put(MARKER, [{"n": 1}], ttl=None)
     now = time.time()
     for name in JOBS:
         work_redis.hset(
             f"rq:job:{name}",
             mapping={
                 "data": planted, "meta": planted, "result": planted,
-                "origin": NOTIFY_MARKER, "status": "failed", "failure_callback_name": CALLBACK,
+                "origin": MARKER, "status": "failed", "failure_callback_name": CALLBACK,
                 "created_at": "2026-01-01T00:00:00Z", "enqueued_at": "2026-01-01T00:00:00Z",
                 "worker_name": "planted",
             },
         )  # fmt: skip
         value = b64encode(planted).decode()
         work_redis.xadd(f"rq:results:{name}", {"type": 1, "return_value": value}, id="1-1")
-    work_redis.rpush(f"rq:queue:{NOTIFY_MARKER}", "queued")
-    work_redis.zadd(f"rq:wip:{NOTIFY_MARKER}", {"dead:execution": now - 60})
+    work_redis.rpush(f"rq:queue:{MARKER}", "queued")
+    work_redis.zadd(f"rq:wip:{MARKER}", {"dead:execution": now - 60})
     work_redis.hset(
         "rq:execution:dead:execution", mapping={"created_at": now, "last_heartbeat": now}
     )
     for registry, name in (("failed", "failed"), ("finished", "done"), ("scheduled", "later"),
                            ("deferred", "waits")):  # fmt: skip
-        work_redis.zadd(f"rq:{registry}:{NOTIFY_MARKER}", {name: now + 600})
+        work_redis.zadd(f"rq:{registry}:{MARKER}", {name: now + 600})
     work_redis.hset(
         WORKER,
         mapping={
             "birth": "2026-01-01T00:00:00Z", "last_heartbeat": "2026-01-01T00:00:00Z",
-            "queues": NOTIFY_MARKER, "state": "busy", "current_job": "dead", "hostname": planted,
+            "queues": MARKER, "state": "busy", "current_job": "dead", "hostname": planted,
             "data": planted,
         },
     )  # fmt: skip
-    for name in ("rq:workers", f"rq:workers:{NOTIFY_MARKER}"):
+    for name in ("rq:workers", f"rq:workers:{MARKER}"):
         work_redis.sadd(name, WORKER)
-    cron = {"func_name": "os.mkdir", "queue_name": NOTIFY_MARKER, "args": [str(trap)]}
+    cron = {"func_name": "os.mkdir", "queue_name": MARKER, "args": [str(trap)]}
     work_redis.zadd("rq:cron_schedulers", {"planted": now})
     work_redis.hset(
         "rq:cron_scheduler:planted",
@@ -131,7 +131,7 @@ def test_no_page_runs_what_is_planted(trap: Path, admin_client: Client) -> None:
 def test_other_orders_are_still_shown(
     trap: Path, work_redis: redis.Redis, admin_client: Client
 ) -> None:
-    job_id = work_redis.lindex(f"rq:queue:{NOTIFY_MARKER}", 0).decode()
+    job_id = work_redis.lindex(f"rq:queue:{MARKER}", 0).decode()
     listed = admin_client.get("/django-rq/queues/0/").content.decode()
     assert job_id in listed
     assert admin_client.get("/django-rq/queues/0/details/", follow=True).status_code == 200
@@ -145,7 +145,7 @@ def test_other_orders_are_still_shown(
 def test_cleaning_up_runs_nothing(trap: Path, work_redis: redis.Redis) -> None:
     jobs.recover(lambda name: True)
     jobs.recover(lambda name: False)
-    while jobs.claim_all([NOTIFY_MARKER], 30, dict)[0]:
+    while jobs.claim_all([MARKER], 30, dict)[0]:
         pass
     assert not trap.exists()
 

@@ -17,7 +17,7 @@ from rq.worker_registration import REDIS_WORKER_KEYS
 
 from msgplatform import env
 from msgplatform.core.queues import jobs
-from msgplatform.core.queues.names import NOTIFY_MARKER
+from notify.queue_names import MARKER
 
 QUEUE = "notify-7-9"
 COMMANDS = sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
@@ -32,7 +32,7 @@ def manage(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def recovered() -> int:
     """What the maker does now and then: only results are put back."""
-    return jobs.recover(lambda name: name == NOTIFY_MARKER)
+    return jobs.recover(lambda name: name == MARKER)
 
 
 def kept(client: redis.Redis) -> set[bytes]:
@@ -63,7 +63,7 @@ def test_these_are_the_commands_of_django_rq() -> None:
 def test_each_says_what_to_use_instead(work_redis: redis.Redis, name: str) -> None:
     jobs.put(QUEUE, [{"n": 1}], ttl=60)
     before = set(work_redis.keys("*"))
-    ended = manage(name, QUEUE, NOTIFY_MARKER, "--burst", "--num-workers", "2")
+    ended = manage(name, QUEUE, MARKER, "--burst", "--num-workers", "2")
     assert ended.returncode == 1
     assert "has no RQ workers" in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -85,13 +85,13 @@ def test_help_says_it_too() -> None:
 @pytest.mark.parametrize("together", [True, False])
 def test_what_a_worker_failed_is_cleaned(work_redis: redis.Redis, together: bool) -> None:
     jobs.put(QUEUE, [{"n": n} for n in range(5)], ttl=60)
-    jobs.put(NOTIFY_MARKER, [{"result": n} for n in range(3)], ttl=None)
+    jobs.put(MARKER, [{"result": n} for n in range(3)], ttl=None)
     url = os.environ["REDIS_URL"]
-    for names in ([QUEUE, NOTIFY_MARKER],) if together else ([QUEUE], [NOTIFY_MARKER]):
+    for names in ([QUEUE, MARKER],) if together else ([QUEUE], [MARKER]):
         rq_worker(url, *names)
-    assert jobs.claim(QUEUE, 30) is jobs.claim(NOTIFY_MARKER, 30) is None
+    assert jobs.claim(QUEUE, 30) is jobs.claim(MARKER, 30) is None
     assert recovered() == 8
-    claimed = [jobs.claim(NOTIFY_MARKER, 30) for _ in range(3)]
+    claimed = [jobs.claim(MARKER, 30) for _ in range(3)]
     assert sorted(order.data["result"] for order in claimed if order) == [0, 1, 2]
     jobs.done([order for order in claimed if order])
     assert recovered() == 0
@@ -111,13 +111,13 @@ def start(client: redis.Redis, queue: str, score: float) -> str:
 
 
 def test_what_a_killed_worker_had_started_is_cleaned(work_redis: redis.Redis) -> None:
-    jobs.put(NOTIFY_MARKER, [{"n": 1}], ttl=None)
+    jobs.put(MARKER, [{"n": 1}], ttl=None)
     jobs.put(QUEUE, [{"n": 2}, {"n": 3}], ttl=60)
-    start(work_redis, NOTIFY_MARKER, time.time() - 1)
+    start(work_redis, MARKER, time.time() - 1)
     start(work_redis, QUEUE, time.time() - 1)
     at_it = start(work_redis, QUEUE, time.time() + 600)
     assert recovered() == 2
-    claimed = jobs.claim(NOTIFY_MARKER, 30)
+    claimed = jobs.claim(MARKER, 30)
     assert claimed
     assert claimed.data == {"n": 1}
     jobs.done([claimed])
@@ -127,14 +127,14 @@ def test_what_a_killed_worker_had_started_is_cleaned(work_redis: redis.Redis) ->
 
 def test_an_order_that_a_claimer_holds_is_left_to_it(work_redis: redis.Redis) -> None:
     """RQ's maintenance takes what is in the intermediate list for stuck."""
-    jobs.put(NOTIFY_MARKER, [{"n": 1}, {"n": 2}], ttl=None)
-    claimed = [jobs.claim(NOTIFY_MARKER, 30), jobs.claim(NOTIFY_MARKER, -1)]
+    jobs.put(MARKER, [{"n": 1}, {"n": 2}], ttl=None)
+    claimed = [jobs.claim(MARKER, 30), jobs.claim(MARKER, -1)]
     for order in claimed:
         assert order
-        work_redis.lrem(f"rq:queue:{NOTIFY_MARKER}:intermediate", 1, order.id)
-        work_redis.zadd(f"rq:failed:{NOTIFY_MARKER}", {order.id: time.time() + 600})
+        work_redis.lrem(f"rq:queue:{MARKER}:intermediate", 1, order.id)
+        work_redis.zadd(f"rq:failed:{MARKER}", {order.id: time.time() + 600})
     assert recovered() == 1, "only the one whose claim is over"
-    again = jobs.claim(NOTIFY_MARKER, 30)
+    again = jobs.claim(MARKER, 30)
     assert again
     assert again.data == {"n": 2}
     jobs.done([again, *[order for order in claimed if order]])
@@ -143,12 +143,12 @@ def test_an_order_that_a_claimer_holds_is_left_to_it(work_redis: redis.Redis) ->
 
 
 def test_what_no_job_belongs_to_is_dropped(work_redis: redis.Redis) -> None:
-    jobs.put(NOTIFY_MARKER, [{"n": 1}], ttl=None)
+    jobs.put(MARKER, [{"n": 1}], ttl=None)
     for which in ("failed", "finished", "scheduled", "deferred", "canceled"):
-        work_redis.zadd(f"rq:{which}:{NOTIFY_MARKER}", {"gone": time.time(), b"\xff\x80": 0})
-    work_redis.zadd(f"rq:wip:{NOTIFY_MARKER}", {"a:b:c": 1, "alone": 2})
+        work_redis.zadd(f"rq:{which}:{MARKER}", {"gone": time.time(), b"\xff\x80": 0})
+    work_redis.zadd(f"rq:wip:{MARKER}", {"a:b:c": 1, "alone": 2})
     recovered()
-    claimed = jobs.claim(NOTIFY_MARKER, 30)
+    claimed = jobs.claim(MARKER, 30)
     assert claimed
     jobs.done([claimed])
     assert kept(work_redis) == set()
