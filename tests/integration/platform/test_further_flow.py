@@ -138,7 +138,10 @@ def test_console_up_doctor_metrics_search_bulk_and_urls_know_it(folder: Path) ->
         assert "Posted" in page
 
         job = {"action": "return", "text": "Dear", "rate": ""}
-        post.submit("/console/bulk/letters?action=return&text=Dear&count=1", **job)
+        counted = post.submit("/console/bulk/letters", **job, count="1")
+        previewed = re.search(r'name="previewed" value="([^"]+)"', counted)
+        assert previewed
+        post.submit("/console/bulk/letters", **job, previewed=previewed[1], start="1")
         until(lambda: post.call(key)["results"] == [])
     finally:
         post.stop()
