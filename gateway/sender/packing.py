@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 from functools import lru_cache
 
 from gateway import sgip
 from gateway.directory import Gateway
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Claimed, Member, Mt, NewSubmit
-
-# The operator's clock, whatever this machine's time zone is.
-_BEIJING = timezone(timedelta(hours=8))
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ def submits(made: Sequence[Pack], gateway: Gateway) -> list[NewSubmit]:
     """Each pack's Submits with sequences of their own, ready to be remembered and written."""
     count = sum(len(pack.todo) for pack in made)
     seqnos = iter(store.next_seqnos(count)) if count else iter(())
-    ts = sgip.timestamp(datetime.now(_BEIJING))
+    ts = sgip.timestamp(datetime.now(UTC))
     return [
         _submit(pack, part, next(seqnos) & 0xFFFFFFFF, ts, gateway)
         for pack in made
@@ -109,4 +106,4 @@ def _submit(pack: Pack, part: int, seqno: int, ts: int, gateway: Gateway) -> New
 def _time(moment: float) -> str:
     if not moment:
         return ""
-    return sgip.absolute_time(datetime.fromtimestamp(moment, UTC).astimezone(_BEIJING))
+    return sgip.absolute_time(datetime.fromtimestamp(moment, UTC))

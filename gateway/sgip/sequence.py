@@ -5,11 +5,13 @@ A sequence is node id, MMDDhhmmss as a decimal number, and a counter; it is uniq
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 
 from .fields import SequenceNumber
 
 _WORD = 1 << 32
+# The operator's clock, whatever this machine's time zone is.
+_OPERATOR = timezone(timedelta(hours=8))
 _AREA = (2, 4)  # digits of an area code with its leading 0
 
 
@@ -26,13 +28,14 @@ def sp_node_id(area: str, corp_id: str | int) -> int:
 
 
 def timestamp(moment: datetime) -> int:
-    """MMDDhhmmss of a moment, in its own time zone: the operator's is UTC+8."""
+    """MMDDhhmmss of a moment on the operator's clock, UTC+8; the moment has a time zone."""
+    moment = moment.astimezone(_OPERATOR)
     days = moment.month * 100 + moment.day
     return ((days * 100 + moment.hour) * 100 + moment.minute) * 100 + moment.second
 
 
 def moment_of(sequence: SequenceNumber, now: datetime) -> datetime | None:
-    """When a sequence was made, in the year that is nearest to `now`; None if it is no time."""
+    """When a sequence was made, in UTC+8 and the year nearest to `now`; None if it is no time."""
     digits = f"{sequence[1]:010d}"
     moments = []
     for year in (now.year - 1, now.year, now.year + 1):
@@ -40,13 +43,13 @@ def moment_of(sequence: SequenceNumber, now: datetime) -> datetime | None:
             made = datetime.strptime(f"{year:04d}{digits}", "%Y%m%d%H%M%S")  # noqa: DTZ007
         except ValueError:  # also 29 February in most years
             continue
-        moments.append(made.replace(tzinfo=now.tzinfo))
+        moments.append(made.replace(tzinfo=_OPERATOR))
     return min(moments, key=lambda made: abs(made - now), default=None)
 
 
 def absolute_time(moment: datetime) -> str:
-    """ExpireTime or ScheduleTime: yymmddhhmmss of a moment in UTC+8, then tenths and zone."""
-    return moment.strftime("%y%m%d%H%M%S") + "032+"
+    """ExpireTime or ScheduleTime: yymmddhhmmss in UTC+8, then tenths and zone."""
+    return moment.astimezone(_OPERATOR).strftime("%y%m%d%H%M%S") + "032+"
 
 
 class SequenceSource:

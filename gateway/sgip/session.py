@@ -82,21 +82,15 @@ class Session(Endpoint):
             if self._unbind is not None:
                 self._unbind_when_answered(now)
             return
-        asked = self._asked()
-        if asked is None or asked.sequence != response.sequence:
-            events.append(Ignored(frame, None))
-        elif isinstance(asked, Bind) and isinstance(response, BindResp):
-            self._login_result(asked, response.result, now, events)
-        elif isinstance(asked, Unbind) and isinstance(response, UnbindResp):
+        bind = self._bind if self.phase is BINDING else None
+        if isinstance(response, BindResp) and bind and bind.sequence == response.sequence:
+            self._login_result(bind, response.result, now, events)
+        elif isinstance(response, UnbindResp) and self._unbind_sent:
+            # Whatever its sequence: only one Unbind is sent, and some gateways put their own
+            # time into the response.
             self._close(CloseReason.UNBOUND, events)
         else:
             events.append(Ignored(frame, None))
-
-    def _asked(self) -> Bind | Unbind | None:
-        """The Bind or Unbind that waits for its response; they are outside the window."""
-        if self.phase is BINDING:
-            return self._bind
-        return self._unbind if self._unbind_sent else None
 
     def _login_result(self, bind: Bind, result: int, now: float, events: list[Event]) -> None:
         if result == Result.OK:

@@ -12,7 +12,7 @@ import asyncio
 import random
 from collections import Counter
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
@@ -46,7 +46,6 @@ from gateway.simulator.outbox import Outbox
 from gateway.simulator.personalities import THROTTLE_RESULT, Personality, ReportTime
 from msgplatform.core.rates.backoff import Backoff
 
-_CHINA = timezone(timedelta(hours=8))
 _GARBAGE = b"\0\0\0\5garbage"
 NODE = 3010000001
 _LOG_BUFFER = 1 << 20  # bytes
@@ -223,7 +222,7 @@ class Simulator:
             if not result and self._wants_report(submit)
             for user in submit.user_numbers * how.report_copies
         ]
-        sequences = self._sequences.take(len(due), datetime.now(_CHINA))
+        sequences = self._sequences.take(len(due), datetime.now(UTC))
         for sequence, (submit, user) in zip(sequences, due, strict=True):
             self.outbox.put(Report(sequence, submit.sequence, 0, user, how.state, how.error_code))
 
@@ -245,4 +244,4 @@ class Simulator:
         return self.personality.login_result or (0 if known else 1)
 
     def _next(self) -> SequenceNumber:
-        return self._sequences.next(datetime.now(_CHINA))
+        return self._sequences.next(datetime.now(UTC))

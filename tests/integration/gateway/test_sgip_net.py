@@ -16,6 +16,7 @@ from gateway.net import Connection, Login, Server
 from gateway.sgip import (
     Bind,
     CloseReason,
+    Command,
     Event,
     FieldError,
     FrameStream,
@@ -28,12 +29,13 @@ from gateway.sgip import (
     Side,
     Submit,
     SubmitResp,
+    Unbind,
     decode,
     split,
 )
 from gateway.simulator.personalities import PERSONALITIES, Personality
 from gateway.simulator.smg import Simulator
-from tests.integration.support.sgip_support import LOGIN, NODE, WAIT, Sp, logged
+from tests.integration.support.sgip_support import LOGIN, NODE, WAIT, OwnTimeSmg, Sp, logged
 
 VECTORS = {
     entry["name"]: bytes.fromhex(entry["hex"])
@@ -370,6 +372,27 @@ def test_an_idle_connection_is_unbound_and_comes_again_when_it_is_wanted(log: Pa
             client.wake()
             await sp.until(lambda: len(sp.results) == 1)
             assert client.attempts == 2
+
+    run(story)
+
+
+def test_a_gateway_may_answer_unbind_under_a_time_of_its_own() -> None:
+    async def story() -> None:
+        received: list[Command] = []
+        server = await asyncio.get_running_loop().create_server(
+            lambda: OwnTimeSmg(received), "127.0.0.1", 0
+        )
+        async with server, Sp(Limits(idle_timeout=0.05, response_timeout=10)) as sp:
+            client = sp.connect(server.sockets[0].getsockname()[1])
+            await sp.until(lambda: sp.ends)
+            assert sp.reasons() == {CloseReason.UNBOUND: 1}
+            sp.submit(1)
+            client.wake()
+            await sp.until(lambda: len(sp.results) == 1)
+            assert client.attempts == 2
+            await client.stop()
+            assert sp.reasons() == {CloseReason.UNBOUND: 2}
+            assert [type(command) for command in received] == [Bind, Unbind, Bind, Submit, Unbind]
 
     run(story)
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway import presence
+from gateway import presence, sgip
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Member, NewSubmit
 from gateway.models import SmsGateway
+from gateway.net.thread import NetThread
 from gateway.receiver.receiver import SmsReceiver
 from gateway.sender.sender import SmsSender
 from gateway.simulator.personalities import PERSONALITIES, Personality, ReportTime
 from msgplatform.core.servers.private_server import free_port
+from tests.integration.support.sgip_support import OwnTimeSmg
 from tests.integration.support.sms_net_support import (
     Smg,
     accept,
@@ -34,6 +38,7 @@ pytestmark = [
 ]
 
 LONG = "长" * 150  # three parts
+OPERATOR = timezone(timedelta(hours=8))
 
 
 @pytest.fixture
@@ -364,6 +369,35 @@ def test_an_idle_link_is_unbound_and_comes_again(log: Path) -> None:
         ids = accept(mt(1, [row.pk]))
         until(lambda: ended(ids), sender)
         assert finals(ids) == {"delivered": 1}
+
+
+def test_a_gateway_s_own_time_ends_the_link_in_order_and_ours_is_the_operator_s() -> None:
+    """Bind, Submit and Unbind as they were written; Unbind's answer has another time."""
+    sender, net, received = SmsSender(), NetThread(), list[sgip.Command]()
+
+    async def listen() -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(lambda: OwnTimeSmg(received), "127.0.0.1", 0)
+
+    began = datetime.now(OPERATOR).replace(microsecond=0)
+    net.start()
+    try:
+        server = net.run(listen())
+        with running(sender):
+            row = gateway(server.sockets[0].getsockname()[1], idle_timeout=0.5)
+            accept(mt(1, [row.pk]))
+            kinds = [sgip.Bind, sgip.Submit, sgip.Unbind]
+            until(lambda: [type(command) for command in received][-3:] == kinds, sender)
+            link = sender.despatches[row.pk].link
+            until(lambda: not link.bound_since, sender)
+            assert link.asleep, link.problem
+        net.call(server.close)
+    finally:
+        net.stop()
+    seconds = int((datetime.now(OPERATOR) - began).total_seconds()) + 1
+    moments = [began + timedelta(seconds=n) for n in range(seconds)]
+    times = {int(moment.strftime("%m%d%H%M%S")) for moment in moments}
+    assert {command.sequence[1] for command in received} <= times
 
 
 def test_drain_gives_back_what_was_claimed_and_awaits_the_rest(log: Path, sms_redis: Any) -> None:

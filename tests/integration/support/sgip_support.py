@@ -14,10 +14,13 @@ from gateway.sgip import (
     Answered,
     Bind,
     BindRefused,
+    BindResp,
     Closed,
     CloseReason,
+    Command,
     Deliver,
     Event,
+    FrameStream,
     Limits,
     LoginType,
     Reassembler,
@@ -26,7 +29,11 @@ from gateway.sgip import (
     SequenceSource,
     Side,
     Submit,
+    SubmitResp,
     TimedOut,
+    Unbind,
+    UnbindResp,
+    decode,
 )
 from msgplatform.core.rates.backoff import Backoff
 
@@ -167,6 +174,32 @@ class Sp:
     def _check(self, bind: Bind) -> int:
         assert bind.login_type == LoginType.SMG_TO_SP
         return 0 if (bind.login_name, bind.login_password) == ("smg", "secret") else 1
+
+
+class OwnTimeSmg(asyncio.Protocol):
+    """An SMG that accepts all, answers Unbind under its own time, and leaves closing to others."""
+
+    def __init__(self, received: list[Command]) -> None:
+        self._received = received
+        self._stream = FrameStream()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._stream.feed(data):
+            command = decode(frame)
+            self._received.append(command)
+            node, stamp, counter = command.sequence
+            answer: Command | None = None
+            if isinstance(command, Unbind):
+                answer = UnbindResp((node, stamp - 1, counter))
+            elif isinstance(command, Bind):
+                answer = BindResp(command.sequence)
+            elif isinstance(command, Submit):
+                answer = SubmitResp(command.sequence)
+            if answer:
+                self._transport.write(answer.encode())  # type: ignore[attr-defined]
 
 
 def logged(log: Path) -> Iterator[tuple[SequenceNumber, str, str, int]]:

@@ -30,6 +30,15 @@ def test_the_example_of_the_specification() -> None:
     assert timestamp(datetime(2026, 3, 1, 15, 12, 18, tzinfo=CHINA)) == 301151218
 
 
+@pytest.mark.parametrize("hours", [-8, 0, 3, 8])
+def test_times_are_those_of_the_operator_s_clock(hours: int) -> None:
+    moment = MOMENT.astimezone(timezone(timedelta(hours=hours)))
+    assert timestamp(moment) == 1120203225
+    assert SequenceSource(7).next(moment) == (7, 1120203225, 0)
+    assert absolute_time(moment) == "261120203225032+"
+    assert moment_of((7, 1120203225, 0), moment) == MOMENT
+
+
 @pytest.mark.parametrize(
     ("area", "corp", "node"),
     [
@@ -53,7 +62,7 @@ def test_node_ids_that_cannot_be(area: str, corp: int) -> None:
 
 @given(st.datetimes(EARLIEST, LATEST), st.integers(-180, 180))
 def test_a_sequence_tells_when_it_was_made_also_over_new_year(made: datetime, days: int) -> None:
-    made = made.replace(microsecond=0, tzinfo=UTC)
+    made = made.replace(microsecond=0, tzinfo=CHINA)
     if (made.month, made.day) == (2, 29):
         made -= timedelta(days=1)
     assert moment_of((1, timestamp(made), 2), made + timedelta(days=days)) == made
@@ -66,7 +75,7 @@ def test_a_word_that_is_no_time(word: int) -> None:
 
 def test_the_day_that_is_in_leap_years_only() -> None:
     assert moment_of((1, 229120000, 2), datetime(2028, 7, 1, tzinfo=UTC)) == datetime(
-        2028, 2, 29, 12, tzinfo=UTC
+        2028, 2, 29, 12, tzinfo=CHINA
     )
     assert moment_of((1, 229120000, 2), datetime(2026, 7, 1, tzinfo=UTC)) is None
 

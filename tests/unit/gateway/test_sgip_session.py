@@ -460,3 +460,13 @@ def test_an_unbind_response_that_was_not_asked_for_is_ignored() -> None:
     wrong = BindResp((NODE, TIME, 2))
     assert give(one, wrong) == [Ignored(wrong.encode(), None)]
     assert give(one, response) == [Closed(CloseReason.UNBOUND, None, ())]
+
+
+@pytest.mark.parametrize("answered", [(NODE, TIME + 1, 2), (0, 0, 0)])
+def test_any_unbind_response_answers_unbind(answered: tuple[int, int, int]) -> None:
+    """Some gateways put their own time into its sequence; only one Unbind is ever sent."""
+    one, _ = bound()
+    one.unbind((NODE, TIME, 2), 0)
+    assert sent(one) == [Unbind((NODE, TIME, 2))]
+    assert give(one, UnbindResp(answered)) == [Closed(CloseReason.UNBOUND, None, ())]
+    assert one.phase is Phase.CLOSED
