@@ -11,9 +11,11 @@ from pathlib import Path
 from gateway.demo.ear import Ear
 from tests.cluster import ROOT
 from tests.flows.sms_cluster import SmsCluster
-from tests.flows.sms_traffic import OPERATORS, SYSTEMS
+from tests.flows.sms_traffic import OPERATORS, SYSTEMS, Call, first_calls
 
 CORP = "12345"
+# Shares that a sender has leave for and has not sent: it is never without work, nor overrun.
+_AHEAD = 3
 ROWS = """
 import json
 from gateway.models import SmsAccount, SmsGateway
@@ -37,27 +39,31 @@ print(json.dumps(tokens))
 class Sender:
     """A running `tests.flows.sms_client`; its file is the only thing that is believed."""
 
-    def __init__(self, cluster: SmsCluster, system: str, token: str, work: range, share: int):
+    def __init__(self, cluster: SmsCluster, system: str, token: str, least: int, share: int):
         self._file = cluster.folder / f"{system}.client"
         self._file.touch()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.flows.sms_client", "--url", cluster.base_url,
-             "--token", token, "--system", system, "--first", str(work.start),
-             "--count", str(len(work)), "--share", str(share), "--file", str(self._file)],
+             "--token", token, "--system", system, "--least", str(least),
+             "--share", str(share), "--file", str(self._file)],
             cwd=ROOT, stdin=subprocess.PIPE, bufsize=0,
         )  # fmt: skip
+        self._shares = 0
 
     def more(self) -> None:
-        """Leave to send another share."""
+        """Leave to send another share, if it used what it was given before."""
+        if self._shares - len(self.lines("share")) >= _AHEAD:
+            return
+        self._shares += 1
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it failed: `finish` tells
             self._process.stdin.write(b"\n")
 
     def finish(self) -> None:
-        """Send all that is left, and wait until everything was accepted."""
+        """Send what is missing to the least, and wait until everything was accepted."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        assert self._process.wait(timeout=240) == 0
+        assert self._process.wait(timeout=600) == 0
 
     def kill(self) -> None:
         self._process.kill()
@@ -69,7 +75,7 @@ class Sender:
 
 
 class Business:
-    """All of them. `accepted`: what they saw accepted, message id → recipient."""
+    """All of them."""
 
     def __init__(self, senders: dict[str, Sender], ears: dict[str, Ear]) -> None:
         self.senders, self.ears = senders, ears
@@ -86,13 +92,16 @@ class Business:
         """(message id, recipient) of what this system saw accepted."""
         return [(id, number) for id, number in self.senders[system].lines("accepted")]
 
+    def calls(self, system: str) -> list[Call]:
+        """All that this system asked for."""
+        return first_calls(system, self._asked(system))
+
     def count_accepted(self) -> int:
         return sum(len(sender.lines("accepted")) for sender in self.senders.values())
 
     def unanswered(self) -> int:
         """Messages that were asked for and not accepted yet."""
-        asked = sum(int(n) for s in self.senders.values() for (n,) in s.lines("asked"))
-        return asked - self.count_accepted()
+        return sum(map(self._asked, self.senders)) - self.count_accepted()
 
     def unknown(self) -> int:
         """How often a request had to be repeated, because nothing was known of its outcome."""
@@ -102,10 +111,14 @@ class Business:
         for ear in self.ears.values():
             ear.listen()
 
+    def _asked(self, system: str) -> int:
+        return sum(int(n) for (n,) in self.senders[system].lines("asked"))
+
 
 @contextlib.contextmanager
-def business(cluster: SmsCluster, messages: int, share: int) -> Iterator[Business]:
-    """Rows for gateways and systems, an endpoint and a sending process for each system."""
+def business(cluster: SmsCluster, least: int, share: int) -> Iterator[Business]:
+    """Rows for gateways and systems, an endpoint and a sending process for each system; they send
+    `least` messages together, and more when they are given leave."""
     with contextlib.ExitStack() as stack:
         ears = {
             name: stack.enter_context(Ear(Path(cluster.folder) / f"{name}.heard"))
@@ -114,10 +127,9 @@ def business(cluster: SmsCluster, messages: int, share: int) -> Iterator[Busines
         gateways = {name: _gateway(cluster, name) for name in OPERATORS}
         systems = {name: (number, ears[name].url) for name, number in SYSTEMS.items()}
         tokens = cluster.script(ROWS.format(gateways=gateways, systems=systems, corp=CORP))
-        each = messages // len(SYSTEMS)
         senders = {
-            name: Sender(cluster, name, token, range(n * each, (n + 1) * each), share)
-            for n, (name, token) in enumerate(tokens.items())
+            name: Sender(cluster, name, token, least // len(SYSTEMS), share)
+            for name, token in tokens.items()
         }
         for sender in senders.values():
             stack.callback(sender.kill)

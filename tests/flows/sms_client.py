@@ -1,11 +1,12 @@
 """A business system as a process: it sends over REST, and writes down what was accepted.
 
     python -m tests.flows.sms_client --url http://… --token mp_… --system clinic
-        --first 0 --count 5000 --share 100 --file clinic.client
+        --least 5000 --share 100 --file clinic.client
 
-Every line on standard input is leave to send another share; at its end the rest follows. It writes
-`asked <n>` before a request, `again <why>` when nothing is known of its outcome, so that it is
-repeated with the same keys, and `accepted <id> <number>` for what was answered with 2xx.
+Every line on standard input is leave to send another share; at its end it sends what is missing
+to the least. It writes `asked <n>` before a request, `again <why>` when nothing is known of its
+outcome, so that it is repeated with the same keys, `accepted <id> <number>` for what was answered
+with 2xx, and `share` after each share.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, TextIO
 from urllib.parse import urlsplit
 
@@ -23,13 +25,13 @@ from tests.flows.sms_traffic import Call, calls
 
 _CALLS_A_REQUEST = 3
 _PAUSE = 0.1  # seconds until it asks again
-_PATIENCE = 120.0
+_PATIENCE = 600.0  # seconds
 
 
 class Client:
     def __init__(self, options: argparse.Namespace, file: TextIO) -> None:
-        self._file, self._share = file, options.share
-        self._calls = list(calls(options.system, options.first, options.count))
+        self._file, self._share, self._missing = file, options.share, options.least
+        self._calls = calls(options.system)
         self._connection = http.client.HTTPConnection(urlsplit(options.url).netloc, timeout=15)
         self._headers = {
             "Authorization": f"Bearer {options.token}", "Content-Type": "application/json",
@@ -38,11 +40,12 @@ class Client:
     def run(self) -> None:
         for _leave in sys.stdin:
             self._send(self._share)
-        self._send(len(self._calls) * 1000)
+            self._write("share")
+        self._send(self._missing)
 
     def _send(self, share: int) -> None:
-        while share > 0 and self._calls:
-            some, self._calls = self._calls[:_CALLS_A_REQUEST], self._calls[_CALLS_A_REQUEST:]
+        while share > 0:
+            some = list(islice(self._calls, _CALLS_A_REQUEST))
             count = sum(len(call.numbers) for call in some)
             self._write(f"asked {count}")
             for call, verdict in zip(some, self._until_answered(some), strict=True):
@@ -51,6 +54,7 @@ class Client:
                 for id, number in zip(verdict["ids"], call.numbers, strict=True):
                     self._write(f"accepted {id} {number}")
             share -= count
+            self._missing -= count
 
     def _until_answered(self, some: Sequence[Call]) -> list[dict[str, Any]]:
         items = [
@@ -92,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Sends, and writes down what was accepted.")
     for name in ("url", "token", "system", "file"):
         parser.add_argument(f"--{name}", required=True)
-    for name in ("first", "count", "share"):
+    for name in ("least", "share"):
         parser.add_argument(f"--{name}", type=int, required=True)
     options = parser.parse_args()
     with open(options.file, "a", encoding="ascii") as file:

@@ -48,6 +48,9 @@ class SmsCluster(Cluster):
             "SMS_REDIS_URL": self.sms_server.url,
             "SMS_RECEIVER_PORT": str(self.receiver_port),
             "SMS_LEASE_SECONDS": str(LEASE_SECONDS),
+            # No process of Notify dies here: what it publishes is to be heard once.
+            "NOTIFY_LEASE_SECONDS": "120",
+            "NOTIFY_TIMEOUT_SECONDS": "30",
         }
 
     def __enter__(self) -> SmsCluster:

@@ -15,8 +15,12 @@ from tests.flows.sms_business import Business
 from tests.flows.sms_cluster import ROLES, SENDERS, SmsCluster
 from tests.flows.sms_duties import Duty, duties
 
-_ATTEMPTS = 20
-_CATCH_SECONDS = 2.0
+# Seconds. What is waited for comes much earlier, unless the machine is very busy.
+_PATIENCE = 600.0
+_CATCH_SECONDS = 30.0
+_STOPPED_SECONDS = 20.0
+_BREATH_SECONDS = 1.0
+_HOLD_BACK_SECONDS = 5.0
 _SPIN_SECONDS = 0.001
 _FEED_SECONDS = 0.2
 _STUCK_MILLISECONDS = 8000
@@ -51,10 +55,10 @@ class Fire:
         need it while it is away."""
         owes, submitted, held = self.cluster.books["city"].owed, self._submitted, self._held
         self._stop("receiver")
-        self._feed_until(lambda: held() >= self.least_in_redis, "messages in Redis")
+        self.feed_until(lambda: held() >= self.least_in_redis, "messages in Redis")
         if is_stuck:
-            self._feed_until(self._is_stuck, "calls that wait for Redis", always=True)
-        self._feed_until(lambda: owes() > 0 and submitted() > 0, "Submits and Reports on their way")
+            self.feed_until(self._is_stuck, "calls that wait for Redis", always=True)
+        self.feed_until(lambda: owes() > 0 and submitted() > 0, "Submits and Reports on their way")
         count, submits = held(), submitted()
         self.cluster.sms_server.kill()
         self._let_go("receiver")
@@ -78,7 +82,7 @@ class Fire:
             self.cluster.start(role, failpoint=failpoint)
         dying = dict(places)
         while dying:
-            self._feed_until(lambda: any(map(self.cluster.died, dying)), f"deaths of {dying}", 1.0)
+            self.feed_until(lambda: any(map(self.cluster.died, dying)), f"deaths of {dying}", 1.0)
             for role in [name for name in dying if self.cluster.died(name)]:
                 assert self.cluster.processes[role].returncode == -signal.SIGKILL
                 print(f"{role} died at {dying.pop(role)}")
@@ -87,8 +91,9 @@ class Fire:
 
     # -- traffic ---------------------------------------------------------------------------------
     def more(self, always: bool = False) -> None:
-        """A text from a user, and another share from every business system; not while plenty of
-        messages are on their way, for the traffic must last until the last kill."""
+        """A text from a user, and another share from every business system; with plenty of
+        messages on their way only if `always`, or they would still be so long after the last kill.
+        """
         if always or self._held() < _PLENTY * self.least_in_redis:
             self.business.more()
         if "city" not in self._stopped:
@@ -96,7 +101,7 @@ class Fire:
             self.cluster.deliver("city", *mo[1:])
             self.mos.append(mo)
 
-    def _feed_until(
+    def feed_until(
         self,
         condition: Callable[[], object],
         what: str,
@@ -104,26 +109,47 @@ class Fire:
         always: bool = False,
     ) -> None:
         """More and more traffic, until this comes true."""
-        for _ in range(int(60 / every)):
-            self.more(always)
+        if not self._feed(condition, _PATIENCE, every, always):
+            raise AssertionError(f"with all this traffic there were no {what}")
+
+    def _feed(
+        self,
+        condition: Callable[[], object],
+        seconds: float,
+        every: float = _FEED_SECONDS,
+        always: bool = False,
+    ) -> bool:
+        began = time.monotonic()
+        while (waited := time.monotonic() - began) < seconds:
+            self.more(always or waited > _HOLD_BACK_SECONDS)
             if self._comes_true(condition, every):
-                return
-        raise AssertionError(f"with all this traffic there were no {what}")
+                return True
+        return False
 
     # -- moments ---------------------------------------------------------------------------------
     def _catch(self, role: str, duty: Duty) -> tuple[int, int]:
         """Stopped with something in hand: what waited before it, and how much it has."""
-        for _ in range(_ATTEMPTS):
+
+        def has_work() -> bool:
+            return duty.waiting() >= duty.least
+
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline:
             if duty.waits:
                 self._stop(role)
-            if duty.waiting() < duty.least:
-                self._feed_until(
-                    lambda: duty.waiting() >= duty.least, f"work for {role}", always=role == WEB
-                )
+            if not has_work() and not self._feed(has_work, _STOPPED_SECONDS, always=role == WEB):
+                # Stopped inside a transaction, perhaps: on SQLite nobody else goes on then.
+                self._let_go(role)
+                self._comes_true(has_work, _BREATH_SECONDS)
+                continue
             waited, before, held = duty.waiting(), duty.moves(), duty.in_hand()
             if duty.waits:
                 self._let_go(role)
-                self._comes_true(lambda before=before: duty.moves() != before, _CATCH_SECONDS)
+                # With all its work done it moved and came back between two looks.
+                self._comes_true(
+                    lambda before=before: duty.moves() != before or not duty.waiting(),
+                    _CATCH_SECONDS,
+                )
             self._stop(role)
             held = duty.in_hand() - (held if duty.fills else 0)
             if held > 0:

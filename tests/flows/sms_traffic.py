@@ -1,12 +1,17 @@
-"""What the SMS crash test sends, and what must become of it: known before, by this list alone."""
+"""What the SMS crash test sends, and what must become of it: known before, by this list alone.
+
+The list has no end: the test takes as much of it as its kills need.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 SYSTEMS = {"clinic": "10655001", "bank": "10655002"}  # with the number that each sends from
+_APART = 1_000_000  # messages of one system; the next one's numbers begin there
 _MANY = 10  # recipients of one text, now and then
 
 
@@ -65,14 +70,20 @@ def operator_of(number: str) -> Operator:
     return next(o for o in OPERATORS.values() if number.removeprefix("86").startswith(o.prefix))
 
 
-def calls(system: str, first: int, count: int) -> Iterator[Call]:
-    """`count` messages, numbered from `first`."""
-    at = first
-    while at < first + count:
-        many = _MANY if at % 7 == 0 else 1
-        numbers = [_number(n) for n in range(at, min(at + many, first + count))]
+def calls(system: str) -> Iterator[Call]:
+    """All that this system can send, in order."""
+    at = list(SYSTEMS).index(system) * _APART
+    while True:
+        numbers = [_number(n) for n in range(at, at + (_MANY if at % 7 == 0 else 1))]
         yield Call(f"{system}-{at}", numbers, _KINDS[at % len(_KINDS)][0].format(at), at % 3)
         at += len(numbers)
+
+
+def first_calls(system: str, messages: int) -> list[Call]:
+    """The first of its calls, which have `messages` recipients together."""
+    every = calls(system)
+    ends = itertools.accumulate(len(call.numbers) for call in calls(system))
+    return [next(every) for _ in itertools.takewhile(lambda end: end <= messages, ends)]
 
 
 def parts_of(text: str) -> int:

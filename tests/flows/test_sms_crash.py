@@ -28,7 +28,7 @@ from tests.flows.sms_fire import Fire
 from tests.flows.sms_traffic import OPERATORS
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
-MESSAGES = 10_000 if FULL else 1_500
+MESSAGES = 10_000 if FULL else 1_500  # at least: the traffic lasts until the last kill
 KILLS_A_ROLE = 5 if FULL else 2
 # Each of its users is killed while Redis is away; the first is in the reduced load too.
 WITH_REDIS = ("receiver", WEB, "sender-a", "forwarder", "pump")[: 5 if FULL else 2]
@@ -75,16 +75,17 @@ def test_nothing_is_lost_and_nothing_sent_twice(cluster: SmsCluster) -> None:
         systems.finish()
         account = Account(cluster, systems, fire.mos)
         print(f"{dict(fire.kills)} in {time.monotonic() - began:.0f} s")
-        come_to(cluster, account.unheard, "endings that nobody heard", 120)
-        come_to(cluster, account.left_in_redis, "keys that stay in Redis", 60)
-        account.check_what_was_accepted(MESSAGES)
+        come_to(cluster, account.unheard, "endings that nobody heard", 600)
+        come_to(cluster, account.left_in_redis, "keys that stay in Redis", 300)
+        accepted = account.check_what_was_accepted()
+        assert accepted >= MESSAGES
         account.check_what_was_heard()
         parts, reports = account.check_gateways(), account.check_archive()
         # No process of Notify was killed: what is published twice under one key is heard once.
         assert not any(ear.repeated for ear in systems.ears.values())
         told = Counter(x for ear in systems.ears.values() for s in ear.reports.values() for x in s)
         print(
-            f"{MESSAGES} messages in {parts} parts, {len(fire.mos)} MOs, {reports} Reports; "
+            f"{accepted} messages in {parts} parts, {len(fire.mos)} MOs, {reports} Reports; "
             f"endings {dict(told)}; {systems.unknown()} requests repeated; "
             f"{time.monotonic() - began:.0f} s"
         )
@@ -94,7 +95,7 @@ def burn(fire: Fire) -> None:
     """First the named places, with the gateway that tells late; then kills in any order."""
     for places in FAILPOINTS:
         fire.die_at(places)
-    fire.cluster.wait_until(lambda: has_forgotten_some(fire), "an ending that nobody knows")
+    fire.feed_until(lambda: has_forgotten_some(fire), "endings that nobody knows", 1.0)
     fire.cluster.pause("pump")  # late Reports are for the one that dies
     fire.cluster.manners["bay"] = []
     fire.cluster.restart("bay")
