@@ -20,7 +20,7 @@ from django.utils import timezone
 from bench.harness import messages
 from bench.harness.volume import Heavy
 from msgplatform.core.connections import work_redis
-from msgplatform.core.data import ids
+from msgplatform.core.data import ids, sql
 from msgplatform.core.queues import jobs
 from notify import intake, queue_names
 from notify.archive import due as walk
@@ -67,7 +67,7 @@ class Recorder:
             has_rows = isinstance(sql, bytes)  # an INSERT of `msgplatform.core.data.mysql_values`
             shape = shape_of(_without_rows(sql) if has_rows else sql)
             no_plan = many or has_rows or not _EXPLAINED.match(sql)
-            plan = [] if no_plan else _explain(sql, params)
+            plan = [] if no_plan else _plan(sql, params)
             entry = seen.setdefault(shape, Seen(plan))
             answer, reads = self._count(lambda: execute(sql, params, many, context))
             entry.times += 1
@@ -99,11 +99,9 @@ def shape_of(sql: str) -> str:
     return text if len(text) <= 700 else f"{text[:700]} …"
 
 
-def _explain(sql: str, params: Any) -> list[dict[str, Any]]:
+def _plan(statement: str, params: Any) -> list[dict[str, Any]]:
     with _raw() as cursor:
-        cursor.execute(f"EXPLAIN {sql}", params)
-        names = [column[0] for column in cursor.description]
-        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        return sql.plan(cursor, statement, params)
 
 
 def _reads() -> int:

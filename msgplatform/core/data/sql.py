@@ -100,6 +100,25 @@ def stored(value: Any, using: str = "default") -> Any:
     return value
 
 
+# -- plans ---------------------------------------------------------------------------------------
+def plan(
+    cursor: Any, statement: str, parameters: Any = None, using: str = "default"
+) -> list[dict[str, Any]]:
+    """How the server would run a statement: the columns of its plan, for each step.
+
+    `cursor` may also be a driver's own, of the same database.
+    """
+    connection = connections[using]
+    explain = "EXPLAIN QUERY PLAN"
+    if connection.vendor == "mysql":
+        # MySQL 9 answers with a tree unless it is asked for columns; MariaDB has no such word.
+        is_mariadb = connection.mysql_is_mariadb  # type: ignore[attr-defined]  # the vendor's
+        explain = "EXPLAIN" if is_mariadb else "EXPLAIN FORMAT=TRADITIONAL"
+    cursor.execute(f"{explain} {statement}", parameters)
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
 # -- inserts -------------------------------------------------------------------------------------
 def insert(table: str, columns: Sequence[str], rows: Iterable[Row], using: str = "default") -> None:
     """Insert rows (sequences in the order of `columns`), many in one statement; all or none."""

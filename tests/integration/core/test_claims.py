@@ -299,10 +299,8 @@ def test_querysets_whose_condition_an_update_cannot_repeat_are_refused(queryset:
 
 def plan(statement: str) -> str:
     """What the database says it would do."""
-    explain = "EXPLAIN " if connection.vendor == "mysql" else "EXPLAIN QUERY PLAN "
     with connection.cursor() as cursor:
-        cursor.execute(explain + statement)
-        return " ".join(map(str, cursor.fetchall()))
+        return " ".join(str(tuple(step.values())) for step in sql.plan(cursor, statement))
 
 
 def test_rows_are_changed_and_read_back_by_primary_key() -> None:
@@ -361,13 +359,10 @@ def test_a_repeated_update_still_finds_what_it_had_won() -> None:
 
 
 def plan_is_by_primary_key(statement: str) -> bool:
-    explain = "EXPLAIN " if connection.vendor == "mysql" else "EXPLAIN QUERY PLAN "
-    with connection.cursor() as cursor:
-        cursor.execute(explain + statement)
-        plan = str(cursor.fetchall())
+    found = plan(statement)
     if connection.vendor == "mysql":
-        return any(f"'{kind}', 'PRIMARY', 'PRIMARY'" in plan for kind in ("range", "const"))
-    return "USING INTEGER PRIMARY KEY (rowid=?)" in plan or "autoindex_receive_msg_1" in plan
+        return any(f"'{kind}', 'PRIMARY', 'PRIMARY'" in found for kind in ("range", "const"))
+    return "USING INTEGER PRIMARY KEY (rowid=?)" in found or "autoindex_receive_msg_1" in found
 
 
 def test_a_caller_s_transaction_decides() -> None:

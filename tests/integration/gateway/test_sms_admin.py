@@ -18,7 +18,7 @@ from django.utils import timezone
 from gateway.admin.fields import LinesField
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
 from gateway.presence import LinkState, say
-from msgplatform.core.data import ids
+from msgplatform.core.data import ids, sql
 from msgplatform.models import AuditLog, DayCounter
 from tests.integration.support import sms_rows, table_rows
 from tests.integration.support.sms_rows import Caller, account, gateway, send
@@ -232,13 +232,10 @@ def fill(shop: Caller, rows: int = ROWS) -> dict[str, Any]:
 def wrong_steps(statement: str) -> list[str]:
     """Steps of a plan that read a whole table."""
     with connection.cursor() as cursor:
-        if connection.vendor == "sqlite":
-            cursor.execute("EXPLAIN QUERY PLAN " + statement)
-            details = [row[3] for row in cursor.fetchall()]
-            return [d for d in details if d.startswith("SCAN sgip") and " USING " not in d]
-        cursor.execute("EXPLAIN " + statement)
-        names = [column[0] for column in cursor.description]
-        plan = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        plan = sql.plan(cursor, statement)
+    if connection.vendor == "sqlite":
+        details = [step["detail"] for step in plan]
+        return [d for d in details if d.startswith("SCAN sgip") and " USING " not in d]
     return [str(s) for s in plan if s["type"] == "ALL" and str(s["table"]).startswith("sgip")]
 
 

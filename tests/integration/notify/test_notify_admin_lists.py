@@ -13,7 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from msgplatform.core.data import ids
+from msgplatform.core.data import ids, sql
 from msgplatform.models import AuditLog, Biz
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
@@ -77,14 +77,11 @@ def fill() -> list[BizReceive]:
 def wrong_steps(statement: str) -> list[str]:
     """Steps of a plan that read a whole hot table, or sort rows instead of ids."""
     with connection.cursor() as cursor:
-        if connection.vendor == "sqlite":
-            cursor.execute("EXPLAIN QUERY PLAN " + statement)
-            details = [row[3] for row in cursor.fetchall()]
-            hot = ("SCAN biz_msg", "SCAN receive_msg")
-            return [d for d in details if d.startswith(hot) and " USING " not in d]
-        cursor.execute("EXPLAIN " + statement)
-        names = [column[0] for column in cursor.description]
-        plan = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        plan = sql.plan(cursor, statement)
+    if connection.vendor == "sqlite":
+        details = [step["detail"] for step in plan]
+        hot = ("SCAN biz_msg", "SCAN receive_msg")
+        return [d for d in details if d.startswith(hot) and " USING " not in d]
     wrong = []
     for step in plan:
         if step["table"] not in ("biz_msg", "receive_msg"):

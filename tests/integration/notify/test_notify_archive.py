@@ -327,12 +327,10 @@ def test_an_archive_that_is_away_stops_nothing_and_loses_nothing(
 
 
 def plan(rows: QuerySet) -> list[dict]:
-    """MariaDB's plan: a dict of the columns of EXPLAIN for each table."""
+    """The plan: a dict of its columns for each table."""
     statement, parameters = rows.query.sql_with_params()
     with connection.cursor() as cursor:
-        cursor.execute("EXPLAIN " + statement, parameters)
-        names = [column[0] for column in cursor.description]
-        return [dict(zip(names, line, strict=True)) for line in cursor.fetchall()]
+        return sql.plan(cursor, statement, parameters)
 
 
 def test_an_archive_without_tables_says_what_to_do(row: BizReceive, place: str) -> None:

@@ -24,7 +24,7 @@ from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, Biz, MinuteCounter
 from notify import intake, lane_status, orders, queue_names
 from notify.lane_status import Live
-from notify.maker import dispatcher, expiry, payloads
+from notify.maker import dispatcher, due, expiry, payloads
 from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
@@ -464,6 +464,30 @@ def test_looking_for_due_copies_does_not_read_the_backlog(biz: Biz, rows_read) -
     assert rows_read() - before < 100
 
 
+def test_the_first_due_copy_is_the_first_of_the_index(biz: Biz) -> None:
+    """Its order begins with the index's columns, or MySQL sorts the whole backlog."""
+    subscription(biz, "one"), subscription(biz, "two")
+    publish(biz, 500)
+    while Maker().splitter.split()[0]:
+        pass
+    asked = BizReceive.objects.values_list("id", due.first(Status.PENDING))
+    with CaptureQueriesContext(connection) as queries:
+        assert all(first for _, first in asked)
+    statement = queries[0]["sql"]
+    (index,) = ReceiveMsg._meta.indexes
+    columns = [ReceiveMsg._meta.get_field(name).column for name in index.fields]
+    assert list(due.first(Status.PENDING).query.order_by) == columns
+    with connection.cursor() as cursor:
+        plan = sql.plan(cursor, statement)
+    if connection.vendor == "mysql":
+        (step,) = (step for step in plan if step["key"] == index.name)
+        assert "Using index" in step["Extra"]
+        assert "filesort" not in str(plan)
+    else:
+        assert any(f"USING COVERING INDEX {index.name}" in step["detail"] for step in plan)
+        assert "TEMP B-TREE" not in str(plan)
+
+
 def test_splitting_does_not_read_the_system_s_other_messages(biz: Biz, rows_read) -> None:  # type: ignore[no-untyped-def]
     subscription(biz, "one"), subscription(biz, "two")
     for _ in range(4):
@@ -477,12 +501,13 @@ def test_splitting_does_not_read_the_system_s_other_messages(biz: Biz, rows_read
         assert maker.splitter.split()[0] == 10
     assert rows_read() - before < 500
     (insert,) = (q["sql"] for q in queries if "INSERT INTO receive_msg" in q["sql"])
-    mysql = connection.vendor == "mysql"
     with connection.cursor() as cursor:
-        cursor.execute(("EXPLAIN " if mysql else "EXPLAIN QUERY PLAN ") + insert)
-        plan = str(cursor.fetchall())
-    by_key = "'m', 'range', 'PRIMARY', 'PRIMARY'" if mysql else "m USING INDEX sqlite_autoindex"
-    assert by_key in plan
+        plan = sql.plan(cursor, insert)
+    if connection.vendor == "mysql":
+        (of_messages,) = (step for step in plan if step["table"] == "m")
+        assert (of_messages["type"], of_messages["key"]) == ("range", "PRIMARY")
+    else:
+        assert any("m USING INDEX sqlite_autoindex" in step["detail"] for step in plan)
 
 
 def test_a_copy_that_is_queued_by_the_split_is_written_once(biz: Biz) -> None:

@@ -187,12 +187,10 @@ def test_a_scrape_reads_no_table_whole(row: BizReceive) -> None:
         scraped()
     asked = [query["sql"] for query in captured if "receive_msg" in query["sql"]]
     assert asked
-    explain = "EXPLAIN " if connection.vendor == "mysql" else "EXPLAIN QUERY PLAN "
     for query in asked:
         assert "LIMIT" in query
         with connection.cursor() as cursor:
-            cursor.execute(explain + query)
-            plan = [str(line) for line in cursor.fetchall()]
+            plan = [str(step) for step in sql.plan(cursor, query)]
         of_copies = [line for line in plan if "receive_msg" in line]
         assert of_copies
         assert all("receive_msg_due" in line for line in of_copies), plan
