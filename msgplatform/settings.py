@@ -179,6 +179,11 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SERVE_AUTHENTICATION": [],
+    # Every flow has verdicts, so their outcomes cannot be named after one component.
+    "ENUM_NAME_OVERRIDES": {
+        "AcceptedOutcomeEnum": ["created", "duplicate"],
+        "VerdictOutcomeEnum": ["created", "duplicate", "rejected"],
+    },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
-from gateway.intake.accept import Verdict, intake
+from gateway.intake.accept import intake
 from gateway.intake.request import Request
 from msgplatform.core.connections import RedisError
+from msgplatform.core.data.idempotency import check_key
 from msgplatform.core.errors import InvalidInput, OutcomeUnknown
+from msgplatform.core.verdicts import Verdict
 
-MAX_ITEMS = 1000
 # Over all items of one call: they are stored by one script, during which Redis does nothing else.
 MAX_RECIPIENTS = 10_000
 
@@ -39,17 +40,11 @@ class Send(Options, forbid_unknown_fields=True, kw_only=True):
     text: str
 
 
-def request(biz: int, body: Send, header: str | None = None) -> Request:
-    """`header` is Idempotency-Key. Raises InvalidInput when it and the body's key differ."""
+def request(biz: int, body: Send) -> Request:
+    """Raises InvalidInput for a wrong idempotency key; the rest is checked by intake."""
     key = body.idempotency_key
-    if header is not None and key not in (None, header):
-        raise InvalidInput(
-            "the header Idempotency-Key and the body's idempotency_key differ; send one of them",
-            "idempotency_key",
-        )
-    key = header if header is not None else key
-    if key == "":
-        raise InvalidInput("use 1 to 128 visible ASCII characters", "idempotency_key")
+    if key is not None:
+        check_key(key)
     return Request(
         biz=biz,
         to=(body.to,) if isinstance(body.to, str) else tuple(body.to),
@@ -72,37 +67,11 @@ def accept(requests: Sequence[Request]) -> list[Verdict]:
         raise OutcomeUnknown(f"Redis failed: {type(error).__name__}") from error
 
 
-def send_all(
-    biz: int, items: Sequence[Any], read: Callable[[Any, type[Send]], Send]
-) -> list[dict[str, Any]]:
-    """A verdict for each item, in order; `read` makes its body or raises InvalidInput."""
-    if not 1 <= len(items) <= MAX_ITEMS:
-        raise InvalidInput(f"Send 1 to {MAX_ITEMS} messages in one request.", "messages")
-    verdicts: list[dict[str, Any]] = []
-    requests: dict[int, Request] = {}
-    for place, item in enumerate(items):
-        verdicts.append({})
-        try:
-            requests[place] = request(biz, read(item, Send))
-        except InvalidInput as error:
-            verdicts[place] = rejected("invalid", error.field, str(error))
-    wanted = list(requests.values())
-    if sum(len(each.to) for each in wanted) > MAX_RECIPIENTS:
+def accept_many(requests: Sequence[Request]) -> list[Verdict]:
+    """`accept` for a caller's batch. Raises InvalidInput for too many recipients in all."""
+    if sum(len(each.to) for each in requests) > MAX_RECIPIENTS:
         raise InvalidInput(f"Name at most {MAX_RECIPIENTS} recipients in one request.", "messages")
-    for place, verdict in zip(requests, accept(wanted) if wanted else (), strict=True):
-        verdicts[place] = shown(verdict)
-    return verdicts
-
-
-def shown(verdict: Verdict) -> dict[str, Any]:
-    """A verdict as a caller reads it."""
-    if verdict.outcome == "rejected":
-        return rejected(verdict.code, verdict.field, verdict.reason)
-    return {"outcome": verdict.outcome, "ids": list(verdict.ids)}
-
-
-def rejected(code: str, field: str, detail: str) -> dict[str, Any]:
-    return {"outcome": "rejected", "code": code, "field": field, "detail": detail}
+    return accept(requests)
 
 
 def _seconds(moment: datetime | None) -> float:

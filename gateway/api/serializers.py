@@ -9,6 +9,7 @@ from rest_framework import serializers
 
 from gateway.models import SgipMt
 from gateway.search import states
+from msgplatform.api.intake import VerdictSerializer
 
 
 class SendSerializer(serializers.Serializer):
@@ -47,14 +48,12 @@ class SendBatchSerializer(serializers.Serializer):
     messages = SendSerializer(many=True, help_text="1 to 1000, 10,000 recipients, 16 MiB in all")
 
 
-class SmsVerdictSerializer(serializers.Serializer):
+class SmsVerdictSerializer(VerdictSerializer):
     """`ids` for created and duplicate; code, field and detail for rejected."""
 
-    outcome = serializers.CharField(help_text="`created`, `duplicate` or `rejected`")
+    id = None  # type: ignore[assignment]  # how DRF leaves out an inherited field
     ids = serializers.ListField(child=serializers.CharField(), required=False)
-    code = serializers.CharField(required=False, help_text="`invalid`, `conflict` or `limit`")
-    field = serializers.CharField(required=False, help_text="What to change")
-    detail = serializers.CharField(required=False)
+    code = serializers.ChoiceField(choices=["invalid", "conflict", "limit"], required=False)
 
 
 class SmsVerdictsSerializer(serializers.Serializer):

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from django.http import Http404, HttpResponse
 from django.utils.dateparse import parse_datetime
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
-from rest_framework import status
+from drf_spectacular.utils import (
+    OpenApiExample,
+    OpenApiParameter,
+    OpenApiResponse,
+    extend_schema,
+    extend_schema_view,
+)
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -25,15 +30,15 @@ from gateway.api.serializers import (
     SmsSerializer,
     SmsVerdictsSerializer,
 )
-from gateway.intake.accept import Verdict
 from gateway.models import SgipMt, SmsAccount
 from gateway.search import states
-from msgplatform.api.authentication import ApiCaller
-from msgplatform.api.json import MEDIA_TYPE, decode, decode_item
+from msgplatform.api.authentication import caller_of
+from msgplatform.api.intake import BatchView, answer, idempotency_key
+from msgplatform.api.json import decode
 from msgplatform.core.data import ids
-from msgplatform.core.errors import Conflict, InvalidInput
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.verdicts import Verdict
 
-MAX_BATCH_BYTES = 16 * 1024 * 1024
 _FINALS = frozenset(SgipMt.Final.values)
 _FILTERS = ("number", "state", "account", "since", "until")
 
@@ -47,7 +52,7 @@ class SmsListView(ListAPIView):
     serializer_class = SmsSerializer
 
     def get_queryset(self) -> Any:
-        rows = SgipMt.objects.filter(biz_id=_caller(self.request).biz_id)
+        rows = SgipMt.objects.filter(biz_id=caller_of(self.request).biz_id)
         asked = {name: self.request.query_params.get(name, "") for name in _FILTERS}
         if asked["number"]:
             rows = rows.filter(user_number=sgip.international(asked["number"]))
@@ -96,40 +101,14 @@ class SmsListView(ListAPIView):
     )
     def post(self, request: Request) -> HttpResponse:
         body = decode(request, requests.Send)
-        header = request._request.META.get("HTTP_IDEMPOTENCY_KEY")
-        wanted = requests.request(_caller(request).biz_id, body, header)
-        (verdict,) = requests.accept([wanted])
-        return _answer(verdict)
-
-
-def _answer(verdict: Verdict) -> HttpResponse:
-    """202 for a new message, 200 for a repeat. Raises Conflict, InvalidInput."""
-    if verdict.code == "conflict":
-        raise Conflict(verdict.reason)
-    if verdict.outcome == "rejected":
-        raise InvalidInput(verdict.reason, verdict.field)
-    created = verdict.outcome == "created"
-    return HttpResponse(
-        msgspec.json.encode(requests.shown(verdict)),
-        content_type=MEDIA_TYPE,
-        status=status.HTTP_202_ACCEPTED if created else status.HTTP_200_OK,
-    )
-
-
-class SendBatchBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Items are decoded one by one: a wrong one must not refuse its neighbours."""
-
-    messages: list[msgspec.Raw]
+        body.idempotency_key = idempotency_key(request, body.idempotency_key)
+        (verdict,) = requests.accept([requests.request(caller_of(request).biz_id, body)])
+        return answer(verdict)
 
 
 @extend_schema(tags=["sms"])
-class SmsBatchView(APIView):
-    """Send up to 1000 texts in one request; the answer has a verdict for each, in order."""
-
-    required_scope = "sms:write"
-    max_body_bytes = MAX_BATCH_BYTES
-
-    @extend_schema(
+@extend_schema_view(
+    post=extend_schema(
         request=SendBatchSerializer,
         responses={
             200: OpenApiResponse(
@@ -137,9 +116,18 @@ class SmsBatchView(APIView):
             )
         },
     )
-    def post(self, request: Request) -> Response:
-        items = decode(request, SendBatchBody, MAX_BATCH_BYTES).messages
-        return Response({"results": requests.send_all(_caller(request).biz_id, items, decode_item)})
+)
+class SmsBatchView(BatchView):
+    """Send up to 1000 texts in one request; the answer has a verdict for each, in order."""
+
+    required_scope = "sms:write"
+    item = requests.Send
+
+    def read(self, body: requests.Send) -> requests.Request:
+        return requests.request(caller_of(self.request).biz_id, body)
+
+    def accept(self, items: list[requests.Request]) -> list[Verdict]:
+        return requests.accept_many(items)
 
 
 @extend_schema(tags=["sms"])
@@ -150,19 +138,14 @@ class SmsView(APIView):
 
     @extend_schema(responses=SmsSerializer)
     def get(self, request: Request, pk: int) -> Response:
-        found = states.states(_caller(request).biz_id, [str(pk)])
+        found = states.states(caller_of(request).biz_id, [str(pk)])
         if not found:
             raise Http404
         return Response(msgspec.to_builtins(found[str(pk)]))
 
 
-def _caller(request: Request) -> ApiCaller:
-    """Who calls; DRF types `user` as a Django user, ours is the API key's."""
-    return cast(ApiCaller, request.user)
-
-
 def _account(request: Request, name: str) -> int:
-    rows = SmsAccount.objects.filter(biz_id=_caller(request).biz_id, name=name)
+    rows = SmsAccount.objects.filter(biz_id=caller_of(request).biz_id, name=name)
     found = rows.values_list("pk", flat=True).first()
     if found is None:
         raise InvalidInput(f"There is no account {name!r}.", "account")

@@ -6,13 +6,11 @@ One service behind XML-RPC and REST. `send_many` answers a request at a time (`c
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Literal
 
 import msgspec
 from django.conf import settings
@@ -20,29 +18,18 @@ from django.conf import settings
 from gateway.connections import sms_redis
 from gateway.directory import Account, Directory
 from gateway.intake import request as sms_request
-from gateway.intake.daily_limit import LimitReached, spend
+from gateway.intake.daily_limit import spend
 from gateway.intake.request import Request
 from gateway.intake.routing import Router
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Mt
 from msgplatform.core.data import ids
+from msgplatform.core.data.idempotency import payload_hash
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.verdicts import Verdict
 
 # The fields of a request that make it the same request.
 _HASHED = ("to", "text", "account", "extension", "priority", "schedule_at", "expire_at")
-
-Outcome = Literal["created", "duplicate", "rejected"]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """`ids` are in the order of `to`. `code` is `invalid`, `conflict` or `limit` when rejected."""
-
-    outcome: Outcome
-    ids: Sequence[str] = field(default=())
-    code: str = ""
-    reason: str = ""
-    field: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +62,12 @@ class Intake:
             try:
                 checked[place] = self._check(request)
             except InvalidInput as error:
-                code = "limit" if isinstance(error, LimitReached) else "invalid"
-                verdicts[place] = Verdict("rejected", (), code, str(error), error.field)
+                verdicts[place] = Verdict.rejected(error)
         calls = dict(zip(checked, _calls(list(checked.values())), strict=True))
         firsts = store.accept(list(calls.values()), settings.SMS_IDEMPOTENCY_SECONDS)
         for (place, call), first in zip(calls.items(), firsts, strict=True):
-            verdicts[place] = _judged(first, call.payload_hash) or _created(call)
+            made = [message.id for message in call.messages]
+            verdicts[place] = _judged(first, call.payload_hash) or Verdict("created", ids=made)
         return [verdict for verdict in verdicts if verdict is not None]
 
     def _check(self, request: Request) -> _Checked:
@@ -170,9 +157,7 @@ def _message(
 def _hash(request: Request) -> str:
     if not request.idempotency_key:
         return ""
-    return hashlib.sha256(
-        msgspec.json.encode([getattr(request, name) for name in _HASHED])
-    ).hexdigest()
+    return payload_hash(msgspec.json.encode([getattr(request, name) for name in _HASHED]))
 
 
 def _repeats(asked: Sequence[Request]) -> list[Verdict | None]:
@@ -188,18 +173,6 @@ def _repeats(asked: Sequence[Request]) -> list[Verdict | None]:
     return verdicts
 
 
-def _created(call: store.Call) -> Verdict:
-    return Verdict("created", [message.id for message in call.messages])
-
-
 def _judged(first: store.First | None, payload_hash: str) -> Verdict | None:
     """What a request is that comes after the first one with its key; None: it is the first."""
-    if first is None:
-        return None
-    if first.hash == payload_hash:
-        return Verdict("duplicate", first.ids)
-    return Verdict(
-        "rejected", (), "conflict",
-        "this idempotency key was used for another message; use a new key for a new message",
-        "idempotency_key",
-    )  # fmt: skip
+    return Verdict.repeated(first.hash == payload_hash, ids=first.ids) if first else None

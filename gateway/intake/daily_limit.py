@@ -15,6 +15,8 @@ _KEPT_SECONDS = 2 * 86_400
 class LimitReached(InvalidInput):
     """Not today."""
 
+    code = "limit"
+
 
 def spend(account: Account, count: int) -> None:
     """Count messages of today (the platform's time zone). Raises LimitReached beyond the limit.

@@ -11,11 +11,11 @@ from django.conf import settings
 
 from gateway import sgip
 from gateway.directory import Account
+from msgplatform.core.data.idempotency import check_key
 from msgplatform.core.errors import InvalidInput
 
 MAX_TEXT = 2000  # characters: more than 255 parts hold, and more than anybody reads
 MAX_REFERENCE = 64
-_KEY = re.compile(r"[\x21-\x7e]{1,128}")
 _REFERENCE = re.compile(r"[\x20-\x7e]{0,64}")
 _NUMBER = re.compile(r"[0-9]{5,21}")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -72,8 +72,8 @@ def check(request: Request, account: Account) -> int:
         raise InvalidInput("use 0 to 9", "priority")
     if not _REFERENCE.fullmatch(request.reference):
         raise InvalidInput(f"use at most {MAX_REFERENCE} ASCII characters", "reference")
-    if request.idempotency_key and not _KEY.fullmatch(request.idempotency_key):
-        raise InvalidInput("use 1 to 128 visible ASCII characters", "idempotency_key")
+    if request.idempotency_key:
+        check_key(request.idempotency_key)
     _check_times(request)
     return len(parts.contents)
 

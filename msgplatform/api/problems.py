@@ -127,10 +127,7 @@ def _(exc: errors.Permanent, view: Any) -> Problem:
 
 @describe.register
 def _(exc: errors.Conflict, view: Any) -> Problem:
-    return Problem(
-        KINDS["conflict"],
-        str(exc) or "This idempotency key was used for another request: choose a new one.",
-    )
+    return Problem(KINDS["conflict"], str(exc))
 
 
 @describe.register(errors.Temporary)

@@ -27,7 +27,12 @@ class Permanent(PlatformError):
 
 
 class InvalidInput(Permanent):
-    """The caller must change what it sends; `field` says where."""
+    """The caller must change what it sends; `field` says where.
+
+    `code` is the stable name of a rejection in a verdict; a flow's own kind of it sets another.
+    """
+
+    code = "invalid"
 
     def __init__(self, message: str, field: str = "") -> None:
         super().__init__(message)
@@ -36,6 +41,15 @@ class InvalidInput(Permanent):
 
 class Conflict(Permanent):
     """The same idempotency key came with another payload."""
+
+    code = "conflict"
+    field = "idempotency_key"
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(
+            message
+            or "this idempotency key was used for another request; use a new key for a new one"
+        )
 
 
 class AddressForbidden(Permanent):

@@ -24,27 +24,8 @@ class PublishSerializer(serializers.Serializer):
     )
 
 
-class AcceptedSerializer(serializers.Serializer):
-    id = serializers.CharField(help_text="The message's id, stable across repeats")
-    outcome = serializers.ChoiceField(choices=["created", "duplicate"])
-
-
 class PublishBatchSerializer(serializers.Serializer):
     messages = PublishSerializer(many=True, help_text="1 to 1000 events, 16 MiB in all")
-
-
-class VerdictSerializer(serializers.Serializer):
-    """`id` for created and duplicate; code, field and detail for rejected."""
-
-    outcome = serializers.ChoiceField(choices=["created", "duplicate", "rejected"])
-    id = serializers.CharField(required=False)
-    code = serializers.ChoiceField(choices=["invalid", "conflict"], required=False)
-    field = serializers.CharField(required=False, help_text="What to change")
-    detail = serializers.CharField(required=False)
-
-
-class VerdictsSerializer(serializers.Serializer):
-    results = VerdictSerializer(many=True)
 
 
 class DeliverySerializer(serializers.ModelSerializer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.core.data.idempotency import IdempotencyRow
 from msgplatform.core.fields import ExactCharField
 from msgplatform.models import Biz
 from notify.models.subscriptions import BizReceive
@@ -44,24 +45,14 @@ class BizMsg(models.Model):
         return f"{self.event_type} {self.pk}"
 
 
-class IdempotencyKey(models.Model):
+class IdempotencyKey(IdempotencyRow):
     """Which message a (business system, key) pair became; `id` is that message's id."""
-
-    id = models.BigIntegerField(primary_key=True)
-    bucket = models.PositiveSmallIntegerField()
-    biz_id = models.BigIntegerField()
-    key = ExactCharField(max_length=128)
-    payload_hash = models.CharField(max_length=64)
-    created_at = models.DateTimeField()
 
     class Meta:
         db_table = "idempotency"
         constraints = [
-            models.UniqueConstraint(fields=["bucket", "biz_id", "key"], name="idempotency_key")
+            models.UniqueConstraint(fields=IdempotencyRow.UNIQUE, name="idempotency_key")
         ]
-
-    def __str__(self) -> str:
-        return self.key
 
 
 class ReceiveMsg(models.Model):

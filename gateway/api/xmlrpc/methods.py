@@ -11,9 +11,11 @@ import msgspec
 from gateway.api import requests
 from gateway.api.xmlrpc import faults
 from gateway.search import states
+from msgplatform.api.intake import MAX_BATCH
 from msgplatform.api.json import decode_item
 from msgplatform.api.key_cache import ApiCaller
-from msgplatform.core.errors import Conflict, InvalidInput
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.verdicts import judge_each, limit_items
 
 MULTICALL = "system.multicall"
 MOST_CALLS = 100
@@ -34,17 +36,20 @@ class Method:
 def _send(caller: ApiCaller, to: Any, text: Any, options: Any = None) -> Struct:
     body = _read({**_options(options), "to": to, "text": text}, requests.Send)
     (verdict,) = requests.accept([requests.request(caller.biz_id, body)])
-    if verdict.code == "conflict":
-        raise Conflict(verdict.reason)
-    if verdict.outcome == "rejected":
-        raise InvalidInput(verdict.reason, verdict.field)
-    return requests.shown(verdict)
+    verdict.raise_rejected()
+    return verdict.shown()
 
 
 def _send_many(caller: ApiCaller, messages: Any) -> list[Struct]:
     if not isinstance(messages, list):
         raise InvalidInput("give an array of structs", "messages")
-    return requests.send_all(caller.biz_id, messages, _read)
+    limit_items(messages, MAX_BATCH, "messages")
+    verdicts = judge_each(
+        messages,
+        lambda given: requests.request(caller.biz_id, _read(given, requests.Send)),
+        requests.accept_many,
+    )
+    return [verdict.shown() for verdict in verdicts]
 
 
 def _query(caller: ApiCaller, ids: Any) -> list[Struct]:

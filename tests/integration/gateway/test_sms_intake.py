@@ -9,10 +9,11 @@ import pytest
 
 from gateway import directory, presence
 from gateway.intake import accept
-from gateway.intake.accept import Intake, Verdict
+from gateway.intake.accept import Intake
 from gateway.intake.request import Request
 from gateway.lifecycle import keys, store
 from gateway.models import SmsAccount, SmsGateway
+from msgplatform.core.verdicts import Verdict
 from tests.integration.support import sms_rows
 from tests.integration.support.sms_rows import Caller, account, gateway
 

@@ -9,6 +9,7 @@ from django.db import connection, transaction
 
 from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.verdicts import Verdict
 from msgplatform.models import Biz
 from notify import intake
 from notify.models import BizMsg, IdempotencyKey
@@ -149,7 +150,7 @@ def test_many_threads_with_common_keys_make_one_message_a_key(biz: Biz) -> None:
 
 def test_single_requests_share_commits(biz: Biz) -> None:
     """Sixteen callers at once; every one gets its own id."""
-    verdicts: list[intake.Verdict] = []
+    verdicts: list[Verdict] = []
     workers = [
         threading.Thread(target=lambda: verdicts.append(intake.publish(event(biz))))
         for _ in range(16)

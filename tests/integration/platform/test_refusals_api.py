@@ -16,9 +16,10 @@ from django.utils import timezone
 from rest_framework.settings import api_settings
 
 from msgplatform.api import keys, throttling
+from msgplatform.api.intake import MAX_BATCH, MAX_BATCH_BYTES
 from msgplatform.models import Biz
 from notify import intake
-from notify.api.views import MAX_BATCH, MAX_BATCH_BYTES, MAX_MESSAGE_BYTES
+from notify.api.views import MAX_MESSAGE_BYTES
 from notify.models import BizMsg, IdempotencyKey
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -400,7 +401,7 @@ def test_a_key_of_another_event(orders: Caller, changes: dict[str, Any], place: 
     event = {**EVENT, **({"idempotency_key": "k"} if place == "body" else {})}
     assert orders.send("POST", MESSAGES, event, **headers).status_code == 202
     answer = orders.send("POST", MESSAGES, {**event, **changes}, **headers)
-    refused(answer, 409, "conflict", "use a new key for a new event")
+    refused(answer, 409, "conflict", "use a new key for a new one")
     assert BizMsg.objects.count() == 1
     again = orders.send(
         "POST", BATCH, {"messages": [{**event, **changes, "idempotency_key": "k"}]}

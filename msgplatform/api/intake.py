@@ -1,0 +1,108 @@
+"""Endpoints that take items in: one item, or a batch with a verdict for each.
+
+A flow's view for one item reads its body, adds `idempotency_key`, and returns `answer(verdict)`.
+Its view for many inherits BatchView.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from django.http import HttpResponse
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from msgplatform.api.json import MEDIA_TYPE, decode, decode_item
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.verdicts import Verdict, judge_each, limit_items
+
+MAX_BATCH = 1000
+MAX_BATCH_BYTES = 16 * 1024 * 1024
+
+
+def answer(verdict: Verdict) -> HttpResponse:
+    """202 for a new item, 200 for a repeat. Raises Conflict, InvalidInput."""
+    verdict.raise_rejected()
+    created = verdict.outcome == "created"
+    return HttpResponse(
+        msgspec.json.encode(verdict.shown()),
+        content_type=MEDIA_TYPE,
+        status=status.HTTP_202_ACCEPTED if created else status.HTTP_200_OK,
+    )
+
+
+def idempotency_key(request: Request, in_body: str | None) -> str | None:
+    """The key of the header Idempotency-Key or of the body. Raises InvalidInput when both are
+    sent and differ."""
+    header: str | None = request._request.META.get("HTTP_IDEMPOTENCY_KEY")
+    if header is None:
+        return in_body
+    if in_body not in (None, header):
+        raise InvalidInput(
+            "the header Idempotency-Key and the body's idempotency_key differ; send one of them",
+            "idempotency_key",
+        )
+    return header
+
+
+class BatchView(APIView):
+    """POST of `{"messages": [item, …]}`, answered by 200 with a verdict for each, in order.
+
+    A subclass names the Struct `item` and fills in `read` and `accept`; `items_name` is the body's
+    one field. The request as a whole is refused for a body that cannot be read, is too long or
+    holds too many items; everything else is rejected item by item.
+    """
+
+    item: type[msgspec.Struct]
+    items_name = "messages"
+    max_items = MAX_BATCH
+    max_body_bytes = MAX_BATCH_BYTES
+
+    def read(self, body: Any) -> Any:
+        """What `accept` takes, from one decoded item. Raises InvalidInput."""
+        return body
+
+    def accept(self, items: list[Any]) -> Sequence[Verdict]:
+        """The verdicts of these items, which are durable when it returns; never called for none."""
+        raise NotImplementedError
+
+    def post(self, request: Request) -> Response:
+        body = decode(request, _body(self.items_name), self.max_body_bytes)
+        items: list[msgspec.Raw] = getattr(body, self.items_name)
+        limit_items(items, self.max_items, self.items_name)
+        verdicts = judge_each(
+            items, lambda raw: self.read(decode_item(raw, self.item)), self.accept
+        )
+        return Response({"results": [verdict.shown() for verdict in verdicts]})
+
+
+@lru_cache
+def _body(items_name: str) -> type[msgspec.Struct]:
+    """Items stay raw and are decoded one by one: a wrong one must not refuse its neighbours."""
+    fields = [(items_name, list[msgspec.Raw])]
+    return msgspec.defstruct("BatchBody", fields, forbid_unknown_fields=True)
+
+
+# -- schema --------------------------------------------------------------------------------------
+class AcceptedSerializer(serializers.Serializer):
+    id = serializers.CharField(help_text="Its id, stable across repeats")
+    outcome = serializers.ChoiceField(choices=["created", "duplicate"])
+
+
+class VerdictSerializer(serializers.Serializer):
+    """`id` for created and duplicate; code, field and detail for rejected."""
+
+    outcome = serializers.ChoiceField(choices=["created", "duplicate", "rejected"])
+    id = serializers.CharField(required=False)
+    code = serializers.ChoiceField(choices=["invalid", "conflict"], required=False)
+    field = serializers.CharField(required=False, help_text="What to change")
+    detail = serializers.CharField(required=False)
+
+
+class VerdictsSerializer(serializers.Serializer):
+    results = VerdictSerializer(many=True)
