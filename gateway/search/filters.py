@@ -40,6 +40,11 @@ class Filter:
         rows = SgipMt.objects.order_by("-id")
         return rows.filter(**{name: value for name, value in wanted.items() if value is not None})
 
+    @property
+    def residual(self) -> bool:
+        """Whether `fits` asks anything."""
+        return any(value is not None for value in (self.biz, self.reference, self.key))
+
     def fits(self, biz: int, reference: str, key: str) -> bool:
         return (
             self.biz in (None, biz)

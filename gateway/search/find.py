@@ -6,12 +6,12 @@ cursor goes on from there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
-from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -22,7 +22,7 @@ from gateway.models import SgipMt
 from gateway.search.filters import Filter, parse
 from msgplatform.api.filters import MAX_ID, number
 from msgplatform.core.connections import RedisError
-from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data.scan import Candidates, scan
 from msgplatform.core.flows import Found, Hit, Text
 from msgplatform.models import Biz
 
@@ -37,6 +37,7 @@ FIELDS: Mapping[str, Text] = {
     "since": gettext_lazy("Accepted at this time or later: 2026-11-20 14:30"),
     "until": gettext_lazy("Accepted before this time"),
 }
+BATCH = 2000
 SCANNED = 10_000  # rows that one page looks at
 _SHOWN_TEXT = 40
 
@@ -70,25 +71,22 @@ def _run(filter: Filter, before: int, limit: int) -> Found:
         live = _live(filter) if before == MAX_ID else []
     except RedisError:
         live, away = [], _("The SMS Redis does not answer: only the archive was searched.")
-    taken = {hit.id for hit in live}
+    taken = {int(hit.id) for hit in live}
+    page = scan(partial(_page, filter, limit, taken), before, limit, SCANNED)
+    hits = sorted([*live, *_archived(page.ids)], key=lambda hit: int(hit.id), reverse=True)
+    return page.found(hits, away)
+
+
+def _page(filter: Filter, limit: int, taken: Container[int], before: int) -> Candidates:
+    """Rows of the archive below `before`; those that are `taken` are in the answer already."""
+    size = BATCH if filter.residual else limit + 1
     columns = ("id", "biz_id", "reference", "idempotency_key")
-    rows = filter.indexed().filter(id__lt=before).values_list(*columns)[:SCANNED]
-    found: list[int] = []
-    scanned, last = 0, before
-    for pk, biz, reference, key in rows:
-        scanned, last = scanned + 1, pk
-        if filter.fits(biz, reference, key) and str(pk) not in taken:
-            found.append(pk)
-        if len(found) == limit:
-            break
-    hits = sorted([*live, *_archived(found)], key=lambda hit: int(hit.id), reverse=True)
-    if len(found) == limit:
-        return Found(hits, str(last), away)
-    if scanned < SCANNED:
-        return Found(hits, notice=away)
-    seen = formats.localize(timezone.localtime(id_numbers.datetime_of(last)))
-    notice = _("%(count)d messages were looked at, back to %(time)s; go on for older ones.")
-    return Found(hits, str(last), f"{notice % {'count': scanned, 'time': seen}} {away}".strip())
+    rows = list(filter.indexed().filter(id__lt=before).values_list(*columns)[:size])
+    judged = [
+        (pk, filter.fits(biz, reference, key) and pk not in taken)
+        for pk, biz, reference, key in rows
+    ]
+    return Candidates(judged, len(rows) < size)
 
 
 def _live(filter: Filter) -> list[Hit]:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from msgplatform.api.filters import MAX_ID, number
-from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data.scan import Candidates as Page
+from msgplatform.core.data.scan import scan
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.flows import Found, Hit, Text
 from notify.archive import stores
@@ -99,38 +99,12 @@ class _Search:
     def run(self, before: int) -> Found:
         """The next page below `before`."""
         most = SCANNED_TEXT if self._filter.text is not None else SCANNED
-        found: list[int] = []
-        scanned = 0
-        while True:
-            page, last = self._page(before)
-            right = self._matching(page)
-            for message_id in page:
-                scanned += 1
-                before = message_id
-                if message_id in right:
-                    found.append(message_id)
-                if len(found) == self._limit:
-                    more = not last or message_id != page[-1]
-                    return self._found(found, before if more else None)
-            if last:
-                return self._found(found, None)
-            if scanned >= most:
-                return self._found(found, before, scanned)
+        page = scan(self._page, before, self._limit, most)
+        lines = self._in_places(hits, page.ids)
+        return page.found([lines[pk] for pk in page.ids if pk in lines], self._problem)
 
-    def _found(self, message_ids: Sequence[int], cursor: int | None, scanned: int = 0) -> Found:
-        lines = self._in_places(hits, message_ids)
-        notices = [self._problem] if self._problem else []
-        if scanned and cursor is not None:
-            seen = formats.localize(timezone.localtime(id_numbers.datetime_of(cursor)))
-            notices.append(
-                _("%(count)d messages were looked at, back to %(time)s; go on for older ones.")
-                % {"count": scanned, "time": seen}
-            )
-        ordered = [lines[pk] for pk in message_ids if pk in lines]
-        return Found(ordered, str(cursor) if cursor is not None else "", " ".join(notices))
-
-    def _page(self, before: int) -> tuple[list[int], bool]:
-        """Candidates below `before` from both places, descending; whether there are no others."""
+    def _page(self, before: int) -> Page:
+        """Candidates below `before` from both places."""
         size = BATCH if self._candidates.residual else self._limit + 1
         merged: set[int] = set()
         floor = 0
@@ -139,7 +113,9 @@ class _Search:
             merged.update(ids or ())
             if ids and len(ids) == size:  # it may have others below its last one
                 floor = max(floor, ids[-1])
-        return sorted((pk for pk in merged if pk >= floor), reverse=True), not floor
+        page = sorted((pk for pk in merged if pk >= floor), reverse=True)
+        right = self._matching(page)
+        return Page([(pk, pk in right) for pk in page], not floor)
 
     def _matching(self, message_ids: Sequence[int]) -> set[int]:
         if not self._candidates.residual:

@@ -14,7 +14,7 @@ from gateway.lifecycle import keys, store
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.presence import LinkState, say
 from gateway.pump.pump import Pump
-from gateway.search import resent
+from gateway.search import find, resent
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput, Unavailable
 from tests.integration.support import sms_rows
@@ -138,6 +138,22 @@ class TestSearch:
             seen += [hit.id for hit in found.hits]
             cursor, pages = found.cursor, pages + 1
         assert (seen, pages) == (messages[::-1], 3)
+
+    def test_a_page_is_bounded_and_the_next_goes_on(
+        self, shop: Caller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        oldest = archived(shop, reference="r")
+        for _ in range(5):
+            archived(shop)
+        store.sms_redis().flushall()
+        monkeypatch.setattr(find, "BATCH", 2)
+        monkeypatch.setattr(find, "SCANNED", 4)
+        first = FLOW.find({"reference": "r"}, "", 10)
+        assert (list(first.hits), bool(first.cursor)) == ([], True)
+        assert "4 messages" in first.notice
+        rest = FLOW.find({"reference": "r"}, first.cursor, 10)
+        assert [hit.id for hit in rest.hits] == [oldest]
+        assert (rest.cursor, rest.notice) == ("", "")
 
 
 class TestPage:
