@@ -15,7 +15,6 @@ from gateway import presence
 from gateway.directory import Directory, Gateway
 from gateway.presence import LinkState
 from msgplatform.core import alerts
-from msgplatform.models import Alert
 
 KIND = "sms.gateway"
 LOOK_SECONDS = 10.0
@@ -40,7 +39,7 @@ class Outages:
         self._next = 0.0
 
     def look(self) -> None:
-        """Raises RedisError, and what a database that is away raises."""
+        """Raises RedisError."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -48,14 +47,12 @@ class Outages:
         states = presence.live()
         served = self._directory.served(self._only)
         down = self._down(served, presence.bound(states), now)
-        opened = _opened()
-        for gateway in served.values():
-            if gateway.id in down - opened:
-                alerts.raise_alert(KIND, *_words(gateway, states), _key(gateway.id))
-            elif gateway.id in opened - self._since.keys():
-                alerts.resolve(_key(gateway.id))
-        for gone in opened - self._directory.gateways.keys():  # switched off, or deleted
-            alerts.resolve(_key(gone))
+        # Whether one has a connection, only those say that serve it; and a break may be short.
+        undecided = {
+            _key(id) for id in self._directory.gateways if id not in served or id in self._since
+        }
+        holding = [_outage(served[id], states) for id in sorted(down)]
+        alerts.reconcile([KIND], holding, undecided)
 
     def _down(self, served: Collection[int], up: Collection[int], now: float) -> set[int]:
         """Those that nobody has a connection to, for too long already."""
@@ -68,17 +65,10 @@ def _key(gateway: int) -> str:
     return f"{KIND}:{gateway}"
 
 
-def _opened() -> set[int]:
-    """The gateways that an open alert tells of."""
-    keys = Alert.objects.filter(open_key__startswith=f"{KIND}:").values_list("open_key", flat=True)
-    return {int(key.partition(":")[2]) for key in keys if key}
-
-
-def _words(gateway: Gateway, states: Iterable[LinkState]) -> tuple[str, str]:
-    """The alert's subject and text."""
+def _outage(gateway: Gateway, states: Iterable[LinkState]) -> alerts.Condition:
     problems = {s.problem for s in states if s.gateway == gateway.id and s.problem}
     why = "; ".join(sorted(problems)) or _("no sender serves it")
     where = f"{gateway.row.host}:{gateway.row.port}"
     subject = _("No connection to the gateway %s") % gateway.name
     text = _("%(where)s: %(why)s. What has no other way waits.") % {"where": where, "why": why}
-    return subject, text
+    return alerts.Condition(_key(gateway.id), subject, text)

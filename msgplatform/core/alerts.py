@@ -5,13 +5,17 @@ The store says whether an alert is news; only news, opened or resolved, goes to 
 
 Inside a transaction of the caller both wait for its commit, so that an alert neither breaks it nor
 tells of what was rolled back. What must be told although the work is undone is raised outside.
+
+`raise_alert` and `resolve` are for what happens; for what holds for a while, and can be looked up,
+there is `reconcile`: a process that dies between the two leaves nothing open that is over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from django.db import transaction
 
@@ -35,8 +39,29 @@ class AlertEvent:
     count: int = 1
 
 
-# Stores the event; returns what it is now when it was opened or resolved, None when it is no news.
-Store = Callable[[AlertEvent], AlertEvent | None]
+@dataclass(frozen=True)
+class Condition:
+    """Something that needs a person as long as it holds; `key` is `kind:which`."""
+
+    key: str
+    subject: str
+    text: str
+
+    @property
+    def kind(self) -> str:
+        return self.key.partition(":")[0]
+
+
+class Store(Protocol):
+    """Where alerts are kept."""
+
+    def store(self, event: AlertEvent) -> AlertEvent | None:
+        """Returns what it is now when it was opened or resolved, None when it is no news."""
+
+    def open_keys(self, kind: str) -> Collection[str]:
+        """The keys `kind:…` of the alerts that are open."""
+
+
 Handler = Callable[[AlertEvent], None]
 _handlers: dict[str, Handler] = {}
 _stores: list[Store] = []
@@ -66,6 +91,31 @@ def resolve(key: str) -> None:
     _when_committed(AlertEvent("", "", "", key, resolved=True))
 
 
+def reconcile(
+    kinds: Collection[str], holding: Iterable[Condition], undecided: Container[str] = ()
+) -> bool:
+    """Make the open alerts of these kinds say what holds now; it can be repeated at any time.
+
+    Conditions that have no open alert are raised. Open alerts whose condition does not hold are
+    resolved, but for the keys in `undecided`, of which this process cannot say whether it does.
+    Raises nothing but what `holding` does; False when the open alerts could not be read, and
+    nothing was done.
+    """
+    try:
+        opened = {key for store in _stores for kind in kinds for key in store.open_keys(kind)}
+    except Exception:
+        log.exception("open_alerts_not_read", kinds=sorted(kinds))
+        return False
+    wanted = {condition.key: condition for condition in holding}
+    for key, condition in wanted.items():
+        if key not in opened:
+            raise_alert(condition.kind, condition.subject, condition.text, key)
+    for key in sorted(opened - wanted.keys()):
+        if key not in undecided:
+            resolve(key)
+    return True
+
+
 def _when_committed(event: AlertEvent) -> None:
     if sql.in_transaction():
         transaction.on_commit(partial(_hand_out, event), robust=True)
@@ -77,7 +127,7 @@ def _hand_out(event: AlertEvent) -> None:
     news: AlertEvent | None = event
     try:
         for store in _stores:
-            news = store(event)
+            news = store.store(event)
     except Exception:
         log.exception("alert_not_stored", key=event.key)
         return

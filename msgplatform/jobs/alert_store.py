@@ -11,14 +11,24 @@ from msgplatform.core.data import sql
 from msgplatform.models import Alert
 
 
-def store(event: alerts.AlertEvent) -> alerts.AlertEvent | None:
-    """Open, count or close the alert with this key; safe when two processes raise it at once.
+class AlertTable:
+    """The store of `core/alerts.py`."""
 
-    Returns the alert as it is now when it was opened or closed, None otherwise.
-    """
-    # As the columns hold them: a cut key is still the same one for the same condition.
-    event = replace(event, key=event.key[:200], kind=event.kind[:64], subject=event.subject[:200])
-    return _close(event) if event.resolved else _open(event)
+    def store(self, event: alerts.AlertEvent) -> alerts.AlertEvent | None:
+        """Open, count or close the alert with this key; safe when two processes raise it at once.
+
+        Returns the alert as it is now when it was opened or closed, None otherwise.
+        """
+        # As the columns hold them: a cut key is still the same one for the same condition.
+        event = replace(
+            event, key=event.key[:200], kind=event.kind[:64], subject=event.subject[:200]
+        )
+        return _close(event) if event.resolved else _open(event)
+
+    def open_keys(self, kind: str) -> set[str]:
+        """The keys `kind:…` of the alerts that are open."""
+        keys = Alert.objects.filter(open_key__startswith=f"{kind}:")
+        return {key for key in keys.values_list("open_key", flat=True) if key}
 
 
 def _open(event: alerts.AlertEvent) -> alerts.AlertEvent | None:
@@ -53,4 +63,4 @@ def as_event(row: Alert, resolved: bool = False) -> alerts.AlertEvent:
     )
 
 
-alerts.set_store(store)
+alerts.set_store(AlertTable())

@@ -20,7 +20,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core import alerts
 from msgplatform.core.data import claims, sql
-from msgplatform.models import Alert, AuditLog
+from msgplatform.models import AuditLog
 from notify.models import BizReceive
 from notify.orders import Result
 
@@ -179,20 +179,11 @@ def _may_be_told(row: Row, now: datetime) -> bool:
 # -- alerts --------------------------------------------------------------------------------------
 def tell() -> None:
     """Raise and resolve alerts so that they say what is stored; not inside a transaction."""
-    now = sql.now()
-    wanted = dict(_conditions(now))
-    prefixes = Q(open_key__startswith=f"{DISABLED}:") | Q(open_key__startswith=f"{FAILING}:")
-    keys = Alert.objects.filter(prefixes).values_list("open_key", flat=True)
-    opened = {key for key in keys if key}
-    for key, (subject, text) in wanted.items():
-        if key not in opened:
-            alerts.raise_alert(key.split(":")[0], subject, text, key)
-    for key in opened - wanted.keys():
-        alerts.resolve(key)
+    alerts.reconcile((DISABLED, FAILING), _conditions(sql.now()))
 
 
-def _conditions(now: datetime) -> Iterable[tuple[str, tuple[str, str]]]:
-    """(key of the alert, its subject and text) of every subscription that needs somebody."""
+def _conditions(now: datetime) -> Iterable[alerts.Condition]:
+    """One of every subscription that needs somebody."""
     limit = _limit()
     wanted = Q(status=_Status.DISABLED)
     if limit:
@@ -201,9 +192,10 @@ def _conditions(now: datetime) -> Iterable[tuple[str, tuple[str, str]]]:
     rows = BizReceive.objects.filter(wanted).select_related("biz", "receive").order_by("id")
     for row in rows.only(*_SHOWN):
         if row.status == _Status.DISABLED:
-            yield f"{DISABLED}:{row.pk}", _disabled_text(row)
+            yield alerts.Condition(f"{DISABLED}:{row.pk}", *_disabled_text(row))
         elif limit and row.failing_since:
-            yield f"{FAILING}:{row.pk}", _failing_text(row, row.failing_since, limit)
+            text = _failing_text(row, row.failing_since, limit)
+            yield alerts.Condition(f"{FAILING}:{row.pk}", *text)
 
 
 def _disabled_text(row: BizReceive) -> tuple[str, str]:

@@ -11,6 +11,7 @@ import pytest
 from django.db import OperationalError, connection, transaction
 
 from msgplatform.core import alerts
+from msgplatform.jobs import alert_store
 from msgplatform.models import Alert, Biz
 from notify.marker import failing_subscriptions
 from notify.models import BizMsg, BizReceive
@@ -57,6 +58,46 @@ def test_an_alert_goes_out_once_and_once_more_when_it_is_over(platform: Biz) -> 
     assert Alert.objects.get().count == 3
     alarm()
     assert len(events()) == 3, "raised again it is a new alert"
+
+
+def conditions(*keys: str) -> list[alerts.Condition]:
+    return [alerts.Condition(key, f"Gateway {key}", "the link is down") for key in keys]
+
+
+def open_keys() -> set[str]:
+    return {key for key in Alert.objects.values_list("open_key", flat=True) if key}
+
+
+def test_open_alerts_become_what_holds_now(news: list[alerts.AlertEvent]) -> None:
+    alarm("sms.linked:1")
+    alerts.reconcile(["sms.link"], conditions("sms.link:1", "sms.link:2"))
+    assert open_keys() == {"sms.linked:1", "sms.link:1", "sms.link:2"}
+    news.clear()
+    alerts.reconcile(["sms.link"], conditions("sms.link:2", "sms.link:3"))
+    assert open_keys() == {"sms.linked:1", "sms.link:2", "sms.link:3"}
+    assert [(event.key, event.resolved) for event in news] == [
+        ("sms.link:3", False), ("sms.link:1", True),
+    ]  # fmt: skip
+    assert Alert.objects.get(key="sms.link:2").count == 1, "what stays open is not raised again"
+
+
+def test_what_nobody_can_say_stays_open() -> None:
+    alerts.reconcile(["sms.link"], conditions("sms.link:1", "sms.link:2"))
+    alerts.reconcile(["sms.link"], (), {"sms.link:2"})
+    assert open_keys() == {"sms.link:2"}
+
+
+def test_nothing_is_raised_or_resolved_when_the_open_ones_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alerts.reconcile(["sms.link"], conditions("sms.link:1"))
+
+    def broken(*_: object) -> set[str]:
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(alert_store.AlertTable, "open_keys", broken)
+    assert not alerts.reconcile(["sms.link"], conditions("sms.link:2"))
+    assert open_keys() == {"sms.link:1"}
 
 
 @pytest.mark.parametrize("enabled", [None, False])
