@@ -24,6 +24,7 @@ log = logging.get(__name__)
 # How long a change in the console may take to reach a running daemon.
 REFRESH_SECONDS = 2.0
 CLOCK_TOLERANCE_SECONDS = 30.0
+KIND = "notify.subscription"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,14 @@ class Subscription:
 
 
 class Subscriptions:
-    """All subscriptions by id. An unreadable row is left out, with an alert until it is mended."""
+    """All subscriptions by id. An unreadable row is left out, with an alert while it is so."""
 
     def __init__(self, refresh_seconds: float = REFRESH_SECONDS) -> None:
         # Seconds by which this machine's clock is ahead of the database's, which leases go by.
         self.clock_ahead = 0.0
         self._rows: dict[int, Subscription] = {}
-        self._unreadable: set[int] = set()
+        self._unreadable: frozenset[int] = frozenset()
+        self._reported: frozenset[int] | None = None  # at first, what another process left open
         self._refresh_seconds = refresh_seconds
         self._next = 0.0
         self._clock_is_wrong = False
@@ -109,18 +111,16 @@ class Subscriptions:
 
     def _take_over(self, rows: Sequence[BizReceive]) -> None:
         found: dict[int, Subscription] = {}
-        unreadable: set[int] = set()
+        unreadable: dict[int, alerts.Condition] = {}
         for row in rows:
             try:
                 found[row.pk] = from_row(row)
             except (TypeError, ValueError, AttributeError) as error:
                 # One row that cannot be used must not stop all the others.
-                unreadable.add(row.pk)
-                if row.pk not in self._unreadable:
-                    _complain(row, error)
-        for mended in self._unreadable - unreadable:
-            alerts.resolve(_alert_key(mended))
-        self._rows, self._unreadable = found, unreadable
+                unreadable[row.pk] = _unusable(row, error)
+        self._rows, self._unreadable = found, frozenset(unreadable)
+        if self._unreadable != self._reported and alerts.reconcile([KIND], unreadable.values()):
+            self._reported = self._unreadable
 
 
 def from_row(row: BizReceive) -> Subscription:
@@ -163,14 +163,9 @@ def _keys(receive: Receive) -> list[bytes]:
     return keys
 
 
-def _complain(row: BizReceive, error: Exception) -> None:
-    alerts.raise_alert(
-        "notify.subscription",
+def _unusable(row: BizReceive, error: Exception) -> alerts.Condition:
+    return alerts.Condition(
+        f"{KIND}:{row.pk}",
         f"The subscription {row} cannot be used",
         f"{error}. Correct it in the console; its copies wait.",
-        key=_alert_key(row.pk),
     )
-
-
-def _alert_key(subscription_id: int) -> str:
-    return f"notify.subscription:{subscription_id}"

@@ -243,6 +243,10 @@ def test_a_copy_whose_message_is_gone_is_poison(biz: Biz) -> None:
     assert copies(row, Status.POISON) == 3
 
 
+def alert_is_open(row: BizReceive) -> bool:
+    return Alert.objects.filter(open_key=f"notify.subscription:{row.pk}").exists()
+
+
 def test_copies_of_an_unreadable_subscription_wait(biz: Biz) -> None:
     row = subscription(biz)
     secret = row.receive.secret
@@ -251,10 +255,25 @@ def test_copies_of_an_unreadable_subscription_wait(biz: Biz) -> None:
     maker = Maker()
     run(maker)
     assert (items(row), copies(row, Status.PENDING)) == ([], 2)
+    assert alert_is_open(row)
     Receive.objects.update(secret=secret)
     maker.subscriptions.refresh(at_once=True)
+    assert not alert_is_open(row)
     run(maker)
     assert [len(order) for order in items(row)] == [2]
+
+
+def test_an_alert_of_a_process_that_is_gone_ends_when_the_subscription_is_corrected(
+    biz: Biz,
+) -> None:
+    row = subscription(biz)
+    secret = row.receive.secret
+    Receive.objects.update(secret="not a secret")
+    Maker().subscriptions.refresh()
+    assert alert_is_open(row)
+    Receive.objects.update(secret=secret)
+    Maker().subscriptions.refresh()
+    assert not alert_is_open(row)
 
 
 @pytest.mark.parametrize("status", [BizReceive.Status.PAUSED, BizReceive.Status.DISABLED])
