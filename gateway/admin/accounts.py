@@ -7,7 +7,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.core.validators import MinValueValidator, RegexValidator
+from django.core.validators import MaxLengthValidator, MinValueValidator, RegexValidator
 from django.db import transaction
 from django.forms import ModelForm
 from django.http import HttpRequest
@@ -15,12 +15,13 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway.admin import cells, codes
-from gateway.admin.fields import LinesField, ascii_only
+from gateway.admin import codes
+from gateway.admin.fields import ascii_only
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SmsAccount
-from msgplatform.admin import PlainList, Select, UndeletableAdmin, audit
+from msgplatform.admin import PlainList, Select, UndeletableAdmin, audit, cells
+from msgplatform.admin.fields import LinesField
 from msgplatform.core.connections import RedisError
 
 _LONGEST_NUMBER = 21
@@ -51,8 +52,7 @@ class AccountForm(forms.ModelForm):
         help_text=_("Why messages are sent; 2 for notices"),
     )  # fmt: skip
     keywords = LinesField(
-        r".{1,40}",
-        _("at most 40 characters"),
+        check=MaxLengthValidator(40),
         label=_("Keywords"),
         help_text=_("An MO to a shared number that begins with one of these is ours, one a line."),
     )
@@ -161,9 +161,7 @@ class SmsAccountAdmin(UndeletableAdmin):
 
     @admin.display(description=_("state"))
     def state(self, row: SmsAccount) -> str:
-        if row.enabled:
-            return cells.mark(gettext("enabled"), "good")
-        return cells.mark(gettext("switched off"), "plain")
+        return cells.enabled(row.enabled)
 
     @admin.display(description=_("default"), ordering="is_default")
     def usual(self, row: SmsAccount) -> str:

@@ -13,11 +13,10 @@ from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, ngettext
 
-from gateway.admin import cells
 from gateway.bulk import resend
 from gateway.models import SgipMt
 from gateway.search import resent
-from msgplatform.admin import audit
+from msgplatform.admin import audit, cells
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import PlatformError
@@ -65,7 +64,7 @@ def _of_state(state: str, rows: Sequence[SgipMt]) -> int:
 def _tell(request: HttpRequest, count: int, left: int, new: Sequence[str]) -> None:
     if count:
         text = ngettext("%d message is sent again:", "%d messages are sent again:", count) % count
-        links = format_html_join(", ", "{}", ((cells.story(int(id)),) for id in new))
+        links = format_html_join(", ", "{}", ((cells.message_link("sms", id),) for id in new))
         more = ", …" if count > len(new) else ""
         messages.success(request, format_html("{} {}{}", text, links, more))
     if left:

@@ -16,9 +16,9 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from gateway import sgip
-from gateway.admin import cells, codes
+from gateway.admin import codes
 from gateway.models import SgipMo, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
-from msgplatform.admin import IdTimeFilter, PickFilter, ReadOnlyAdmin, row_id
+from msgplatform.admin import IdTimeFilter, PickFilter, ReadOnlyAdmin, cells, row_id
 from msgplatform.admin.base import BoundedList
 from msgplatform.models import Biz
 
@@ -192,7 +192,7 @@ class SgipReportAdmin(ArchiveAdmin):
     @admin.display(description=_("message"))
     def message(self, row: SgipReport) -> str:
         if row.mt_id:
-            return cells.story(row.mt_id)
+            return cells.message_link("sms", row.mt_id)
         return cells.mark(gettext("matched nothing"), "warn")
 
     @admin.display(description=_("sequence"))
@@ -210,7 +210,7 @@ class SgipReportAdmin(ArchiveAdmin):
 
     @admin.display(description=_("error"))
     def meaning(self, row: SgipReport) -> str:
-        return cells.coded(row.error_code) or cells.NOTHING
+        return codes.with_meaning(row.error_code) or cells.NOTHING
 
 
 @admin.register(SgipUserRpt)

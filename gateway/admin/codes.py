@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from django.utils.functional import Promise
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from gateway import sgip
 from gateway.sgip.constants import Coding, FeeType, MoreLateToMt, ReportFlag, State, UserCondition
 
 Choices = Sequence[tuple[int, str | Promise]]
@@ -52,3 +54,14 @@ CONDITIONS: Choices = [
 def meaning(choices: Choices, number: int) -> str:
     """The number itself for one that the specification does not know."""
     return str(dict(choices).get(number, number))
+
+
+def meaning_of_result(code: int) -> str:
+    """Of a Result or ErrorCode."""
+    text = sgip.result_text(code)
+    return text if text != str(code) else gettext("a code of the gateway's own")
+
+
+def with_meaning(code: int) -> str:
+    """A Result or ErrorCode with its meaning, '' for none."""
+    return f"{code} {meaning_of_result(code)}" if code else ""

@@ -1,4 +1,4 @@
-"""Form fields: passwords that are never shown again, lists with one item a line, checks."""
+"""Passwords that are never shown again, and what a field has to match."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import PasswordInput, Textarea
+from msgplatform.admin import PasswordInput
 
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 
@@ -57,28 +57,3 @@ class PasswordField(forms.CharField):
 
     def clean(self, value: Any) -> str:
         return super().clean(value) or self._stored
-
-
-class LinesField(forms.CharField):
-    """A list of texts as one item a line; `each` is what an item has to match."""
-
-    def __init__(self, each: str, wrong: Any, **options: Any) -> None:
-        super().__init__(required=False, widget=Textarea(attrs={"rows": 4}), **options)
-        self._each, self._wrong = re.compile(each), wrong
-
-    def prepare_value(self, value: Any) -> Any:
-        return "\n".join(map(str, value)) if isinstance(value, list | tuple) else value
-
-    def to_python(self, value: Any) -> Any:
-        text = super().to_python(value) or ""
-        items = list(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))
-        for item in items:
-            if not self._each.fullmatch(item):
-                raise ValidationError(f"{item}: {self._wrong}")
-        return items
-
-    def has_changed(self, initial: Any, data: Any) -> bool:
-        try:
-            return bool(list(initial or []) != self.to_python(data))
-        except ValidationError:
-            return True

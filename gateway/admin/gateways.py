@@ -7,7 +7,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.core.validators import MinValueValidator
+from django.core.validators import MinValueValidator, RegexValidator
 from django.db import transaction
 from django.forms import ModelForm
 from django.http import HttpRequest
@@ -15,11 +15,11 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway.admin import cells
-from gateway.admin.fields import LinesField, PasswordField, ascii_only, host
+from gateway.admin.fields import PasswordField, ascii_only, host
 from gateway.models import SmsGateway
 from gateway.monitor import metrics
-from msgplatform.admin import PlainList, UndeletableAdmin, audit
+from msgplatform.admin import PlainList, UndeletableAdmin, audit, cells
+from msgplatform.admin.fields import LinesField
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.templatetags.humanize_age import age
@@ -37,8 +37,7 @@ class GatewayForm(forms.ModelForm):
     login_password = PasswordField(label=_("Our password"))
     smg_login_password = PasswordField(label=_("The SMG's password"))
     prefixes = LinesField(
-        r"[0-9]{1,21}",
-        _("digits only"),
+        check=RegexValidator(r"^[0-9]{1,21}\Z", _("digits only")),
         label=_("Number prefixes"),
         help_text=_("Recipients that go this way, one a line: 130 or 86130. Empty: everybody."),
     )
@@ -142,9 +141,7 @@ class SmsGatewayAdmin(UndeletableAdmin):
 
     @admin.display(description=_("state"))
     def state(self, row: SmsGateway) -> str:
-        if row.enabled:
-            return cells.mark(gettext("enabled"), "good")
-        return cells.mark(gettext("switched off"), "plain")
+        return cells.enabled(row.enabled)
 
     @admin.display(description=_("links"))
     def up(self, row: Any) -> SafeString:
@@ -178,4 +175,4 @@ class SmsGatewayAdmin(UndeletableAdmin):
 
     @admin.display(description=_("speed limit"), ordering="speed_limit")
     def speed(self, row: SmsGateway) -> str:
-        return gettext("%g/s") % row.speed_limit if row.speed_limit else cells.NOTHING
+        return cells.per_second(row.speed_limit)

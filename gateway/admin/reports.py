@@ -17,10 +17,10 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway.admin import cells
+from gateway.admin import codes
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.monitor import statistics
-from msgplatform.admin import ModelAdmin, Select, csv_response
+from msgplatform.admin import ModelAdmin, Select, cells, csv_response
 
 View = Callable[[HttpRequest], Any]
 _PERIODS = {
@@ -73,12 +73,17 @@ def page(model_admin: ModelAdmin) -> View:
         if form.is_valid():
             found = statistics.of(form.since(), **form.subject())
             context = {
-                "found": found, "share": percent(found.total.success),
+                "found": found, "share": cells.percent(found.total.success),
                 "of_gateway": form.cleaned_data["gateway"],
-                "errors": [(c, cells.meaning(c) if c else text, n) for c, text, n in found.errors],
+                "errors": [
+                    (code, codes.meaning_of_result(code) if code else text, count)
+                    for code, text, count in found.errors
+                ],
             }  # fmt: skip
             for name in ("days", "gateways", "accounts"):
-                context[name] = [(line, percent(line.success)) for line in getattr(found, name)]
+                context[name] = [
+                    (line, cells.percent(line.success)) for line in getattr(found, name)
+                ]
             if any(form.subject().values()):
                 context["gateways"] = context["accounts"] = []
         context = {
@@ -103,11 +108,6 @@ def as_csv(model_admin: ModelAdmin) -> View:
         return csv_response(name, statistics.csv_rows(form.since(), **form.subject()))
 
     return view
-
-
-def percent(share: float | None) -> str:
-    """Rounded down: what is not all of it must not read as 100 %."""
-    return "–" if share is None else f"{int(share * 1000) / 10:g} %"
 
 
 def _form(model_admin: ModelAdmin, request: HttpRequest) -> ReportForm:

@@ -14,14 +14,19 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway.admin import again, cells, codes, reports
+from gateway.admin import again, codes, reports
 from gateway.admin.archive import AccountFilter, ArchiveAdmin
 from gateway.models import SgipMt
 from gateway.search import find
-from msgplatform.admin import ChoiceFilter, IdTimeFilter
+from msgplatform.admin import ChoiceFilter, IdTimeFilter, cells
 from msgplatform.templatetags.humanize_age import age
 
 _FOUND = 500  # what a search shows at most
+_Final = SgipMt.Final
+_TONES: dict[str, str] = {
+    _Final.DELIVERED: "good", _Final.ACCEPTED: "plain", _Final.EXPIRED: "warn",
+    _Final.UNKNOWN: "warn", _Final.FAILED: "bad",
+}  # fmt: skip
 
 
 @admin.register(SgipMt)
@@ -103,14 +108,14 @@ class SgipMtAdmin(ArchiveAdmin):
 
     @admin.display(description=_("message"))
     def story(self, row: SgipMt) -> str:
-        return cells.story(row.pk)
+        return cells.message_link("sms", row.pk)
 
     @admin.display(description=_("state"))
     def state_mark(self, row: SgipMt) -> str:
         """With what went wrong below it."""
         text = str(row.get_final_display())
-        why = cells.coded(row.error_code) or row.error
-        return cells.mark(text, cells.TONES.get(row.final, "plain"), below=why)
+        why = codes.with_meaning(row.error_code) or row.error
+        return cells.mark(text, _TONES.get(row.final, "plain"), below=why)
 
     @admin.display(description=_("accepted"))
     def accepted(self, row: SgipMt) -> str:

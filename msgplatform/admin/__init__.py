@@ -3,6 +3,8 @@
 base      ModelAdmin and its kinds, bounded lists, the audit entry
 csv_file  a report as a file
 once      a page that shows a new secret one single time
+cells     marks, links and second lines in lists
+fields    form fields
 filters   list filters for tables of any size
 shared    the registrations: systems, keys, jobs, alerts, counters, audit, users
 
@@ -13,6 +15,7 @@ from unfold.widgets import UnfoldAdminPasswordWidget as PasswordInput
 from unfold.widgets import UnfoldAdminSelectWidget as Select
 from unfold.widgets import UnfoldAdminTextareaWidget as Textarea
 
+from msgplatform.admin import cells
 from msgplatform.admin.base import (
     BoundedPaginator,
     ModelAdmin,
@@ -50,6 +53,7 @@ __all__ = [
     "Textarea",
     "UndeletableAdmin",
     "audit",
+    "cells",
     "csv_response",
     "row_id",
 ]

@@ -20,9 +20,10 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import ShowsSecret, UndeletableAdmin, audit
+from msgplatform.admin.fields import LinesField, each
 from msgplatform.core.errors import Conflict
 from notify import limits, secret_rotation
-from notify.admin.fields import MASK, HeadersField, LinesField
+from notify.admin.fields import MASK, HeadersField
 from notify.models import Receive
 
 
@@ -37,7 +38,7 @@ class ConsumerForm(forms.ModelForm):
     )
     networks = LinesField(
         label=_("Allowed networks"),
-        check=limits.networks,
+        check=each(limits.networks),
         help_text=_(
             "Where this consumer may be, one a line: 10.2.0.0/16. Empty: wherever the platform "
             "may deliver to. It narrows what OUTBOUND_ALLOW opens, it opens nothing."

@@ -8,7 +8,8 @@ from typing import Any
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from notify.admin import cells, chart, health
+from msgplatform.admin import cells
+from notify.admin import chart, health, subscription_cells
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.monitor import statistics
 
@@ -26,16 +27,16 @@ def card(row: BizReceive) -> dict[str, Any]:
     points = statistics.series("hour", now - timedelta(hours=23), now, subscription=row.pk)
     disabled_on = health.disabled_on(row)
     return {
-        "status": cells.status(row, health.why(row)),
+        "status": subscription_cells.status(row, health.why(row)),
         "is_sending": row.status in (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING),
         "is_discarded": row.status == BizReceive.Status.DISCARDED,
         "is_paused": row.status == BizReceive.Status.PAUSED,
         "figures": [
-            (_("orders waiting"), cells.waiting(state)),
-            (_("oldest due"), cells.due(state)),
-            (_("in flight"), cells.in_flight(row, state)),
-            (_("breaker"), cells.breaker(state)),
-            (_("accepted, last hour"), cells.success(state)),
+            (_("orders waiting"), subscription_cells.waiting(state)),
+            (_("oldest due"), subscription_cells.due(state)),
+            (_("in flight"), subscription_cells.in_flight(row, state)),
+            (_("breaker"), subscription_cells.breaker(state)),
+            (_("accepted, last hour"), subscription_cells.success(state)),
         ],
         "copies": _copies(row),
         "chart": chart.chart(points),

@@ -1,77 +1,26 @@
-"""Form fields for lists and headers: one item a line, and an error for each wrong line."""
+"""Form fields for waits and headers: one item a line, and an error for each wrong line."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from msgplatform.admin import Textarea
+from msgplatform.admin.fields import LinesField
 
-Validator = Callable[[Any], None]
 # Stands for a stored value that is not shown; no header's value can hold it.
 MASK = "•••"
 _UNITS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
 
-class LinesField(forms.Field):
-    """A list of texts. `check` is the model's validator: it is asked for each line by itself."""
-
-    widget = Textarea
-
-    def __init__(self, *, check: Validator, rows: int = 3, **kwargs: Any) -> None:
-        kwargs.setdefault("required", False)
-        super().__init__(widget=self.widget({"rows": rows, "class": "lines"}), **kwargs)
-        self.check_line = check
-
-    def prepare_value(self, value: Any) -> Any:
-        return "\n".join(self.show(item) for item in value) if isinstance(value, list) else value
-
-    def to_python(self, value: Any) -> list[Any]:
-        return list(self._each(str(value or ""), self._item))
-
-    def has_changed(self, initial: Any, data: Any) -> bool:
-        try:
-            return bool(self.to_python(data) != (initial or self.to_python("")))
-        except ValidationError:
-            return True
-
-    def show(self, item: Any) -> str:
-        return str(item)
-
-    def read(self, line: str) -> Any:
-        """The item that a line means. Raises ValidationError."""
-        return line
-
-    def _item(self, line: str) -> Any:
-        item = self.read(line)
-        self.check_line([item])
-        return item
-
-    def _each(self, text: str, read: Callable[[str], Any]) -> Iterator[Any]:
-        """What `read` makes of each line that is not empty; all errors at once."""
-        errors = []
-        for number, line in enumerate(text.splitlines(), 1):
-            if not line.strip():
-                continue
-            try:
-                yield read(line.strip())
-            except ValidationError as error:
-                text_of_it = " ".join(error.messages)
-                errors.append(
-                    _("Line %(number)d: %(error)s") % {"number": number, "error": text_of_it}
-                )
-        if errors:
-            raise ValidationError(errors)
-
-
 class WaitsField(LinesField):
     """Waits in seconds, written as people say them: `5 s`, `30 min`, `2 h`, `1 d`."""
+
+    repeats = True
 
     def show(self, item: Any) -> str:
         for unit, seconds in (("d", 86400), ("h", 3600), ("min", 60)):
@@ -116,9 +65,9 @@ class HeadersField(LinesField):
                 content = old[name.lower()]
             if name.lower() in (known.lower() for known in taken):
                 raise ValidationError(_("%s stands here twice") % name)
-            self.check_line({name: content})
+            self.check_item({name: content})
             taken[name] = content
 
-        for _nothing in self._each(str(value or ""), read):
+        for _nothing in self.each_line(str(value or ""), read):
             pass
         return taken

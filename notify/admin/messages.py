@@ -12,8 +12,6 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.urls import reverse
-from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
@@ -23,9 +21,9 @@ from msgplatform.admin import (
     IdTimeFilter,
     ReadOnlyAdmin,
     audit,
+    cells,
     row_id,
 )
-from notify.admin import cells
 from notify.bulk import requeue
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.search import find
@@ -98,7 +96,7 @@ class BizMsgAdmin(HotAdmin):
 
     @admin.display(description=_("message"))
     def story(self, message: BizMsg) -> str:
-        return _story_link(message.pk)
+        return cells.message_link("notify", message.pk)
 
     @admin.display(description=_("system"))
     def system(self, message: BizMsg) -> str:
@@ -161,7 +159,7 @@ class ReceiveMsgAdmin(HotAdmin):
 
     @admin.display(description=_("message"))
     def story(self, copy: ReceiveMsg) -> str:
-        return _story_link(copy.msg_id)
+        return cells.message_link("notify", copy.msg_id)
 
     @admin.display(description=_("subscription"))
     def subscription(self, copy: ReceiveMsg) -> str:
@@ -195,10 +193,3 @@ def _delivery_ids(text: str) -> list[int]:
         return [number]
     of_messages = ReceiveMsg.objects.filter(msg_id__in=_message_ids(text))
     return list(of_messages.values_list("pk", flat=True)[:_FOUND])
-
-
-def _story_link(message_id: int) -> str:
-    url = reverse("console:message", args=["notify", str(message_id)])
-    return format_html(
-        '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, message_id
-    )

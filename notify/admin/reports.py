@@ -19,10 +19,10 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import ModelAdmin, RowSelect, Select, csv_response
+from msgplatform.admin import ModelAdmin, RowSelect, Select, cells, csv_response
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
-from notify.admin import cells, chart
+from notify.admin import chart
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import statistics
 

@@ -18,11 +18,19 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import AutocompleteFilter, ChoiceFilter, PickFilter, UndeletableAdmin, audit
+from msgplatform.admin import (
+    AutocompleteFilter,
+    ChoiceFilter,
+    PickFilter,
+    UndeletableAdmin,
+    audit,
+    cells,
+)
+from msgplatform.admin.fields import LinesField, each
 from msgplatform.core.errors import Unavailable
 from notify import limits
-from notify.admin import cells, dashboard, health, reports
-from notify.admin.fields import LinesField, WaitsField
+from notify.admin import dashboard, health, reports, subscription_cells
+from notify.admin.fields import WaitsField
 from notify.admin.states import StateActions
 from notify.models import BizReceive, default_schedule
 from notify.sender import test_send
@@ -33,17 +41,17 @@ _Status = BizReceive.Status
 class SubscriptionForm(forms.ModelForm):
     event_types = LinesField(
         label=_("Event types"),
-        check=limits.event_types,
+        check=each(limits.event_types),
         help_text=_("Patterns, one a line: order.* or stock.empty. Empty: every event type"),
     )
     channels = LinesField(
         label=_("Channels"),
-        check=limits.channels,
+        check=each(limits.channels),
         help_text=_("Exact names, one a line. Empty: every channel"),
     )
     schedule = WaitsField(
         label=_("Retry schedule"),
-        check=limits.schedule,
+        check=each(limits.schedule),
         initial=default_schedule,
         rows=9,
         help_text=_(
@@ -208,35 +216,35 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
 
     @admin.display(description=_("state"))
     def state(self, row: BizReceive) -> str:
-        return cells.status(row, health.why(row))
+        return subscription_cells.status(row, health.why(row))
 
     @admin.display(description=_("waiting"))
     def waiting(self, row: Any) -> str:
-        return cells.waiting(row.health)
+        return subscription_cells.waiting(row.health)
 
     @admin.display(description=_("due for"))
     def oldest_due(self, row: Any) -> str:
-        return cells.due(row.health)
+        return subscription_cells.due(row.health)
 
     @admin.display(description=_("in flight"))
     def in_flight(self, row: Any) -> str:
-        return cells.in_flight(row, row.health)
+        return subscription_cells.in_flight(row, row.health)
 
     @admin.display(description=_("breaker"))
     def breaker(self, row: Any) -> str:
-        return cells.breaker(row.health)
+        return subscription_cells.breaker(row.health)
 
     @admin.display(description=_("last hour"))
     def success(self, row: Any) -> str:
-        return cells.success(row.health)
+        return subscription_cells.success(row.health)
 
     @admin.display(description=_("failing for"), ordering="failing_since")
     def failing(self, row: BizReceive) -> str:
-        return cells.failing(row)
+        return subscription_cells.failing(row)
 
     @admin.display(description=_("rate limit"), ordering="rate_limit")
     def rate(self, row: BizReceive) -> str:
-        return cells.rate_limit(row)
+        return cells.per_second(row.rate_limit)
 
 
 def _changes(form: ModelForm, obj: BizReceive, change: bool) -> dict[str, Any]:

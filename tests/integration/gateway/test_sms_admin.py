@@ -15,7 +15,6 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from gateway.admin.fields import LinesField
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
 from gateway.presence import LinkState, say
 from msgplatform.core.data import ids, sql
@@ -122,13 +121,6 @@ class TestGateways:
     def test_nobody_deletes_one(self, admin_client: Client, shop: Caller) -> None:
         row = SmsGateway.objects.get()
         assert admin_client.post(f"{GATEWAYS}{row.pk}/delete/", {"post": "yes"}).status_code == 403
-
-
-def test_lines_that_did_not_change() -> None:
-    field = LinesField(r"[0-9]+", "digits")
-    assert not field.has_changed(["1", "2"], "1\r\n2\r\n\r\n1")
-    assert field.has_changed(["1"], "2")
-    assert field.has_changed(["1"], "x")
 
 
 # -- accounts ------------------------------------------------------------------------------------

@@ -1,15 +1,13 @@
-"""Cells of the subscriptions' list: a mark that is read at a glance, plain text for the rest."""
+"""Cells of the subscriptions' list and card."""
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from django.utils import formats, timezone
-from django.utils.html import format_html
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.admin.cells import NOTHING, mark, moment, nothing, percent
 from msgplatform.templatetags.humanize_age import age
 from notify.admin.health import Health
 from notify.models import BizReceive
@@ -23,32 +21,13 @@ _STATES = {
     _Status.DISCARDED: ("plain", _("discarded")),
     _Status.DISABLED: ("bad", _("disabled")),
 }
-NOTHING = mark_safe('<span class="nothing">–</span>')
 # Below this share of accepted attempts the number is marked.
 _POOR = 0.95
 
 
-def mark(text: str, tone: str, title: str = "") -> SafeString:
-    """A coloured label; `tone` is good, warn, bad or plain."""
-    return format_html('<span class="mark {}" title="{}">{}</span>', tone, title, text)
-
-
-def nothing(text: str) -> SafeString:
-    """A value that need not be looked at; narrow screens leave it out."""
-    return format_html('<span class="nothing">{}</span>', text)
-
-
-def moment(when: datetime | None) -> str:
-    """In the platform's time zone, to the minute."""
-    return formats.date_format(timezone.localtime(when), "Y-m-d H:i") if when else ""
-
-
 def status(row: BizReceive, why: str) -> SafeString:
     tone, name = _STATES[_Status(row.status)]
-    label = mark(str(name), tone, str(_Status(row.status).label))
-    if not why:
-        return label
-    return format_html('{}<small class="why">{}</small>', label, why)
+    return mark(str(name), tone, str(_Status(row.status).label), below=why)
 
 
 def breaker(health: Health) -> str:
@@ -56,11 +35,6 @@ def breaker(health: Health) -> str:
         return NOTHING if health.live is None else nothing(gettext("closed"))
     probe = formats.date_format(timezone.localtime(health.probe_at), "H:i:s")
     return mark(gettext("open, probe %s") % probe, "bad")
-
-
-def percent(share: float | None) -> str:
-    """Rounded down: what is not all of it must not read as 100 %."""
-    return NOTHING if share is None else f"{int(share * 1000) / 10:g} %"
 
 
 def success(health: Health) -> str:
@@ -98,7 +72,3 @@ def in_flight(row: BizReceive, health: Health) -> str:
     open_now = health.live.in_flight if health.live else 0
     text = f"{open_now} / {row.in_flight_limit}"
     return text if open_now else nothing(text)
-
-
-def rate_limit(row: BizReceive) -> str:
-    return gettext("%g/s") % row.rate_limit if row.rate_limit else NOTHING

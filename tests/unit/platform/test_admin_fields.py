@@ -1,0 +1,60 @@
+"""Lists in forms: one item a line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.core.validators import RegexValidator
+
+from msgplatform.admin.fields import LinesField, each
+
+DIGITS = RegexValidator(r"^[0-9]+\Z", "digits only")
+
+
+class Repeated(LinesField):
+    repeats = True
+
+
+def test_items_are_stripped_and_there_once() -> None:
+    assert LinesField(check=DIGITS).clean(" 1\r\n2\r\n\r\n1 ") == ["1", "2"]
+    assert Repeated(check=DIGITS).clean("1\n2\n1") == ["1", "2", "1"]
+    assert LinesField(check=DIGITS).clean("") == []
+
+
+def test_every_wrong_line_is_named() -> None:
+    with pytest.raises(ValidationError) as caught:
+        LinesField(check=DIGITS).clean("x\n\n1\ny")
+    assert caught.value.messages == ["Line 1: digits only", "Line 4: digits only"]
+
+
+def test_a_list_s_validator_checks_an_item() -> None:
+    seen: list[Any] = []
+    assert LinesField(check=each(seen.append)).clean("1\n2") == ["1", "2"]
+    assert seen == [["1"], ["2"]]
+
+
+def test_a_character_that_no_database_takes() -> None:
+    with pytest.raises(ValidationError, match="Null"):
+        LinesField(check=lambda item: None).clean("a\x00b")
+
+
+@pytest.mark.parametrize(
+    ("initial", "data", "changed"),
+    [
+        (["1", "2"], "1\r\n2\r\n\r\n1", False),
+        (None, "", False),
+        ([], "", False),
+        (["1"], "2", True),
+        (["1"], "", True),
+        (["1"], "x", True),
+    ],
+)
+def test_what_counts_as_changed(initial: Any, data: str, changed: bool) -> None:
+    assert LinesField(check=DIGITS).has_changed(initial, data) == changed
+
+
+def test_what_is_stored_is_shown_line_by_line() -> None:
+    assert LinesField(check=DIGITS).prepare_value(["1", "2"]) == "1\n2"
+    assert LinesField(check=DIGITS).prepare_value("x\ny") == "x\ny", "what was typed stays"
