@@ -8,7 +8,7 @@ again; a new message that fails too can be sent again itself.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -23,6 +23,7 @@ from gateway.search import resent
 from gateway.search.filters import Filter, parse
 from msgplatform.api.filters import MAX_ID
 from msgplatform.core import logging
+from msgplatform.core.bulk_cursor import BulkCursor, read_id
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
@@ -64,13 +65,13 @@ def count(given: Mapping[str, Any]) -> Counted:
 def step(given: Mapping[str, Any], cursor: str, limit: int) -> Step:
     """The next `limit`, oldest first. What ends after the first step began is left alone."""
     filter = _filter(given)
-    if not cursor:  # the bound must be kept before anything is done by it
-        return Step(f"{sql.now().isoformat()}|0", 0)
-    begun, _bar, after = cursor.partition("|")
-    ended = filter.indexed().filter(archived_at__lte=datetime.fromisoformat(begun))
-    page = list(ended.filter(id__gt=int(after)).order_by("id")[:limit])
+    if not cursor:
+        return Step(BulkCursor.begin(), 0)
+    at = BulkCursor.read(cursor)
+    ended = filter.indexed().filter(archived_at__lte=at.begun)
+    page = list(ended.filter(id__gt=read_id(at.position)).order_by("id")[:limit])
     done = _send([row for row in page if filter.biz in (None, row.biz_id)]) if page else 0
-    return Step(f"{begun}|{page[-1].pk}" if len(page) == limit else "", done)
+    return Step(at.moved_to(str(page[-1].pk) if len(page) == limit else ""), done)
 
 
 def _filter(given: Mapping[str, Any]) -> Filter:

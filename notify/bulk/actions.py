@@ -1,8 +1,4 @@
-"""Notify's bulk actions: what `run_bulk` does page by page, and the count that comes before.
-
-A job's cursor is "begun|position": when its first step was, by the database's clock, and where
-the next page begins.
-"""
+"""Notify's bulk actions: what `run_bulk` does page by page, and the count that comes before."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ from typing import Any, Protocol
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core import flows
+from msgplatform.core.bulk_cursor import BulkCursor
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from notify.bulk import fill_missing, replay
@@ -126,18 +123,15 @@ def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
 
 
 def step(action: str, given: Mapping[str, Any], cursor: str, limit: int) -> flows.Step:
-    """The next page. A step that is repeated does nothing twice.
-
-    The first one only notes the time: it must be kept before anything is done by it.
-    """
+    """The next page. A step that is repeated does nothing twice."""
     if not cursor:
         _job(action, given, sql.now())  # refuses a wrong filter
-        return flows.Step(f"{sql.now().isoformat()}|", 0)
-    begun, _separator, position = cursor.partition("|")
-    job = _job(action, given, datetime.fromisoformat(begun))
-    page = job.page(position, limit)
+        return flows.Step(BulkCursor.begin(), 0)
+    at = BulkCursor.read(cursor)
+    job = _job(action, given, at.begun)
+    page = job.page(at.position, limit)
     done = job.apply(page.ids) if page.ids else 0
-    return flows.Step(f"{begun}|{page.position}" if page.position else "", done)
+    return flows.Step(at.moved_to(page.position), done)
 
 
 def _job(action: str, given: Mapping[str, Any], begun: datetime) -> Job:

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from django.db.models import QuerySet
 
+from msgplatform.core.bulk_cursor import read_id
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import InvalidInput
 from notify.bulk.requeue import FAILED, Page, again
@@ -39,7 +40,7 @@ class Messages:
 
     def page(self, position: str, limit: int = MESSAGES) -> tuple[list[int], str]:
         """Up to `limit` messages after a position, and the next position; '' at the end."""
-        first = max(self._since, int(position) + 1) if position else self._since
+        first = max(self._since, read_id(position) + 1) if position else self._since
         rows = BizMsg.objects.filter(id__gte=first, id__lt=self._until)
         if self._biz is not None:
             rows = rows.filter(biz_id=self._biz)

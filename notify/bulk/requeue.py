@@ -11,6 +11,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from msgplatform.api.filters import MAX_ID, MAX_SELECTION
+from msgplatform.core.bulk_cursor import read_id, read_time
 from msgplatform.core.data import claims, sql
 from msgplatform.core.errors import InvalidInput
 from notify.maker import due
@@ -103,7 +104,8 @@ class Requeue:
         return Page(matches, "")
 
     def _selected(self, position: str, limit: int) -> Page:
-        left = [pk for pk in self._filter.ids or () if pk > int(position or 0)]
+        after = read_id(position)
+        left = [pk for pk in self._filter.ids or () if pk > after]
         rows = ReceiveMsg.objects.filter(
             id__in=left[:limit], status__in=self._statuses, updated_at__lte=self._begun
         )
@@ -167,8 +169,9 @@ class _Position:
     def read(cls, text: str) -> _Position:
         if not text:
             return cls()
-        subscription, next_at, copy_id = text.split(",")
-        return cls(int(subscription), datetime.fromisoformat(next_at), int(copy_id))
+        subscription, _, rest = text.partition(",")
+        next_at, _, copy_id = rest.partition(",")
+        return cls(read_id(subscription), read_time(next_at), read_id(copy_id))
 
     def text(self) -> str:
         moment = self.next_at.isoformat() if self.next_at else ""

@@ -98,6 +98,10 @@ class TestContract:
                     break
                 step = flow.bulk_step(name, filter, step.cursor, 100)
             assert step.cursor == ""
+            for cursor in ("x", "|", "2026-11-20|", "2026-11-20T08:00:00|1", "\x00|1"):
+                with pytest.raises(InvalidInput) as caught:
+                    flow.bulk_step(name, filter, cursor, 100)
+                assert caught.value.field == "cursor", (name, cursor)
 
     def sample(self, field: str) -> str:
         if field == "subscription":

@@ -1,0 +1,70 @@
+"""Where a bulk job stands: when it began, and the position after which its next page begins.
+
+A flow's `bulk_step` uses it so:
+
+    if not cursor:
+        return Step(BulkCursor.begin(), 0)
+    at = BulkCursor.read(cursor)
+    … do the page after `at.position`, of what did not change since `at.begun` …
+    return Step(at.moved_to(position of its last row, '' at the end), done)
+
+The first step only notes the time, so that it is kept before anything is done by it: a step that
+is repeated after a kill finds the same bound, and what it did done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from msgplatform.core.data import sql
+from msgplatform.core.errors import InvalidInput
+
+_MAX_ID = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class BulkCursor:
+    """`begun` by the database's clock, aware. `position` is the flow's own text, '' at first."""
+
+    begun: datetime
+    position: str = ""
+
+    @classmethod
+    def begin(cls) -> str:
+        """The cursor after the first step."""
+        return f"{sql.now().isoformat()}|"
+
+    @classmethod
+    def read(cls, text: str) -> BulkCursor:
+        """Raises InvalidInput."""
+        begun, _separator, position = text.partition("|")
+        return cls(read_time(begun), position)
+
+    def moved_to(self, position: str) -> str:
+        """The cursor of the next page, '' when there is none."""
+        return f"{self.begun.isoformat()}|{position}" if position else ""
+
+
+def read_id(text: str) -> int:
+    """A position that is the id of the last row; 0 for ''. Raises InvalidInput."""
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= _MAX_ID):
+        raise _wrong()
+    return int(text)
+
+
+def read_time(text: str) -> datetime:
+    """An aware time of a position, as isoformat() writes it. Raises InvalidInput."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise _wrong() from None
+    if moment.tzinfo is None:
+        raise _wrong()
+    return moment
+
+
+def _wrong() -> InvalidInput:
+    return InvalidInput("this is not the cursor of a bulk job", "cursor")
