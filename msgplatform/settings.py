@@ -92,7 +92,7 @@ DATABASES = {"default": env.database("DATABASE_URL", f"sqlite:///{STATE_DIR / 'm
 COLD_DATABASE_URL_SET = bool(env.secret("COLD_DATABASE_URL"))
 if COLD_DATABASE_URL_SET:
     DATABASES["cold"] = env.database("COLD_DATABASE_URL", "")
-DATABASE_ROUTERS = ["notify.archive.router.ColdRouter"]
+DATABASE_ROUTERS = ["msgplatform.core.archive.router.ColdRouter"]
 
 REDIS_URL = env.redis_url("REDIS_URL", "work.sock")
 REDIS_EMBEDDED = not env.secret("REDIS_URL")

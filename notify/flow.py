@@ -8,9 +8,11 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from msgplatform.core import flows
+from msgplatform.core.archive import retention
 from msgplatform.core.daemons.daemon import AWAY
 from msgplatform.core.data import sql
 from notify import queue_names
+from notify.archive.retention import ARCHIVE
 from notify.bulk import actions
 from notify.models import ReceiveMsg
 from notify.monitor import counters, metrics
@@ -73,7 +75,7 @@ class NotifyFlow(flows.Flow):
         return actions.step(action, filter, cursor, limit)
 
     def metrics(self) -> Iterable[flows.Sample]:
-        return metrics.samples()
+        return [*metrics.samples(), *retention.samples(ARCHIVE)]
 
     def demo_environment(self) -> Mapping[str, str]:
         # A subscriber that does not answer is noticed within the time that a demo takes.

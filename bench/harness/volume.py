@@ -19,9 +19,10 @@ from django.utils import timezone
 
 from bench.harness.processes import BenchFailed
 from msgplatform.api import keys
+from msgplatform.core.archive import partitions
 from msgplatform.core.data import ids
 from msgplatform.models import Biz
-from notify.archive import partitions
+from notify.archive.retention import ARCHIVE
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
 
 SYSTEMS = 50
@@ -65,7 +66,7 @@ def fill(rows: int, say: Callable[[str], None]) -> None:
     """`rows` messages into each of the hot and cold tables of the connected database."""
     now = timezone.now()
     for months in (3, 0):  # partitions from the oldest month on
-        partitions.prepare(now - timedelta(days=30 * months))
+        partitions.prepare(ARCHIVE, now - timedelta(days=30 * months))
     with connection.cursor() as cursor:
         # An empty table is filled by sorting, without checking each row against the others.
         cursor.execute("SET SESSION unique_checks = 0, foreign_key_checks = 0")

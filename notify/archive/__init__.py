@@ -1,2 +1,2 @@
-"""`run_archiver`: `due` finds what may move, `move` moves it, `partitions` and `retention` delete
-the oldest, `listing` shows hot and cold as one."""
+"""`run_archiver`: `due` finds what may move, `move` moves it, `retention` says what may be deleted,
+`listing` shows hot and cold as one."""

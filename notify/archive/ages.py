@@ -1,15 +1,12 @@
-"""How old a message must be for what; ids are ordered by time, so an age is an id."""
+"""How old a message must be for what."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
 from django.conf import settings
 
-from msgplatform.core.data import ids
+from msgplatform.core.archive.ages import DAY
 from notify.limits import MAX_DELAY_SECONDS
 
-DAY = 86400.0
 # A message that could not move is looked at again when it is this much older, then twice as much,
 # and so on: one that is held for ever is looked at some twenty times in its life.
 _FIRST_STEP_SECONDS = 60.0
@@ -49,8 +46,3 @@ def looks() -> list[float]:
             found.add(first + step)
             step *= 2
     return sorted(found)
-
-
-def horizon(now: datetime, age: float) -> int:
-    """Ids below this one are at least `age` seconds old."""
-    return ids.first_id_at(now - timedelta(seconds=age))

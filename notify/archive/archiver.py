@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from msgplatform.core import alerts, logging
+from msgplatform.core.archive.retention import Retention
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import AWAY, Worker
 from msgplatform.core.data import sql
-from notify.archive import partitions, retention
 from notify.archive.due import Due, Walk, chunks, due, movable
 from notify.archive.move import NotVerified, move
+from notify.archive.retention import ARCHIVE, KEYS
 
 log = logging.get(__name__)
 
 # Between two looks at nothing; days are what is measured here.
 ROUND_SECONDS = 20.0
-TIDY_SECONDS = 600.0
 
 
 class Archiver(Worker):
@@ -30,14 +30,15 @@ class Archiver(Worker):
     def __init__(self) -> None:
         super().__init__()
         self._walk: Walk | None = None
-        self._next_round = self._next_prepare = self._next_purge = 0.0
+        self._retention, self._keys = Retention(ARCHIVE), Retention(KEYS)
+        self._next_round = 0.0
 
     def turn(self) -> bool:
         """Look at one page of messages, or purge; true when there may be more to do."""
         if time.monotonic() < self._next_round:
             return False
         now = sql.now()
-        self._prepare(now)
+        self._retention.prepare(now)
         self._walk = self._walk or Walk(now)
         page = self._walk.page(now)
         self.heartbeat.lag = self._walk.lag(now)
@@ -69,18 +70,11 @@ class Archiver(Worker):
             key=f"notify.archive:{message_id}",
         )
 
-    def _prepare(self, now: datetime) -> None:
-        if time.monotonic() >= self._next_prepare:
-            partitions.prepare(now)
-            self._next_prepare = time.monotonic() + TIDY_SECONDS
-
     def _purge(self, now: datetime) -> bool:
         """Retention, after all is archived: an archived message keeps the key that is purged here.
         True while there may be more to delete."""
-        if time.monotonic() >= self._next_purge:
-            if retention.purge_archive(now) + retention.purge_keys(now):
-                return True
-            self._next_purge = time.monotonic() + TIDY_SECONDS
+        if self._retention.purge(now) or self._keys.purge(now):
+            return True
         self._next_round = time.monotonic() + ROUND_SECONDS
         return False
 

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from django.db.models import Count, QuerySet
 from django.db.models.functions import Length
 
+from msgplatform.core.archive.ages import horizon
 from msgplatform.core.data import ids
 from notify.archive import ages
 from notify.models import BizMsg, ReceiveMsg
@@ -42,24 +43,24 @@ class Due:
 
 
 def due(now: datetime) -> Due:
-    return Due(ages.horizon(now, ages.keep()), ages.horizon(now, ages.keep_failed()))
+    return Due(horizon(now, ages.keep()), horizon(now, ages.keep_failed()))
 
 
 class Walk:
     def __init__(self, now: datetime) -> None:
         first, *others = ages.looks()
         self._first = first
-        self._cursors = {age: ages.horizon(now, age) for age in others}
+        self._cursors = {age: horizon(now, age) for age in others}
         self._cursors[first] = 0
 
     def page(self, now: datetime) -> list[int] | None:
         """Up to PAGE split messages that reached one of the ages; None when none did."""
         for age, cursor in sorted(self._cursors.items()):
-            horizon = ages.horizon(now, age)
-            if cursor >= horizon:
+            reached = horizon(now, age)
+            if cursor >= reached:
                 continue
-            found = list(candidates(cursor, horizon)[:PAGE])
-            self._cursors[age] = found[-1] + 1 if len(found) == PAGE else horizon
+            found = list(candidates(cursor, reached)[:PAGE])
+            self._cursors[age] = found[-1] + 1 if len(found) == PAGE else reached
             if found:
                 return found
         return None

@@ -15,6 +15,7 @@ from typing import Any
 from django.db.models import Model, Q, QuerySet
 from django.utils import timezone
 
+from msgplatform.core.archive.ages import horizon
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Unavailable
 from notify.archive import ages, stores
@@ -80,7 +81,7 @@ class Messages:
         """Whether a page needs no archive: it is full, and too young for it."""
         if len(hot) < size or self._order != ("-id",):
             return False
-        return hot[0] >= ages.horizon(timezone.now(), ages.keep())
+        return hot[0] >= horizon(timezone.now(), ages.keep())
 
     def _read(self, place: Place, size: int) -> list[BizMsg]:
         hidden = ("key", "archived_at") if place.cold else ()

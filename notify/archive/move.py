@@ -18,12 +18,12 @@ from typing import Any
 from django.db import connections, models, transaction
 from django.db.models import QuerySet
 
+from msgplatform.core.archive.router import cold_alias
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Temporary
 from msgplatform.core.failpoints import failpoint
 from notify.archive.due import Due
-from notify.archive.router import cold_alias
 from notify.models import (
     Attempt,
     BizMsg,

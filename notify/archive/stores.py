@@ -14,9 +14,9 @@ from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 from django.utils.translation import gettext as _
 
 from msgplatform.core import logging
+from msgplatform.core.archive.router import cold_alias
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import Unavailable
-from notify.archive.router import cold_alias
 from notify.models import Attempt, BizMsg, ColdAttempt, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
 
 log = logging.get(__name__)

@@ -1,8 +1,7 @@
 """The archive: what is final, moved here by `run_archiver`.
 
 No foreign keys and no unique key but the primary one, so that MariaDB can partition the tables by
-id and drop a month in no time. The tables live in the database `cold` when there is one (see
-`notify.archive.router`), else in the main one.
+id and drop a month in no time.
 """
 
 from __future__ import annotations
@@ -10,10 +9,11 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.core.archive.router import ColdModel
 from msgplatform.core.fields import ExactCharField
 
 
-class ColdBizMsg(models.Model):
+class ColdBizMsg(ColdModel):
     """A message whose copies are all final; `key` is its idempotency key, for the search."""
 
     id = models.BigIntegerField(primary_key=True)
@@ -40,7 +40,7 @@ class ColdBizMsg(models.Model):
         return f"{self.event_type} {self.pk}"
 
 
-class ColdReceiveMsg(models.Model):
+class ColdReceiveMsg(ColdModel):
     """A copy as it ended. Indexes go on with the message's id: a search pages by that."""
 
     id = models.BigIntegerField(primary_key=True)
@@ -70,7 +70,7 @@ class ColdReceiveMsg(models.Model):
         return f"{self.msg_id} → {self.biz_receive_id}"
 
 
-class ColdAttempt(models.Model):
+class ColdAttempt(ColdModel):
     """One request and its answer."""
 
     id = models.BigIntegerField(primary_key=True)

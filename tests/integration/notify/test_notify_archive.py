@@ -13,12 +13,16 @@ from django.db.models import QuerySet
 from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 
+from msgplatform.core.archive import partitions, retention
+from msgplatform.core.archive.ages import DAY
+from msgplatform.core.archive.retention import Retention
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.models import Alert, Biz
-from notify.archive import ages, due, move, partitions, retention
+from notify.archive import ages, due, move
 from notify.archive import archiver as archiver_module
 from notify.archive.archiver import Archiver
+from notify.archive.retention import ARCHIVE, KEYS
 from notify.models import (
     Attempt,
     BizMsg,
@@ -131,7 +135,8 @@ def test_a_message_that_became_final_late_moves_at_its_next_age(row: BizReceive)
 def test_an_idle_turn_writes_nothing(row: BizReceive) -> None:
     message(row, Status.HELD, days=50)
     worker = archive()
-    worker._next_round = worker._next_prepare = worker._next_purge = 0.0
+    worker._next_round = 0.0
+    worker._retention, worker._keys = Retention(ARCHIVE), Retention(KEYS)
     with CaptureQueriesContext(connection) as captured:
         assert worker.turn() is False
     words = [q["sql"].split()[0].upper() for q in captured]
@@ -255,15 +260,15 @@ def test_chunks_are_bounded(row: BizReceive, monkeypatch: pytest.MonkeyPatch) ->
 
 # -- retention -----------------------------------------------------------------------------------
 def test_old_months_go(row: BizReceive, place: str, settings: Settings) -> None:
-    without_months(place)
+    without_months(ARCHIVE)
     old = [message(row, Status.DELIVERED, days=500) for _ in range(3)]
     kept = [message(row, Status.DELIVERED, days=100) for _ in range(3)]
     settings.NOTIFY_ARCHIVE_DAYS = 0  # for ever
     archive()
-    assert retention.purge_archive(sql.now()) == 0
+    assert retention.purge(ARCHIVE, sql.now()) == 0
     assert cold_ids() == sorted(old + kept)
     settings.NOTIFY_ARCHIVE_DAYS = 365
-    while retention.purge_archive(sql.now()):
+    while retention.purge(ARCHIVE, sql.now()):
         pass
     assert cold_ids() == sorted(kept)
     assert ColdReceiveMsg.objects.count() == ColdAttempt.objects.count() == 3
@@ -271,30 +276,30 @@ def test_old_months_go(row: BizReceive, place: str, settings: Settings) -> None:
 
 def test_months_are_partitions_on_mariadb(row: BizReceive, place: str) -> None:
     if connection.vendor != "mysql":
-        partitions.prepare(sql.now())  # does nothing
+        partitions.prepare(ARCHIVE, sql.now())  # does nothing
         return
-    without_months(place)
+    without_months(ARCHIVE)
     message(row, Status.DELIVERED, days=100)
     archive()
     now = sql.now()
-    for table in partitions.TABLES:
-        bounds = partitions.bounds_of(table, place)
-        assert f"p{now:%Y%m}" in bounds
-        assert bounds["pmax"] == float("inf")
+    for table in ARCHIVE.all_tables():
+        found = partitions.partitions_of(table)
+        assert f"p{now:%Y%m}" in [part.name for part in found]
+        assert found[-1] == ("pmax", 0, None)
         # this month, two ahead, and what is in use already
-        assert sum(bound > ids.first_id_at(now) for bound in bounds.values()) == 4
-        assert len(bounds) >= 6
+        assert sum(not part.is_below(ids.first_id_at(now)) for part in found) == 4
+        assert len(found) >= 6
     with connections[place].cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM biz_msg_cold PARTITION (pmax)")
         assert cursor.fetchone() == (0,)
     later = now + timedelta(days=31)
-    partitions.prepare(later)
-    assert partitions.bounds_of("biz_msg_cold", place).keys() > bounds.keys()
-    partitions.prepare(later)
+    partitions.prepare(ARCHIVE, later)
+    assert partitions.partitions_of(table)[:-1] > found[:-1]
+    partitions.prepare(ARCHIVE, later)
 
 
 def test_keys_are_purged_after_the_longest_retry(row: BizReceive) -> None:
-    days = ages.keep_keys() / ages.DAY
+    days = ages.keep_keys() / DAY
     assert days > 30
     old = message(row, Status.HELD, days=days + 1, key="old")
     young = message(row, Status.HELD, days=days - 1, key="young")
@@ -346,8 +351,9 @@ def test_an_archive_without_tables_says_what_to_do(row: BizReceive, place: str) 
 
 def test_nothing_but_the_archive_is_migrated_into_its_database(place: str) -> None:
     tables = set(connections["cold"].introspection.table_names()) if place == "cold" else set()
-    assert tables <= {*partitions.TABLES, "django_migrations"}
-    assert not tables or set(partitions.TABLES) < tables
+    names = {table.name for table in ARCHIVE.all_tables()}
+    assert tables <= {*names, "django_migrations"}
+    assert not tables or names < tables
 
 
 def test_what_cannot_move_costs_an_index_entry(row: BizReceive) -> None:

@@ -14,9 +14,10 @@ from django.core.management import call_command
 from django.db import connections
 
 from msgplatform import env
+from msgplatform.core.archive import partitions
+from msgplatform.core.archive.description import Archive
 from msgplatform.core.data import ids, sql
 from msgplatform.core.servers.embedded import MariaDb
-from notify.archive import partitions
 from notify.archive.archiver import Archiver
 from notify.models import (
     Attempt,
@@ -91,17 +92,15 @@ def archive(archiver: Archiver | None = None) -> Archiver:
     return archiver
 
 
-def without_months(using: str) -> None:
-    """The archive's partitions as a migration makes them (MariaDB); the rows go too."""
+def without_months(archive: Archive) -> None:
+    """An archive's partitions as a migration makes them (MariaDB); the rows go too."""
+    using = archive.using
     if connections[using].vendor != "mysql":
         return
     with connections[using].cursor() as cursor:
-        for table in partitions.TABLES:
-            cursor.execute(f"TRUNCATE TABLE {table}")
-            cursor.execute(
-                f"ALTER TABLE {table} PARTITION BY RANGE (id)"
-                " (PARTITION pmax VALUES LESS THAN MAXVALUE)"
-            )
+        for table in archive.all_tables():
+            cursor.execute(f"TRUNCATE TABLE {table.name}")
+            partitions.partition(connections[using], table.name)
 
 
 def hot_ids() -> list[int]:

@@ -1,0 +1,77 @@
+"""How a flow describes its archive: its tables, and how long a row is kept.
+
+    ARCHIVE = Archive(
+        "sms",
+        (Table(SgipMt, (Table(SgipMtPart, of="mt_id"),), not_final=...), Table(SgipMo)),
+        keep=lambda: settings.SMS_ARCHIVE_DAYS * DAY,
+    )
+
+Every table has an `id` that sorts by time (`core.data.ids`) as its primary key and, for MariaDB to
+partition it, no other unique key and no foreign key. A migration calls `partitions.partition` for
+each table; all that happens afterwards is `Retention`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connections, router
+from django.db.models import Model, Q, QuerySet
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of an archive, and the tables whose rows belong to its rows and go with them.
+
+    `of` is the indexed column by which a row names the one it belongs to; 0 there: it belongs to
+    none, and goes by its own age. `not_final` says, at a time, which rows may not go however old
+    they are; it is only asked of a table that belongs to no other.
+    """
+
+    model: type[Model]
+    parts: tuple[Table, ...] = ()
+    of: str = ""
+    not_final: Callable[[datetime], Q] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.model._meta.db_table
+
+    @property
+    def using(self) -> str:
+        return router.db_for_write(self.model)
+
+    @property
+    def has_partitions(self) -> bool:
+        """Whether its database can have any."""
+        return connections[self.using].vendor == "mysql"
+
+    def rows(self) -> QuerySet[Model]:
+        return self.model._base_manager.using(self.using).order_by("id")
+
+    def with_parts(self) -> list[Table]:
+        """This table and all below it."""
+        return [self, *(table for part in self.parts for table in part.with_parts())]
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """`keep()` is for how many seconds a row is kept, counted from its id's time; None: for ever.
+
+    All tables are in one database. `hot` is the table from which rows come, if it is one: its
+    oldest row says where the months begin.
+    """
+
+    name: str
+    tables: tuple[Table, ...]
+    keep: Callable[[], float | None]
+    hot: type[Model] | None = None
+
+    @property
+    def using(self) -> str:
+        return self.tables[0].using
+
+    def all_tables(self) -> list[Table]:
+        return [table for root in self.tables for table in root.with_parts()]

@@ -1,0 +1,187 @@
+"""Monthly partitions of an archive's tables on MariaDB: made ahead of need, dropped whole.
+
+An id begins with its time, so a month is a range of ids. Everything after the last month falls
+into `pmax`, which is split when a new month is made; it is empty then unless nobody made any for
+months, and even so nothing is lost. What is older than the first month falls into that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Min, QuerySet
+from django.db.utils import OperationalError
+from django.utils import timezone
+
+from msgplatform.core import logging
+from msgplatform.core.archive.description import Archive, Table
+from msgplatform.core.data import ids, sql
+from msgplatform.core.errors import Unavailable
+
+log = logging.get(__name__)
+
+LAST = "pmax"
+_MONTHS_AHEAD = 2
+_LOCK_WAIT_SECONDS = 2  # a long read on the table: try again later, do not queue everybody behind
+
+
+class Partition(NamedTuple):
+    """Ids from `first` to below `bound` (None: no bound). The first partition of a table holds
+    older ones too."""
+
+    name: str
+    first: int
+    bound: int | None
+
+    def is_below(self, id: int) -> bool:
+        return self.bound is not None and self.bound <= id
+
+
+# -- made ----------------------------------------------------------------------------------------
+def partition(connection: BaseDatabaseWrapper, *tables: str) -> None:
+    """Partition tables by id, by month when they hold rows; for migrations, can be repeated.
+
+    The server writes a table anew, and nobody else can write to it meanwhile. Nothing happens on a
+    database without partitions.
+    """
+    if connection.vendor != "mysql":
+        return
+    for table in tables:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT MIN(id) FROM {table}")  # noqa: S608
+            (oldest,) = cursor.fetchone()
+            now = timezone.now()
+            months = _months(ids.datetime_of(oldest), now) if oldest is not None else []
+            cursor.execute(f"ALTER TABLE {table} PARTITION BY RANGE (id) ({_listed(months)})")
+
+
+def prepare(archive: Archive, now: datetime) -> None:
+    """See to it that this month and the next ones have a partition in each table.
+
+    Raises Unavailable when nobody made the archive's tables.
+    """
+    using, tables = archive.using, archive.all_tables()
+    with connections[using].cursor() as cursor:
+        there = connections[using].introspection.table_names(cursor)
+    if missing := sorted({table.name for table in tables} - set(there)):
+        raise Unavailable(
+            f"the archive has no table {missing[0]}; run: manage.py migrate --database {using}"
+        )
+    with alone(archive) as mine:
+        for table in tables if mine else ():
+            found = partitions_of(table)
+            if found and (months := _missing(archive, found, now)):
+                _change(
+                    table,
+                    f"REORGANIZE PARTITION {LAST} INTO ({_listed(months)})",
+                    table.rows().none(),
+                )
+
+
+def _missing(archive: Archive, found: list[Partition], now: datetime) -> list[tuple[str, int]]:
+    """(name, bound) of the months that have no partition yet, ascending."""
+    bounds = [part.bound for part in found if part.bound is not None]
+    if bounds:
+        have = max(bounds)
+        return [month for month in _months(ids.datetime_of(have), now) if month[1] > have]
+    oldest = (
+        archive.hot._base_manager.aggregate(oldest=Min("id"))["oldest"] if archive.hot else None
+    )
+    return _months(ids.datetime_of(oldest) if oldest else now, now)
+
+
+def _months(start: datetime, now: datetime) -> list[tuple[str, int]]:
+    """(name, bound) of the months from `start`, or now, to those that are made ahead."""
+    month, last = _month(min(start, now)), _month(now)
+    for _ in range(_MONTHS_AHEAD):
+        last = _next(last)
+    found = []
+    while month <= last:
+        found.append((f"p{month:%Y%m}", ids.first_id_at(_next(month))))
+        month = _next(month)
+    return found
+
+
+def _listed(months: list[tuple[str, int]]) -> str:
+    parts = [f"PARTITION {name} VALUES LESS THAN ({bound})" for name, bound in months]
+    return ", ".join([*parts, f"PARTITION {LAST} VALUES LESS THAN MAXVALUE"])
+
+
+# -- read and dropped ----------------------------------------------------------------------------
+def partitions_of(table: Table) -> list[Partition]:
+    """Its partitions, oldest first; none when the table has none."""
+    if not table.has_partitions:
+        return []
+    with connections[table.using].cursor() as cursor:
+        cursor.execute(
+            "SELECT partition_name, partition_description FROM information_schema.partitions"
+            " WHERE table_schema = DATABASE() AND table_name = %s AND partition_name IS NOT NULL"
+            " ORDER BY partition_ordinal_position",
+            [table.name],
+        )
+        found = []
+        for name, text in cursor.fetchall():
+            bound = None if text == "MAXVALUE" else int(text)
+            first = ids.first_id_at(_month(ids.datetime_of(bound - 1))) if bound else 0
+            found.append(Partition(name, first, bound))
+    return found
+
+
+def drop(table: Table, part: Partition, kept: QuerySet[Any]) -> bool:
+    """Drop a partition unless one of the rows `kept` (of this table) is there; whether it did."""
+    return _change(table, f"DROP PARTITION {part.name}", kept)
+
+
+@contextmanager
+def alone(archive: Archive) -> Iterator[bool]:
+    """Whether no other process changes this archive's tables now. Always true on a database that
+    has no such locks: there only rows are deleted, which can be done twice."""
+    if not archive.tables[0].has_partitions:
+        yield True
+        return
+    with connections[archive.using].cursor() as cursor:
+        # Names of locks are the server's, not the schema's.
+        cursor.execute("SELECT DATABASE()")
+        name = f"{cursor.fetchone()[0]}.archive.{archive.name}"
+        cursor.execute("SELECT GET_LOCK(%s, 0)", [name])
+        mine = cursor.fetchone()[0] == 1
+        try:
+            yield mine
+        finally:
+            if mine:
+                cursor.execute("SELECT RELEASE_LOCK(%s)", [name])
+
+
+def _change(table: Table, change: str, unless: QuerySet[Any]) -> bool:
+    """Whether the table was altered: not when there are rows `unless`, nor when somebody reads it
+    for so long. Nobody can write between the look at the rows and the change."""
+    with connections[table.using].cursor() as cursor:
+        cursor.execute(f"SET SESSION lock_wait_timeout = {_LOCK_WAIT_SECONDS}")
+        try:
+            cursor.execute(f"LOCK TABLES {table.name} WRITE")
+            if unless.exists():
+                return False
+            cursor.execute(f"ALTER TABLE {table.name} {change}")
+        except OperationalError as error:
+            if sql.error_code(error) != sql.LOCK_WAIT_TIMEOUT:
+                raise
+            log.info("archive_table_busy", table=table.name, change=change[:80])
+            return False
+        finally:
+            cursor.execute("UNLOCK TABLES")
+            cursor.execute("SET SESSION lock_wait_timeout = DEFAULT")
+    log.info("archive_changed", table=table.name, change=change[:80])
+    return True
+
+
+def _month(moment: datetime) -> datetime:
+    return datetime(moment.year, moment.month, 1, tzinfo=UTC)
+
+
+def _next(month: datetime) -> datetime:
+    return datetime(month.year + month.month // 12, month.month % 12 + 1, 1, tzinfo=UTC)

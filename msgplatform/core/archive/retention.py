@@ -1,0 +1,202 @@
+"""Let go of what is older than an archive keeps it: whole months where the tables have partitions,
+else rows in chunks, always with the rows that belong to them.
+
+A month whose rows are not all final stays, and those after it. Every step can be repeated: what a
+killed process left is found by the next one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.db import DatabaseError, transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from msgplatform.core import alerts, logging
+from msgplatform.core.archive import partitions
+from msgplatform.core.archive.ages import DAY, horizon
+from msgplatform.core.archive.description import Archive, Table
+from msgplatform.core.archive.partitions import partitions_of
+from msgplatform.core.data import ids, sql
+from msgplatform.core.failpoints import failpoint
+from msgplatform.core.flows import Sample
+
+log = logging.get(__name__)
+
+EVERY_SECONDS = 600.0
+CHUNK = 500
+# Somebody reads the table, or rows end later than others: worth a person's time after days only.
+PATIENCE_SECONDS = 7 * DAY
+
+
+class Retention:
+    """Keeps one archive's partitions and its age; its owner's loop asks as often as it likes."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self._next_prepare = self._next_purge = 0.0
+
+    def turn(self) -> bool:
+        """Both, for an owner that has nothing else to do; true while there is more."""
+        if time.monotonic() < min(self._next_prepare, self._next_purge):
+            return False
+        now = sql.now()
+        more = self.purge(now)
+        self.prepare(now)
+        return more
+
+    def prepare(self, now: datetime) -> None:
+        """Make partitions ahead, if it is time. Raises what `partitions.prepare` raises."""
+        if time.monotonic() >= self._next_prepare:
+            partitions.prepare(self._archive, now)
+            self._next_prepare = time.monotonic() + EVERY_SECONDS
+
+    def purge(self, now: datetime) -> bool:
+        """Let go of a bounded number of rows or months, if it is time; true while there is more."""
+        if time.monotonic() < self._next_purge:
+            return False
+        # Set before, so that what raises is not tried again at once.
+        self._next_purge = time.monotonic() + EVERY_SECONDS
+        try:
+            done = purge(self._archive, now)
+        except DatabaseError as error:
+            _tell(self._archive, now, f"{type(error).__name__}: {error}"[:500])
+            raise
+        if done:
+            self._next_purge = 0.0
+        else:
+            _tell(self._archive, now, "Rows among them are not final, or others use the table.")
+        return done > 0
+
+
+def purge(archive: Archive, now: datetime) -> int:
+    """One step, a month or a chunk of each table: how many months and rows went, not counting
+    rows that went with others. 0: all is done, or another process does it, or what is left may not
+    go yet (see `overdue`)."""
+    age = archive.keep()
+    if age is None:
+        return 0
+    before = horizon(now, age)
+    with partitions.alone(archive) as mine:
+        return sum(_purge(table, before, now) for table in archive.tables if mine)
+
+
+def _purge(table: Table, before: int, now: datetime) -> int:
+    kept = table.not_final(now) if table.not_final else Q(pk__in=())
+    if not partitions_of(table):
+        with_parts = _delete_chunk(table, table.rows().filter(id__lt=before).exclude(kept))
+        return with_parts + sum(
+            _delete_chunk(part, part.rows().filter(**{part.of: 0}, id__lt=before))
+            for part in table.parts
+        )
+    dropped = _drop(table, before, kept)
+    failpoint("archive_half_gone")
+    return dropped + _purge_parts(table, before)
+
+
+def _drop(table: Table, before: int, kept: Q) -> int:
+    """Drop the oldest partition if it is below `before` and holds no row `kept`; 1 if it went."""
+    for oldest in partitions_of(table)[:1]:
+        if oldest.is_below(before):
+            rows = table.rows().filter(kept, id__lt=oldest.bound)
+            # Without a lock first, for it may take a while to find none.
+            return int(not rows.exists() and partitions.drop(table, oldest, rows))
+    return 0
+
+
+def _purge_parts(table: Table, before: int) -> int:
+    """The rows of the tables below that belong to rows which have gone: a row is later than the
+    one it belongs to, so some are in months that stay."""
+    floor = _floor(table, before)
+    done = 0
+    for part in table.parts:
+        done += _drop(part, floor, Q(**{f"{part.of}__gte": floor}))
+        there = table.rows().filter(id=OuterRef(part.of))
+        left = part.rows().filter(**{f"{part.of}__gt": 0, f"{part.of}__lt": floor})
+        # In the order of the index that finds them: by id the whole table would be read.
+        done += _delete_chunk(part, left.filter(~Exists(there)).order_by(part.of))
+        done += _purge_parts(part, floor)
+    return done
+
+
+def _floor(table: Table, before: int) -> int:
+    """The first id of the oldest month that is still there, `before` at most."""
+    return min([before, *(part.first for part in partitions_of(table)[:1] if part.bound)])
+
+
+def _delete_chunk(table: Table, rows: QuerySet[Any]) -> int:
+    """Delete up to CHUNK of the rows, and what belongs to them; how many, without those."""
+    old = list(rows.values_list("id", flat=True)[:CHUNK])
+    if old:
+        sql.retrying(partial(_delete, table, old), table.using)
+    return len(old)
+
+
+def _delete(table: Table, row_ids: Sequence[int]) -> None:
+    with transaction.atomic(using=table.using):
+        for part in table.parts:
+            below = part.rows().filter(**{f"{part.of}__in": row_ids})
+            for some in _chunks(list(below.values_list("id", flat=True))):
+                _delete(part, some)
+        failpoint("archive_half_gone")
+        table.rows().filter(id__in=row_ids).delete()
+
+
+def _chunks(row_ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    for start in range(0, len(row_ids), CHUNK):
+        yield row_ids[start : start + CHUNK]
+
+
+# -- what cannot go ------------------------------------------------------------------------------
+def overdue(archive: Archive, now: datetime) -> tuple[float, str]:
+    """For how many seconds what should have gone is still there, and the table it is in.
+
+    (0, "") when nothing is overdue. Raises what a database that is away raises.
+    """
+    age = archive.keep()
+    if age is None:
+        return 0.0, ""
+    before = horizon(now, age)
+    ends = [(end, table.name) for table in archive.tables for end in _ends(table)]
+    oldest, name = min(ends, default=(before, ""))
+    if oldest >= before:
+        return 0.0, ""
+    return (ids.datetime_of(before) - ids.datetime_of(oldest)).total_seconds(), name
+
+
+def _ends(table: Table) -> list[int]:
+    """The id below which the first to go lie: a month's end, else the oldest row's; or none."""
+    bounds = [part.bound for part in partitions_of(table)[:1] if part.bound]
+    return bounds or list(table.rows().values_list("id", flat=True)[:1])
+
+
+def _tell(archive: Archive, now: datetime, why: str) -> None:
+    seconds, table = overdue(archive, now)
+    key = f"{archive.name}.retention"
+    if seconds < PATIENCE_SECONDS:
+        alerts.resolve(key)
+        return
+    alerts.raise_alert(
+        key,
+        f"The table {table} cannot be cleared of its oldest rows",
+        f"They should have gone {seconds / DAY:.0f} days ago. {why}",
+        key=key,
+    )
+
+
+def samples(archive: Archive) -> list[Sample]:
+    """What `/metrics` says of an archive; nothing when its database cannot be read."""
+    try:
+        seconds, _table = overdue(archive, sql.now())
+    except DatabaseError:
+        return []
+    return [
+        Sample(
+            f"{archive.name}_archive_overdue_seconds", seconds,
+            help="For how long archived rows that should be gone are still there",
+        )
+    ]  # fmt: skip

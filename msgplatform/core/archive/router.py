@@ -1,0 +1,50 @@
+"""The cold store: the database `cold` if there is one (COLD_DATABASE_URL), else the main one.
+
+A model says itself that its table lives there, by its base: `class ColdBizMsg(ColdModel)`. What a
+flow writes in one transaction with other tables of the main database stays out of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import apps
+from django.db import DEFAULT_DB_ALIAS, connections, models
+
+COLD = "cold"
+
+
+class ColdModel(models.Model):
+    """Base of a model whose table lives in the cold store."""
+
+    class Meta:
+        abstract = True
+
+
+def cold_alias() -> str:
+    """The database alias of the cold store."""
+    return COLD if COLD in connections else DEFAULT_DB_ALIAS
+
+
+class ColdRouter:
+    """Models of the cold store go there, and nothing else does."""
+
+    def db_for_read(self, model: type[models.Model], **hints: Any) -> str | None:
+        return cold_alias() if _is_cold(model._meta.app_label, model._meta.model_name) else None
+
+    db_for_write = db_for_read
+
+    def allow_migrate(
+        self, db: str, app_label: str, model_name: str | None = None, **hints: Any
+    ) -> bool | None:
+        if _is_cold(app_label, model_name):
+            return db == cold_alias()
+        return False if db == COLD else None
+
+
+def _is_cold(app_label: str, model_name: str | None) -> bool:
+    """By name, for the models that a migration works with do not have their bases."""
+    try:
+        return bool(model_name) and issubclass(apps.get_model(app_label, model_name), ColdModel)
+    except LookupError:  # a model that has been deleted since
+        return False
