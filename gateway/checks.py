@@ -15,12 +15,30 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError
 
 from gateway import sgip
+from gateway.bulk import resend
 from gateway.connections import sms_redis
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.core.connections import RedisError, ResponseError
 
 # The bound that redis-py and our scripts need.
 OLDEST_REDIS = (6, 2)
+
+
+@register
+def archive_outlasts_resending(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """A message may be sent again, or become due, while the archive has forgotten it."""
+    days, least = settings.SMS_ARCHIVE_DAYS, 1 + max(resend.OLDEST_DAYS, settings.SMS_SCHEDULE_DAYS)
+    if days == 0 or days >= least:
+        return []
+    return [
+        Error(
+            f"SMS_ARCHIVE_DAYS={days} is too short: messages may be sent again for "
+            f"{resend.OLDEST_DAYS} days, and scheduled {settings.SMS_SCHEDULE_DAYS} days ahead",
+            hint=f"Set SMS_ARCHIVE_DAYS to {least} or more, or to 0 (kept for ever).",
+            obj="SMS_ARCHIVE_DAYS",
+            id="gateway.E001",
+        )
+    ]
 
 
 @register(Tags.database)

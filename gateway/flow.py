@@ -10,9 +10,11 @@ from django.utils.translation import gettext as _
 from gateway.bulk import resend
 from gateway.connections import SMS, sms_redis
 from gateway.monitor import metrics
+from gateway.pump.retention import ARCHIVE
 from gateway.search import find as search
 from gateway.search import timeline
 from msgplatform.core import flows
+from msgplatform.core.archive import retention
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.daemon import AWAY
 from msgplatform.core.errors import InvalidInput
@@ -85,7 +87,7 @@ class SmsFlow(flows.Flow):
         return resend.step(filter, cursor, limit)
 
     def metrics(self) -> Iterable[flows.Sample]:
-        return metrics.samples()
+        return [*metrics.samples(), *retention.samples(ARCHIVE)]
 
     def demo_environment(self) -> Mapping[str, str]:
         return {"SMS_RECEIVER_PORT": str(free_port())}

@@ -11,6 +11,8 @@ SMS_IDEMPOTENCY_SECONDS = env.integer("SMS_IDEMPOTENCY_SECONDS", 86_400, 60, 30 
 # How long what a killed sender, forwarder or pump had in hand waits for another one.
 SMS_LEASE_SECONDS = env.integer("SMS_LEASE_SECONDS", 30, 5, 600)
 SMS_SCHEDULE_DAYS = env.integer("SMS_SCHEDULE_DAYS", 30, 1, 365)
+# Days in the archive, from acceptance; 0: for ever.
+SMS_ARCHIVE_DAYS = env.integer("SMS_ARCHIVE_DAYS", 365, 0, 36500)
 # The account whose MOs are those that no number and no keyword gives to another; '': nobody's.
 SMS_DEFAULT_ACCOUNT = env.text("SMS_DEFAULT_ACCOUNT", "")
 # Where the operator's gateways reach us with Reports and MOs.

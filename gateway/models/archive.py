@@ -1,4 +1,5 @@
-"""The archive: what is finished. No unique key but the primary one; ids sort by time.
+"""The archive: what is finished. No unique key but the primary one; ids sort by time, so that
+MariaDB can partition the tables by month (see `gateway.pump.retention`).
 
 A multi-part message is one SgipMt and a SgipMtPart for each Submit that carried it, so that a late
 Report finds it by sequence and user. Rows are written by the pump and by nobody else.
@@ -70,7 +71,7 @@ class SgipMt(models.Model):
 
 
 class SgipMtPart(models.Model):
-    """One Submit that carried a part of a message. The id is the message's, by part and try."""
+    """One Submit that carried a part of a message."""
 
     id = models.BigIntegerField(primary_key=True)
     mt_id = models.BigIntegerField(_("message"))

@@ -1,4 +1,5 @@
-"""Data pump: moves what is finished from Redis into the archive, then deletes its keys.
+"""Data pump: moves what is finished from Redis into the archive, then deletes its keys. When there
+is nothing to move it lets go of what the archive has kept long enough.
 
 Rows are written before keys are deleted, and by id, so that a pump that is killed in between writes
 the same rows again.
@@ -12,7 +13,9 @@ from django.conf import settings
 
 from gateway.lifecycle import keys, mo_store, store
 from gateway.pump import late_reports, rows
+from gateway.pump.retention import ARCHIVE
 from msgplatform.core import alerts, logging
+from msgplatform.core.archive.retention import Retention
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.gather import Gather
@@ -32,12 +35,13 @@ class Pump(Worker):
     def __init__(self) -> None:
         super().__init__()
         self._gather = Gather(BATCH, _GATHER_SECONDS)
+        self._retention = Retention(ARCHIVE)
 
     def turn(self) -> bool:
-        """Archive one batch of each kind; true when there was any."""
+        """Archive one batch of each kind, or keep the archive; true when there may be more."""
         done = self._messages() + self._mos() + late_reports.settle(BATCH)
         self.heartbeat.done += done
-        return done > 0
+        return done > 0 or self._retention.turn()
 
     def _messages(self) -> int:
         if not self._gather.is_due:

@@ -41,6 +41,7 @@ WRONG = {
     "SMS_IDEMPOTENCY_SECONDS": "1",
     "SMS_LEASE_SECONDS": "4",
     "SMS_SCHEDULE_DAYS": "400",
+    "SMS_ARCHIVE_DAYS": "-1",
     "SMS_RECEIVER_PORT": "70000",
     "LOG_JSON": "maybe",
     "PUBLIC_URL": "example.com",

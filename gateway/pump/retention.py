@@ -1,0 +1,41 @@
+"""How long the archive of SMS keeps what, and what may not go yet.
+
+Parts and Reports go with their message, whenever they came; a Report that belongs to none, an MO
+and a user report go by their own age.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db.models import Q
+
+from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
+from msgplatform.core.archive.ages import DAY
+from msgplatform.core.archive.description import Archive, Table
+
+# A Report comes when a message has arrived or the operator gives it up, after 72 hours as a rule;
+# the longest validity that GSM counts in days is 30. SGIP itself bounds it by a year only: a
+# sequence has no year in it.
+REPORT_DAYS = 30
+
+
+def keep() -> float | None:
+    """Seconds after which an archived row may go, counted from its id's time; None: never."""
+    return float(settings.SMS_ARCHIVE_DAYS) * DAY or None
+
+
+def awaits_report(now: datetime) -> Q:
+    """Messages that ended as unknown and may still get their real ending."""
+    submitted = now - timedelta(days=REPORT_DAYS)
+    return Q(final=SgipMt.Final.UNKNOWN, submitted_at__gt=submitted)
+
+
+_PARTS = (Table(SgipMtPart, of="mt_id"), Table(SgipReport, of="mt_id"))
+
+ARCHIVE = Archive(
+    "sms",
+    (Table(SgipMt, _PARTS, not_final=awaits_report), Table(SgipMo), Table(SgipUserRpt)),
+    keep,
+)
