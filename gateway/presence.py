@@ -1,7 +1,6 @@
 """Connections to the gateways, as their processes report them, and how senders share them.
 
-One hash in Redis, however many messages wait beside it: field `<process>:<number>`, value the time
-of the report (Redis' clock) and a LinkState. All raise RedisError when Redis is away.
+Kept in the SMS Redis, however many messages wait beside it. All raise RedisError.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from gateway.connections import sms_redis
-from gateway.lifecycle import keys, scripts
-from msgplatform.core.connections import clock
+from gateway.lifecycle import keys
+from msgplatform.core.daemons.presence import Presence
 
 # Reported once a second; a report this old is of a process that is gone.
 TTL_SECONDS = 10
@@ -38,29 +37,28 @@ class LinkState(msgspec.Struct, frozen=True):
     process: str = ""
 
 
+_links = Presence(sms_redis, keys.LINKS, list[LinkState], TTL_SECONDS)
+
+
 def process_name() -> str:
     """A name for a new process. Names sort by age, so that the eldest keep what they hold."""
     return f"{time.time_ns() // 1000:016d}-{uuid.uuid4().hex[:12]}"
 
 
 def say(process: str, states: Iterable[LinkState]) -> None:
-    """All connections of a process; to be repeated, or they are forgotten. None: it ends."""
-    arguments: list[scripts.Argument] = [TTL_SECONDS, process]
-    for number, state in enumerate(states):
-        state = msgspec.structs.replace(state, process=process)
-        arguments += [f"{process}:{number}", msgspec.json.encode(state)]
-    scripts.run("links", arguments, [keys.LINKS])
+    """All connections of a process; to be repeated, or they are forgotten."""
+    mine = [msgspec.structs.replace(state, process=process) for state in states]
+    _links.report({process: mine})
+
+
+def withdraw(process: str) -> None:
+    """It ends, and has no connections any more."""
+    _links.withdraw(process)
 
 
 def live() -> list[LinkState]:
     """What processes said lately."""
-    client = sms_redis()
-    rows: dict[bytes, bytes] = client.hgetall(keys.LINKS)  # type: ignore[assignment]
-    oldest = clock(client) - TTL_SECONDS if rows else 0.0
-    found = (row.split(b" ", 1) for row in rows.values())
-    return [
-        msgspec.json.decode(state, type=LinkState) for at, state in found if float(at) >= oldest
-    ]
+    return [state for states in _links.read().values() for state in states]
 
 
 def bound(states: Iterable[LinkState]) -> frozenset[int]:

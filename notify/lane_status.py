@@ -1,8 +1,8 @@
-"""How each subscription is doing right now, said by the sender that owns its queue.
+"""How each subscription is doing right now, reported by the sender that owns its queue.
 
-A hash in the work Redis, field = subscription id. It is a report, not a truth: a flush empties it,
-the next second fills it again. The maker reads it to queue no more than will be sent, the console
-to show it, a sender that takes a queue over to go on with its predecessor's breaker.
+A report, not a truth: a flush of the work Redis empties it, the next second fills it again. The
+maker reads it to queue no more than will be sent, the console to show it, a sender that takes a
+queue over to go on with its predecessor's breaker. All raise RedisError.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from msgplatform.core.connections import clock, work_redis
+from msgplatform.core.connections import work_redis
+from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.rates.breaker import State
 
-_KEY = "notify:live"
-_SENDERS = "notify:senders"  # zset: sender → unix time of its last word
 # A report this old is of a sender that is gone. One about an open breaker stays for longer than
 # the longest pause between two probes.
 STALE_SECONDS = 15.0
@@ -23,7 +22,7 @@ _STALE_OPEN_SECONDS = 900.0
 
 
 class Live(msgspec.Struct, frozen=True):
-    """`at` is stamped by Redis' clock, the same for all machines; durations are seconds from there.
+    """Durations are seconds, as of now when it is read.
 
     `retry_in` is until the next probe may go, `open_for` since the failure that opened the breaker;
     both are 0 while it is closed. `per_second` is how many answers came lately while there was
@@ -31,7 +30,6 @@ class Live(msgspec.Struct, frozen=True):
     """
 
     sender: str
-    at: float = 0.0
     in_flight: int = 0
     waiting: int = 0
     breaker: State = State.CLOSED
@@ -49,31 +47,23 @@ class Live(msgspec.Struct, frozen=True):
         return bool(self.waiting or self.in_flight)
 
 
+_lanes = Presence(
+    work_redis,
+    "notify:live",
+    Live,
+    lambda live: _STALE_OPEN_SECONDS if live.is_open else STALE_SECONDS,
+)
+_senders = Presence(work_redis, "notify:sender", bool, STALE_SECONDS)
+
+
 def report(states: Mapping[int, Live]) -> None:
     """Write these subscriptions' states; what is closed and idle is said once, and gets stale."""
-    now = clock(work_redis()) if states else 0.0
-    with work_redis().pipeline(transaction=False) as pipe:
-        for subscription, state in states.items():
-            stamped = msgspec.structs.replace(state, at=now)
-            pipe.hset(_KEY, str(subscription), msgspec.json.encode(stamped))
-        pipe.expire(_KEY, int(_STALE_OPEN_SECONDS))
-        pipe.execute()
+    _lanes.report({str(subscription): state for subscription, state in states.items()})
 
 
 def read() -> dict[int, Live]:
-    """By subscription id, durations as of now; stale reports are left out. Raises RedisError."""
-    rows: dict[bytes, bytes] = work_redis().hgetall(_KEY)  # type: ignore[assignment]
-    now = clock(work_redis()) if rows else 0.0
-    found = {}
-    for subscription, raw in rows.items():
-        try:
-            state = msgspec.json.decode(raw, type=Live)
-        except msgspec.MsgspecError:  # of another version: during an upgrade both run
-            continue
-        age = max(0.0, now - state.at)
-        if age < (_STALE_OPEN_SECONDS if state.is_open else STALE_SECONDS):
-            found[int(subscription)] = _aged(state, age)
-    return found
+    """By subscription id; stale reports are left out."""
+    return {int(key): _aged(state, age) for key, (state, age) in _lanes.read_with_age().items()}
 
 
 def _aged(state: Live, age: float) -> Live:
@@ -84,28 +74,15 @@ def _aged(state: Live, age: float) -> Live:
     )
 
 
-def prune() -> None:
-    """Drop what `read` leaves out; called now and then by the maker."""
-    kept = read()
-    fields: list[bytes] = work_redis().hkeys(_KEY)  # type: ignore[assignment]
-    if dropped := [field for field in fields if int(field) not in kept]:
-        work_redis().hdel(_KEY, *dropped)
-
-
 # -- senders -------------------------------------------------------------------------------------
 def present(sender: str) -> int:
-    """Say that this sender is here; how many are, this one included."""
-    now = clock(work_redis())
-    with work_redis().pipeline(transaction=False) as pipe:
-        pipe.zadd(_SENDERS, {sender: now})
-        pipe.zremrangebyscore(_SENDERS, "-inf", now - STALE_SECONDS)
-        pipe.zcard(_SENDERS)
-        return max(1, int(pipe.execute()[-1]))
+    """Report that this sender runs; how many do, this one included."""
+    _senders.report({sender: True})
+    return max(1, len(_senders.read()))
 
 
 def withdraw(sender: str) -> None:
     """The sender ends: its closed lanes say nothing any more, open breakers stay known."""
     gone = [key for key, state in read().items() if state.sender == sender and not state.is_open]
-    if gone:
-        work_redis().hdel(_KEY, *map(str, gone))
-    work_redis().zrem(_SENDERS, sender)
+    _lanes.withdraw(*map(str, gone))
+    _senders.withdraw(sender)

@@ -104,7 +104,7 @@ class SmsSender(Worker):
         self._close(list(self.despatches.values()))
         self.net.stop()
         try:
-            presence.say(self.name, ())  # its share is the others' at once
+            presence.withdraw(self.name)  # its share is the others' at once
         except RedisError as error:
             log.warning("end_not_said", why=str(error)[:200])
 

@@ -9,7 +9,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
 from notify.agent.client import IntakeClient
 from notify.agent.database import add_database
-from notify.agent.presence import Figures
+from notify.agent.metrics import Figures
 from notify.agent.relay import TIMEOUT_SECONDS, Relay
 from notify.agent.store import Store
 

@@ -20,7 +20,7 @@ from msgplatform.core.data.claims import Claim
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.rates.backoff import Backoff, delay
 from notify.agent.client import MAX_REQUEST_BYTES, Answer, IntakeClient, Kind
-from notify.agent.presence import Figures, QuietHeartbeat
+from notify.agent.metrics import Figures
 from notify.agent.store import Due, Event, Refusal, Store
 
 log = logging.get(__name__)
@@ -56,7 +56,6 @@ class Relay(Worker):
         lease: float = LEASE_SECONDS,
     ) -> None:
         super().__init__()
-        self.heartbeat = QuietHeartbeat(self.role)
         if name:
             self.heartbeat.host = name
         self.store, self.client = store, client

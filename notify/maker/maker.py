@@ -13,7 +13,6 @@ from collections.abc import Collection
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.queues import jobs, names
-from notify import lane_status
 from notify.directory import Subscriptions
 from notify.maker import expiry, held
 from notify.maker.capacity import Room
@@ -96,4 +95,3 @@ class Maker(Worker):
         self._next_recover = time.monotonic() + RECOVER_EVERY_SECONDS
         # A result is the only copy of what a subscriber answered; an order can be made again.
         jobs.recover(put_back=names.holds_only_copies)
-        lane_status.prune()

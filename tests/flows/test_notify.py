@@ -105,7 +105,7 @@ def _worker_pid(cluster: Cluster, role: str) -> int:
 
 def test_heartbeats_name_every_role(cluster: Cluster) -> None:
     def roles() -> set[str]:
-        return {key.decode().split(":")[1] for key in cluster.redis.keys("heartbeat:*")}
+        return {name.decode().split(":")[0] for name in cluster.redis.hkeys("heartbeats")}
 
     expected = {name.removeprefix("run_") for name in DAEMONS}
     cluster.wait_until(lambda: roles() == expected, "a heartbeat of every role")

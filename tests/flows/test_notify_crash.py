@@ -121,8 +121,8 @@ def test_nothing_is_lost_when_anything_is_killed_or_flushed(cluster: Cluster) ->
 def _assert_nothing_left(cluster: Cluster) -> None:
     """After a crash run and a drain Redis holds the names of queues and what expires by itself."""
     transient = (
-        *(b"heartbeat:", b"cache", b"queues:owner:", b":1:"),
-        *(b"notify:live", b"notify:senders", b"notify:totals"),
+        *(b"heartbeats", b"cache", b"queues:owner:", b":1:"),
+        *(b"notify:live", b"notify:sender", b"notify:totals"),
     )
 
     def left() -> set[bytes]:

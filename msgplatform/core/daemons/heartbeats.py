@@ -1,19 +1,20 @@
-"""Heartbeats of daemons: a hash in the work Redis that expires when the process is gone."""
+"""Heartbeats of daemons: records in the work Redis that vanish when the process is gone."""
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
 import time
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 
 from msgplatform.core.connections import RedisError, work_redis
+from msgplatform.core.daemons.presence import Presence
 
-_PREFIX = "heartbeat:"
 INTERVAL_SECONDS = 5
 TTL_SECONDS = 20
+# How long the end of a process waits for a Redis that hangs; the record vanishes by itself then.
+_WITHDRAW_SECONDS = 1.0
 
 
 @dataclass
@@ -31,23 +32,26 @@ class Heartbeat:
     turn_at: float = field(default_factory=time.time)  # when its loop last began a turn
 
     @property
-    def key(self) -> str:
-        return f"{_PREFIX}{self.role}:{self.host}:{self.pid}"
+    def name(self) -> str:
+        return f"{self.role}:{self.host}:{self.pid}"
 
     def send(self) -> None:
-        """Write it; a Redis that is away is no reason to stop working."""
+        """Write it; a Redis that is unavailable is no reason to stop working."""
         self.at = time.time()
         try:
-            work_redis().set(self.key, json.dumps(asdict(self)), ex=TTL_SECONDS)
+            _heartbeats.report({self.name: self})
         except RedisError:
             return
 
     def withdraw(self) -> None:
         """The process ends by itself: do not look alive for the rest of the TTL."""
         try:
-            work_redis().delete(self.key)
+            _heartbeats.withdraw(self.name)
         except RedisError:
             return
+
+
+_heartbeats = Presence(work_redis, "heartbeats", Heartbeat, TTL_SECONDS)
 
 
 class Beat:
@@ -64,28 +68,15 @@ class Beat:
     def stop(self) -> None:
         """End, and do not look alive for the rest of the TTL."""
         self._stopping.set()
-        self._thread.join(timeout=1)
-        if not self._thread.is_alive():
-            self._heartbeat.withdraw()
+        self._thread.join(_WITHDRAW_SECONDS)
 
     def _run(self) -> None:
-        while True:
+        while not self._stopping.is_set():
             self._heartbeat.send()
-            if self._stopping.wait(INTERVAL_SECONDS):
-                return
+            self._stopping.wait(INTERVAL_SECONDS)
+        self._heartbeat.withdraw()
 
 
 def alive() -> list[Heartbeat]:
     """Every daemon with a current heartbeat, by role. Raises RedisError."""
-    client = work_redis()
-    keys = sorted(client.scan_iter(match=f"{_PREFIX}*", count=500))
-    if not keys:
-        return []
-    values: list[bytes | None] = client.mget(keys)  # type: ignore[assignment]
-    return [_read(value) for value in values if value]
-
-
-def _read(value: bytes) -> Heartbeat:
-    """Fields of another version are passed over: during an upgrade both run."""
-    known = {field.name for field in fields(Heartbeat)}
-    return Heartbeat(**{k: v for k, v in json.loads(value).items() if k in known})
+    return [beat for _, beat in sorted(_heartbeats.read().items())]

@@ -228,9 +228,13 @@ def test_a_key_is_replaced_while_the_agent_runs(system: System) -> None:
 
 def test_it_is_seen_where_the_platform_s_redis_is(system: System) -> None:
     redis = build(system.cluster.redis_server.url)
+
+    def seen() -> bool:
+        names = [name.decode() for name in redis.hkeys("heartbeats")]
+        return any(name.startswith(f"agent:{system.name}:") for name in names)
+
     system.start("", "--name", system.name, REDIS_URL=system.cluster.redis_server.url)
-    pattern = f"heartbeat:agent:{system.name}:*"
-    system.cluster.wait_until(lambda: list(redis.scan_iter(pattern)), system.logs())
+    system.cluster.wait_until(seen, system.logs())
 
 
 def test_an_unreachable_redis_costs_nothing(system: System) -> None:

@@ -112,14 +112,10 @@ def test_what_needs_attention_comes_first_and_can_be_had_alone(
 
 
 def test_the_list_stands_without_redis(
-    biz: Biz, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    biz: Biz, admin_client: Client, settings: LazySettings
 ) -> None:
     row = subscription(biz)
-    from msgplatform.core import connections
-
-    dead = connections.build("redis://127.0.0.1:9/0")
-    monkeypatch.setattr("msgplatform.core.queues.jobs.work_redis", lambda: dead)
-    monkeypatch.setattr("notify.lane_status.work_redis", lambda: dead)
+    settings.REDIS_URL = "redis://127.0.0.1:9/0"
     assert "unknown" in admin_client.get(SUBSCRIPTIONS).content.decode()
     assert "unknown" in page(admin_client, row)
 

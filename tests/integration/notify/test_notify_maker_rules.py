@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 
-import msgspec
 import pytest
 import redis
 import time_machine
@@ -114,18 +113,8 @@ def test_nothing_known_of_the_senders_is_no_reason_to_wait(
     row = subscription(biz)
     work_redis.set("notify:live", "not a hash")
     publish(biz, 3)
-    maker = Maker()
-    maker._next_recover = time.monotonic() + 60
-    run(maker)
+    run(Maker())
     assert [len(order) for order in items(row)] == [3]
-
-
-def test_reports_of_senders_that_are_gone_are_dropped(biz: Biz, work_redis: redis.Redis) -> None:
-    lane_status.report({7: Live(sender="s"), 8: Live(sender="s")})
-    old = msgspec.json.encode(Live(sender="s", at=time.time() - 100))
-    work_redis.hset("notify:live", "7", old)
-    Maker().turn()
-    assert work_redis.hkeys("notify:live") == [b"8"]
 
 
 # -- no more than is sent in time ----------------------------------------------------------------

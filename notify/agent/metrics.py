@@ -1,38 +1,12 @@
-"""How one sees an Agent from outside: a heartbeat, and figures for Prometheus.
-
-An Agent runs beside a business system. The platform's Redis may be out of its reach, and must not
-cost it anything then.
-"""
+"""An Agent's figures for Prometheus. It runs beside a business system, far from the platform's."""
 
 from __future__ import annotations
 
-import threading
 import time
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
-from msgplatform.core.daemons.heartbeats import Heartbeat
 from notify.agent.store import Measure
-
-_WITHDRAW_SECONDS = 1.0
-
-
-class QuietHeartbeat(Heartbeat):
-    """A heartbeat from a thread of its own: connecting to a black hole takes seconds."""
-
-    _thread: threading.Thread | None = None
-
-    def send(self) -> None:
-        """Write it soon; skipped while the last one is still on its way."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=super().send, name="heartbeat", daemon=True)
-            self._thread.start()
-
-    def withdraw(self) -> None:
-        """Take it back, if that goes quickly; else it runs out by itself."""
-        thread = threading.Thread(target=super().withdraw, daemon=True)
-        thread.start()
-        thread.join(_WITHDRAW_SECONDS)
 
 
 class Figures:

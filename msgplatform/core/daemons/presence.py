@@ -1,0 +1,100 @@
+"""What running processes report about themselves: records that vanish unless they are repeated.
+
+All raise RedisError when Redis is unavailable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Generic, TypeVar
+
+import msgspec
+from redis import Redis
+from redis.commands.core import Script
+
+T = TypeVar("T")
+
+# A record is "<reported at> <over at> <JSON>", both by Redis' clock. Redis < 7.4 has no TTL for a
+# single field: readers leave out what is over, and each call removes some of it.
+# KEYS: hash. ARGV: name, seconds, JSON, and so on.
+_REPORT = """
+local key, longest = KEYS[1], 0
+redis.call('HDEL', key, '')  -- a full Redis lets a script go on that began by freeing
+local time = redis.call('TIME')
+local at = tonumber(time[1]) + tonumber(time[2]) / 1000000
+for i = 1, #ARGV, 3 do
+  local seconds = tonumber(ARGV[i + 1])
+  longest = math.max(longest, seconds)
+  local times = string.format('%.6f %.6f ', at, at + seconds)
+  redis.call('HSET', key, ARGV[i], times .. ARGV[i + 2])
+end
+local some = redis.call('HRANDFIELD', key, #ARGV / 3 + 10, 'WITHVALUES')
+for i = 1, #some, 2 do
+  local over = tonumber(string.match(some[i + 1], '^%S+ (%S+) '))
+  if not over or over <= at then redis.call('HDEL', key, some[i]) end
+end
+longest = math.ceil(longest * 1000)
+if redis.call('PTTL', key) < longest then redis.call('PEXPIRE', key, longest) end
+"""
+
+
+class Presence(Generic[T]):
+    """One hash of records by name, read all at once.
+
+    `name` of a record is its process's, or that of what the process works for. A record is there
+    for `seconds` after it was last reported; `seconds` may depend on the record.
+    """
+
+    def __init__(
+        self,
+        redis: Callable[[], Redis],
+        key: str,
+        record: type[T],
+        seconds: float | Callable[[T], float],
+    ) -> None:
+        self._redis, self._key = redis, key
+        self._decoder = msgspec.json.Decoder(record)
+        self._seconds = seconds
+
+    def report(self, records: Mapping[str, T]) -> None:
+        """Add or repeat these records; records of other names stay as they are."""
+        arguments: list[str | float | bytes] = []
+        for name, record in records.items():
+            arguments += [name, self._lasts(record), msgspec.json.encode(record)]
+        if arguments:
+            self._script(keys=[self._key], args=arguments, client=self._redis())
+
+    def withdraw(self, *names: str) -> None:
+        """Remove these records at once, for who ends by itself."""
+        if names:
+            self._redis().hdel(self._key, *names)
+
+    def read(self) -> dict[str, T]:
+        """By name, what was reported lately."""
+        return {name: record for name, (record, _) in self.read_with_age().items()}
+
+    def read_with_age(self) -> dict[str, tuple[T, float]]:
+        """Like `read`, with the seconds since each was reported."""
+        with self._redis().pipeline(transaction=False) as pipe:
+            pipe.time()
+            pipe.hgetall(self._key)
+            (seconds, micros), rows = pipe.execute()
+        now = seconds + micros / 1e6
+        found = {}
+        for name, row in rows.items():
+            try:
+                at, over, record = row.split(b" ", 2)
+                if float(over) > now:
+                    age = max(0.0, now - float(at))
+                    found[name.decode()] = self._decoder.decode(record), age
+            except (ValueError, msgspec.MsgspecError):
+                continue  # of another version: during an upgrade both run
+        return found
+
+    def _lasts(self, record: T) -> float:
+        return self._seconds(record) if callable(self._seconds) else self._seconds
+
+    @cached_property
+    def _script(self) -> Script:
+        return self._redis().register_script(_REPORT)
