@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-import threading
-import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from gateway import sgip
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.core import logging
-from msgplatform.core.daemons.daemon import AWAY
+from msgplatform.core import alerts
+from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
 
-log = logging.get(__name__)
-
-# How long a change in the console may take to reach a running process.
-REFRESH_SECONDS = 2.0
+GATEWAY_KIND, ACCOUNT_KIND = "sms.gateway_settings", "sms.account_settings"
 _MOBILE = re.compile(r"1[3-9]")
 
 
@@ -45,39 +41,49 @@ class Account:
     keywords: tuple[str, ...]
 
 
-class Directory:
-    """All gateways and accounts that are enabled. With the database away, what is known stays."""
+@dataclass(frozen=True, slots=True)
+class Known:
+    """All that are enabled by id, and of the others what somebody needs."""
+
+    gateways: dict[int, Gateway] = field(default_factory=dict)
+    accounts: dict[int, Account] = field(default_factory=dict)
+    account_names: dict[int, str] = field(default_factory=dict)  # also of those switched off
+    closed: frozenset[int] = frozenset()  # gateways that are switched off
+
+
+class Directory(Snapshot[Known]):
+    """All gateways and accounts that are enabled, without those that are unusable."""
 
     def __init__(self, refresh_seconds: float = REFRESH_SECONDS) -> None:
-        self.gateways: dict[int, Gateway] = {}
-        self.accounts: dict[int, Account] = {}
-        self.account_names: dict[int, str] = {}  # also of those that are switched off
-        self.closed: frozenset[int] = frozenset()  # gateways that are switched off
-        self._refresh_seconds = refresh_seconds
-        self._next = 0.0
-        self._lock = threading.Lock()
+        super().__init__(Known(), refresh_seconds)
+        self._gateways = Rows(_gateway, GATEWAY_KIND, partial(_unusable, GATEWAY_KIND))
+        self._accounts = Rows(_account, ACCOUNT_KIND, partial(_unusable, ACCOUNT_KIND))
 
-    def refresh(self, at_once: bool = False) -> None:
-        """Read again if it is time. Raises only when nothing is known yet."""
-        with self._lock:
-            now = time.monotonic()
-            if now < self._next and not at_once:
-                return
-            self._next = now + self._refresh_seconds
-            try:
-                known = list(SmsGateway.objects.all())
-                rows = list(SmsAccount.objects.select_related("biz").prefetch_related("gateways"))
-            except AWAY as error:
-                if not self.gateways:
-                    raise
-                log.warning("directory_not_refreshed", why=str(error)[:200])
-                return
-            self.gateways = {row.pk: _gateway(row) for row in known if row.enabled}
-            self.closed = frozenset(row.pk for row in known if not row.enabled)
-            self.accounts = {
-                row.pk: _account(row) for row in rows if row.enabled and row.biz.enabled
-            }
-            self.account_names = {row.pk: row.name for row in rows}
+    def load(self) -> Known:
+        gateways = list(SmsGateway.objects.all())
+        accounts = list(SmsAccount.objects.select_related("biz").prefetch_related("gateways"))
+        return Known(
+            self._gateways.usable(row for row in gateways if row.enabled),
+            self._accounts.usable(row for row in accounts if row.enabled and row.biz.enabled),
+            {row.pk: row.name for row in accounts},
+            frozenset(row.pk for row in gateways if not row.enabled),
+        )
+
+    @property
+    def gateways(self) -> dict[int, Gateway]:
+        return self.known.gateways
+
+    @property
+    def accounts(self) -> dict[int, Account]:
+        return self.known.accounts
+
+    @property
+    def account_names(self) -> dict[int, str]:
+        return self.known.account_names
+
+    @property
+    def closed(self) -> frozenset[int]:
+        return self.known.closed
 
     def served(self, only: Collection[str]) -> dict[int, Gateway]:
         """The gateways of these names by id; without names all that are enabled."""
@@ -135,4 +141,12 @@ def _account(row: SmsAccount) -> Account:
         biz_id=row.biz_id,
         gateways=frozenset(gateway.pk for gateway in row.gateways.all()),
         keywords=tuple(str(keyword) for keyword in row.keywords),
+    )
+
+
+def _unusable(kind: str, row: SmsGateway | SmsAccount, error: Exception) -> alerts.Condition:
+    return alerts.Condition(
+        f"{kind}:{row.pk}",
+        f"The {row._meta.verbose_name} {row} cannot be used",
+        f"{error}. Correct it in the console; what needs it waits, or is refused.",
     )

@@ -13,16 +13,12 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from msgplatform.core import alerts, logging
-from msgplatform.core.daemons.daemon import AWAY
+from msgplatform.core import alerts
+from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
 from msgplatform.core.data import sql
 from notify import limits, queue_names, signing
 from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
 
-log = logging.get(__name__)
-
-# How long a change in the console may take to reach a running daemon.
-REFRESH_SECONDS = 2.0
 CLOCK_TOLERANCE_SECONDS = 30.0
 KIND = "notify.subscription"
 
@@ -51,44 +47,30 @@ class Subscription:
         return self.status in (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING)
 
 
-class Subscriptions:
-    """All subscriptions by id. An unreadable row is left out, with an alert while it is so."""
+class Subscriptions(Snapshot[dict[int, Subscription]]):
+    """All subscriptions by id, without those that are unusable."""
 
     def __init__(self, refresh_seconds: float = REFRESH_SECONDS) -> None:
+        super().__init__({}, refresh_seconds)
         # Seconds by which this machine's clock is ahead of the database's, which leases go by.
         self.clock_ahead = 0.0
-        self._rows: dict[int, Subscription] = {}
-        self._unreadable: frozenset[int] = frozenset()
-        self._reported: frozenset[int] | None = None  # at first, what another process left open
-        self._refresh_seconds = refresh_seconds
-        self._next = 0.0
         self._clock_is_wrong = False
+        self._rows = Rows(from_row, KIND, _unusable)
 
-    def refresh(self, at_once: bool = False) -> None:
-        """Read them again if it is time. With the database away, what is known stays."""
-        now = time.monotonic()
-        if now < self._next and not at_once:
-            return
-        self._next = now + self._refresh_seconds
-        try:
-            rows = list(BizReceive.objects.select_related("receive").order_by("id"))
-            self._compare_clocks()
-        except AWAY as error:
-            if not self._rows:
-                raise
-            log.warning("subscriptions_not_refreshed", why=str(error)[:200])
-            return
-        self._take_over(rows)
+    def load(self) -> dict[int, Subscription]:
+        rows = list(BizReceive.objects.select_related("receive").order_by("id"))
+        self._compare_clocks()
+        return self._rows.usable(rows)
 
     def get(self, subscription_id: int) -> Subscription | None:
-        return self._rows.get(subscription_id)
+        return self.known.get(subscription_id)
 
-    def is_unreadable(self, subscription_id: int) -> bool:
+    def is_unusable(self, subscription_id: int) -> bool:
         """It is there, but cannot be used until somebody corrects it."""
-        return subscription_id in self._unreadable
+        return self._rows.is_unusable(subscription_id)
 
     def all(self) -> Sequence[Subscription]:
-        return list(self._rows.values())
+        return list(self.known.values())
 
     def _compare_clocks(self) -> None:
         before = time.time()
@@ -108,19 +90,6 @@ class Subscriptions:
                 "off by more than five minutes; synchronise both machines' clocks.",
                 key=key,
             )
-
-    def _take_over(self, rows: Sequence[BizReceive]) -> None:
-        found: dict[int, Subscription] = {}
-        unreadable: dict[int, alerts.Condition] = {}
-        for row in rows:
-            try:
-                found[row.pk] = from_row(row)
-            except (TypeError, ValueError, AttributeError) as error:
-                # One row that cannot be used must not stop all the others.
-                unreadable[row.pk] = _unusable(row, error)
-        self._rows, self._unreadable = found, frozenset(unreadable)
-        if self._unreadable != self._reported and alerts.reconcile([KIND], unreadable.values()):
-            self._reported = self._unreadable
 
 
 def from_row(row: BizReceive) -> Subscription:

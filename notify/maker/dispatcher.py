@@ -95,7 +95,7 @@ class Dispatcher:
     def _known(self, subscription_id: int) -> Subscription | None:
         """None for one that cannot be read: its copies wait."""
         known = self._subscriptions
-        if known.get(subscription_id) is None and not known.is_unreadable(subscription_id):
+        if known.get(subscription_id) is None and not known.is_unusable(subscription_id):
             known.refresh(at_once=True)  # it is newer than what is known
         return known.get(subscription_id)
 

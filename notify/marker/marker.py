@@ -131,7 +131,7 @@ class Marker(Worker):
         """Read them again, once and outside of the transaction, when one of them is new."""
         known = self.subscriptions
         ids_seen = {result.subscription for result in results if result.outcome == "failed"}
-        if any(known.get(pk) is None and not known.is_unreadable(pk) for pk in ids_seen):
+        if any(known.get(pk) is None and not known.is_unusable(pk) for pk in ids_seen):
             known.refresh(at_once=True)
 
     def _schedule(self, rows: Mapping[int, failing_subscriptions.Row]) -> statements.Schedule:

@@ -14,6 +14,7 @@ from gateway.intake.request import Request
 from gateway.lifecycle import keys, store
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.core.verdicts import Verdict
+from msgplatform.models import Alert
 from tests.integration.support import sms_rows
 from tests.integration.support.sms_rows import Caller, account, gateway
 
@@ -127,6 +128,31 @@ class TestAccounts:
         assert own.send_many([wanted])[0].outcome == "created"
         SmsAccount.objects.update(enabled=False)
         assert own.send_many([wanted])[0].outcome == "rejected"
+
+    def test_one_that_cannot_be_used_stops_no_other(self, shop: Caller) -> None:
+        """What the console would refuse, but a script may have written."""
+        stock = Caller("stock")
+        account(stock.biz, "stock")
+        SmsAccount.objects.filter(biz=shop.biz).update(keywords=5)
+        broken = gateway("broken", area_code="10")
+        own = Intake(directory.Directory(refresh_seconds=0.0))
+
+        def outcome(biz: Any) -> str:
+            return own.send_many([Request(biz=biz.pk, to=["13800000000"], text="x")])[0].outcome
+
+        for _ in range(2):
+            assert (outcome(shop.biz), outcome(stock.biz)) == ("rejected", "created")
+        alerts = {
+            alert.key: alert.count for alert in Alert.objects.filter(kind__endswith="_settings")
+        }
+        mine = SmsAccount.objects.get(biz=shop.biz)
+        assert alerts == {
+            f"sms.gateway_settings:{broken.pk}": 1, f"sms.account_settings:{mine.pk}": 1,
+        }  # fmt: skip
+        SmsAccount.objects.filter(biz=shop.biz).update(keywords=[])
+        broken.delete()
+        assert outcome(shop.biz) == "created"
+        assert not Alert.objects.exclude(open_key=None).exists()
 
 
 class TestRoutes:

@@ -1,0 +1,115 @@
+"""Settings in the memory of a process: what it needs all the time, and goes on with while the
+database is unavailable."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from django.db.models import Model
+
+from msgplatform.core import alerts, logging
+from msgplatform.core.daemons.daemon import AWAY
+
+T = TypeVar("T")
+Row = TypeVar("Row", bound=Model)
+
+log = logging.get(__name__)
+
+# How long a change in the console may take to reach a running process.
+REFRESH_SECONDS = 2.0
+
+
+class Snapshot(Generic[T]):
+    """What `load` read last. A subclass says what that is; all threads of a process share it.
+
+    `known` is replaced as a whole, so that what belongs together is read from one `known`.
+    """
+
+    def __init__(
+        self,
+        empty: T,
+        refresh_seconds: float = REFRESH_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.known = empty
+        self._is_loaded = False
+        self._refresh_seconds, self._clock = refresh_seconds, clock
+        self._next = 0.0
+        self._lock = threading.Lock()
+
+    def load(self) -> T:
+        """Read everything from the database; never called by two threads at once."""
+        raise NotImplementedError
+
+    def refresh(self, at_once: bool = False) -> None:
+        """Load again when `refresh_seconds` are over, or `at_once`.
+
+        While the database is unavailable, what is known stays. Raises only as long as nothing was
+        ever loaded, or what is no fault of a server.
+        """
+        if not self._is_due(at_once):
+            return
+        # One thread is enough; the others go on with what they know unless they need more.
+        if not self._lock.acquire(blocking=at_once or not self._is_loaded):
+            return
+        try:
+            if self._is_due(at_once):
+                self._load()
+        finally:
+            self._lock.release()
+
+    def _is_due(self, at_once: bool) -> bool:
+        return at_once or not self._is_loaded or self._clock() >= self._next
+
+    def _load(self) -> None:
+        self._next = self._clock() + self._refresh_seconds
+        try:
+            self.known = self.load()
+        except AWAY as error:
+            if not self._is_loaded:
+                raise
+            log.warning("settings_not_refreshed", of=type(self).__name__, why=str(error)[:200])
+            return
+        self._is_loaded = True
+
+
+class Rows(Generic[Row, T]):
+    """Makes of rows what a process uses. One that is not usable is left out: it must not stop the
+    others. The alert that `condition` describes is open until it is usable again, or gone.
+
+    `kind` is that of these alerts; a condition's key is `kind:<id of the row>`.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Row], T],
+        kind: str,
+        condition: Callable[[Row, Exception], alerts.Condition],
+    ) -> None:
+        self._make, self._kind, self._condition = make, kind, condition
+        self._unusable: frozenset[int] = frozenset()
+        # None at first: another process may have left an alert open.
+        self._reported: frozenset[int] | None = None
+
+    def usable(self, rows: Iterable[Row]) -> dict[int, T]:
+        """By id, in the order of the rows."""
+        found: dict[int, T] = {}
+        unusable: dict[int, alerts.Condition] = {}
+        for row in rows:
+            try:
+                found[row.pk] = self._make(row)
+            except AWAY:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with it
+                unusable[row.pk] = self._condition(row, error)
+        self._unusable = frozenset(unusable)
+        if self._unusable != self._reported and alerts.reconcile([self._kind], unusable.values()):
+            self._reported = self._unusable
+        return found
+
+    def is_unusable(self, row_id: int) -> bool:
+        """It is there, but cannot be used until somebody corrects it."""
+        return row_id in self._unusable

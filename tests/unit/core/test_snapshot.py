@@ -1,0 +1,128 @@
+"""What a process knows of the database stays while that is unavailable, and is never too old."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from django.db.utils import OperationalError
+
+from msgplatform.core.daemons.snapshot import Snapshot
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Numbers(Snapshot[list[int]]):
+    """Counts its loads; `trouble` is raised instead."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__([], 2.0, clock)
+        self.loads = 0
+        self.trouble: Exception | None = None
+
+    def load(self) -> list[int]:
+        self.loads += 1
+        if self.trouble:
+            raise self.trouble
+        return [self.loads]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def numbers(clock: Clock) -> Numbers:
+    return Numbers(clock)
+
+
+def test_it_is_loaded_when_it_is_due(numbers: Numbers, clock: Clock) -> None:
+    numbers.refresh()
+    numbers.refresh()
+    clock.now += 1.9
+    numbers.refresh()
+    assert numbers.known == [1]
+    clock.now += 0.2
+    numbers.refresh()
+    assert numbers.known == [2]
+
+
+def test_on_demand_it_is_loaded_at_once(numbers: Numbers) -> None:
+    numbers.refresh()
+    numbers.refresh(at_once=True)
+    assert numbers.known == [2]
+
+
+def test_what_is_known_stays_while_the_database_is_unavailable(
+    numbers: Numbers, clock: Clock
+) -> None:
+    numbers.refresh()
+    numbers.trouble = OperationalError("gone")
+    clock.now += 3
+    numbers.refresh()
+    numbers.refresh(at_once=True)
+    assert (numbers.known, numbers.loads) == ([1], 3)
+    numbers.trouble = None
+    numbers.refresh()
+    assert numbers.loads == 3, "not asked again before its time"
+    clock.now += 3
+    numbers.refresh()
+    assert numbers.known == [4]
+
+
+def test_nothing_is_never_taken_for_what_is_there(numbers: Numbers) -> None:
+    """Until something was loaded, each call asks and raises."""
+    numbers.trouble = OperationalError("gone")
+    for _ in range(3):
+        with pytest.raises(OperationalError):
+            numbers.refresh()
+    numbers.trouble = None
+    numbers.refresh()
+    assert numbers.known == [4]
+
+
+def test_what_is_no_fault_of_a_server_is_raised(numbers: Numbers, clock: Clock) -> None:
+    numbers.refresh()
+    numbers.trouble = KeyError("ours")
+    clock.now += 3
+    with pytest.raises(KeyError):
+        numbers.refresh()
+    assert numbers.known == [1]
+
+
+class Slow(Numbers):
+    """Each load but the first waits until it may end."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    def load(self) -> list[int]:
+        if self.loads:
+            self.begun.set()
+            assert self.may_end.wait(60)
+        return super().load()
+
+
+def test_a_database_that_hangs_holds_up_one_thread_only(clock: Clock) -> None:
+    slow = Slow(clock)
+    slow.refresh()
+    clock.now += 3
+    hanging = threading.Thread(target=slow.refresh)
+    hanging.start()
+    assert slow.begun.wait(60)
+    clock.now += 3
+    slow.refresh()  # returns although the other one hangs
+    assert slow.known == [1]
+    demand = threading.Thread(target=slow.refresh, args=(True,))
+    demand.start()
+    slow.may_end.set()
+    hanging.join(60)
+    demand.join(60)
+    assert slow.known == [3], "who demanded it did not go on with the load that was under way"
