@@ -8,8 +8,10 @@ from gateway.connections import sms_redis
 from gateway.directory import Account
 from gateway.lifecycle import keys
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.rates.shared import Quota
 
 _KEPT_SECONDS = 2 * 86_400
+_quota = Quota(sms_redis)
 
 
 class LimitReached(InvalidInput):
@@ -27,11 +29,5 @@ def spend(account: Account, count: int) -> None:
     if not limit:
         return
     name = keys.spent(account.id, timezone.localdate().isoformat())
-    client = sms_redis()
-    with client.pipeline() as pipe:
-        pipe.incrby(name, count)
-        pipe.expire(name, _KEPT_SECONDS)
-        spent = int(pipe.execute()[0])
-    if spent > limit:
-        client.decrby(name, count)
+    if _quota.spend(name, limit, _KEPT_SECONDS, count):
         raise LimitReached(f"the account's limit of {limit} messages a day is reached", "account")

@@ -131,14 +131,6 @@ def release(gateway: int, holder: str, ids: Sequence[str], to: int | None = None
     return int(scripts.run("release", [gateway, holder, target, *ids])) if ids else 0
 
 
-def allow(gateway: int, rate: float, wanted: int) -> tuple[int, float]:
-    """How many of `wanted` the gateway's shared speed limit lets go, seconds until more may."""
-    if not rate or not wanted:
-        return wanted, 0.0
-    allowed, wait = scripts.run("speed", [rate, wanted], [keys.speed(gateway)])
-    return int(allowed), int(wait) / 1000
-
-
 # -- receiver ------------------------------------------------------------------------------------
 def report(reports: Sequence[ReportIn]) -> list[str]:
     """Apply Reports: `matched`, `waiting`, `repeated` or `unmatched` each; all are safe then."""
@@ -241,7 +233,7 @@ def _report(value: str) -> tuple[int, int, float]:
 
 
 __all__ = [
-    "Call", "First", "Member", "accept", "allow", "claim", "drop", "due", "end", "forget",
+    "Call", "First", "Member", "accept", "claim", "drop", "due", "end", "forget",
     "next_seqnos", "overdue", "pass_on", "published", "read", "release", "report", "respond",
     "submit", "take",
 ]  # fmt: skip

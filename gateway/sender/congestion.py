@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from gateway.lifecycle import store
+from gateway.lifecycle import keys
 from gateway.lifecycle.messages import Response
 from gateway.sender.packing import Pack
 from gateway.sender.results import AGAIN
+from msgplatform.core.connections import sms_redis
 from msgplatform.core.rates.backoff import Backoff
+from msgplatform.core.rates.shared import SharedRateLimit
 
 _LONGEST_BUSY = 5.0
 # A pack that costs more than this many seconds' worth goes on credit, and is paid for after.
@@ -20,7 +22,7 @@ class Pace:
     """The limit itself is in Redis, shared by all senders; this is what was taken from it."""
 
     def __init__(self, gateway: int) -> None:
-        self._gateway = gateway
+        self._limit = SharedRateLimit(sms_redis, keys.speed(gateway))
         self._credit = 0.0  # short messages that may go
         self.is_short = False  # of credit: ask again before the limit's burst (0.1 s) is over
         self._busy = Backoff(first=0.1, factor=2, cap=_LONGEST_BUSY)
@@ -47,7 +49,7 @@ class Pace:
             return packs
         wanted = sum(map(cost, packs)) - int(self._credit)
         if wanted > 0:
-            allowed, _ = store.allow(self._gateway, rate, wanted)
+            allowed, _ = self._limit.take(rate, wanted)
             self._credit += allowed
         chosen: list[Pack] = []
         for pack in packs:

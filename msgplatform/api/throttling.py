@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import math
 import time
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.http import HttpRequest
 from django_redis import get_redis_connection
-from redis.commands.core import Script
 from rest_framework.exceptions import Throttled
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
@@ -23,6 +21,7 @@ from msgplatform.api import rates
 from msgplatform.api.key_cache import ApiCaller
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
+from msgplatform.core.rates.shared import Quota
 
 if TYPE_CHECKING:  # rest_framework.views imports this module
     from rest_framework.views import APIView
@@ -33,25 +32,7 @@ log = logging.get(__name__)
 PAUSE_SECONDS = 5.0
 _paused_until = 0.0
 
-# KEYS[1] counter; ARGV: limit, window in ms, how much to add (0: only look).
-# Answers 0 when there is room, else the milliseconds until the window ends.
-_WINDOW = """
-local add = tonumber(ARGV[3])
-local count
-if add > 0 then
-  count = redis.call('INCRBY', KEYS[1], add)
-  if count == add then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-else
-  count = tonumber(redis.call('GET', KEYS[1]) or '0') + 1
-end
-if count <= tonumber(ARGV[1]) then return 0 end
-return math.max(redis.call('PTTL', KEYS[1]), 1)
-"""
-
-
-@lru_cache(maxsize=1)
-def _window() -> Script:
-    return Script(get_redis_connection("default"), _WINDOW)
+_quota = Quota(lambda: get_redis_connection("default"))
 
 
 def _rate(scope: str) -> rates.Rate | None:
@@ -59,19 +40,16 @@ def _rate(scope: str) -> rates.Rate | None:
 
 
 def _wait(key: str, rate: rates.Rate, add: int = 1) -> float:
-    """Seconds until there is room again; 0 when there is, or when Redis is away."""
+    """Seconds until another one may pass; 0 when one may now, or when Redis is unavailable."""
     global _paused_until
     if time.monotonic() < _paused_until:
         return 0.0
     try:
-        client = get_redis_connection("default")
-        args = [rate.limit, rate.seconds * 1000, add]
-        milliseconds: Any = _window()(keys=[f"throttle:{key}"], args=args, client=client)
+        return _quota.spend(f"throttle:{key}", rate.limit, rate.seconds, add)
     except RedisError as error:
         _paused_until = time.monotonic() + PAUSE_SECONDS
         log.warning("throttle_off", why=str(error)[:200], seconds=PAUSE_SECONDS)
         return 0.0
-    return float(milliseconds) / 1000
 
 
 def client_address(request: HttpRequest | Request) -> str:

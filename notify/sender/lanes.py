@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator
 
 from msgplatform.core.rates import breaker as circuit
-from msgplatform.core.rates.rate_limit import Pacer
+from msgplatform.core.rates.rate_limit import RateLimit
 from notify.directory import Subscription
 from notify.lane_status import Live
 from notify.orders import Item
@@ -40,7 +40,7 @@ class Lane:
         self.waiting: deque[tuple[ClaimedOrder, Item]] = deque()
         self.in_flight = 0
         self.breaker = circuit.Breaker(policy)
-        self.pacer = Pacer(0.0)
+        self.rate_limit = RateLimit(0.0)
         self.per_second = 0.0
         self._answers = 0
         self._measured_at = time.monotonic()
@@ -56,23 +56,23 @@ class Lane:
 
     def adapt(self, subscription: Subscription, now: float) -> None:
         """Take over a changed rate limit."""
-        if self.pacer.rate != subscription.rate_limit:
-            self.pacer.change(subscription.rate_limit)
+        if self.rate_limit.rate != subscription.rate_limit:
+            self.rate_limit.change(subscription.rate_limit)
             if self._taken_over:  # its former sender may have sent this very moment
-                self.pacer.hold(now)
+                self.rate_limit.hold(now)
                 self._taken_over = False
 
     def allowance(self, now: float) -> float:
         """How many messages the rate limit and the breaker let go now."""
         if self.breaker.state is circuit.State.CLOSED:
-            return self.pacer.allowance(now)
-        probe = self.breaker.wait(now) == 0.0 and self.pacer.allowance(now) >= 1
+            return self.rate_limit.allowance(now)
+        probe = self.breaker.wait(now) == 0.0 and self.rate_limit.allowance(now) >= 1
         return 1 if probe else 0
 
     def sent(self, now: float, count: int) -> None:
         """Count what was just sent. While the breaker is not closed, it is the probe."""
         self.in_flight += count
-        self.pacer.take(now, count)
+        self.rate_limit.take(now, count)
         self.breaker.allow(now)
 
     def answered(self, status: int, now: float, started: float) -> bool:
@@ -112,7 +112,7 @@ class Lane:
             not self.waiting
             and not self.in_flight
             and self.breaker.state is circuit.State.CLOSED
-            and self.pacer.is_idle(now)
+            and self.rate_limit.is_idle(now)
         )
 
     def measure(self, now: float) -> None:
@@ -196,9 +196,10 @@ class Lanes:
     def next_wait(self, now: float) -> float:
         """Seconds until a lane that has something waiting may go on by itself."""
         waits = [
-            max(lane.pacer.wait(now), lane.breaker.wait(now))
+            max(lane.rate_limit.wait(now), lane.breaker.wait(now))
             for lane in self
-            if lane.waiting and (lane.pacer.rate or lane.breaker.state is not circuit.State.CLOSED)
+            if lane.waiting
+            and (lane.rate_limit.rate or lane.breaker.state is not circuit.State.CLOSED)
         ]
         return min(waits, default=math.inf)
 

@@ -13,7 +13,7 @@ import math
 BURST_SECONDS = 0.05
 
 
-class Pacer:
+class RateLimit:
     """At most `rate` calls a second (0: no limit), and at most `burst` at the same moment.
 
     In any stretch of T seconds there are no more than rate × T + burst calls.
@@ -52,5 +52,5 @@ class Pacer:
         self.take(now, self.burst)
 
     def is_idle(self, now: float) -> bool:
-        """Nothing that was sent matters any more: a new pacer would behave the same."""
+        """Nothing that was sent matters any more: a new one would behave the same."""
         return self._due <= now

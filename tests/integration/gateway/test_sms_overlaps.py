@@ -19,7 +19,8 @@ from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SmsAccount, S
 from gateway.pump import late_reports
 from gateway.pump.pump import Pump
 from gateway.sender.packing import packs, submits
-from msgplatform.core.connections import RedisError, clock
+from msgplatform.core.connections import RedisError
+from msgplatform.core.rates.shared import SharedRateLimit
 from msgplatform.models import MinuteCounter
 from notify.models import BizMsg
 from tests.integration.support import sms_rows
@@ -203,12 +204,6 @@ class TestLateReports:
         assert SgipMt.objects.get().final == "delivered"
 
 
-def test_a_clock_that_went_back_does_not_stop_a_gateway_with_a_speed_limit(sms_redis: Any) -> None:
-    sms_redis.set(keys.speed(7), clock(sms_redis) + 3600)
-    allowed, wait = store.allow(7, 100.0, 50)
-    assert (allowed, wait < 1) == (10, True)
-
-
 class TestFull:
     @pytest.fixture
     def full(self, shop: Caller, sms_redis: Any) -> Iterator[Callable[[], None]]:
@@ -231,7 +226,8 @@ class TestFull:
         with pytest.raises(RedisError):
             send(shop.biz)
         presence.say("me", [presence.LinkState(gateway_id(), "submit", "", 0.0)])
-        assert store.allow(gateway_id(), 10.0, 1)[0] == 1
+        speed = SharedRateLimit(lambda: sms_redis, keys.speed(gateway_id()))
+        assert speed.take(10.0, 1)[0] == 1
         assert len(store.next_seqnos(2)) == 2
         (pending,) = submit(gateway_id()).values()
         for (seqno,) in (*seqnos.values(), pending):

@@ -304,14 +304,6 @@ class TestSilence:
         assert store.due(GATEWAY, 60, 2, 10) == []
 
 
-def test_speed_is_shared() -> None:
-    allowed, _ = store.allow(GATEWAY, 100.0, 1000)
-    assert allowed == 10, "a tenth of a second at once"
-    more, wait = store.allow(GATEWAY, 100.0, 1000)
-    assert more <= 2
-    assert 0 < wait <= 0.1
-
-
 class TestMo:
     def mo(self, number: int = 1, **fields: Any) -> Mo:
         return Mo(id=str(2**60 + number), user_number="8613800000000", sp_number="10655", **fields)

@@ -1,0 +1,88 @@
+"""Limits that all processes keep together, counted in Redis. All raise RedisError.
+
+`rate_limit.py` spreads the calls of one loop without any I/O; here each decision is one script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from redis import Redis
+from redis.commands.core import Script
+
+# The algorithm of `rate_limit.py`, by Redis' clock. Longer than there: a round trip for each burst.
+BURST_SECONDS = 0.1
+
+# KEYS: when the next call is due. ARGV: rate, wanted, burst in seconds.
+_TAKE = """
+redis.call('DEL', KEYS[1] .. ':none')  -- a full Redis lets a script go on that began by freeing
+local rate, wanted = tonumber(ARGV[1]), tonumber(ARGV[2])
+local time = redis.call('TIME')
+local at = tonumber(time[1]) + tonumber(time[2]) / 1000000
+local due = tonumber(redis.call('GET', KEYS[1]) or 0)
+local burst = math.max(1, math.floor(rate * ARGV[3]))
+-- Further ahead than the limit ever gets: the clock went back, or the limit was raised.
+if due > at + burst / rate + 1 then due = 0 end
+local base = math.max(due, at)
+local allowed = math.max(0, math.min(wanted, math.floor(burst - (base - at) * rate + 1e-6)))
+if allowed > 0 then
+  due = base + allowed / rate
+  redis.call('SET', KEYS[1], string.format('%.6f', due), 'PX', math.ceil((due - at) * 1000) + 1000)
+end
+local wait = math.max(0, (due - at) - (burst - 1) / rate)
+return {allowed, math.ceil(wait * 1000)}
+"""
+
+# KEYS: counter. ARGV: limit, window in ms, count (0: only look). Answers 0, or milliseconds.
+_SPEND = """
+local limit, add = tonumber(ARGV[1]), tonumber(ARGV[3])
+if add == 0 then
+  if tonumber(redis.call('GET', KEYS[1]) or '0') < limit then return 0 end
+else
+  local spent = redis.call('INCRBY', KEYS[1], add)
+  if spent == add then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+  if spent <= limit then return 0 end
+  redis.call('DECRBY', KEYS[1], add)
+end
+return math.max(redis.call('PTTL', KEYS[1]), 1)
+"""
+
+
+class SharedRateLimit:
+    """Spread the calls of all processes evenly: at most `rate` a second (0: no limit), and at most
+    a burst of BURST_SECONDS at the same moment. `key` holds it in Redis."""
+
+    def __init__(self, redis: Callable[[], Redis], key: str) -> None:
+        self._redis, self._key = redis, key
+
+    def take(self, rate: float, wanted: int) -> tuple[int, float]:
+        """How many of `wanted` calls start now, and the seconds until more may."""
+        if not rate or wanted <= 0:
+            return max(0, wanted), 0.0
+        arguments = [rate, wanted, BURST_SECONDS]
+        allowed, wait = self._script(keys=[self._key], args=arguments, client=self._redis())
+        return int(allowed), int(wait) / 1000
+
+    @cached_property
+    def _script(self) -> Script:
+        return self._redis().register_script(_TAKE)
+
+
+class Quota:
+    """At most so many in a window of time, which begins with the first one, whenever they come."""
+
+    def __init__(self, redis: Callable[[], Redis]) -> None:
+        self._redis = redis
+
+    def spend(self, key: str, limit: int, seconds: float, count: int = 1) -> float:
+        """Count them all, or none when that would exceed `limit`: then the seconds until the
+        window ends, else 0. With `count` 0 it says whether one more could be counted."""
+        arguments = [limit, int(seconds * 1000), count]
+        milliseconds: Any = self._script(keys=[key], args=arguments, client=self._redis())
+        return float(milliseconds) / 1000
+
+    @cached_property
+    def _script(self) -> Script:
+        return self._redis().register_script(_SPEND)
