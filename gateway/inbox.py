@@ -20,7 +20,7 @@ from gateway.lifecycle import store
 from gateway.lifecycle.messages import ReportIn
 from gateway.net import Connection
 from gateway.net.thread import NetThread
-from msgplatform.core import logging
+from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.failpoints import failpoint
 
@@ -100,7 +100,7 @@ class Arrivals:
         """A database that is away has no new ids: MOs wait for it, Reports do not."""
         batch = self._mos[:BATCH]
         try:
-            safe = bisect.isolate(batch, self._make_safe, _refuse)
+            safe = bisect.isolate(batch, self._make_safe, _set_aside)
         except (OperationalError, InterfaceError) as error:
             log.warning("mos_wait", count=len(self._mos), why=str(error)[:200])
             self._mos_after = time.monotonic() + _DATABASE_PAUSE
@@ -124,14 +124,14 @@ class Arrivals:
         self._net.call(_respond_all, arrivals)
 
 
-def _refuse(arrival: Arrival, error: Exception) -> None:
+def _set_aside(arrival: Arrival, error: Exception) -> alerts.AlertEvent:
     """Left without a response: the gateway sends it again, and its log keeps it."""
-    log.error(
-        "mo_not_taken",
-        gateway=arrival.gateway,
-        sequence=":".join(map(str, arrival.request.sequence)),
-        why=str(error)[:200],
-        exc_info=error,
+    sequence = ":".join(map(str, arrival.request.sequence))
+    return alerts.AlertEvent(
+        "sms.mo",
+        f"An MO of gateway {arrival.gateway} cannot be taken in",
+        f"{sequence}: {type(error).__name__}: {error}. The gateway sends it again."[:1000],
+        key=f"sms.mo:{arrival.gateway}",
     )
 
 

@@ -55,12 +55,12 @@ class Forwarder(Worker):
             return 0
         ids = store.take(keys.LIST_REPORT, keys.REPORTING, BATCH, LEASE_SECONDS)
         self._gather.took(len(ids))
-        bisect.isolate(ids, self._forward_reports, _tell)
+        bisect.isolate(ids, self._forward_reports, _set_aside)
         return len(ids)
 
     def _mos(self) -> int:
         ids = store.take(keys.LIST_MO, keys.MO_REPORTING, BATCH, LEASE_SECONDS)
-        bisect.isolate(ids, self._forward_mos, _tell)
+        bisect.isolate(ids, self._forward_mos, _set_aside)
         return len(ids)
 
     def _forward_reports(self, ids: Sequence[str]) -> Sequence[str]:
@@ -99,10 +99,9 @@ class Forwarder(Worker):
             self._next_overdue = time.monotonic() + (0 if more else _OVERDUE_EVERY_SECONDS)
 
 
-def _tell(message: str, error: Exception) -> None:
+def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
     """It keeps its lease, and comes again when that is over."""
-    log.error("message_not_forwarded", id=message, why=str(error)[:200], exc_info=error)
-    alerts.raise_alert(
+    return alerts.AlertEvent(
         "sms.event",
         f"The event of message {message} could not be published",
         f"{type(error).__name__}: {error}"[:500],

@@ -20,7 +20,7 @@ from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import ReportIn
 from gateway.models import SgipMt, SgipMtPart, SgipReport
 from gateway.pump import rows as archive
-from msgplatform.core import logging
+from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.data import ids, sql
 from msgplatform.core.failpoints import failpoint
@@ -39,7 +39,7 @@ _FINALS = {0: SgipMt.Final.DELIVERED, 2: SgipMt.Final.FAILED}
 def settle(most: int) -> int:
     """Look up to `most` of them up; how many are done with."""
     entries = store.take(keys.LIST_UNMATCHED, keys.UNMATCHED, most, AGAIN_SECONDS)
-    done = bisect.isolate(entries, _settle_some, _tell)
+    done = bisect.isolate(entries, _settle_some, _set_aside)
     store.drop(keys.UNMATCHED, done)
     return len(done)
 
@@ -57,9 +57,14 @@ def _settle_some(entries: Sequence[str]) -> list[str]:
     return done
 
 
-def _tell(entry: str, error: Exception) -> None:
+def _set_aside(entry: str, error: Exception) -> alerts.AlertEvent:
     """It keeps its lease, and comes again when that is over."""
-    log.error("report_not_settled", entry=entry[:300], why=str(error)[:200], exc_info=error)
+    return alerts.AlertEvent(
+        "sms.archive",
+        "A Report that found no message cannot be settled",
+        f"{entry[:500]}: {type(error).__name__}: {error}"[:1000],
+        key="sms.archive:report",
+    )
 
 
 def _settle_one(report: ReportIn, part: SgipMtPart | None) -> None:

@@ -14,14 +14,12 @@ from django.conf import settings
 from gateway.lifecycle import keys, mo_store, store
 from gateway.pump import late_reports, rows
 from gateway.pump.retention import ARCHIVE
-from msgplatform.core import alerts, logging
+from msgplatform.core import alerts
 from msgplatform.core.archive.retention import Retention
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.gather import Gather
 from msgplatform.core.failpoints import failpoint
-
-log = logging.get(__name__)
 
 BATCH = 500
 # A killed pump's ids come back after this long.
@@ -73,10 +71,9 @@ def _archive_mos(ids: Sequence[str]) -> Sequence[str]:
     return ids
 
 
-def _tell(message: str, error: Exception) -> None:
+def _tell(message: str, error: Exception) -> alerts.AlertEvent:
     """It keeps its lease, and comes again when that is over."""
-    log.error("message_not_archived", id=message, why=str(error)[:200], exc_info=error)
-    alerts.raise_alert(
+    return alerts.AlertEvent(
         "sms.archive",
         f"Message {message} cannot be archived",
         f"{type(error).__name__}: {error}"[:500],

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.lifecycle.messages import Response
 from gateway.sender.packing import Pack
 from gateway.sender.results import AGAIN
-from msgplatform.core.connections import sms_redis
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.rates.shared import SharedRateLimit
 

@@ -82,8 +82,13 @@ def register(name: str, handler: Handler) -> None:
 
 def raise_alert(kind: str, subject: str, text: str, key: str) -> None:
     """Raise, or count again, the alert `key`."""
-    log.warning("alert_raised", kind=kind, subject=subject, key=key)
-    _when_committed(AlertEvent(kind, subject, text, key))
+    raise_event(AlertEvent(kind, subject, text, key))
+
+
+def raise_event(event: AlertEvent) -> None:
+    """`raise_alert` for what was made before."""
+    log.warning("alert_raised", kind=event.kind, subject=event.subject, key=event.key)
+    _when_committed(event)
 
 
 def resolve(key: str) -> None:

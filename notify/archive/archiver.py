@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 
-from msgplatform.core import alerts, logging
+from msgplatform.core import alerts
 from msgplatform.core.archive.retention import Retention
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import AWAY, Worker
@@ -17,8 +17,6 @@ from msgplatform.core.data import sql
 from notify.archive.due import Due, Walk, chunks, due, movable
 from notify.archive.move import NotVerified, move
 from notify.archive.retention import ARCHIVE, KEYS
-
-log = logging.get(__name__)
 
 # Between two looks at nothing; days are what is measured here.
 ROUND_SECONDS = 20.0
@@ -59,11 +57,10 @@ class Archiver(Worker):
         self.heartbeat.done += move(chunk, due)
         return chunk
 
-    def _set_aside(self, message_id: int, error: Exception) -> None:
+    def _set_aside(self, message_id: int, error: Exception) -> alerts.AlertEvent:
         """It stays where it is until its next look."""
         self.heartbeat.failed += 1
-        log.error("not_archived", id=message_id, why=str(error)[:200])
-        alerts.raise_alert(
+        return alerts.AlertEvent(
             "notify.archive",
             f"Message {message_id} could not be moved to the archive",
             str(error),

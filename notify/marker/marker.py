@@ -69,7 +69,7 @@ class Marker(Worker):
             return False
         self.subscriptions.refresh()
         while self._jobs:
-            bisect.isolate(_read(self._jobs[0]), self._mark, self._step_aside)
+            bisect.isolate(_read(self._jobs[0]), self._mark, self._set_aside)
             failpoint("marker_after_commit_before_done")
             queues.done([self._jobs[0]])
             del self._jobs[0]
@@ -146,9 +146,8 @@ class Marker(Worker):
         return schedule
 
     # -- our own fault ---------------------------------------------------------------------------
-    def _step_aside(self, result: Result, error: Exception) -> None:
+    def _set_aside(self, result: Result, error: Exception) -> alerts.AlertEvent:
         """One result that cannot be written: without its line in the log, or else as poison."""
-        log.error("poison_result", id=result.id, why=str(error)[:200])
         try:
             marked = sql.retrying(lambda: self._mark_once([result], (), None))
         except AWAY:
@@ -159,7 +158,7 @@ class Marker(Worker):
         else:
             self._marked(1, marked)
             what = _("Delivery %(id)s is marked, but its attempt could not be logged: %(why)s")
-        alerts.raise_alert(
+        return alerts.AlertEvent(
             "notify.poison",
             _("A result of subscription %s could not be written") % result.subscription,
             what % {"id": result.id, "why": str(error)[:1000]},

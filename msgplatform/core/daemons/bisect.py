@@ -1,31 +1,35 @@
-"""One item that cannot be worked off steps aside, and does not hold up the others."""
+"""One item with which the work fails is set aside, and does not hold up the others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from msgplatform.core import alerts, logging
 from msgplatform.core.daemons.daemon import AWAY
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+log = logging.get(__name__)
 
-def away(error: Exception) -> bool:
-    """Whether a server is away: no item is to blame."""
+
+def is_unavailable(error: Exception) -> bool:
+    """Whether a server is unavailable: no item is to blame."""
     return isinstance(error, AWAY)
 
 
 def isolate(
     items: Sequence[T],
     work: Callable[[Sequence[T]], Sequence[R]],
-    step_aside: Callable[[T, Exception], None],
-    blameless: Callable[[Exception], bool] = away,
+    set_aside: Callable[[T, Exception], alerts.AlertEvent | None],
+    blameless: Callable[[Exception], bool] = is_unavailable,
 ) -> list[R]:
     """The results of `work`, which is all or nothing; when it raises, it is tried on halves.
 
-    An item with which it raises alone is given to `step_aside`. What is `blameless` is raised, so
-    that all is tried again later: work that was done by then must be repeatable.
+    An item with which it raises alone is given to `set_aside`; the alert that this returns is
+    raised, and logged with the error (None: nobody needs to know). What is `blameless` is raised,
+    so that all is tried again later: work that was done by then must be repeatable.
     """
     if not items:
         return []
@@ -35,10 +39,16 @@ def isolate(
         if blameless(error):
             raise
         if len(items) == 1:
-            step_aside(items[0], error)
+            _report(set_aside(items[0], error), error)
             return []
     half = len(items) // 2
     return [
-        *isolate(items[:half], work, step_aside, blameless),
-        *isolate(items[half:], work, step_aside, blameless),
+        *isolate(items[:half], work, set_aside, blameless),
+        *isolate(items[half:], work, set_aside, blameless),
     ]
+
+
+def _report(alert: alerts.AlertEvent | None, error: Exception) -> None:
+    if alert is not None:
+        log.error("set_aside", subject=alert.subject, key=alert.key, exc_info=error)
+        alerts.raise_event(alert)

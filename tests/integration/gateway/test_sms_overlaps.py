@@ -21,7 +21,7 @@ from gateway.pump.pump import Pump
 from gateway.sender.packing import packs, submits
 from msgplatform.core.connections import RedisError
 from msgplatform.core.rates.shared import SharedRateLimit
-from msgplatform.models import MinuteCounter
+from msgplatform.models import Alert, MinuteCounter
 from notify.models import BizMsg
 from tests.integration.support import sms_rows
 from tests.integration.support.sms_rows import TS, Caller, report, respond, send, submit
@@ -201,6 +201,7 @@ class TestLateReports:
         sms_redis.rpush(keys.LIST_UNMATCHED, "no Report at all")
         report(seqno)
         assert late_reports.settle(10) == 1
+        assert "no Report at all" in Alert.objects.get(kind="sms.archive").text
         assert SgipMt.objects.get().final == "delivered"
 
 

@@ -15,6 +15,7 @@ from gateway import presence, sgip
 from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import Member, Mo, NewSubmit
 from gateway.receiver.receiver import MOST_CONNECTIONS, SmsReceiver
+from msgplatform.models import Alert
 from tests.integration.support.sms_net_support import (
     Raw,
     accept,
@@ -242,6 +243,18 @@ class TestMos:
         (mo,) = mos(sms_redis)
         assert (mo.text, mo.parts, mo.missing) == ("残" * (67 + 16), 3, 1)
         assert not sms_redis.exists(name)
+
+    def test_one_that_cannot_be_taken_in_holds_up_nobody(self, raw: Raw, sms_redis: Any) -> None:
+        """Its first part was spoiled in Redis; it gets no response, and somebody is told."""
+        first, second, last = long_mo(raw, "坏" * 150)
+        assert [raw.ask(first), raw.ask(second)] == [0, 0]
+        (name,) = sms_redis.zrange(keys.MO_PARTS, 0, -1)
+        for field in sms_redis.hkeys(name):
+            sms_redis.hset(name, field, "garbage")
+        raw.send(last)
+        until(lambda: Alert.objects.filter(kind="sms.mo"))
+        assert raw.ask(deliver(raw.sequence(), b"good", 0)) == 0
+        assert [mo.text for mo in mos(sms_redis)] == ["good"]
 
     def test_a_user_report(self, raw: Raw, sms_redis: Any) -> None:
         request = sgip.UserRpt(raw.sequence(), SP, USER, 1)

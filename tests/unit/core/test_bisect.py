@@ -1,4 +1,4 @@
-"""One item to blame steps aside; the others are worked off, in order."""
+"""One item to blame is set aside; the others are done, in order."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.exceptions import ConnectionError as RedisAway
 
+from msgplatform.core import alerts
 from msgplatform.core.daemons import bisect
 
 
@@ -25,7 +26,7 @@ class Work:
             raise ValueError(f"cannot double {bad}")
         return [2 * item for item in items]
 
-    def step_aside(self, item: int, error: Exception) -> None:
+    def set_aside(self, item: int, error: Exception) -> None:
         assert str(error) == f"cannot double [{item}]", "the error is the item's own"
         self.aside.append(item)
 
@@ -33,20 +34,20 @@ class Work:
 @given(st.lists(st.integers(-3, 50), max_size=60))
 def test_all_but_the_bad_ones_in_order(items: list[int]) -> None:
     work = Work()
-    done = bisect.isolate(items, work.double, work.step_aside)
+    done = bisect.isolate(items, work.double, work.set_aside)
     assert done == [2 * item for item in items if item >= 0]
     assert work.aside == [item for item in items if item < 0]
 
 
 def test_one_bad_item_costs_few_calls() -> None:
     work = Work()
-    bisect.isolate([*range(300), -1, *range(211)], work.double, work.step_aside)
+    bisect.isolate([*range(300), -1, *range(211)], work.double, work.set_aside)
     assert work.calls <= 1 + 2 * 9  # 2 for each time that 512 is halved
 
 
 def test_nothing_is_no_work() -> None:
     work = Work()
-    assert bisect.isolate([], work.double, work.step_aside) == []
+    assert bisect.isolate([], work.double, work.set_aside) == []
     assert work.calls == 0
 
 
@@ -64,6 +65,26 @@ def test_who_is_blameless_can_be_told() -> None:
     work = Work()
     with pytest.raises(ValueError, match="cannot double"):
         bisect.isolate(
-            [1, -1], work.double, work.step_aside, lambda error: isinstance(error, ValueError)
+            [1, -1], work.double, work.set_aside, lambda error: isinstance(error, ValueError)
         )
     assert work.aside == []
+
+
+def test_the_alert_of_what_is_set_aside_is_raised(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once for each item, with the error in the log."""
+    raised: list[alerts.AlertEvent] = []
+    monkeypatch.setattr(alerts, "_stores", [])
+    monkeypatch.setattr(alerts, "_handlers", {"test": raised.append})
+
+    def set_aside(item: int, error: Exception) -> alerts.AlertEvent | None:
+        return alerts.AlertEvent("test", f"{item} is bad", str(error), f"test:{item}")
+
+    assert bisect.isolate([1, -1, 2, -2], Work().double, set_aside) == [2, 4]
+    assert [(alert.key, alert.text) for alert in raised] == [
+        ("test:-1", "cannot double [-1]"), ("test:-2", "cannot double [-2]"),
+    ]  # fmt: skip
+    told = [record for record in caplog.records if record.msg["event"] == "set_aside"]
+    assert [record.msg["key"] for record in told] == ["test:-1", "test:-2"]
+    assert all(record.exc_info for record in told)
