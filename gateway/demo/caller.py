@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.demo import cast
+from msgplatform.core.data.chunks import chunks
 
 # Recipients of one text now and then, as a reminder to many.
 _MANY = 50
@@ -66,8 +67,7 @@ class Caller(threading.Thread):
     def _over_rest(self, calls: Sequence[Call]) -> None:
         connection = http.client.HTTPConnection(urlsplit(self._base_url).netloc, timeout=60)
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
-        for start in range(0, len(calls), _BATCH):
-            batch = calls[start : start + _BATCH]
+        for batch in chunks(calls, _BATCH):
             items = [{"to": numbers, "text": text, **more} for numbers, text, more in batch]
             connection.request(
                 "POST", "/api/v1/sms/batch", json.dumps({"messages": items}), headers

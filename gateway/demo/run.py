@@ -18,6 +18,7 @@ from gateway.demo.caller import Caller
 from gateway.demo.ear import Ear
 from gateway.demo.smg import SmgProcess
 from gateway.models import SgipMo, SgipMt, SmsGateway
+from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import PlatformError
 from msgplatform.core.flows import DemoRun
 
@@ -154,8 +155,8 @@ def _await(run: DemoRun, account: Account) -> dict[str, str]:
 
 def _archived(ids: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for start in range(0, len(ids), _CHUNK):
-        rows = SgipMt.objects.filter(id__in=[int(id) for id in ids[start : start + _CHUNK]])
+    for some in chunks(ids, _CHUNK):
+        rows = SgipMt.objects.filter(id__in=[int(id) for id in some])
         found |= {str(pk): final for pk, final in rows.values_list("pk", "final")}
     return found
 

@@ -22,6 +22,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from msgplatform.core.data import claims, sql
+from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import LeaseLost, Unavailable
 from msgplatform.core.failpoints import failpoint
 from notify.agent.models import Outbox
@@ -209,8 +210,7 @@ def _tables_needed() -> Iterator[None]:
 
 def _mine(claim: claims.Claim, ids: Sequence[int]) -> Iterator[tuple[str, list[Any]]]:
     """Conditions that find `ids` by key where they still carry the claim, a few at a time."""
-    for start in range(0, len(ids), claims.CHUNK):
-        chunk = ids[start : start + claims.CHUNK]
+    for chunk in chunks(ids, claims.CHUNK):
         marks = ", ".join(["%s"] * len(chunk))
         yield f"id IN ({marks}) AND claimed_by = %s", [*chunk, claim.token]
 

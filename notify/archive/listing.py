@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from msgplatform.core.archive.ages import horizon
 from msgplatform.core.data import sql
+from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import Unavailable
 from notify.archive import ages, stores
 from notify.archive.stores import Place, reading
@@ -121,8 +122,8 @@ def _add_copies(place: Place, messages: Sequence[BizMsg], attempts: bool) -> Non
 def _add_attempts(place: Place, copies: Sequence[ReceiveMsg]) -> None:
     attempts: dict[int, list[Attempt]] = defaultdict(list)
     copy_ids = sorted(copy.pk for copy in copies)
-    for start in range(0, len(copy_ids), _CHUNK):
-        for row in place.attempts_of(copy_ids[start : start + _CHUNK]).order_by("id"):
+    for some in chunks(copy_ids, _CHUNK):
+        for row in place.attempts_of(some).order_by("id"):
             attempts[row.copy_id].append(row if not place.cold else _attempt(row))
     for copy_row in copies:
         _remember(copy_row, "attempts", Attempt, attempts[copy_row.pk])

@@ -17,6 +17,7 @@ from django.db.models.functions import Now
 
 from msgplatform.core import alerts
 from msgplatform.core.data import claims, sql
+from msgplatform.core.data.chunks import chunks
 from msgplatform.core.queues import jobs
 from notify import orders, queue_names
 from notify.directory import Subscription, Subscriptions
@@ -84,8 +85,8 @@ class Dispatcher:
         queued = 0
         while waiting and queued < TURN_COPIES:
             again: list[Backlog] = []
-            for start in range(0, len(waiting), _ASKED):
-                count, more = self._step(waiting[start : start + _ASKED], room, read, behind)
+            for some in chunks(waiting, _ASKED):
+                count, more = self._step(some, room, read, behind)
                 queued += count
                 again += more
             waiting = again

@@ -9,6 +9,7 @@ from typing import Any
 from django.db import connection
 
 from msgplatform.core.data import sql
+from msgplatform.core.data.chunks import chunks
 from notify import orders
 from notify.models import BizMsg
 
@@ -112,8 +113,7 @@ def numbers(ids: Iterable[int]) -> str:
 
 
 def _rows(columns: str, ids: Sequence[int]) -> Iterator[tuple[Any, ...]]:
-    for start in range(0, len(ids), _CHUNK):
-        chunk = ids[start : start + _CHUNK]
+    for chunk in chunks(ids, _CHUNK):
         yield from sql.retrying(lambda chunk=chunk: _select(columns, chunk))  # type: ignore[misc]
 
 

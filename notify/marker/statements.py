@@ -19,6 +19,7 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Greatest, Now
 
 from msgplatform.core.data import claims, sql
+from msgplatform.core.data.chunks import chunks
 from msgplatform.core.rates import backoff
 from notify.marker.failing_subscriptions import GONE
 from notify.models import Attempt, ReceiveMsg
@@ -64,8 +65,7 @@ def lock(results: Iterable[Result]) -> dict[int, Copy]:
     """
     row_ids = sorted({result.id for result in results})
     found: dict[int, Copy] = {}
-    for start in range(0, len(row_ids), claims.CHUNK):
-        chunk = row_ids[start : start + claims.CHUNK]
+    for chunk in chunks(row_ids, claims.CHUNK):
         rows = ReceiveMsg.objects.select_for_update().filter(id__in=chunk).order_by("id")
         for row in rows.values_list("id", "status", "claimed_by", "created_at", "generation"):
             found[row[0]] = Copy(*row[1:])
@@ -203,11 +203,11 @@ def _update(rows: QuerySet[ReceiveMsg], **values: Any) -> int:
 
 def _grouped(
     results: Iterable[Result], key: Callable[[Result], tuple[Any, ...]]
-) -> Iterable[tuple[tuple[Any, ...], list[int]]]:
+) -> Iterable[tuple[tuple[Any, ...], Sequence[int]]]:
     """(key, ids) with at most CHUNK ids each."""
     groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for result in results:
         groups[key(result)].append(result.id)
     for found, row_ids in groups.items():
-        for start in range(0, len(row_ids), claims.CHUNK):
-            yield found, row_ids[start : start + claims.CHUNK]
+        for chunk in chunks(row_ids, claims.CHUNK):
+            yield found, chunk

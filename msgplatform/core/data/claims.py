@@ -12,7 +12,7 @@ drops it without a word.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
@@ -24,6 +24,7 @@ from django.db.models.functions import Now
 from django.db.models.sql import UpdateQuery
 
 from msgplatform.core.data import sql
+from msgplatform.core.data.chunks import chunks
 
 CHUNK = 500  # ids in one statement
 
@@ -100,7 +101,7 @@ def claim_ids(
     free = _free(queryset.using(database), until)
     made = _new_claim()
     values = _values(made, set, lease, until)
-    for chunk in _chunks(ids):
+    for chunk in chunks(ids, CHUNK):
         changed = update_by_key(free.filter(pk__in=chunk), values, database)
         _collect(made, queryset.model, chunk, changed, until, database, read)
     return made
@@ -209,12 +210,9 @@ def _update_claimed(
     rows = model._base_manager.using(using).filter(claimed_by=token)
     if isinstance(claim, str):
         return sql.retrying(lambda: rows.update(**values), using)
-    return sum(update_by_key(rows.filter(pk__in=ids), values, using) for ids in _chunks(claim.ids))
-
-
-def _chunks(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(ids), CHUNK):
-        yield ids[start : start + CHUNK]
+    return sum(
+        update_by_key(rows.filter(pk__in=ids), values, using) for ids in chunks(claim.ids, CHUNK)
+    )
 
 
 def update_by_key(

@@ -1,0 +1,14 @@
+"""A long list in short ones: statements and requests have a bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The items in their order, at most `size` at a time; none for an empty sequence."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
