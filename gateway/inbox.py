@@ -22,6 +22,7 @@ from gateway.net import Connection
 from gateway.net.thread import NetThread
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.failpoints import failpoint
 
 log = logging.get(__name__)
@@ -50,7 +51,7 @@ class Arrivals:
         self._waiting: deque[Arrival] = deque()
         self._reports: list[Arrival] = []
         self._mos: list[Arrival] = []
-        self._mos_after = 0.0
+        self._next_mos = Every(_DATABASE_PAUSE)
         self.mo_intake = MoIntake()
 
     @property
@@ -78,7 +79,7 @@ class Arrivals:
         done = len(self._reports)
         if done:
             self._take_reports()
-        if self._mos and time.monotonic() >= self._mos_after:
+        if self._mos and self._next_mos.is_due:
             done += self._take_mos()
         return done
 
@@ -103,7 +104,7 @@ class Arrivals:
             safe = bisect.isolate(batch, self._make_safe, _set_aside)
         except (OperationalError, InterfaceError) as error:
             log.warning("mos_wait", count=len(self._mos), why=str(error)[:200])
-            self._mos_after = time.monotonic() + _DATABASE_PAUSE
+            self._next_mos.restart()
             return 0
         failpoint("sms_receiver_after_mo")
         self._respond(safe)

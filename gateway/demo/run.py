@@ -18,6 +18,7 @@ from gateway.demo.caller import Caller
 from gateway.demo.ear import Ear
 from gateway.demo.smg import SmgProcess
 from gateway.models import SgipMo, SgipMt, SmsGateway
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import PlatformError
 from msgplatform.core.flows import DemoRun
@@ -136,7 +137,7 @@ def _send(run: DemoRun, tokens: Mapping[str, str], count: int) -> list[Caller]:
 def _await(run: DemoRun, account: Account) -> dict[str, str]:
     """Until everything was heard and archived or time is up; id → state in the archive."""
     deadline = time.monotonic() + run.timeout
-    said = 0.0
+    progress = Every(2.0)
     wanted = account.states()
     while True:
         account.listen()
@@ -147,8 +148,7 @@ def _await(run: DemoRun, account: Account) -> dict[str, str]:
         done = done and SgipMo.objects.count() >= len(account.mos)
         if done or time.monotonic() > deadline:
             return archived or _archived(list(wanted))
-        if time.monotonic() > said + 2:
-            said = time.monotonic()
+        if progress.take():
             run.say(f"sms: {left} endings and {open_mos} MOs on their way")
         time.sleep(0.2)
 

@@ -6,7 +6,6 @@ killed in between publishes again under the same key, which changes nothing.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import msgspec
@@ -20,6 +19,7 @@ from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.gather import Gather
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.failpoints import failpoint
 from notify import intake
 
@@ -40,7 +40,7 @@ class Forwarder(Worker):
         super().__init__()
         self.directory = Directory()
         self._gather = Gather(BATCH, _GATHER_SECONDS)
-        self._next_overdue = 0.0
+        self._next_overdue = Every(_OVERDUE_EVERY_SECONDS)
 
     def turn(self) -> bool:
         """Forward one batch of each kind; true when there was any."""
@@ -94,9 +94,8 @@ class Forwarder(Worker):
         return next((a for a in self.directory.accounts.values() if a.row.name == name), None)
 
     def _end_overdue(self) -> None:
-        if time.monotonic() >= self._next_overdue:
-            more = store.overdue(BATCH) == BATCH
-            self._next_overdue = time.monotonic() + (0 if more else _OVERDUE_EVERY_SECONDS)
+        if self._next_overdue.is_due and store.overdue(BATCH) < BATCH:
+            self._next_overdue.restart()
 
 
 def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 
 from gateway import presence
 from gateway.directory import Account, Directory, Gateway
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.errors import InvalidInput
 
 _LOOK_SECONDS = 1.0
@@ -18,7 +18,7 @@ class Router:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._bound: frozenset[int] = frozenset()
-        self._next = 0.0
+        self._next = Every(_LOOK_SECONDS)
 
     def route(self, account: Account, user_number: str) -> list[int]:
         """Gateway ids in the order in which they are tried. Raises InvalidInput."""
@@ -35,8 +35,7 @@ class Router:
         return [gateway.id for gateway, _ in fitting]
 
     def _bound_now(self) -> Collection[int]:
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _LOOK_SECONDS
+        if self._next.take():
             self._bound = presence.bound(presence.live())
         return self._bound
 

@@ -22,6 +22,7 @@ from gateway.presence import LinkState
 from msgplatform.core import logging
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.refresher import Refresher
+from msgplatform.core.daemons.timer import Every
 
 log = logging.get(__name__)
 
@@ -49,7 +50,7 @@ class SmsReceiver(Worker):
         self._host = settings.SMS_RECEIVER_HOST if host is None else host
         self._port = settings.SMS_RECEIVER_PORT if port is None else port
         self._refresher = Refresher(self.directory.refresh)
-        self._next_say = self._next_late = 0.0
+        self._next_say, self._next_late = Every(_SAY_SECONDS), Every(_LATE_SECONDS)
 
     @property
     def port(self) -> int:
@@ -96,16 +97,12 @@ class SmsReceiver(Worker):
         log.info("listening", host=self._host, port=server.port)
 
     def _say(self) -> None:
-        if time.monotonic() < self._next_say:
-            return
-        self._next_say = time.monotonic() + _SAY_SECONDS
-        presence.say(self.name, self.doorkeeper.states())
+        if self._next_say.take():
+            presence.say(self.name, self.doorkeeper.states())
 
     def _take_late(self) -> None:
-        if time.monotonic() < self._next_late:
-            return
-        self._next_late = time.monotonic() + _LATE_SECONDS
-        self.arrivals.mo_intake.take_late()
+        if self._next_late.take():
+            self.arrivals.mo_intake.take_late()
 
 
 class Doorkeeper:

@@ -19,6 +19,7 @@ from gateway.sender.results import ACCEPTED, MOST_TRIES
 from gateway.sender.uplink import Link, Out
 from msgplatform.core import logging
 from msgplatform.core.daemons import bisect
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.failpoints import failpoint
 
 log = logging.get(__name__)
@@ -31,6 +32,7 @@ _RESPOND_AT_ONCE = 500
 # A response that took its whole time is noted before the same bytes are due.
 _PATIENCE_MARGIN = 5.0
 _REPEAT_EVERY = 1.0
+_MOVE_EVERY = 1.0
 # What a message that no Submit can carry makes packing and encoding raise.
 _POISON = (sgip.SgipError, ValueError, TypeError, ArithmeticError)
 
@@ -52,8 +54,8 @@ class Despatch:
         self._held: dict[str, tuple[Claimed, float]] = {}  # by id, with the time of the claim
         self._parked = False  # what is held waits for the link, it is not packed
         self._most = 1
-        self._next_repeat = 0.0
-        self._next_move = 0.0
+        self._next_repeat = Every(_REPEAT_EVERY)
+        self._next_move = Every(_MOVE_EVERY)
         self._responses: deque[Response] = deque()
 
     @property
@@ -118,11 +120,11 @@ class Despatch:
     # -- sending ---------------------------------------------------------------------------------
     def _repeat(self, room: int) -> int:
         """Submits that nobody answered, also those of a process that is gone."""
-        if time.monotonic() < self._next_repeat:
+        if not self._next_repeat.is_due:
             return 0
         found = store.due(self.gateway.id, self.patience, self.gateway.row.resends, room)
         if len(found) < room:
-            self._next_repeat = time.monotonic() + _REPEAT_EVERY
+            self._next_repeat.restart()
         self._give([Out(name, frame, tries=1, repeated=True) for name, frame in found])
         return len(found)
 
@@ -231,10 +233,9 @@ class Despatch:
 
     def _other_ways(self, up: Callable[[], Collection[int]]) -> int:
         """Messages that were never written go where a link is up; the others wait for this one."""
-        now = time.monotonic()
-        if now < self._next_move:
+        if not self._next_move.take():
             return 0
-        self._next_move = now + 1.0
+        now = time.monotonic()
         bound = up()
         if self.gateway.id in bound or len(self._held) >= MOST_CLAIMED * 5:
             return 0
@@ -243,7 +244,7 @@ class Despatch:
             self._held[item.mt.id] = (item, now)
             self._parked = True
         if len(claimed) == MOST_CLAIMED:
-            self._next_move = 0.0
+            self._next_move.at_once()
         return len(claimed)
 
 

@@ -15,6 +15,7 @@ from gateway import presence
 from gateway.directory import Directory, Gateway
 from gateway.presence import LinkState
 from msgplatform.core import alerts
+from msgplatform.core.daemons.timer import Every
 
 KIND = "sms.gateway"
 LOOK_SECONDS = 10.0
@@ -34,16 +35,15 @@ class Outages:
         patience: float = PATIENCE_SECONDS,
     ) -> None:
         self._directory, self._only = directory, only
-        self._every, self._patience = every, patience
+        self._patience = patience
         self._since: dict[int, float] = {}
-        self._next = 0.0
+        self._next = Every(every)
 
     def look(self) -> None:
         """Raises RedisError."""
-        now = time.monotonic()
-        if now < self._next:
+        if not self._next.take():
             return
-        self._next = now + self._every
+        now = time.monotonic()
         states = presence.live()
         served = self._directory.served(self._only)
         down = self._down(served, presence.bound(states), now)

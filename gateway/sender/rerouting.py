@@ -13,6 +13,7 @@ from django.conf import settings
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Claimed
 from msgplatform.core import logging
+from msgplatform.core.daemons.timer import Every
 
 log = logging.get(__name__)
 
@@ -56,16 +57,15 @@ class Stranded:
 
     def __init__(self, holder: str) -> None:
         self._holder = holder
-        self._next = 0.0
+        self._next = Every(LOOK_SECONDS)
 
     def turn_if_due(self, closed: Collection[int], up: Callable[[], Collection[int]]) -> int:
         """How many messages of the gateways `closed` found another way or their end.
 
         What only that one may send waits for it.
         """
-        if time.monotonic() < self._next:
+        if not self._next.take():
             return 0
-        self._next = time.monotonic() + LOOK_SECONDS
         return sum(self._round(gateway, up()) for gateway in closed)
 
     def _round(self, gateway: int, up: Collection[int]) -> int:

@@ -26,6 +26,7 @@ from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.daemon import AWAY, Worker
 from msgplatform.core.daemons.refresher import Refresher
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
@@ -53,7 +54,7 @@ class SmsSender(Worker):
         self._outages = Outages(self.directory, self._only)
         self._refresher = Refresher(self._refresh)
         self._idle = Backoff(first=0.005, factor=1.5, cap=0.25)
-        self._next_say = 0.0
+        self._next_say = Every(_SAY_SECONDS)
         self._links: list[presence.LinkState] = []
 
     def start(self) -> None:
@@ -179,11 +180,11 @@ class SmsSender(Worker):
     def _say(self) -> None:
         """Once a second, and at once what is new: to others what we have, to us what they have."""
         moved = [d for d in self.despatches.values() if d.link.moved]
-        if time.monotonic() < self._next_say and not moved:
+        if not self._next_say.is_due and not moved:
             return
         for despatch in moved:
             despatch.link.moved = False
-        self._next_say = time.monotonic() + _SAY_SECONDS
+        self._next_say.restart()
         for despatch in self.despatches.values():
             self.net.call(despatch.link.sweep)
         presence.say(self.name, self._states())

@@ -23,6 +23,7 @@ from gateway.net import Client, Connection, Login
 from gateway.presence import LinkState
 from gateway.sender.results import response
 from msgplatform.core import logging
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
@@ -65,7 +66,7 @@ class Link:
         self._in_hand: dict[str, Out] = {}
         self._given = self._got = 0
         self._answers: deque[Response] = deque()
-        self._next_wake = 0.0
+        self._next_wake = Every(_WAKE_EVERY)
         self._client: Client | None = None
 
     # -- from outside ----------------------------------------------------------------------------
@@ -194,8 +195,7 @@ class Link:
                 out = self._ready.popleft()
                 connection.send(out.frame, out)
                 self.sent += 1
-        if self._ready and not client.bound and (now := time.monotonic()) >= self._next_wake:
-            self._next_wake = now + _WAKE_EVERY
+        if self._ready and not client.bound and self._next_wake.take():
             client.wake()
 
     def _answered(self, event: sgip.Answered) -> None:

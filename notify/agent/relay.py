@@ -16,6 +16,7 @@ import msgspec
 
 from msgplatform.core import logging
 from msgplatform.core.daemons.daemon import Worker
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data.claims import Claim
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.rates.backoff import Backoff, delay
@@ -67,7 +68,8 @@ class Relay(Worker):
         self._size = batch  # events in a request; less while the intake is slow
         self._broken = 0  # in a row
         self._away_since = 0.0
-        self._resume_at = self._measure_at = 0.0
+        self._resume_at = 0.0
+        self._next_measure = Every(_MEASURE_SECONDS)
 
     def turn(self) -> bool:
         """Relay one claim. True always: pauses are made here, the loop need not add its own."""
@@ -205,10 +207,8 @@ class Relay(Worker):
             self._away_since = 0.0
 
     def _measure(self) -> None:
-        now = time.monotonic()
-        if now < self._measure_at:
+        if not self._next_measure.take():
             return
-        self._measure_at = now + _MEASURE_SECONDS
         measure = self.store.measure()
         self.heartbeat.lag = round(measure.oldest, 1) if measure.pending else None
         self.figures.measured(measure)

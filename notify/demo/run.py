@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.flows import DemoRun
 from notify import secret_rotation
 from notify.demo import cast, forgery
@@ -72,15 +73,14 @@ def _rotate() -> str:
 def _await(run: DemoRun, account: Account) -> set[str]:
     """Until nothing is missing or time is up; the ids that ended exhausted at the dead sink."""
     deadline = time.monotonic() + run.timeout
-    said = 0.0
+    progress = Every(2.0)
     while True:
         missing = account.missing()
         exhausted = _exhausted() & missing[cast.DEAD]
         left = sum(map(len, missing.values())) - len(exhausted)
         if not left or time.monotonic() > deadline:
             return exhausted
-        if time.monotonic() > said + 2:
-            said = time.monotonic()
+        if progress.take():
             run.say(f"notify: {left} copies on their way")
         time.sleep(0.2)
 

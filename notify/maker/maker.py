@@ -7,11 +7,11 @@ lease runs out, and the next one queues them again.
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Collection
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.daemon import Worker
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.queues import jobs, names
 from notify.directory import Subscriptions
 from notify.maker import expiry, held
@@ -36,7 +36,9 @@ class Maker(Worker):
         self.dispatcher = Dispatcher(self.subscriptions, only)
         self._texts = Texts()
         self._dedicated = bool(only)
-        self._next_recover = self._next_settle = self._next_expire = 0.0
+        self._next_recover = Every(RECOVER_EVERY_SECONDS)
+        self._next_settle = Every(SETTLE_EVERY_SECONDS)
+        self._next_expire = Every(SETTLE_EVERY_SECONDS)
 
     def start(self) -> None:
         # What is loaded stays for ever: a collection need not look at it for each batch of copies.
@@ -73,25 +75,26 @@ class Maker(Worker):
     # -- now and then ----------------------------------------------------------------------------
     def _settle_holds(self) -> int:
         """Every second, and without a pause while there is something to settle."""
-        if time.monotonic() < self._next_settle:
+        if not self._next_settle.is_due:
             return 0
         moved = held.settle()
-        self._next_settle = time.monotonic() + (0 if moved else SETTLE_EVERY_SECONDS)
+        if not moved:
+            self._next_settle.restart()
         return moved
 
     def _expire(self, due: Collection[Backlog], room: Room) -> int:
         """Like `_settle_holds`, for what waits behind an open breaker."""
-        if time.monotonic() < self._next_expire:
+        if not self._next_expire.is_due:
             return 0
         states = [(backlog.subscription, room.live.get(backlog.subscription.id)) for backlog in due]
         ended = expiry.expire((s, state.open_for) for s, state in states if state and state.is_open)
-        self._next_expire = time.monotonic() + (0 if ended else SETTLE_EVERY_SECONDS)
+        if not ended:
+            self._next_expire.restart()
         return ended
 
     def _recover(self) -> None:
         """Clean up after killed senders and markers."""
-        if time.monotonic() < self._next_recover:
+        if not self._next_recover.take():
             return
-        self._next_recover = time.monotonic() + RECOVER_EVERY_SECONDS
         # A result is the only copy of what a subscriber answered; an order can be made again.
         jobs.recover(put_back=names.holds_only_copies)

@@ -6,7 +6,6 @@ the commit.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +20,7 @@ from django.utils.translation import gettext as _
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import AWAY, Worker
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import ids, sql
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs as queues
@@ -57,11 +57,11 @@ class Marker(Worker):
         super().__init__()
         self.subscriptions = Subscriptions()
         self._jobs: list[queues.Claimed] = []
-        self._next_look = 0.0
+        self._next_look = Every(LOOK_EVERY_SECONDS)
 
     def turn(self) -> bool:
         """Mark up to a few thousand results; true when there were any."""
-        if time.monotonic() >= self._next_look:
+        if self._next_look.is_due:
             self._look_after()
         # What an outage interrupted comes first: it is the oldest, and only we have it.
         self._jobs = self._jobs or self._claim()
@@ -180,7 +180,7 @@ class Marker(Worker):
     # -- now and then ----------------------------------------------------------------------------
     def _look_after(self) -> None:
         """Bring alerts in line with the subscriptions, and publish what was not published."""
-        self._next_look = time.monotonic() + LOOK_EVERY_SECONDS
+        self._next_look.restart()
         try:
             failing_subscriptions.tell()
             alert_events.announce_missed()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from django.conf import settings
 
 from msgplatform.core import logging
 from msgplatform.core.daemons.daemon import AWAY
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.queues import jobs, owners
 from msgplatform.core.rates.backoff import Backoff
 from notify import lane_status, orders
@@ -75,7 +75,7 @@ class OrderFeed:
         self._known: dict[int, lane_status.Live] = {}
         self._reported: frozenset[int] = frozenset()
         self.lost: frozenset[int] = frozenset()
-        self._next_report = 0.0
+        self._next_report = Every(REPORT_SECONDS)
         self._senders = 1
         self._share = _ALL
         self._turn = 0  # where the next round begins, so that no queue is always the last
@@ -96,7 +96,7 @@ class OrderFeed:
         """What the lanes are doing; `at_once` for news that the maker should know now."""
         self.states = states
         if at_once:
-            self._next_report = 0.0
+            self._next_report.at_once()
             self._nudged.set()
 
     def take(self) -> list[ClaimedOrder]:
@@ -140,9 +140,8 @@ class OrderFeed:
 
     def _report(self) -> None:
         """Say how the lanes are, hear how the others' are, and how many senders there are."""
-        if time.monotonic() < self._next_report:
+        if not self._next_report.take():
             return
-        self._next_report = time.monotonic() + REPORT_SECONDS
         states = self.states
         known = lane_status.read()
         held = {order.order.subscription for orders in self._held.values() for order in orders}

@@ -19,6 +19,7 @@ from django.conf import settings
 from msgplatform.core import logging
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.refresher import Refresher
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.http import engine as http
 from msgplatform.core.rates import breaker
 from notify.directory import Subscription, Subscriptions
@@ -56,7 +57,7 @@ class Sender(Worker):
         self.sink = ResultSink()
         self.feed = OrderFeed(self.name, self.subscriptions, self.engine.wake, only)
         self.lanes = Lanes(window, policy or _policy())
-        self._next_say = 0.0
+        self._next_say = Every(_SAY_SECONDS)
         self._breaker_moved = False
 
     def start(self) -> None:
@@ -208,14 +209,15 @@ class Sender(Worker):
 
     def _say(self) -> None:
         """Hand the lanes' state to the feed; at once when a breaker moved."""
-        now = time.monotonic()
-        if now < self._next_say and not self._breaker_moved:
+        if not self._next_say.is_due and not self._breaker_moved:
             return
+        now = time.monotonic()
         self.lanes.forget(self.feed.lost)
         # Reported before they are dropped: that a breaker closed must be heard.
         self.feed.say(self.lanes.report(self.name, now), at_once=self._breaker_moved)
         self.lanes.drop_idle(now)
-        self._next_say, self._breaker_moved = now + _SAY_SECONDS, False
+        self._next_say.restart()
+        self._breaker_moved = False
 
 
 def _policy() -> breaker.Policy:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+
+from msgplatform.core.daemons.timer import Every
 
 
 class Gather:
@@ -11,13 +14,18 @@ class Gather:
     What comes to an idle step is taken at once; only what follows it waits for company.
     """
 
-    def __init__(self, full: int, seconds: float) -> None:
-        self._full, self._seconds = full, seconds
-        self._next = 0.0
+    def __init__(
+        self, full: int, seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._full = full
+        self._next = Every(seconds, clock)
 
     @property
     def is_due(self) -> bool:
-        return time.monotonic() >= self._next
+        return self._next.is_due
 
     def took(self, count: int) -> None:
-        self._next = time.monotonic() + self._seconds if 0 < count < self._full else 0.0
+        if 0 < count < self._full:
+            self._next.restart()
+        else:
+            self._next.at_once()

@@ -12,6 +12,7 @@ from django.db.models import Model
 
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons.daemon import AWAY
+from msgplatform.core.daemons.timer import Every
 
 T = TypeVar("T")
 Row = TypeVar("Row", bound=Model)
@@ -36,8 +37,7 @@ class Snapshot(Generic[T]):
     ) -> None:
         self.known = empty
         self._is_loaded = False
-        self._refresh_seconds, self._clock = refresh_seconds, clock
-        self._next = 0.0
+        self._next = Every(refresh_seconds, clock)
         self._lock = threading.Lock()
 
     def load(self) -> T:
@@ -62,10 +62,10 @@ class Snapshot(Generic[T]):
             self._lock.release()
 
     def _is_due(self, at_once: bool) -> bool:
-        return at_once or not self._is_loaded or self._clock() >= self._next
+        return at_once or not self._is_loaded or self._next.is_due
 
     def _load(self) -> None:
-        self._next = self._clock() + self._refresh_seconds
+        self._next.restart()
         try:
             self.known = self.load()
         except AWAY as error:

@@ -19,6 +19,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from msgplatform.core.data import ids, sql
+from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.fields import ExactCharField
@@ -160,9 +161,9 @@ def _first_ones(
 ) -> dict[tuple[int, str | None], tuple[int, str]]:
     """(biz, key) → (id, payload hash) of the item that has the key."""
     found: dict[tuple[int, str | None], tuple[int, str]] = {}
-    for start in range(0, len(lost), _LOOKUP):
+    for some in chunks(lost, _LOOKUP):
         condition = Q()
-        for each in lost[start : start + _LOOKUP]:
+        for each in some:
             condition |= Q(bucket=each.bucket, biz_id=each.biz, key=each.key)
         rows = keys._default_manager.filter(condition)
         for biz, key, row_id, digest in rows.values_list("biz_id", "key", "id", "payload_hash"):

@@ -244,7 +244,7 @@ def test_figures(shop: Shop, intake: Intake, relays: Make) -> None:
     relay = relays(figures=figures)
     relay.turn()
     assert relay.heartbeat.lag > 10**8
-    relay._measure_at = 0
+    relay._next_measure.at_once()
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     assert "outbox_pending 3.0" in text
@@ -252,7 +252,7 @@ def test_figures(shop: Shop, intake: Intake, relays: Make) -> None:
     assert "outbox_intake_up 1.0" in text
     shop.execute("INSERT INTO outbox (event_type, payload) VALUES ('a', '{')")
     relay.turn()
-    relay._measure_at = 0
+    relay._next_measure.at_once()
     relay.turn()
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()

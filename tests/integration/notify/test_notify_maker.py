@@ -104,7 +104,7 @@ def test_resume_may_skip_what_was_held(biz: Biz) -> None:
     run(maker)
     assert ReceiveMsg.objects.filter(status=Status.SKIPPED).count() == 3
     assert sum(len(order["items"]) for order in claimed_orders(paused)) == 1, "the new one is sent"
-    maker._next_settle = 0.0
+    maker._next_settle.at_once()
     run(maker)
     paused.refresh_from_db()
     assert paused.status == BizReceive.Status.NORMAL

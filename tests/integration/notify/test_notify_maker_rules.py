@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -17,6 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from msgplatform.core import connections
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
@@ -381,7 +381,8 @@ def test_splitting_goes_on_without_redis(biz: Biz, servers: Servers) -> None:
     row = subscription(biz)
     publish(biz, 2)
     maker = Maker()
-    maker._next_recover = time.monotonic() + 60
+    maker._next_recover = Every(3600.0)
+    maker._next_recover.restart()
     servers.work.kill()
     try:
         with pytest.raises(redis.exceptions.RedisError):

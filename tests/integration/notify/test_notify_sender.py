@@ -285,7 +285,8 @@ def test_who_gave_a_subscription_up_says_nothing_of_it(biz: Biz) -> None:
     opened = lane_status.Live(sender="old", breaker=breaker.State.OPEN, retry_in=60.0)
 
     def report(feed: OrderFeed, states: dict[int, lane_status.Live]) -> None:
-        feed.states, feed._next_report = states, 0.0
+        feed.states = states
+        feed._next_report.at_once()
         feed._report()
 
     report(old, {row.pk: opened})
@@ -381,7 +382,7 @@ class TestSharing:
         taken: dict[str, set[int]] = {"first": set(), "second": set()}
         for _ in range(6):
             for feed in (first, second):
-                feed._next_report = 0.0
+                feed._next_report.at_once()
                 feed._report()
                 feed._claim_round()
                 orders = feed.take()
