@@ -21,12 +21,13 @@ from gateway.net.thread import NetThread
 from gateway.presence import LinkState
 from msgplatform.core import logging
 from msgplatform.core.daemons.daemon import Worker
-from msgplatform.core.daemons.refresher import Refresher
+from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 
 log = logging.get(__name__)
 
 _SAY_SECONDS = 1.0
+_REFRESH_SECONDS = 0.5  # the directory knows itself whether it is due
 _LATE_SECONDS = 5.0
 _WAIT_SECONDS = 0.5
 # Of one gateway in this process; SGIP's own gateways keep to 15 among each other.
@@ -49,7 +50,7 @@ class SmsReceiver(Worker):
         self.server: Server | None = None
         self._host = settings.SMS_RECEIVER_HOST if host is None else host
         self._port = settings.SMS_RECEIVER_PORT if port is None else port
-        self._refresher = Refresher(self.directory.refresh)
+        self._refresher = ThreadLoop("refresher", self.directory.refresh, every=_REFRESH_SECONDS)
         self._next_say, self._next_late = Every(_SAY_SECONDS), Every(_LATE_SECONDS)
 
     @property

@@ -25,13 +25,14 @@ from gateway.sender.uplink import Link
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.daemon import AWAY, Worker
-from msgplatform.core.daemons.refresher import Refresher
+from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
 
 _SAY_SECONDS = 1.0
+_REFRESH_SECONDS = 0.5  # the directory knows itself whether it is due
 _UNBIND_SECONDS = 3.0
 _SHORT_SECONDS = 0.05
 
@@ -52,7 +53,7 @@ class SmsSender(Worker):
         self._only = frozenset(only)
         self._stranded = Stranded(self.name)
         self._outages = Outages(self.directory, self._only)
-        self._refresher = Refresher(self._refresh)
+        self._refresher = ThreadLoop("refresher", self._refresh, every=_REFRESH_SECONDS)
         self._idle = Backoff(first=0.005, factor=1.5, cap=0.25)
         self._next_say = Every(_SAY_SECONDS)
         self._links: list[presence.LinkState] = []

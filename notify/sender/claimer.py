@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from django.conf import settings
 
 from msgplatform.core import logging
 from msgplatform.core.daemons.daemon import AWAY
+from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.queues import jobs, owners
 from msgplatform.core.rates.backoff import Backoff
@@ -79,25 +79,21 @@ class OrderFeed:
         self._senders = 1
         self._share = _ALL
         self._turn = 0  # where the next round begins, so that no queue is always the last
-        self._stopping = threading.Event()
-        self._nudged = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="order-feed", daemon=True)
+        self._idle = Backoff(first=0.01, factor=1.3, cap=0.25)
+        self._loop = ThreadLoop("order-feed", self._round)
 
     def start(self) -> None:
-        self._thread.start()
+        self._loop.start()
 
     def stop(self) -> None:
-        self._stopping.set()
-        self._nudged.set()
-        if self._thread.is_alive():
-            self._thread.join(_JOIN_SECONDS)
+        self._loop.stop(_JOIN_SECONDS)
 
     def say(self, states: Mapping[int, lane_status.Live], at_once: bool) -> None:
         """What the lanes are doing; `at_once` for news that the maker should know now."""
         self.states = states
         if at_once:
             self._next_report.at_once()
-            self._nudged.set()
+            self._loop.wake()
 
     def take(self) -> list[ClaimedOrder]:
         """What was claimed since the last call; called by the sending thread."""
@@ -116,27 +112,14 @@ class OrderFeed:
             return
 
     # -- the thread ------------------------------------------------------------------------------
-    def _run(self) -> None:
-        idle = Backoff(first=0.01, factor=1.3, cap=0.25)
-        trouble = Backoff(first=0.2, factor=2.0, cap=5.0)
-        while not self._stopping.is_set():
-            try:
-                self._report()
-                claimed = self._claim_round()
-            except AWAY as error:
-                log.warning("feed_waiting", why=str(error)[:200])
-                self._stopping.wait(trouble.next())
-                continue
-            except Exception:
-                log.exception("feed_failed")
-                self._stopping.wait(trouble.next())
-                continue
-            trouble.reset()
-            if claimed:
-                idle.reset()
-                self._wake()
-            elif self._nudged.wait(idle.next()):
-                self._nudged.clear()
+    def _round(self) -> float:
+        """Seconds until the next one."""
+        self._report()
+        if not self._claim_round():
+            return self._idle.next()
+        self._idle.reset()
+        self._wake()
+        return 0.0
 
     def _report(self) -> None:
         """Say how the lanes are, hear how the others' are, and how many senders there are."""

@@ -18,7 +18,7 @@ from django.conf import settings
 
 from msgplatform.core import logging
 from msgplatform.core.daemons.daemon import Worker
-from msgplatform.core.daemons.refresher import Refresher
+from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.http import engine as http
 from msgplatform.core.rates import breaker
@@ -36,6 +36,7 @@ _POLL_SECONDS = 0.2
 _LEAST_POLL_SECONDS = 0.005
 # How often the lanes' state is handed to the feed, which reports it once a second.
 _SAY_SECONDS = 0.5
+_REFRESH_SECONDS = 0.5  # they know themselves whether they are due
 
 
 class Sender(Worker):
@@ -52,7 +53,7 @@ class Sender(Worker):
         super().__init__()
         self.name = uuid.uuid4().hex
         self.subscriptions = Subscriptions()
-        self.refresher = Refresher(self.subscriptions.refresh)
+        self.refresher = ThreadLoop("refresher", self.subscriptions.refresh, every=_REFRESH_SECONDS)
         self.engine = http.engine_from_settings(window=window)
         self.sink = ResultSink()
         self.feed = OrderFeed(self.name, self.subscriptions, self.engine.wake, only)

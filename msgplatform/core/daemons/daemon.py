@@ -17,19 +17,14 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import close_old_connections
-from django.db.utils import InterfaceError, OperationalError
 
 from msgplatform.core import logging
-from msgplatform.core.connections import RedisError
 from msgplatform.core.copies import Copies, without_option
-from msgplatform.core.daemons.heartbeats import Beat, Heartbeat
-from msgplatform.core.errors import Temporary
+from msgplatform.core.daemons.away import AWAY
+from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, beat
 from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
-
-# What "somebody else is away" looks like: wait and go on, never exit.
-AWAY = (OperationalError, InterfaceError, RedisError, Temporary)
 
 
 class Stop:
@@ -91,7 +86,7 @@ class Loop:
         self.worker = worker
         self.idle = Backoff(first=0.02, factor=1.3, cap=idle_cap)
         self.trouble = Backoff(first=0.2, factor=2.0, cap=10.0)
-        self.beat = Beat(worker.heartbeat)
+        self.beat = beat(worker.heartbeat)
 
     def run(self, drain_seconds: float) -> None:
         worker = self.worker
@@ -105,7 +100,7 @@ class Loop:
             worker.drain(time.monotonic() + drain_seconds)
         finally:
             worker.stop()
-            self.beat.stop()
+            self.beat.stop(WITHDRAW_SECONDS)
             log.info("stopped", role=worker.role, done=worker.heartbeat.done)
 
     def _one_turn(self) -> float:

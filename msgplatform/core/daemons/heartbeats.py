@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 import time
 from dataclasses import dataclass, field
 
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons.presence import Presence
+from msgplatform.core.daemons.thread_loop import ThreadLoop
 
 INTERVAL_SECONDS = 5
 TTL_SECONDS = 20
 # How long the end of a process waits for a Redis that hangs; the record vanishes by itself then.
-_WITHDRAW_SECONDS = 1.0
+WITHDRAW_SECONDS = 1.0
 
 
 @dataclass
@@ -54,27 +54,10 @@ class Heartbeat:
 _heartbeats = Presence(work_redis, "heartbeats", Heartbeat, TTL_SECONDS)
 
 
-class Beat:
-    """Sends a heartbeat from a thread of its own: a Redis that hangs holds up no work."""
-
-    def __init__(self, heartbeat: Heartbeat) -> None:
-        self._heartbeat = heartbeat
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End, and do not look alive for the rest of the TTL."""
-        self._stopping.set()
-        self._thread.join(_WITHDRAW_SECONDS)
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            self._heartbeat.send()
-            self._stopping.wait(INTERVAL_SECONDS)
-        self._heartbeat.withdraw()
+def beat(heartbeat: Heartbeat) -> ThreadLoop:
+    """Sends it from a thread of its own: a Redis that hangs holds up no work. Withdrawn when the
+    thread is stopped, if that is possible within WITHDRAW_SECONDS."""
+    return ThreadLoop("heartbeat", heartbeat.send, every=INTERVAL_SECONDS, last=heartbeat.withdraw)
 
 
 def alive() -> list[Heartbeat]:

@@ -16,7 +16,7 @@ from django.conf import LazySettings
 from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
-from msgplatform.core.daemons.heartbeats import Beat, Heartbeat
+from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, beat
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.core.servers.private_server import free_port
@@ -264,10 +264,10 @@ def test_figures(shop: Shop, intake: Intake, relays: Make) -> None:
 def test_a_redis_that_hangs_does_not_slow_the_agent(settings: LazySettings) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         settings.REDIS_URL = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
-        beat = Beat(Heartbeat("agent"))
+        beating = beat(Heartbeat("agent"))
         begun = time.monotonic()
-        beat.start()
-        beat.stop()
+        beating.start()
+        beating.stop(WITHDRAW_SECONDS)
         assert time.monotonic() - begun < 4, "one call to this Redis takes 10 s"
 
 

@@ -1,0 +1,80 @@
+"""A thread beside a daemon's loop: for what would hold that up, because a server may hang."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from django.db import close_old_connections
+
+from msgplatform.core import logging
+from msgplatform.core.daemons.away import AWAY
+from msgplatform.core.rates.backoff import Backoff
+
+log = logging.get(__name__)
+
+
+class ThreadLoop:
+    """Calls `turn` in a thread of its own until it is stopped, then `last` once.
+
+    `turn` does one bounded piece of work. It returns the seconds until its next call, which
+    `wake()` ends early; None means `every`. What it raises is logged, and it is called again after
+    a pause that grows to `longest_pause`. No `turn` holds up the end of the process.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        turn: Callable[[], float | None],
+        *,
+        every: float = 0.0,
+        last: Callable[[], None] | None = None,
+        longest_pause: float = 5.0,
+    ) -> None:
+        self._name, self._turn, self._last = name, turn, last
+        self._every = every
+        self._trouble = Backoff(first=0.2, factor=2.0, cap=longest_pause)
+        self._stopping = threading.Event()
+        self._woken = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Call `turn` soon; cheap when it is called for already."""
+        if not self._woken.is_set():
+            self._woken.set()
+
+    def stop(self, wait: float = 0.0) -> None:
+        """Ask it to end, and wait for that at most `wait` seconds. May be called again."""
+        self._stopping.set()
+        self._woken.set()
+        if wait and self._thread.is_alive():
+            self._thread.join(wait)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            if (pause := self._guarded(self._turn)) is None:
+                self._stopping.wait(self._trouble.next())
+                continue
+            self._trouble.reset()
+            self._woken.wait(pause)
+            self._woken.clear()
+        if self._last is not None:
+            self._guarded(self._last)
+
+    def _guarded(self, work: Callable[[], float | None]) -> float | None:
+        """Seconds to wait; None after trouble. Whatever happens, the thread must not end."""
+        try:
+            close_old_connections()
+            seconds = work()
+        except AWAY as error:
+            log.warning("thread_waits", thread=self._name, why=str(error)[:200])
+            return None
+        except Exception:
+            log.exception("thread_failed", thread=self._name)
+            return None
+        finally:
+            close_old_connections()
+        return self._every if seconds is None else seconds
