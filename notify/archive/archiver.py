@@ -5,7 +5,6 @@ Several may run: rows are locked while they move, so the second finds them gone.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -13,6 +12,7 @@ from msgplatform.core import alerts
 from msgplatform.core.archive.retention import Retention
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import AWAY, Worker
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
 from notify.archive.due import Due, Walk, chunks, due, movable
 from notify.archive.move import NotVerified, move
@@ -29,11 +29,11 @@ class Archiver(Worker):
         super().__init__()
         self._walk: Walk | None = None
         self._retention, self._keys = Retention(ARCHIVE), Retention(KEYS)
-        self._next_round = 0.0
+        self._next_round = Every(ROUND_SECONDS)
 
     def turn(self) -> bool:
         """Look at one page of messages, or purge; true when there may be more to do."""
-        if time.monotonic() < self._next_round:
+        if not self._next_round.is_due:
             return False
         now = sql.now()
         self._retention.prepare(now)
@@ -72,7 +72,7 @@ class Archiver(Worker):
         True while there may be more to delete."""
         if self._retention.purge(now) or self._keys.purge(now):
             return True
-        self._next_round = time.monotonic() + ROUND_SECONDS
+        self._next_round.restart()
         return False
 
 

@@ -7,7 +7,6 @@ killed process left is found by the next one.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
@@ -21,6 +20,7 @@ from msgplatform.core.archive import partitions
 from msgplatform.core.archive.ages import DAY, horizon
 from msgplatform.core.archive.description import Archive, Table
 from msgplatform.core.archive.partitions import partitions_of
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import ids, sql
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.flows import Sample
@@ -38,11 +38,11 @@ class Retention:
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
-        self._next_prepare = self._next_purge = 0.0
+        self._next_prepare, self._next_purge = Every(EVERY_SECONDS), Every(EVERY_SECONDS)
 
     def turn(self) -> bool:
         """Both, for an owner that has nothing else to do; true while there is more."""
-        if time.monotonic() < min(self._next_prepare, self._next_purge):
+        if not (self._next_prepare.is_due or self._next_purge.is_due):
             return False
         now = sql.now()
         more = self.purge(now)
@@ -51,23 +51,22 @@ class Retention:
 
     def prepare(self, now: datetime) -> None:
         """Make partitions ahead, if it is time. Raises what `partitions.prepare` raises."""
-        if time.monotonic() >= self._next_prepare:
+        if self._next_prepare.is_due:
             partitions.prepare(self._archive, now)
-            self._next_prepare = time.monotonic() + EVERY_SECONDS
+            self._next_prepare.restart()
 
     def purge(self, now: datetime) -> bool:
         """Let go of a bounded number of rows or months, if it is time; true while there is more."""
-        if time.monotonic() < self._next_purge:
+        # Its seconds begin before, so that what raises is not tried again at once.
+        if not self._next_purge.take():
             return False
-        # Set before, so that what raises is not tried again at once.
-        self._next_purge = time.monotonic() + EVERY_SECONDS
         try:
             done = purge(self._archive, now)
         except DatabaseError as error:
             _tell(self._archive, now, f"{type(error).__name__}: {error}"[:500])
             raise
         if done:
-            self._next_purge = 0.0
+            self._next_purge.at_once()
         else:
             _tell(self._archive, now, "Rows among them are not final, or others use the table.")
         return done > 0
