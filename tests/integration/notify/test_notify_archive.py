@@ -135,7 +135,7 @@ def test_a_message_that_became_final_late_moves_at_its_next_age(row: BizReceive)
 def test_an_idle_turn_writes_nothing(row: BizReceive) -> None:
     message(row, Status.HELD, days=50)
     worker = archive()
-    worker._next_round = 0.0
+    worker._next_round.at_once()
     worker._retention, worker._keys = Retention(ARCHIVE), Retention(KEYS)
     with CaptureQueriesContext(connection) as captured:
         assert worker.turn() is False
