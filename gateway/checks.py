@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
@@ -19,6 +20,7 @@ from gateway.bulk import resend
 from gateway.connections import sms_redis
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.core.connections import RedisError, ResponseError
+from msgplatform.core.errors import Undecryptable
 
 # The bound that redis-py and our scripts need.
 OLDEST_REDIS = (6, 2)
@@ -180,7 +182,8 @@ def _shared_logins(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
     """An SMG that binds to us is known by its login name and password alone."""
     names: dict[tuple[str, str], list[str]] = defaultdict(list)
     for row in gateways:
-        names[row.smg_login_name, row.smg_login_password].append(row.name)
+        with suppress(Undecryptable):  # the console and `doctor` report it
+            names[row.smg_login_name, row.smg_login_password].append(row.name)
     for found in names.values():
         if len(found) > 1:
             yield Warning(

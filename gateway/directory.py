@@ -11,6 +11,7 @@ from gateway import sgip
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.core import alerts
 from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
+from msgplatform.core.errors import Undecryptable
 
 GATEWAY_KIND, ACCOUNT_KIND = "sms.gateway_settings", "sms.account_settings"
 _MOBILE = re.compile(r"1[3-9]")
@@ -18,12 +19,16 @@ _MOBILE = re.compile(r"1[3-9]")
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """One row of sms_gateway, ready for use."""
+    """One row of sms_gateway, ready for use. A password that cannot be decrypted is None, and
+    `problem` says so."""
 
     row: SmsGateway
     id: int
     node_id: int
     prefixes: tuple[str, ...]
+    login_password: str | None = field(repr=False)
+    smg_login_password: str | None = field(repr=False)
+    problem: str = ""
 
     @property
     def name(self) -> str:
@@ -120,11 +125,23 @@ def _first(accounts: Sequence[Account]) -> Account | None:
 
 def _gateway(row: SmsGateway) -> Gateway:
     node = row.node_id
+    problems: list[str] = []
+
+    def password(name: str) -> str | None:
+        try:
+            return str(getattr(row, name))
+        except Undecryptable as error:
+            problems.append(str(error))
+            return None
+
     return Gateway(
         row=row,
         id=row.pk,
         node_id=sgip.sp_node_id(row.area_code, row.corp_id) if node is None else node,
         prefixes=tuple(_prefix(str(prefix)) for prefix in row.prefixes),
+        login_password=password("login_password"),
+        smg_login_password=password("smg_login_password"),
+        problem="; ".join(problems),
     )
 
 

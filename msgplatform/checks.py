@@ -19,16 +19,27 @@ from msgplatform import env
 from msgplatform.api import rates
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
+from msgplatform.core.data import encryption
 
 TAG = "msgplatform"
 # Django's own bound is lower; RETURNING, SKIP LOCKED and the plans we rely on are from here on.
 OLDEST_MARIADB = (10, 6)
+_NEW_KEY = (
+    "python3 -c 'import base64, os; print(base64.urlsafe_b64encode(os.urandom(32)).decode())'"
+)
 _DEFAULT_PORTS = {"redis": 6379, "rediss": 6379}
 
 
 def wrong_settings() -> list[CheckMessage]:
     """What keeps the web process and the daemons from starting."""
-    return [*_secret_key(), *_environment(), *_rates(), *_cold_database(), *_one_redis()]
+    return [
+        *_secret_key(),
+        *_encryption_keys(),
+        *_environment(),
+        *_rates(),
+        *_cold_database(),
+        *_one_redis(),
+    ]
 
 
 @register(TAG)
@@ -55,6 +66,26 @@ def _secret_key() -> Iterator[CheckMessage]:
             hint="Make one: python3 -c 'import secrets; print(secrets.token_urlsafe(50))', and "
             "give it as SECRET_KEY, or write it into a file and name that as SECRET_KEY_FILE.",
             id="msgplatform.E001",
+        )
+
+
+def _encryption_keys() -> Iterator[CheckMessage]:
+    if not settings.ENCRYPTION_KEYS:
+        yield Error(
+            "ENCRYPTION_KEY is not set",
+            hint=f"For a new installation make one: {_NEW_KEY}, and give it to every program as "
+            "ENCRYPTION_KEY, or write it into a file and name that as ENCRYPTION_KEY_FILE. What is "
+            "stored already can be read only with the key it was encrypted with.",
+            obj="ENCRYPTION_KEY",
+            id="msgplatform.E008",
+        )
+    for place in encryption.malformed(settings.ENCRYPTION_KEYS):
+        yield Error(
+            f"ENCRYPTION_KEY: key {place} of {len(settings.ENCRYPTION_KEYS)} is not usable",
+            hint=f"A key is 32 bytes in URL-safe base64, as this line makes it: {_NEW_KEY}. "
+            "Several are separated by commas; the first one encrypts.",
+            obj="ENCRYPTION_KEY",
+            id="msgplatform.E009",
         )
 
 

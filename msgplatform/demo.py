@@ -19,6 +19,7 @@ from django.core.management.base import CommandError
 
 from msgplatform import env
 from msgplatform.core import flows
+from msgplatform.core.data import encryption
 
 # Below these minima the demo shows nothing and says so.
 MIN_MESSAGES = 1000
@@ -52,6 +53,7 @@ def enter(port: int) -> None:
     _require_no_other(folder)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, mode=0o700)
+    _write_encryption_key(folder)
     port = port or _free_port(8000, 0)  # people expect it there
     kept = {name: value for name, value in os.environ.items() if not _configures(name)}
     settings = {
@@ -68,10 +70,17 @@ def enter(port: int) -> None:
     os.execve(sys.executable, arguments, {**kept, **settings})  # noqa: S606 - ourselves
 
 
+def _write_encryption_key(folder: Path) -> None:
+    """Where the settings look for it, so that a later command can read what the demo wrote."""
+    path = folder / "encryption_key"
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_text(encryption.new_key() + "\n")
+
+
 def _configures(name: str) -> bool:
     """Whether a variable could lead the demo to somebody's real database, Redis or network."""
     name = name.removesuffix("_FILE")
-    return name in {"DEBUG", "SECRET_KEY", "ALLOWED_HOSTS"} or name.startswith(
+    return name in {"DEBUG", "SECRET_KEY", "ENCRYPTION_KEY", "ALLOWED_HOSTS"} or name.startswith(
         (
             *("DATABASE_", "COLD_DATABASE_", "REDIS_", "OUTBOUND_", "METRICS_", "API_"),
             *(flow.environment_prefix for flow in flows.all() if flow.environment_prefix),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -17,16 +18,28 @@ from django.db.utils import Error as DatabaseError
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisError, RedisRole, ResponseError
 from msgplatform.core.daemons import heartbeats
+from msgplatform.core.data import encryption, reencrypt
 from msgplatform.core.flows import Finding
 from msgplatform.core.servers import embedded
 
 LOW_DISK_BYTES = 1 << 30
+_ROTATE = f"{sys.executable} manage.py rotate_encryption_key"
+_WRONG_SECRETS: dict[encryption.State, tuple[Literal["warn", "bad"], str]] = {
+    encryption.State.CLEAR: ("bad", _ROTATE),
+    encryption.State.OLD: ("warn", _ROTATE),
+    encryption.State.UNREADABLE: (
+        "bad",
+        "add the key they were encrypted with to ENCRYPTION_KEY and restart, or set them again "
+        "in the console",
+    ),
+}
 
 
 def examine() -> Iterator[Finding]:
     """Look at everything; never raises for what it finds."""
     yield Finding("ok", f"Python {sys.version.split()[0]}")
-    for look in (_settings, _database, _users, _redis_server, _redis_roles, _daemons, _disk):
+    own = (_settings, _database, _secrets, _users, _redis_server, _redis_roles, _daemons, _disk)
+    for look in own:
         yield from _guarded(look, look.__name__.strip("_").replace("_", " "))
     for flow in flows.all():
         yield from _guarded(flow.examine, flow.title)
@@ -62,6 +75,24 @@ def _database() -> Iterator[Finding]:
             yield Finding("bad", f"{len(plan)} migrations are not applied", mend)
         if connection.vendor == "mysql":
             yield from _mysql(connection)
+
+
+def _secrets() -> Iterator[Finding]:
+    """Values of encrypted columns: counted, never shown."""
+    if not settings.ENCRYPTION_KEYS or encryption.malformed(settings.ENCRYPTION_KEYS):
+        return  # the settings' findings say so
+    total: Counter[encryption.State] = Counter()
+    for column in reencrypt.columns():
+        found = reencrypt.count(column)
+        total += found
+        for state, (level, mend) in _WRONG_SECRETS.items():
+            if found[state]:
+                yield Finding(level, f"{column}: {found[state]} values {state}", mend)
+    current = total[encryption.State.CURRENT]
+    if current == total.total():
+        more = len(settings.ENCRYPTION_KEYS) - 1
+        mend = f"the other {more} of ENCRYPTION_KEY may be removed" if more else ""
+        yield Finding("ok", f"secrets: all {current} are under the first key", mend)
 
 
 def _mysql(connection: Any) -> Iterator[Finding]:

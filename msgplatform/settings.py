@@ -23,6 +23,13 @@ if SECRET_KEY_MISSING:
     # Lets `check` and `doctor` run; the check E001 stops everything else.
     SECRET_KEY = secrets.token_urlsafe(50)
 
+# The first key encrypts stored secrets, all of them decrypt (`core.data.encryption`).
+ENCRYPTION_KEYS = tuple(
+    env.secret("ENCRYPTION_KEY", default_file=STATE_DIR / "encryption_key")
+    .replace(",", " ")
+    .split()
+)
+
 PUBLIC_URL = env.public_url()
 PUBLIC_URL_SET = bool(env.secret("PUBLIC_URL"))
 _https = PUBLIC_URL.startswith("https://")

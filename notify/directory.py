@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
@@ -16,10 +16,13 @@ from django.utils import timezone
 from msgplatform.core import alerts
 from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
 from msgplatform.core.data import sql
+from msgplatform.core.errors import Undecryptable
 from notify import limits, queue_names, signing
 from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
 
 CLOCK_TOLERANCE_SECONDS = 30.0
+# What `from_row` raises for a row that somebody must correct.
+UNUSABLE = (TypeError, ValueError, AttributeError, Undecryptable)
 KIND = "notify.subscription"
 
 
@@ -32,9 +35,9 @@ class Subscription:
     queue: str
     status: int
     url: str
-    keys: tuple[bytes, ...]
+    keys: tuple[bytes, ...] = field(repr=False)
     header_prefix: str
-    headers: tuple[tuple[str, str], ...]
+    headers: tuple[tuple[str, str], ...] = field(repr=False)
     networks: tuple[IPv4Network | IPv6Network, ...]
     timeout: float
     schedule: tuple[float, ...]  # a wait after each failed attempt but the last
@@ -93,6 +96,7 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
 
 
 def from_row(row: BizReceive) -> Subscription:
+    """Raises one of UNUSABLE."""
     return Subscription(
         id=row.pk,
         biz_id=row.biz_id,
@@ -127,7 +131,7 @@ def _keys(receive: Receive) -> list[bytes]:
     """The secret's key first; after a rotation the previous one too, until its time is over."""
     keys = [signing.decode_secret(receive.secret)]
     until = receive.previous_secret_until
-    if receive.previous_secret and until and until > timezone.now():
+    if until and until > timezone.now() and receive.previous_secret:
         keys.append(signing.decode_secret(receive.previous_secret))
     return keys
 

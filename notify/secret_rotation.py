@@ -8,7 +8,7 @@ from datetime import timedelta
 from django.db import transaction
 
 from msgplatform.core.data import sql
-from msgplatform.core.errors import Conflict
+from msgplatform.core.errors import Conflict, Undecryptable
 from notify import signing
 from notify.models import Receive
 
@@ -16,24 +16,36 @@ LONGEST_HOURS = 168
 
 
 def mark_of(receive: Receive) -> str:
-    """Names the present secret without telling anything of it (a hash of 256 random bits)."""
-    return hashlib.sha256(receive.secret.encode()).hexdigest()[:16]
+    """Names the present secret without telling anything of it (a hash of 256 random bits); one
+    that cannot be decrypted has no name."""
+    secret = _readable_secret(receive)
+    return hashlib.sha256(secret.encode()).hexdigest()[:16] if secret else "unreadable"
 
 
 def rotate(receive_id: int, seen: str, hours: float) -> Receive:
     """Give the consumer a new secret; the present one signs too for `hours` (0 to 168).
 
     `seen` is `mark_of` what the operator saw: a form that is sent twice must not push the secret
-    that the consumer still uses out of the two that sign. Raises Conflict then, and
+    that the consumer still uses out of the two that sign. One that cannot be decrypted is
+    replaced at once. Raises Conflict then, and
     Receive.DoesNotExist.
     """
     with transaction.atomic():
         receive = Receive.objects.select_for_update().get(pk=receive_id)
         if mark_of(receive) != seen:
             raise Conflict("the secret was changed meanwhile")
-        lasts = hours > 0
-        receive.previous_secret = receive.secret if lasts else ""
+        old = _readable_secret(receive)
+        lasts = hours > 0 and bool(old)
+        receive.previous_secret = old if lasts else ""
         receive.previous_secret_until = sql.now() + timedelta(hours=hours) if lasts else None
         receive.secret = signing.new_secret()
         receive.save(update_fields=["secret", "previous_secret", "previous_secret_until"])
     return receive
+
+
+def _readable_secret(receive: Receive) -> str:
+    """'' for one that cannot be decrypted."""
+    try:
+        return str(receive.secret)
+    except Undecryptable:
+        return ""

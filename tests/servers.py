@@ -45,7 +45,10 @@ _FOREIGN = (
     "OUTBOUND_PROXY",
     "TIME_ZONE",
 )
-_SECRETS = ("SECRET_KEY", "DATABASE_URL", "COLD_DATABASE_URL", "REDIS_URL", "SMS_REDIS_URL")
+_SECRETS = (
+    "SECRET_KEY", "ENCRYPTION_KEY", "DATABASE_URL", "COLD_DATABASE_URL", "REDIS_URL",
+    "SMS_REDIS_URL",
+)  # fmt: skip
 
 
 class Servers:
@@ -92,6 +95,7 @@ class Servers:
             SMS_REDIS_URL=self.sms.url,
             STATE_DIR=str(self.state),
             SECRET_KEY="a key for tests only, long enough for Django's check of its length",
+            ENCRYPTION_KEY="YSBrZXkgZm9yIHRlc3RzIG9ubHksIDMyIGJ5dGVzIG4=",
             PUBLIC_URL="http://testserver",
         )
         os.environ.setdefault("LOG_LEVEL", "WARNING")

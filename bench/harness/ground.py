@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from bench.harness.processes import Program
+from msgplatform.core.data import encryption
 from msgplatform.core.servers.embedded import MariaDb, RedisServer
 from msgplatform.core.servers.private_server import free_port
 
@@ -133,6 +134,7 @@ class Ground:
             "SMS_RECEIVER_PORT": str(self.sms_port),
             "STATE_DIR": str(state),
             "SECRET_KEY": secrets.token_urlsafe(50),
+            "ENCRYPTION_KEY": encryption.new_key(),
             "PUBLIC_URL": f"http://127.0.0.1:{self.web_port}",
             "OUTBOUND_ALLOW": "127.0.0.0/8",
         }

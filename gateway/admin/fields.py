@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import PasswordInput
+from msgplatform.core.fields import Unreadable
 
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 
@@ -48,8 +49,11 @@ class PasswordField(forms.CharField):
         )
         self._stored = ""
 
-    def keep(self, stored: str) -> None:
-        """From now on an empty one means this."""
+    def keep(self, stored: str | Unreadable) -> None:
+        """From now on an empty one means this, unless it cannot be decrypted."""
+        if isinstance(stored, Unreadable):
+            self.help_text = _("The stored one cannot be decrypted: give it again.")
+            return
         self._stored = stored
         self.required = not stored
         if stored:

@@ -9,7 +9,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.core.validators import MinValueValidator, RegexValidator
 from django.db import transaction
-from django.forms import ModelForm
+from django.forms import ModelForm, model_to_dict
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
@@ -72,7 +72,7 @@ class GatewayForm(forms.ModelForm):
         for name in _PASSWORDS:
             field = self.fields.get(name)
             if isinstance(field, PasswordField):
-                field.keep(getattr(self.instance, name))
+                field.keep(model_to_dict(self.instance, [name])[name])
                 self.initial.pop(name, None)
         for name, check in _CHECKS.items():
             if name in self.fields:  # who may only look gets a form without any

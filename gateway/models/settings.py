@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.core.validators import (
+    MaxLengthValidator,
+    MaxValueValidator,
+    MinValueValidator,
+    RegexValidator,
+)
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.core.fields import EncryptedTextField
 from msgplatform.models import Biz
 
 _digits = RegexValidator(r"^[0-9]+$", _("Digits only."))
@@ -21,11 +27,13 @@ class SmsGateway(models.Model):
         _("port"), default=8801, validators=[MinValueValidator(1), MaxValueValidator(65535)]
     )
     login_name = models.CharField(_("our login name"), max_length=16)
-    login_password = models.CharField(_("our password"), max_length=16)
+    login_password = EncryptedTextField(_("our password"), validators=[MaxLengthValidator(16)])
     smg_login_name = models.CharField(
         _("the SMG's login name"), max_length=16, help_text=_("With which it binds to us")
     )
-    smg_login_password = models.CharField(_("the SMG's password"), max_length=16)
+    smg_login_password = EncryptedTextField(
+        _("the SMG's password"), validators=[MaxLengthValidator(16)]
+    )
     corp_id = models.CharField(_("corp id"), max_length=5, validators=[_digits])
     area_code = models.CharField(_("area code"), max_length=4, default="010", validators=[_digits])
     node_id = models.BigIntegerField(

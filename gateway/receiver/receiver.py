@@ -142,7 +142,13 @@ class Doorkeeper:
             self._arrivals.put(connection, self._gateways.get(connection, (0, 0.0))[0], requests)
 
     def states(self) -> Iterable[LinkState]:
-        return [
+        now = time.time()
+        unusable = [
+            LinkState(gateway.id, "report", "", now, problem=gateway.problem)
+            for gateway in self._directory.gateways.values()
+            if gateway.smg_login_password is None
+        ]
+        return unusable + [
             LinkState(
                 gateway, "report", connection.peer, since, received=self._received[connection]
             )
@@ -159,7 +165,8 @@ class Doorkeeper:
         found = None
         for gateway in sorted(self._directory.gateways.values(), key=lambda one: -one.id):
             name = _same(bind.login_name, gateway.row.smg_login_name)
-            if _same(bind.login_password, gateway.row.smg_login_password) & name:
+            known = gateway.smg_login_password
+            if _same(bind.login_password, known or "") & name and known is not None:
                 found = gateway
         return found
 

@@ -207,6 +207,6 @@ def _settings(gateway: Gateway) -> tuple[object, ...]:
     """What a connection is made with: it must be made anew when this changes."""
     row = gateway.row
     return (
-        gateway.node_id, row.host, row.port, row.login_name, row.login_password, row.window,
+        gateway.node_id, row.host, row.port, row.login_name, gateway.login_password, row.window,
         row.response_timeout, row.idle_timeout,
     )  # fmt: skip

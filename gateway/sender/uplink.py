@@ -120,13 +120,18 @@ class Link:
 
     # -- in the loop -----------------------------------------------------------------------------
     def start(self) -> None:
-        row = self.gateway.row
+        """Without a readable password it stays down, and says why."""
+        row, password = self.gateway.row, self.gateway.login_password
+        if password is None:
+            self.problem = self.gateway.problem
+            log.error("gateway_unusable", gateway=self.gateway.name, why=self.problem)
+            return
         sequences = sgip.SequenceSource(self.gateway.node_id, start=random.getrandbits(31))
         self._client = Client(
             sgip.Side.SP,
             row.host,
             row.port,
-            Login(row.login_name, row.login_password),
+            Login(row.login_name, password),
             self,
             lambda: sequences.next(datetime.now(UTC)),
             connections=self.connections,

@@ -12,6 +12,7 @@ from unfold.admin import ModelAdmin as UnfoldModelAdmin
 from unfold.views import ChangeList
 
 from msgplatform.core import flows
+from msgplatform.core.fields import encrypted_names
 from msgplatform.models import AuditLog
 
 
@@ -45,7 +46,7 @@ class ModelAdmin(UnfoldModelAdmin):
         fieldsets = super().get_fieldsets(request, obj)
         if obj is None or self.has_change_permission(request, obj):
             return fieldsets
-        hidden = hidden_fields()
+        hidden = hidden_fields() | encrypted_names(self.model)
         return [
             (title, {**options, "fields": [f for f in options["fields"] if f not in hidden]})
             for title, options in fieldsets

@@ -1,7 +1,7 @@
 """A page that shows a new secret one single time.
 
-The secret waits in the session, which is kept on the server, until that page is asked for; it is
-never in a cookie, a message or the URL.
+The secret waits in the session, which is kept on the server, encrypted, until that page is asked
+for; it is never in a cookie, a message or the URL.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 
 from msgplatform.admin.base import ModelAdmin
+from msgplatform.core.data import encryption
+from msgplatform.core.errors import Undecryptable
 
 _KEY = "shown_once"
 # A page that was never asked for (the browser was closed) does not leave a secret behind for long.
@@ -40,19 +42,31 @@ class ShowsSecret(ModelAdmin):
         """Lead to the page with the secret. `text` says what to do with it, `back` is the address
         to go on to afterwards."""
         request.session[_KEY] = {
-            "title": title, "text": text, "secret": secret, "back": back,
+            "title": title, "text": text, "secret": encryption.encrypt(secret), "back": back,
             "until": time.time() + KEPT_SECONDS,
         }  # fmt: skip
         return redirect(f"{self.admin_site.name}:{self._secret_view_name()}")
 
     def secret_view(self, request: HttpRequest) -> HttpResponse:
         kept: dict[str, Any] | None = request.session.pop(_KEY, None)
-        if kept is None or kept["until"] < time.time():
+        secret = _readable(kept["secret"]) if kept and kept["until"] >= time.time() else ""
+        if not secret:
             messages.info(request, _("The secret has been shown already; it is not kept."))
             return redirect(
                 f"{self.admin_site.name}:{self.opts.app_label}_{self.opts.model_name}_changelist"
             )
-        context = {**self.admin_site.each_context(request), "opts": self.opts, **kept}
+        context = {
+            **self.admin_site.each_context(request), "opts": self.opts, **(kept or {}),
+            "secret": secret,
+        }  # fmt: skip
         response = TemplateResponse(request, "admin/secret.html", context)
         response["Cache-Control"] = "no-store"
         return response
+
+
+def _readable(stored: str) -> str:
+    """'' when the key was taken away meanwhile."""
+    try:
+        return encryption.decrypt(stored)
+    except Undecryptable:
+        return ""

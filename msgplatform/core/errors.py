@@ -4,7 +4,8 @@
     ├── Permanent               repeating cannot help
     │   ├── InvalidInput        the caller must change what it sends
     │   ├── Conflict            the same idempotency key with another payload
-    │   └── AddressForbidden    the address guard refused the destination
+    │   ├── AddressForbidden    the address guard refused the destination
+    │   └── Undecryptable       no key of ENCRYPTION_KEY reads a stored secret
     └── Temporary               repeating later can help
         ├── Unavailable         Redis or the database is away
         ├── OutcomeUnknown      it may or may not have happened: repeat with the same key
@@ -54,6 +55,10 @@ class Conflict(Permanent):
 
 class AddressForbidden(Permanent):
     """The address guard refused the destination."""
+
+
+class Undecryptable(Permanent):
+    """No key of ENCRYPTION_KEY reads a stored secret."""
 
 
 class Temporary(PlatformError):

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from typing import Any
 
+from django.core.exceptions import FieldError, ValidationError
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models.query_utils import DeferredAttribute
+
+from msgplatform.core.data import encryption
+from msgplatform.core.errors import Undecryptable
 
 
 class ExactCharField(models.CharField):
@@ -20,3 +27,119 @@ class ExactCharField(models.CharField):
         if connection.vendor == "mysql":
             parameters["collation"] = "utf8mb4_bin"
         return parameters
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Unreadable:
+    """Stands for a value that no key decrypts, where nothing can be raised (`values()`, forms)."""
+
+    stored: str
+
+    def __repr__(self) -> str:
+        return "<unreadable>"
+
+
+class _Readable(DeferredAttribute):
+    """An instance's attribute: reading a value that no key decrypts raises Undecryptable."""
+
+    def __get__(self, instance: Any, cls: Any = None) -> Any:
+        value = super().__get__(instance, cls)
+        if isinstance(value, Unreadable):
+            raise Undecryptable(
+                f"the {self.field.verbose_name} cannot be decrypted: add its key to "
+                "ENCRYPTION_KEY and restart, or set it again"
+            )
+        return value
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        """Without it Python would not ask `__get__` for what an instance has."""
+        vars(instance)[self.field.attname] = value
+
+
+class EncryptedTextField(models.Field):
+    """Text that the database holds encrypted (`core.data.encryption`), for secrets.
+
+    Instances and `values()` have the clear text; nothing can be looked up but `isnull`. Forms leave
+    it out unless they declare a field of their own, and `dumpdata` writes the encrypted text.
+
+    A value that no key decrypts stops nobody else: its row is read, reading the attribute raises
+    Undecryptable, `values()` has an Unreadable there, and saving the row keeps what is stored.
+
+    A stored value without the prefix is read as the clear text that it is: programs of two releases
+    may run side by side during an update. `doctor` reports such values as an error, and
+    `rotate_encryption_key` encrypts them. Empty text is stored as it is.
+    """
+
+    descriptor_class = _Readable
+
+    def get_internal_type(self) -> str:
+        return "TextField"
+
+    def dumps(self, value: Any) -> str:
+        """The text that is encrypted."""
+        return str(value)
+
+    def loads(self, text: str) -> Any:
+        """The value of a decrypted text. Raises ValueError."""
+        return text
+
+    def from_db_value(self, value: str | None, expression: Any, connection: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            return self.loads(encryption.decrypt(value))
+        except (Undecryptable, ValueError):
+            return Unreadable(value)
+
+    def get_prep_value(self, value: Any) -> str | None:
+        value = super().get_prep_value(value)
+        if value is None:
+            return None
+        if isinstance(value, Unreadable):
+            return value.stored
+        text = self.dumps(value)
+        return encryption.encrypt(text) if text else text
+
+    def pre_save(self, model_instance: models.Model, add: bool) -> Any:
+        return self.value_from_object(model_instance)
+
+    def value_from_object(self, obj: models.Model) -> Any:
+        """The value, or an Unreadable."""
+        found = vars(obj).get(self.attname)
+        return found if isinstance(found, Unreadable) else super().value_from_object(obj)
+
+    def value_to_string(self, obj: models.Model) -> Any:
+        return self.get_prep_value(self.value_from_object(obj))
+
+    def to_python(self, value: Any) -> Any:
+        """Also of what `value_to_string` made."""
+        if not (isinstance(value, str) and encryption.is_encrypted(value)):
+            return value
+        try:
+            return self.loads(encryption.decrypt(value))
+        except (Undecryptable, ValueError) as error:
+            raise ValidationError(str(error)) from None
+
+    def formfield(self, *args: Any, **kwargs: Any) -> Any:
+        return None
+
+    def get_lookup(self, lookup_name: str) -> Any:
+        if lookup_name != "isnull":
+            raise FieldError(f"{self.name} is encrypted: only isnull can be looked up")
+        return super().get_lookup(lookup_name)
+
+
+class EncryptedJSONField(EncryptedTextField):
+    """What JSON can say, encrypted as EncryptedTextField does it."""
+
+    def dumps(self, value: Any) -> str:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+    def loads(self, text: str) -> Any:
+        return json.loads(text)
+
+
+def encrypted_names(model: type[models.Model]) -> frozenset[str]:
+    """The names of a model's encrypted fields."""
+    fields = model._meta.concrete_fields
+    return frozenset(f.name for f in fields if isinstance(f, EncryptedTextField))

@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import ShowsSecret, UndeletableAdmin, audit
 from msgplatform.admin.fields import LinesField, each
-from msgplatform.core.errors import Conflict
+from msgplatform.core.errors import Conflict, Undecryptable
 from notify import limits, secret_rotation
 from notify.admin.fields import MASK, HeadersField
 from notify.models import Receive
@@ -53,7 +53,18 @@ class ConsumerForm(forms.ModelForm):
         super().__init__(*args, **kwargs)
         field = self.fields.get("headers")
         if isinstance(field, HeadersField):
+            self._keep_headers(field)
+
+    def _keep_headers(self, field: HeadersField) -> None:
+        """Headers that cannot be decrypted must be written again: they may be what the consumer
+        knows us by."""
+        try:
             field.stored = dict(self.instance.headers)
+        except Undecryptable as error:
+            self.initial["headers"] = {}
+            field.required = True
+            field.error_messages["required"] = str(error)
+            field.help_text = _("The stored headers cannot be decrypted: write all of them again.")
 
 
 class RotationForm(forms.Form):
@@ -89,7 +100,10 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
 
     @admin.display(description=_("headers"))
     def header_names(self, consumer: Receive) -> str:
-        return ", ".join(consumer.headers)
+        try:
+            return ", ".join(consumer.headers)
+        except Undecryptable as error:
+            return str(error)
 
     @admin.display(description=_("signing secret"))
     def secret_state(self, consumer: Receive) -> str:
@@ -166,7 +180,7 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
 
 def _old_still_signs(consumer: Receive) -> bool:
     until = consumer.previous_secret_until
-    return bool(consumer.previous_secret and until and until > timezone.now())
+    return bool(until and until > timezone.now())
 
 
 def _changes(form: ModelForm, consumer: Receive) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from msgplatform.admin import (
 )
 from msgplatform.admin.fields import LinesField, each
 from msgplatform.core.errors import Unavailable
-from notify import limits
+from notify import directory, limits
 from notify.admin import dashboard, health, reports, subscription_cells
 from notify.admin.fields import WaitsField
 from notify.admin.states import StateActions
@@ -200,7 +200,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
             outcome = test_send.send(row)
         except Unavailable:
             refused = gettext("Other test sends wait for their answers; try again in a moment.")
-        except (TypeError, ValueError) as error:
+        except directory.UNUSABLE as error:
             refused = str(error)
         context = {
             **self.admin_site.each_context(request),

@@ -6,6 +6,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.core.fields import EncryptedJSONField, EncryptedTextField
 from msgplatform.models import Biz
 from notify import limits, signing
 
@@ -29,11 +30,11 @@ class Receive(models.Model):
         validators=[limits.url],
         help_text=_("Every message is POSTed to this address."),
     )
-    secret = models.CharField(
-        _("signing secret"), max_length=100, default=signing.new_secret, editable=False
-    )
+    secret = EncryptedTextField(_("signing secret"), default=signing.new_secret, editable=False)
     # After a rotation both secrets sign until this time, so that the consumer can change over.
-    previous_secret = models.CharField(max_length=100, blank=True, default="", editable=False)
+    previous_secret = EncryptedTextField(
+        _("previous secret"), blank=True, default="", editable=False
+    )
     previous_secret_until = models.DateTimeField(
         _("previous secret until"), null=True, blank=True, editable=False
     )
@@ -47,7 +48,7 @@ class Receive(models.Model):
             "prefix is for consumers that come from elsewhere."
         ),
     )
-    headers = models.JSONField(
+    headers = EncryptedJSONField(
         _("headers"),
         default=dict,
         blank=True,

@@ -56,8 +56,9 @@ class Outcome:
 
 
 def send(row: BizReceive) -> Outcome:
-    """Blocks for at most the subscription's timeout, or 15 s. Raises ValueError for a row that
-    cannot be used, as the sender would refuse it, and Unavailable when others are being tried."""
+    """Blocks for at most the subscription's timeout, or 15 s. Raises one of
+    directory.UNUSABLE for a row that cannot be used, as the sender would refuse it, and
+    Unavailable when others are being tried."""
     subscription = directory.from_row(row)
     item = _item(row.pk, subscription)
     # The order is only the request's tag, and there is none.

@@ -18,6 +18,7 @@ from tests.servers import Servers
 
 GOOD = {
     "SECRET_KEY": "M8nq1sA0Zc7yTgVbUwXe2rJp4kLd9fHh5iOa3uCt6vRmQxYzE-s",
+    "ENCRYPTION_KEY": "YSBrZXkgZm9yIHRlc3RzIG9ubHksIDMyIGJ5dGVzIG4=",
     "PUBLIC_URL": "https://x",
     "REDIS_URL": "redis://work.example/0",
     "SMS_REDIS_URL": "redis://sms.example/0",
@@ -56,6 +57,8 @@ class TestDeploy:
         ("wrong", "says"),
         [
             ({"SECRET_KEY": ""}, "msgplatform.E001"),
+            ({"ENCRYPTION_KEY": ""}, "msgplatform.E008"),
+            ({"ENCRYPTION_KEY": GOOD["ENCRYPTION_KEY"] + ",hunter2"}, "msgplatform.E009"),
             ({"REDIS_URL": ""}, "msgplatform.E101"),
             ({"SMS_REDIS_URL": ""}, "msgplatform.E101"),
             ({"SMS_REDIS_URL": GOOD["REDIS_URL"]}, "msgplatform.E005"),
@@ -70,6 +73,7 @@ class TestDeploy:
         assert says in result.stderr
         assert next(iter(wrong)) in result.stderr
         assert "HINT" in result.stderr
+        assert "hunter2" not in result.stderr
 
     def test_a_daemon_imports_no_addresses(self, tmp_path: Path) -> None:
         result = python(
@@ -95,13 +99,17 @@ class TestWsgi:
         assert result.returncode == 0, result.stderr
 
     def test_refuses(self, tmp_path: Path) -> None:
-        wrong = {"SECRET_KEY": "", "TIME_ZONE": "Mars", "API_RATE_READ": "x", "DEBUG": "perhaps"}
+        wrong = {
+            "SECRET_KEY": "", "ENCRYPTION_KEY": "", "TIME_ZONE": "Mars", "API_RATE_READ": "x",
+            "DEBUG": "perhaps",
+        }  # fmt: skip
         result = python(tmp_path, "-c", "import msgplatform.web.wsgi", **{**GOOD, **wrong})
         assert result.returncode == 1
         assert "Traceback" not in result.stderr
         for variable in wrong:
             assert variable in result.stderr
         assert "secrets.token_urlsafe" in result.stderr
+        assert "base64.urlsafe_b64encode(os.urandom(32))" in result.stderr
         assert "Set TIME_ZONE to" in result.stderr
 
 
@@ -112,6 +120,23 @@ class TestSettings:
     def test_secret_key(self) -> None:
         message = found(SECRET_KEY_MISSING=True)["msgplatform.E001"]
         assert "token_urlsafe" in str(message.hint)
+
+    @pytest.mark.parametrize("command", ["run_sender", "run_sms_sender", "migrate", "up"])
+    def test_nothing_starts_without_an_encryption_key(self, tmp_path: Path, command: str) -> None:
+        result = python(tmp_path, "manage.py", command, SECRET_KEY=GOOD["SECRET_KEY"])
+        assert result.returncode == 1
+        assert "msgplatform.E008" in result.stderr
+        assert "Traceback" not in result.stderr
+
+    def test_a_default_file_holds_the_encryption_key(self, tmp_path: Path) -> None:
+        """Made once, for nobody else's eyes, by the line that `make up` runs too."""
+        variables = {**GOOD, "ENCRYPTION_KEY": ""}
+        for _ in range(2):
+            assert python(tmp_path, "deploy/secret_key.py", **variables).returncode == 0
+        (made,) = tmp_path.iterdir()
+        assert (made.name, made.stat().st_mode & 0o777) == ("encryption_key", 0o600)
+        result = python(tmp_path, "manage.py", "check", **variables)
+        assert result.returncode == 0, result.stderr
 
     def test_every_wrong_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         problems = [env.Problem("A", "A is wrong", "Mend A"), env.Problem("B", "B", "Mend B")]

@@ -74,6 +74,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> str:
         "PATH": os.environ["PATH"],
         "STATE_DIR": str(folder),
         "SECRET_KEY": "long enough for Django's own check of it, and random: x8Jq2mL0",
+        "ENCRYPTION_KEY": "YSBrZXkgZm9yIHRlc3RzIG9ubHksIDMyIGJ5dGVzIG4=",
         **WRONG,
     }
     done = subprocess.run(

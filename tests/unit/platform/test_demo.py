@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from msgplatform.demo import _configures
+from msgplatform.core.data import encryption
+from msgplatform.demo import _configures, _write_encryption_key
 
 
 @pytest.mark.parametrize(
     "name",
     ["DATABASE_URL", "DATABASE_URL_FILE", "COLD_DATABASE_URL_FILE", "REDIS_URL", "REDIS_URL_FILE",
-     "SMS_REDIS_URL_FILE", "SMS_RECEIVER_PORT", "SECRET_KEY_FILE", "DEBUG", "OUTBOUND_PROXY",
+     "SMS_REDIS_URL_FILE", "SMS_RECEIVER_PORT", "SECRET_KEY_FILE",
+     "ENCRYPTION_KEY_FILE", "DEBUG", "OUTBOUND_PROXY",
      "ALLOWED_HOSTS", "API_RATE_WRITE", "METRICS_TOKEN_FILE"],
 )  # fmt: skip
 def test_left_out(name: str) -> None:
@@ -20,3 +24,10 @@ def test_left_out(name: str) -> None:
 @pytest.mark.parametrize("name", ["PATH", "HOME", "LANG", "VIRTUAL_ENV", "LOG_LEVEL"])
 def test_kept(name: str) -> None:
     assert not _configures(name)
+
+
+def test_it_has_an_encryption_key_of_its_own(tmp_path: Path) -> None:
+    _write_encryption_key(tmp_path)
+    (file,) = tmp_path.iterdir()
+    assert (file.name, file.stat().st_mode & 0o777) == ("encryption_key", 0o600)
+    assert encryption.malformed([file.read_text().strip()]) == []

@@ -232,7 +232,10 @@ CHECKED = {
 
 def manage(tmp_path: Path, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """manage.py with these variables and nothing of this process's environment but PATH."""
-    environ = {"PATH": os.environ["PATH"], "STATE_DIR": str(tmp_path), "SECRET_KEY": "x" * 50}
+    environ = {
+        "PATH": os.environ["PATH"], "STATE_DIR": str(tmp_path), "SECRET_KEY": "x" * 50,
+        "ENCRYPTION_KEY": "YSBrZXkgZm9yIHRlc3RzIG9ubHksIDMyIGJ5dGVzIG4=",
+    }  # fmt: skip
     return subprocess.run(
         [sys.executable, "manage.py", *args],
         cwd=env.BASE_DIR,

@@ -1,0 +1,101 @@
+"""Secrets as they are stored: encrypted with ENCRYPTION_KEY's first key, read with any of its keys.
+
+What is stored is `enc1:` and a Fernet token (AES-128-CBC with HMAC-SHA256) of the text in UTF-8.
+`core.fields` has the model fields that use this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import lru_cache
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from msgplatform.core.errors import Undecryptable
+
+PREFIX = "enc1:"
+
+
+class State(StrEnum):
+    """What a stored value needs: nothing, to be encrypted anew, to be encrypted, its key."""
+
+    CURRENT = "under the first key"
+    OLD = "under an old key"
+    CLEAR = "in clear text"
+    UNREADABLE = "under a key that is unknown"
+
+
+def new_key() -> str:
+    """A fresh key: 32 random bytes in URL-safe base64."""
+    return Fernet.generate_key().decode()
+
+
+def malformed(keys: Sequence[str]) -> list[int]:
+    """The places, from 1, of what is no key."""
+    return [place for place, key in enumerate(keys, 1) if not _is_key(key)]
+
+
+def is_encrypted(stored: str) -> bool:
+    return stored.startswith(PREFIX)
+
+
+def encrypt(clear: str) -> str:
+    """What to store. Raises ImproperlyConfigured without keys, or with one that is malformed."""
+    return PREFIX + _fernet(_keys()).encrypt(clear.encode()).decode()
+
+
+def decrypt(stored: str) -> str:
+    """The clear text; what is stored without the prefix is taken for clear. Raises Undecryptable.
+
+    Remembered for each stored text: daemons read the same rows every two seconds.
+    """
+    return _decrypted(stored, _keys()) if is_encrypted(stored) else stored
+
+
+def state(stored: str) -> State:
+    """Empty text counts as current: there is nothing to hide."""
+    if not is_encrypted(stored):
+        return State.CLEAR if stored else State.CURRENT
+    keys = _keys()
+    if _opens(keys[:1], stored):
+        return State.CURRENT
+    return State.OLD if _opens(keys, stored) else State.UNREADABLE
+
+
+def _keys() -> tuple[str, ...]:
+    keys: tuple[str, ...] = settings.ENCRYPTION_KEYS
+    return keys
+
+
+def _opens(keys: tuple[str, ...], stored: str) -> bool:
+    try:
+        _decrypted(stored, keys)
+    except Undecryptable:
+        return False
+    return True
+
+
+def _is_key(key: str) -> bool:
+    try:
+        Fernet(key)
+    except ValueError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=16)
+def _fernet(keys: tuple[str, ...]) -> MultiFernet:
+    if not keys or malformed(keys):
+        raise ImproperlyConfigured("ENCRYPTION_KEY is not set, or holds what is no key")
+    return MultiFernet([Fernet(key) for key in keys])
+
+
+@lru_cache(maxsize=65_536)
+def _decrypted(stored: str, keys: tuple[str, ...]) -> str:
+    try:
+        return _fernet(keys).decrypt(stored.removeprefix(PREFIX)).decode()
+    except (InvalidToken, UnicodeDecodeError):
+        raise Undecryptable("no key in ENCRYPTION_KEY decrypts it") from None

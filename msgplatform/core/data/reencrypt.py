@@ -1,0 +1,123 @@
+"""Encrypted columns of all installed models: what they hold, and encrypting it with the first key.
+
+A page of rows is read, then written in one short transaction, each value only if it is still what
+was read: what somebody else wrote meanwhile stays. All of it can be repeated at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from django.apps import apps
+from django.db import connections, router, transaction
+from django.db.models import ExpressionWrapper, F, Model, QuerySet, TextField, Value
+from django.db.models.functions import SHA256
+
+from msgplatform.core.data import encryption, sql
+from msgplatform.core.data.encryption import State
+from msgplatform.core.failpoints import failpoint
+from msgplatform.core.fields import EncryptedTextField
+
+PAGE = 200
+_RENEWED = (State.CLEAR, State.OLD)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """An encrypted field of a model, in the database `using`."""
+
+    model: type[Model]
+    field: str
+    using: str
+
+    def __str__(self) -> str:
+        return f"{self.model._meta.label}.{self.field}"
+
+    @property
+    def rows(self) -> QuerySet[Any]:
+        rows: QuerySet[Any] = QuerySet(self.model, using=self.using)
+        return rows.filter(**{f"{self.field}__isnull": False}).order_by("pk")
+
+    @property
+    def stored(self) -> ExpressionWrapper:
+        """The column as it is in the database."""
+        return ExpressionWrapper(F(self.field), output_field=TextField())
+
+
+def columns() -> list[Column]:
+    """Of every installed model."""
+    return [
+        column
+        for model in apps.get_models()
+        for column in columns_of(model, router.db_for_write(model))
+    ]
+
+
+def columns_of(model: type[Model], using: str) -> list[Column]:
+    """Those of the model's own table."""
+    fields = model._meta.local_concrete_fields
+    if model._meta.proxy or not model._meta.managed:
+        return []
+    return [Column(model, f.name, using) for f in fields if isinstance(f, EncryptedTextField)]
+
+
+def count(column: Column) -> Counter[State]:
+    """How many values are in which state; changes nothing."""
+    found: Counter[State] = Counter()
+    for page in _pages(column, PAGE):
+        found.update(encryption.state(stored) for _, stored in page)
+    return found
+
+
+def renew(column: Column, size: int = PAGE) -> Iterator[int]:
+    """Encrypt what is in clear or under an old key, page by page: how many rows were looked at.
+
+    What no key decrypts stays as it is.
+    """
+    connection, was_clear = connections[column.using], False
+    if connection.vendor == "sqlite":
+        overwrite_deleted(connection)
+    for page in _pages(column, size):
+        was_clear = was_clear or any(not encryption.is_encrypted(stored) for _, stored in page)
+        new = [
+            (pk, stored, encryption.encrypt(encryption.decrypt(stored)))
+            for pk, stored in page
+            if encryption.state(stored) in _RENEWED
+        ]
+        if new:
+            sql.retrying(partial(_write, column, new), column.using)
+        failpoint("reencrypt.page")
+        yield len(page)
+    if was_clear and connection.vendor == "sqlite" and not connection.in_atomic_block:
+        with connection.cursor() as cursor:  # the log holds pages as they were
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def overwrite_deleted(connection: Any) -> None:
+    """From now on SQLite overwrites in its file what this connection deletes."""
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA secure_delete=ON")
+
+
+def _pages(column: Column, size: int) -> Iterator[list[tuple[Any, str]]]:
+    rows = column.rows
+    while page := list(rows.values_list("pk", column.stored)[:size]):
+        yield page
+        rows = column.rows.filter(pk__gt=page[-1][0])
+
+
+def _write(column: Column, new: list[tuple[Any, str, str]]) -> None:
+    """The digest compares every byte on any database, and repeats no clear text in a statement."""
+    with transaction.atomic(column.using):
+        rows = column.rows.alias(stored_digest=SHA256(column.stored))
+        for pk, stored, encrypted in new:
+            unchanged = rows.filter(
+                pk=pk, stored_digest=hashlib.sha256(stored.encode()).hexdigest()
+            )
+            unchanged.update(**{column.field: Value(encrypted, output_field=TextField())})
+        failpoint("reencrypt.write")

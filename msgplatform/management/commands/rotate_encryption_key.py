@@ -1,0 +1,51 @@
+from collections import Counter
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from msgplatform.core.data import reencrypt
+from msgplatform.core.data.encryption import State
+
+
+class Command(BaseCommand):
+    help = (
+        "Encrypt every stored secret with the first key of ENCRYPTION_KEY. It can be interrupted "
+        "and repeated at any time, while the platform runs."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--page", type=int, default=reencrypt.PAGE, help="rows a transaction (default 200)"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["page"] < 1:
+            raise CommandError("--page must be at least 1")
+        columns = reencrypt.columns()
+        for column in columns:
+            self._renew(column, options["page"])
+        total = sum(map(reencrypt.count, columns), Counter())
+        for state in State:
+            self.stdout.write(f"{total[state]} values {state}")
+        if total[State.OLD] or total[State.CLEAR]:
+            raise CommandError(
+                "Somebody wrote with an old key meanwhile: restart the programs with the new key "
+                "first, then repeat this command. Keep the old keys."
+            )
+        if total[State.UNREADABLE]:
+            raise CommandError(
+                "Keep all keys, and add the missing one: `manage.py doctor` names the columns."
+            )
+        if len(settings.ENCRYPTION_KEYS) > 1:
+            self.stdout.write(
+                "Only the first key of ENCRYPTION_KEY is used now: remove the others and restart "
+                "the programs."
+            )
+
+    def _renew(self, column: reencrypt.Column, page: int) -> None:
+        total, done = column.rows.count(), 0
+        for seen in reencrypt.renew(column, page):
+            done += seen
+            self.stdout.write(f"{column}: {done} of {total}")
+            self.stdout.flush()
