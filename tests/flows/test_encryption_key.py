@@ -1,0 +1,217 @@
+"""The encryption of what was stored in clear, and the rotation of the key under traffic."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from msgplatform.core.data import encryption
+from msgplatform.core.servers.embedded import MariaDb
+from notify import signing
+from notify.demo.publisher import Accepted, publish_all
+from tests.cluster import DAEMONS, ROOT, WEB, Cluster, Console
+from tests.flows import dumps
+from tests.flows.conftest import DATABASES
+from tests.flows.traffic import SINKS, SYSTEMS, assert_marked, cast, missing
+
+ROUND = 100
+SPARE = 300  # consumers without a subscription, so that the command has pages to be killed between
+
+SET_SECRETS = """
+from notify.models import Receive
+for name, secret in {secrets!r}.items():
+    Receive.objects.filter(name=name).update(secret=secret, headers={{"Authorization": "Bearer x"}})
+Receive.objects.bulk_create(
+    Receive(name=f"spare-{{n}}", url="http://127.0.0.1:9/") for n in range({spare}))
+print(1)
+"""
+STATES = """
+import json
+from collections import Counter
+from msgplatform.core.data import reencrypt
+print(json.dumps(dict(sum(map(reencrypt.count, reencrypt.columns()), Counter()))))
+"""
+ATTEMPTS = """
+import json
+from msgplatform.models import Alert
+from notify.models import Attempt
+refused = Attempt.objects.exclude(http_status=200).values_list("http_status", "error")
+print(json.dumps([[*map(list, refused)], [*Alert.objects.values_list("kind", flat=True)]]))
+"""
+
+# Before the columns were encrypted.
+BEFORE = (("notify", "0003"), ("gateway", "0002"))
+MIGRATE_TO = """
+from django.core.management import call_command
+for target in {targets!r}:
+    call_command("migrate", *target, verbosity=0)
+"""
+CONSUMERS = 300  # more than a page
+FILL = """
+import json
+from django.db import connection
+from django.utils import timezone
+now = timezone.now().replace(tzinfo=None)
+with connection.cursor() as cursor:
+    for n in range({count}):
+        cursor.execute(
+            "INSERT INTO receive (name, title, url, secret, previous_secret, headers, "
+            "header_prefix, networks, created_at) VALUES (%s, '', %s, %s, %s, %s, 'webhook', "
+            "'[]', %s)",
+            [f"c{{n}}", "http://x/", f"whsec_clear{{n:019d}}", "" if n % 2 else "whsec_oldclear",
+             json.dumps({{"Authorization": f"Bearer clear-{{n}}"}}), now])
+    cursor.execute(
+        "INSERT INTO sms_gateway (name, enabled, host, port, login_name, login_password, "
+        "smg_login_name, smg_login_password, corp_id, area_code, connections, `window`, "
+        "speed_limit, prefixes, priority, ascii_limit, users_per_submit, response_timeout, "
+        "resends, idle_timeout, report_hours, created_at) VALUES ('city', 1, 'h', 1, 'sp', "
+        "'clear-ours', 'smg', 'clear-theirs', '12345', '010', 1, 32, 0, '[]', 0, 140, 84, 30, 3, "
+        "60, 72, %s)", [now])
+"""
+AS_STORED = """
+import json
+from gateway.models import SmsGateway
+from notify.models import Receive
+for n, row in enumerate(Receive.objects.order_by("id")):
+    assert row.secret == f"whsec_clear{n:019d}", row.secret
+    assert row.previous_secret == ("" if n % 2 else "whsec_oldclear")
+    assert row.headers == {"Authorization": f"Bearer clear-{n}"}
+row = SmsGateway.objects.get()
+assert (row.login_password, row.smg_login_password) == ("clear-ours", "clear-theirs")
+print(Receive.objects.count())
+"""
+FORGET = """
+from django.db import connection
+with connection.cursor() as cursor:
+    cursor.execute("DELETE FROM django_migrations WHERE name LIKE '%encrypt%'")
+"""
+
+
+@pytest.fixture(params=DATABASES)
+def stored(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[tuple[Console, str]]:
+    """A console on a database without tables."""
+    folder = Path(tempfile.mkdtemp(prefix="mp-migrate-"))
+    url = f"sqlite:///{folder / 'platform.db'}"
+    if request.param == "mariadb":
+        url = mariadb.create(folder.name.replace("-", "_"))
+    environment = {**os.environ, "DATABASE_URL": url, "STATE_DIR": str(folder)}
+    console = Console(environment, folder / "console.log")
+    yield console, url
+    console.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def manage(url: str, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "manage.py", *command], cwd=ROOT, capture_output=True, text=True,
+        env={**os.environ, "DATABASE_URL": url, **variables}, timeout=300, check=False,
+    )  # fmt: skip
+
+
+def test_what_was_in_clear_is_encrypted_however_often_it_is_interrupted(
+    stored: tuple[Console, str],
+) -> None:
+    console, url = stored
+    console.run(MIGRATE_TO.format(targets=BEFORE))
+    console.run(FILL.format(count=CONSUMERS))
+    in_clear = {"whsec_clear", "Bearer clear-", "clear-ours", "clear-theirs", "whsec_oldclear"}
+    assert console.run(AS_STORED).strip() == str(CONSUMERS), "the new release reads the old tables"
+    for place in ("reencrypt.write", "reencrypt.page:2", "reencrypt.page:4"):
+        done = manage(url, "migrate", MSGPLATFORM_FAILPOINT=place)
+        assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+        assert console.run(AS_STORED).strip() == str(CONSUMERS)
+    assert {"in clear text", "under the first key"} <= set(states(console))
+    done = manage(url, "migrate")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert states(console).keys() == {"under the first key"}
+    assert console.run(AS_STORED).strip() == str(CONSUMERS)
+    # As if it had been killed before it was written down that the columns are changed.
+    console.run(FORGET)
+    done = manage(url, "migrate")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert console.run(AS_STORED).strip() == str(CONSUMERS)
+    console.close()
+    raw = b"\0".join(dumps.database(url))
+    assert [text for text in in_clear if text.encode() in raw] == []
+
+
+def states(console: Console) -> Counter[str]:
+    import json
+
+    return Counter(json.loads(console.run(STATES).splitlines()[-1]))
+
+
+class Traffic(threading.Thread):
+    """Publishes round after round until it is told to stop."""
+
+    def __init__(self, cluster: Cluster, tokens: dict[str, str]) -> None:
+        super().__init__()
+        self._cluster, self._tokens, self.stop = cluster, tokens, threading.Event()
+        self.accepted: list[Accepted] = []
+
+    def run(self) -> None:
+        while not self.stop.is_set():
+            self.accepted += publish_all(self._cluster.base_url, self._tokens, ROUND, 2)
+
+
+def test_the_key_is_rotated_while_webhooks_are_signed(cluster: Cluster) -> None:
+    secrets = {name: signing.new_secret() for name in SINKS}
+    manners = {name: ["--secret", secret] for name, secret in secrets.items()}
+    old, new = cluster.environment["ENCRYPTION_KEY"], encryption.new_key()
+    with cast(cluster, manners, SYSTEMS) as (tokens, sinks):
+        cluster.script(SET_SECRETS.format(secrets=secrets, spare=SPARE))
+
+        def progress() -> None:
+            """Messages that are published from now on arrive, verified."""
+            before = len(traffic.accepted)
+            cluster.wait_until(lambda: len(traffic.accepted) > before + ROUND, "messages")
+            published = list(traffic.accepted)
+            cluster.wait_until(lambda: not missing(published, sinks), "their delivery", 120)
+
+        def use(keys: str) -> None:
+            cluster.environment["ENCRYPTION_KEY"] = keys
+            for name in (*DAEMONS, WEB):
+                cluster.stop(name)
+                cluster.start(name)
+            cluster.console.close()
+            cluster.console = Console(cluster.environment, cluster.folder / "console.log")
+            progress()
+
+        def rotate(failpoint: str = "") -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [sys.executable, "manage.py", "rotate_encryption_key", "--page=50"], cwd=ROOT,
+                env={**cluster.environment, "MSGPLATFORM_FAILPOINT": failpoint},
+                capture_output=True, text=True, timeout=300, check=False,
+            )  # fmt: skip
+
+        traffic = Traffic(cluster, tokens)
+        traffic.start()
+        try:
+            use(f"{new},{old}")
+            for place in ("reencrypt.write:3", "reencrypt.page:4"):
+                assert rotate(place).returncode == -signal.SIGKILL
+                assert {"under the first key", "under an old key"} <= cluster.script(STATES).keys()
+                progress()
+            done = rotate()
+            assert done.returncode == 0, done.stderr[-2000:]
+            assert "remove the others" in done.stdout
+            assert "whsec_" not in done.stdout + done.stderr
+            progress()
+            use(new)
+            assert cluster.script(STATES).keys() == {"under the first key"}
+        finally:
+            traffic.stop.set()
+            traffic.join()
+        cluster.wait_until(lambda: not missing(traffic.accepted, sinks), "every copy", 180)
+        assert_marked(cluster)
+        assert cluster.script(ATTEMPTS) == [[], []], "each was delivered at once, without an alert"
