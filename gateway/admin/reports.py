@@ -1,18 +1,12 @@
-"""Statistics per day: of everything, of a gateway or of an account; page and CSV.
-
-Everything that was chosen is in the address, so that a page can be sent to a colleague.
-"""
+"""Statistics per day: of everything, of a gateway or of an account; page and CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from datetime import date, timedelta
 from typing import Any
 
 from django import forms
-from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -20,9 +14,8 @@ from django.utils.translation import gettext_lazy as _
 from gateway.admin import codes
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.monitor import statistics
-from msgplatform.admin import ModelAdmin, Select, cells, csv_response
+from msgplatform.admin import ModelAdmin, Select, cells, report
 
-View = Callable[[HttpRequest], Any]
 _PERIODS = {
     "7d": (7, _("7 days")),
     "30d": (30, _("30 days")),
@@ -64,53 +57,35 @@ class ReportForm(forms.Form):
         return {name: row.pk if row else None for name, row in chosen.items()}
 
 
-def page(model_admin: ModelAdmin) -> View:
+def page(model_admin: ModelAdmin) -> report.View:
     """Sums, a table of the days, and who it was."""
-
-    def view(request: HttpRequest) -> HttpResponse:
-        form = _form(model_admin, request)
-        context: dict[str, Any] = {}
-        if form.is_valid():
-            found = statistics.of(form.since(), **form.subject())
-            context = {
-                "found": found, "share": cells.percent(found.total.success),
-                "of_gateway": form.cleaned_data["gateway"],
-                "errors": [
-                    (code, codes.meaning_of_result(code) if code else text, count)
-                    for code, text, count in found.errors
-                ],
-            }  # fmt: skip
-            for name in ("days", "gateways", "accounts"):
-                context[name] = [
-                    (line, cells.percent(line.success)) for line in getattr(found, name)
-                ]
-            if any(form.subject().values()):
-                context["gateways"] = context["accounts"] = []
-        context = {
-            **model_admin.admin_site.each_context(request),
-            "title": gettext("Statistics"), "opts": model_admin.opts, "form": form,
-            "query": request.GET.urlencode(), "labels": [f.label for f in SgipMt.Final],
-            **context,
-        }  # fmt: skip
-        return TemplateResponse(request, "admin/gateway/statistics.html", context)
-
-    return view
+    return report.page(model_admin, ReportForm, "admin/gateway/statistics.html", _context)
 
 
-def as_csv(model_admin: ModelAdmin) -> View:
-    """The same as a file."""
-
-    def view(request: HttpRequest) -> Any:
-        form = _form(model_admin, request)
-        if not form.is_valid():
-            return HttpResponse(str(form.errors.as_text()), status=400, content_type="text/plain")
-        name = f"sms-{form.since():%Y%m%d}-{timezone.localdate():%Y%m%d}"
-        return csv_response(name, statistics.csv_rows(form.since(), **form.subject()))
-
-    return view
+def as_csv(model_admin: ModelAdmin) -> report.View:
+    return report.as_csv(model_admin, ReportForm, _file)
 
 
-def _form(model_admin: ModelAdmin, request: HttpRequest) -> ReportForm:
-    if not model_admin.has_view_permission(request):
-        raise PermissionDenied
-    return ReportForm(request.GET)
+def _file(form: ReportForm) -> tuple[str, Iterable[list[str]]]:
+    name = f"sms-{form.since():%Y%m%d}-{timezone.localdate():%Y%m%d}"
+    return name, statistics.csv_rows(form.since(), **form.subject())
+
+
+def _context(form: ReportForm) -> dict[str, Any]:
+    found = statistics.of(form.since(), **form.subject())
+    context: dict[str, Any] = {
+        "found": found,
+        "share": cells.percent(found.total.success),
+        "of_gateway": form.cleaned_data["gateway"],
+        "labels": [final.label for final in SgipMt.Final],
+        "errors": [
+            (code, codes.meaning_of_result(code) if code else text, count)
+            for code, text, count in found.errors
+        ],
+    }
+    for name in ("days", "gateways", "accounts"):
+        lines = getattr(found, name)
+        context[name] = [(line, cells.percent(line.success)) for line in lines]
+    if any(form.subject().values()):
+        context["gateways"] = context["accounts"] = []
+    return context

@@ -1,7 +1,8 @@
 """The admin's base classes, and the admin of what all flows share.
 
 base      ModelAdmin and its kinds, bounded lists, the audit entry
-csv_file  a report as a file
+csv_file  rows as a file
+report    pages of statistics
 once      a page that shows a new secret one single time
 cells     marks, links and second lines in lists
 fields    form fields
@@ -15,7 +16,7 @@ from unfold.widgets import UnfoldAdminPasswordWidget as PasswordInput
 from unfold.widgets import UnfoldAdminSelectWidget as Select
 from unfold.widgets import UnfoldAdminTextareaWidget as Textarea
 
-from msgplatform.admin import cells
+from msgplatform.admin import cells, report
 from msgplatform.admin.base import (
     BoundedPaginator,
     ModelAdmin,
@@ -24,7 +25,6 @@ from msgplatform.admin.base import (
     UndeletableAdmin,
     audit,
 )
-from msgplatform.admin.csv_file import csv_response
 from msgplatform.admin.filters import (
     AutocompleteFilter,
     ChoiceFilter,
@@ -54,6 +54,6 @@ __all__ = [
     "UndeletableAdmin",
     "audit",
     "cells",
-    "csv_response",
+    "report",
     "row_id",
 ]

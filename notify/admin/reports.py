@@ -1,32 +1,24 @@
-"""Statistics per hour or day: of everything, of a system or of one subscription; page and CSV.
-
-Everything that was chosen is in the address, so that a page can be sent to a colleague.
-"""
+"""Statistics per hour or day: of everything, of a system or of one subscription; page and CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
 from django import forms
 from django.conf import settings
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import ModelAdmin, RowSelect, Select, cells, csv_response
-from msgplatform.core.errors import InvalidInput
+from msgplatform.admin import ModelAdmin, RowSelect, Select, cells, report
 from msgplatform.models import Biz
 from notify.admin import chart
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import statistics
 
-View = Callable[[HttpRequest], Any]
 _PERIODS = {
     "1d": (timedelta(days=1), _("24 hours")),
     "3d": (timedelta(days=3), _("3 days")),
@@ -85,47 +77,20 @@ class ReportForm(forms.Form):
         return {"biz": biz.pk if biz else None, "subscription": row.pk if row else None}
 
 
-def page(model_admin: ModelAdmin) -> View:
+def page(model_admin: ModelAdmin) -> report.View:
     """Chart, sums and a table of every step; without a subscription also the worst of them."""
-
-    def view(request: HttpRequest) -> HttpResponse:
-        form = _form(model_admin, request)
-        context: dict[str, Any] = {}
-        if form.is_valid():
-            try:
-                context = _context(form)
-            except InvalidInput as error:
-                form.add_error(None, str(error))
-        context = {
-            **model_admin.admin_site.each_context(request),
-            "title": gettext("Statistics"), "opts": model_admin.opts, "form": form,
-            "query": request.GET.urlencode(), **context,
-        }  # fmt: skip
-        return TemplateResponse(request, "notify/statistics.html", context)
-
-    return view
+    return report.page(model_admin, ReportForm, "notify/statistics.html", _context)
 
 
-def as_csv(model_admin: ModelAdmin) -> View:
-    """The same as a file, row by row while it is read."""
-
-    def view(request: HttpRequest) -> Any:
-        form = _form(model_admin, request)
-        if not form.is_valid():
-            return HttpResponse(str(form.errors.as_text()), status=400, content_type="text/plain")
-        since, until = form.period_of()
-        step = form.cleaned_data["step"]
-        rows = statistics.csv_rows(step, since, until, **form.owner())
-        name = f"notify-{step}-{timezone.localtime(until):%Y%m%d-%H%M}"
-        return csv_response(name, rows)
-
-    return view
+def as_csv(model_admin: ModelAdmin) -> report.View:
+    return report.as_csv(model_admin, ReportForm, _file)
 
 
-def _form(model_admin: ModelAdmin, request: HttpRequest) -> ReportForm:
-    if not model_admin.has_view_permission(request):
-        raise PermissionDenied
-    return ReportForm(request.GET)
+def _file(form: ReportForm) -> tuple[str, Iterable[list[str]]]:
+    since, until = form.period_of()
+    step = form.cleaned_data["step"]
+    rows = statistics.csv_rows(step, since, until, **form.owner())
+    return f"notify-{step}-{timezone.localtime(until):%Y%m%d-%H%M}", rows
 
 
 def _context(form: ReportForm) -> dict[str, Any]:
