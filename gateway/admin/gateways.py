@@ -37,7 +37,7 @@ class GatewayForm(forms.ModelForm):
     login_password = PasswordField(label=_("Our password"))
     smg_login_password = PasswordField(label=_("The SMG's password"))
     prefixes = LinesField(
-        check=RegexValidator(r"^[0-9]{1,21}\Z", _("digits only")),
+        check=RegexValidator(r"^[0-9]{1,21}\Z", _("%(value)s: digits only")),
         label=_("Number prefixes"),
         help_text=_("Recipients that go this way, one a line: 130 or 86130. Empty: everybody."),
     )
