@@ -51,7 +51,6 @@ class SmsFlow(flows.Flow):
         "SmsAccount": "badge",
         "SmsGateway": "cell_tower",
     }
-    hidden_fields = frozenset({"login_password", "smg_login_password"})
     environment_prefix = "SMS_"
 
     def status(self) -> flows.Status:

@@ -45,7 +45,6 @@ class NotifyFlow(flows.Flow):
     only_copies = frozenset(queues)
     queue_pattern = queue_names.PATTERN
     icons = {"BizMsg": "mail", "BizReceive": "hub", "Receive": "outbound", "ReceiveMsg": "send"}
-    hidden_fields = frozenset({"secret", "previous_secret", "headers"})
     environment_prefix = "NOTIFY_"
 
     def status(self) -> flows.Status:

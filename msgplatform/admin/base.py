@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
+from django.apps import apps
 from django.contrib.admin import ShowFacets
 from django.core.paginator import Page, Paginator
 from django.http import HttpRequest
@@ -11,14 +13,14 @@ from django.utils.functional import cached_property
 from unfold.admin import ModelAdmin as UnfoldModelAdmin
 from unfold.views import ChangeList
 
-from msgplatform.core import flows
 from msgplatform.core.fields import encrypted_names
 from msgplatform.models import AuditLog
 
 
+@lru_cache(maxsize=1)
 def hidden_fields() -> frozenset[str]:
     """Columns, of any model, that hold a secret or a hash of one."""
-    return frozenset({"hash", "password"}).union(*(flow.hidden_fields for flow in flows.all()))
+    return frozenset({"hash", "password"}).union(*map(encrypted_names, apps.get_models()))
 
 
 class PlainList(ChangeList):
@@ -46,7 +48,7 @@ class ModelAdmin(UnfoldModelAdmin):
         fieldsets = super().get_fieldsets(request, obj)
         if obj is None or self.has_change_permission(request, obj):
             return fieldsets
-        hidden = hidden_fields() | encrypted_names(self.model)
+        hidden = hidden_fields()
         return [
             (title, {**options, "fields": [f for f in options["fields"] if f not in hidden]})
             for title, options in fieldsets

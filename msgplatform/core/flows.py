@@ -159,7 +159,6 @@ class Flow(ABC):
     only_copies: frozenset[str] = frozenset()  # those whose orders cannot be made again
     queue_pattern: str = ""  # regular expression for the names of those that come and go
     icons: Mapping[str, str] = {}  # model → its Material symbol in the console's side bar
-    hidden_fields: frozenset[str] = frozenset()  # columns with a secret, which no page shows
     environment_prefix: str = ""  # of its variables, which the demo does not take over
 
     @abstractmethod
