@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from bench.harness import messages
 from bench.harness.volume import Heavy
+from msgplatform.core.archive.walk import PAGE
 from msgplatform.core.connections import work_redis
 from msgplatform.core.data import ids, sql
 from msgplatform.core.queues import jobs
@@ -209,7 +210,7 @@ def _reading(seen: Recorder, heavy: Heavy, message_id: int) -> None:
 
 def _archiving(seen: Recorder) -> None:
     """The oldest hot messages, as if the archive took all whose copies ended well."""
-    page = seen.step("Archiver: a page", lambda: list(walk.candidates(0, 2**62)[: walk.PAGE]))
+    page = seen.step("Archiver: a page", lambda: list(walk.candidates(0, 2**62)[:PAGE]))
     due = walk.Due(2**62, 0)
     able = seen.step("Archiver: which may move", lambda: walk.movable(page, due))
     seen.step("Archiver: cut into chunks", lambda: list(walk.chunks(able)))

@@ -7,10 +7,6 @@ from django.conf import settings
 from msgplatform.core.archive.ages import DAY
 from notify.limits import MAX_DELAY_SECONDS
 
-# A message that could not move is looked at again when it is this much older, then twice as much,
-# and so on: one that is held for ever is looked at some twenty times in its life.
-_FIRST_STEP_SECONDS = 60.0
-_LONGEST_SECONDS = 20 * 365 * DAY
 # A repeat of a request may come as late as the last retry of a message that depends on it.
 _KEY_MARGIN_SECONDS = MAX_DELAY_SECONDS + DAY
 
@@ -34,15 +30,3 @@ def keep_archived() -> float | None:
 def keep_keys() -> float:
     """Seconds for which an idempotency key is known."""
     return keep_failed() + _KEY_MARGIN_SECONDS
-
-
-def looks() -> list[float]:
-    """The ages (seconds, ascending) at which a message is looked at."""
-    found = set()
-    for first in (keep(), keep_failed()):
-        found.add(first)
-        step = _FIRST_STEP_SECONDS
-        while step < _LONGEST_SECONDS:
-            found.add(first + step)
-            step *= 2
-    return sorted(found)

@@ -9,13 +9,16 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from msgplatform.core import alerts
+from msgplatform.core.archive.copying import NotVerified
 from msgplatform.core.archive.retention import Retention
+from msgplatform.core.archive.walk import Walk, looks
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import AWAY, Worker
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
-from notify.archive.due import Due, Walk, chunks, due, movable
-from notify.archive.move import NotVerified, move
+from notify.archive import ages
+from notify.archive.due import Due, candidates, chunks, due, movable
+from notify.archive.move import move
 from notify.archive.retention import ARCHIVE, KEYS
 
 # Between two looks at nothing; days are what is measured here.
@@ -37,7 +40,7 @@ class Archiver(Worker):
             return False
         now = sql.now()
         self._retention.prepare(now)
-        self._walk = self._walk or Walk(now)
+        self._walk = self._walk or walk(now)
         page = self._walk.page(now)
         self.heartbeat.lag = self._walk.lag(now)
         if page is None:
@@ -74,6 +77,11 @@ class Archiver(Worker):
             return True
         self._next_round.restart()
         return False
+
+
+def walk(now: datetime) -> Walk:
+    """Messages are looked at when they may move if all went well, and if a delivery failed."""
+    return Walk(now, looks((ages.keep(), ages.keep_failed())), candidates)
 
 
 def _is_away(error: Exception) -> bool:

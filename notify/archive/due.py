@@ -1,27 +1,19 @@
-"""Which messages may move, without reading the ones that cannot again and again.
-
-A walker for each age of `ages.looks()` follows its horizon through the ids, so that a message is
-looked at when it reaches each of those ages and never in between. What cannot move (held, still
-failing) is passed by each walker once. The cursors are in memory only: after a start the youngest
-walker goes through everything once.
-"""
+"""Which messages may move, and in what chunks."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.db.models import Count, QuerySet
 from django.db.models.functions import Length
 
 from msgplatform.core.archive.ages import horizon
-from msgplatform.core.data import ids
 from notify.archive import ages
 from notify.models import BizMsg, ReceiveMsg
 
-PAGE = 500  # messages in one chunk
 MAX_COPIES = 2000
 MAX_BYTES = 8 * 1024 * 1024  # payloads in one chunk
 _Status = ReceiveMsg.Status
@@ -44,34 +36,6 @@ class Due:
 
 def due(now: datetime) -> Due:
     return Due(horizon(now, ages.keep()), horizon(now, ages.keep_failed()))
-
-
-class Walk:
-    def __init__(self, now: datetime) -> None:
-        first, *others = ages.looks()
-        self._first = first
-        self._cursors = {age: horizon(now, age) for age in others}
-        self._cursors[first] = 0
-
-    def page(self, now: datetime) -> list[int] | None:
-        """Up to PAGE split messages that reached one of the ages; None when none did."""
-        for age, cursor in sorted(self._cursors.items()):
-            reached = horizon(now, age)
-            if cursor >= reached:
-                continue
-            found = list(candidates(cursor, reached)[:PAGE])
-            self._cursors[age] = found[-1] + 1 if len(found) == PAGE else reached
-            if found:
-                return found
-        return None
-
-    def lag(self, now: datetime) -> float:
-        """Seconds by which the youngest walker is behind."""
-        cursor = self._cursors[self._first]
-        oldest = ids.datetime_of(cursor) if cursor else None
-        if oldest is None:
-            return 0.0
-        return max(0.0, (now - timedelta(seconds=self._first) - oldest).total_seconds())
 
 
 def candidates(first: int, below: int) -> QuerySet[BizMsg, int]:

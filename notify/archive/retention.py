@@ -7,6 +7,7 @@ from notify.archive import ages
 from notify.models import BizMsg, ColdAttempt, ColdBizMsg, ColdReceiveMsg, IdempotencyKey
 
 _COPIES = Table(ColdReceiveMsg, (Table(ColdAttempt, of="copy_id"),), of="msg_id")
+MESSAGES = Table(ColdBizMsg, (_COPIES,))
 
-ARCHIVE = Archive("notify", (Table(ColdBizMsg, (_COPIES,)),), ages.keep_archived, hot=BizMsg)
+ARCHIVE = Archive("notify", (MESSAGES,), ages.keep_archived, hot=BizMsg)
 KEYS = Archive("notify.keys", (Table(IdempotencyKey),), ages.keep_keys)

@@ -14,15 +14,12 @@ from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 from django.utils.translation import gettext as _
 
 from msgplatform.core import logging
+from msgplatform.core.archive.ages import earliest_part
 from msgplatform.core.archive.router import cold_alias
-from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import Unavailable
 from notify.models import Attempt, BizMsg, ColdAttempt, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
 
 log = logging.get(__name__)
-
-# A copy's id can be a little smaller than its message's: another machine's clock made it.
-_CLOCK_SLACK = id_numbers.TICKS_PER_SECOND * 86400 << id_numbers.TICK_SHIFT
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,7 @@ class Place:
         """No child is in an older partition than its parent: those need not be searched."""
         if not self.cold or not parents:
             return rows
-        return rows.filter(id__gte=max(0, min(parents) - _CLOCK_SLACK))
+        return rows.filter(id__gte=earliest_part(min(parents)))
 
 
 def hot() -> Place:

@@ -13,12 +13,15 @@ each table; all that happens afterwards is `Retention`'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db import connections, router
 from django.db.models import Model, Q, QuerySet
+
+from msgplatform.core.archive.ages import earliest_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class Table:
 
     `of` is the indexed column by which a row names the one it belongs to; 0 there: it belongs to
     none, and goes by its own age. `not_final` says, at a time, which rows may not go however old
-    they are; it is only asked of a table that belongs to no other.
+    they are, by columns of its own; it is only asked of a table that belongs to no other.
     """
 
     model: type[Model]
@@ -48,8 +51,14 @@ class Table:
         """Whether its database can have any."""
         return connections[self.using].vendor == "mysql"
 
-    def rows(self) -> QuerySet[Model]:
+    def rows(self) -> QuerySet[Any]:
         return self.model._base_manager.using(self.using).order_by("id")
+
+    def of_these(self, row_ids: Sequence[int]) -> QuerySet[Any]:
+        """The rows that belong to those of the table above. None is in an older month than its
+        owner: those need not be searched."""
+        least = earliest_part(min(row_ids, default=0))
+        return self.rows().filter(**{f"{self.of}__in": row_ids}, id__gte=least)
 
     def with_parts(self) -> list[Table]:
         """This table and all below it."""

@@ -7,12 +7,11 @@ killed process left is found by the next one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from msgplatform.core import alerts, logging
@@ -20,6 +19,7 @@ from msgplatform.core.archive import partitions
 from msgplatform.core.archive.ages import DAY, horizon
 from msgplatform.core.archive.description import Archive, Table
 from msgplatform.core.archive.partitions import partitions_of
+from msgplatform.core.archive.rows import CHUNK, delete_whole
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import ids, sql
 from msgplatform.core.failpoints import failpoint
@@ -28,7 +28,6 @@ from msgplatform.core.flows import Sample
 log = logging.get(__name__)
 
 EVERY_SECONDS = 600.0
-CHUNK = 500
 # Somebody reads the table, or rows end later than others: worth a person's time after days only.
 PATIENCE_SECONDS = 7 * DAY
 
@@ -131,23 +130,8 @@ def _delete_chunk(table: Table, rows: QuerySet[Any]) -> int:
     """Delete up to CHUNK of the rows, and what belongs to them; how many, without those."""
     old = list(rows.values_list("id", flat=True)[:CHUNK])
     if old:
-        sql.retrying(partial(_delete, table, old), table.using)
+        sql.retrying(partial(delete_whole, table, old), table.using)
     return len(old)
-
-
-def _delete(table: Table, row_ids: Sequence[int]) -> None:
-    with transaction.atomic(using=table.using):
-        for part in table.parts:
-            below = part.rows().filter(**{f"{part.of}__in": row_ids})
-            for some in _chunks(list(below.values_list("id", flat=True))):
-                _delete(part, some)
-        failpoint("archive_half_gone")
-        table.rows().filter(id__in=row_ids).delete()
-
-
-def _chunks(row_ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    for start in range(0, len(row_ids), CHUNK):
-        yield row_ids[start : start + CHUNK]
 
 
 # -- what cannot go ------------------------------------------------------------------------------

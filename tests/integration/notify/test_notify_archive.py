@@ -110,7 +110,7 @@ def test_a_held_message_is_looked_at_seldom(row: BizReceive) -> None:
     """Once at a start, then at each of its ages, which get further and further apart."""
     held = message(row, Status.HELD, days=7.5)
     now = sql.now()
-    look = due.Walk(now)
+    look = archiver_module.walk(now)
     seen = 0
     for day in range(365):
         while (page := look.page(now + timedelta(days=day))) is not None:
@@ -121,7 +121,7 @@ def test_a_held_message_is_looked_at_seldom(row: BizReceive) -> None:
 def test_a_message_that_became_final_late_moves_at_its_next_age(row: BizReceive) -> None:
     late = message(row, Status.PENDING, days=8)
     now = sql.now()
-    look = due.Walk(now)
+    look = archiver_module.walk(now)
     while look.page(now) is not None:
         pass
     ReceiveMsg.objects.update(status=Status.DELIVERED)
@@ -183,14 +183,15 @@ def test_a_change_waits_until_the_message_has_moved(row: BizReceive, place: str)
     pk = message(row, Status.EXHAUSTED, days=60)
     program = f"""
 from notify.archive import due, move
+from msgplatform.core.archive.copying import Part
 from msgplatform.core.data import sql
-verified = move._verified
+verified = Part.verified
 def slowly(part):
     found = verified(part)
     if part.hot.__name__ == "BizMsg":
         wait()
     return found
-move._verified = slowly
+Part.verified = slowly
 say(move.move([{pk}], due.due(sql.now())))
 """
     (copy,) = ReceiveMsg.objects.values_list("id", flat=True)
