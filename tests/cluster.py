@@ -26,7 +26,7 @@ from msgplatform.core.servers.private_server import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 # Short, so that what a killed process held comes back within a test.
-LEASE_SECONDS = 5
+LEASE_SECONDS = 10
 DAEMONS = ("run_maker", "run_sender", "run_marker")
 WEB = "web"
 MIGRATE = """
@@ -108,7 +108,7 @@ class Cluster:
             "PUBLIC_URL": self.base_url,
             "OUTBOUND_ALLOW": "127.0.0.0/8",
             "NOTIFY_LEASE_SECONDS": str(LEASE_SECONDS),
-            "NOTIFY_TIMEOUT_SECONDS": "1.5",
+            "NOTIFY_TIMEOUT_SECONDS": "4",
             "LOG_LEVEL": "INFO",
         }
         self.console = Console(self.environment, folder / "console.log")
@@ -212,10 +212,10 @@ class Cluster:
         request = urllib.request.Request(
             self.base_url + path, headers={"Authorization": f"Bearer {token}"}
         )
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
 
-    def wait_until(self, condition: Callable[[], object], what: str, seconds: float = 60) -> None:
+    def wait_until(self, condition: Callable[[], object], what: str, seconds: float = 180) -> None:
         """Poll a condition of the outside world; fail with the logs' tails."""
         deadline = time.monotonic() + seconds
         while not condition():
@@ -225,7 +225,7 @@ class Cluster:
 
     def _ready(self) -> bool:
         try:
-            with urllib.request.urlopen(self.base_url + "/readyz", timeout=2) as answer:
+            with urllib.request.urlopen(self.base_url + "/readyz", timeout=10) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False

@@ -58,7 +58,7 @@ class SmgProcess:
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
         try:
-            told = self._process.communicate(timeout=10)[0]
+            told = self._process.communicate(timeout=60)[0]
             self._output.write(told.encode())
         except subprocess.TimeoutExpired:
             self._process.kill()

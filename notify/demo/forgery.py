@@ -30,7 +30,7 @@ def refused(url: str, secret: str) -> tuple[int, int]:
 
 
 def _post(url: str, headers: dict[str, str], body: bytes) -> int:
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
     try:
         connection.request("POST", "/hook", body, {**headers, "content-type": "application/json"})
         return connection.getresponse().status

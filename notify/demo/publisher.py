@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -15,7 +16,7 @@ CONNECTIONS = 8
 # Every so many messages the request is repeated with the same key, as after a lost answer.
 REPEAT_EVERY = 50
 BATCH = 100
-_TRIES = 60
+_PATIENCE = 120.0  # seconds, for one request
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,15 @@ class Publisher(threading.Thread):
     def _until_answered(self, path: str, body: str, token: str) -> bytes:
         """The body of a 2xx answer; what may be repeated is repeated."""
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        for _ in range(_TRIES):
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline:
             status, answer = self._once(path, body, headers)
             if status in (200, 202):
                 return answer
             if status and status != 503 and status != 429:
                 raise RuntimeError(f"HTTP {status}: {answer[:300]!r}")
             time.sleep(0.5)
-        raise RuntimeError(f"nothing was accepted after {_TRIES} tries: {body[:100]}")
+        raise RuntimeError(f"nothing was accepted in {_PATIENCE:g} s: {body[:100]}")
 
     def _once(self, path: str, body: str, headers: dict[str, str]) -> tuple[int, bytes]:
         """(0, …) when the connection broke: it may or may not have been accepted."""
@@ -138,10 +140,15 @@ def publish_all(
     count: int,
     connections: int = CONNECTIONS,
     kind: type[Publisher] = Publisher,
+    more: Callable[[], bool] = lambda: False,
 ) -> list[Accepted]:
-    """Publish `count` messages, the systems in turn; what the platform accepted."""
+    """Publish `count` messages, the systems in turn; what the platform accepted.
+
+    After them `more` is asked for each further one; it may wait before it answers.
+    """
     systems = list(tokens.items())
-    work = ((number, *systems[number % len(systems)]) for number in range(count))
+    numbers = itertools.takewhile(lambda number: number < count or more(), itertools.count())
+    work = ((number, *systems[number % len(systems)]) for number in numbers)
     shared = iter(_Shared(work))
     prefix = f"demo-{uuid.uuid4().hex[:12]}"
     publishers = [kind(base_url, shared, prefix) for _ in range(connections)]

@@ -42,7 +42,7 @@ class SinkProcess:
     def close(self) -> None:
         if self._process.stdin:
             self._process.stdin.close()
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=60)
         if self._process.stdout:
             self._process.stdout.close()
 

@@ -31,7 +31,7 @@ for name, (number, url) in {systems!r}.items():
     SmsAccount.objects.create(biz=biz, name=name, sp_number=number, corp_id={corp!r})
     receive = Receive.objects.create(name=name, url=url)
     BizReceive.objects.create(biz=biz, receive=receive, event_types=["sms.report", "sms.mo"],
-                              schedule=[1, 1, 1, 2, 2, 2])
+                              schedule=[1, 1, 1, 2, 2, 600])
 print(json.dumps(tokens))
 """
 

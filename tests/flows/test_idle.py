@@ -50,15 +50,15 @@ def up() -> Iterator[subprocess.Popen[bytes]]:
     _wait_until_ready(port, process, folder / "up.log")
     yield process
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=90) == 0
+    assert process.wait(timeout=180) == 0
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _wait_until_ready(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 180
     while True:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
                 if answer.status == 200:
                     return
         except OSError:

@@ -94,7 +94,7 @@ def _worker_pid(cluster: Cluster, role: str) -> int:
     pid = cluster.processes[role].pid
     if role != WEB:
         return pid
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while time.monotonic() < deadline:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         if children:
@@ -111,5 +111,5 @@ def test_heartbeats_name_every_role(cluster: Cluster) -> None:
     cluster.wait_until(lambda: roles() == expected, "a heartbeat of every role")
     cluster.kill("run_maker")
     cluster.wait_until(
-        lambda: "maker" not in roles(), "the dead one to disappear", TTL_SECONDS + 10
+        lambda: "maker" not in roles(), "the dead one to disappear", TTL_SECONDS + 60
     )

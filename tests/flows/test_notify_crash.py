@@ -21,7 +21,9 @@ from tests.cluster import DAEMONS, LEASE_SECONDS, WEB, Cluster
 from tests.flows.traffic import SINKS, SYSTEMS, assert_marked, cast, duplicates, missing
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
-MESSAGES = 20_000 if FULL else 3_000
+MESSAGES = 20_000 if FULL else 3_000  # at least: publishing lasts until the last kill
+# After them so many copies are kept on their way.
+PLENTY = 1_500
 KILLS_A_ROLE = 5 if FULL else 2
 # Before the flush: messages queued, and results that are not yet marked.
 QUEUED_AT_FLUSH = 1000
@@ -41,13 +43,25 @@ print(ReceiveMsg.objects.filter(status=ReceiveMsg.Status.QUEUED).count())
 
 @dataclass
 class Fire:
-    """Kills and the flush, with what each of them may repeat."""
+    """Kills and the flush, with what each of them may repeat; `over` is set after the last."""
 
     cluster: Cluster
     sinks: dict[str, SinkProcess]
+    over: threading.Event = field(default_factory=threading.Event)
+    published: int = MESSAGES
     log: list[str] = field(default_factory=list)
     bound: int = 0
     counted: Counter[str] = field(default_factory=Counter)
+
+    def goes_on(self) -> bool:
+        """Whether one more message is published: waits until few are on their way; not after the
+        last kill."""
+        if self.published % 50 == 0:
+            copies = self.published * sum(map(len, SYSTEMS.values())) / len(SYSTEMS)
+            while copies - self._delivered() > PLENTY and not self.over.wait(0.05):
+                pass
+        self.published += 1
+        return not self.over.is_set()
 
     def kill(self, role: str) -> None:
         self._await_progress()
@@ -98,24 +112,34 @@ class Fire:
 def test_nothing_is_lost_when_anything_is_killed_or_flushed(cluster: Cluster) -> None:
     with cast(cluster, SINKS, SYSTEMS) as (tokens, sinks):
         accepted: list[Accepted] = []
+        fire = Fire(cluster, sinks)
         publishing = threading.Thread(
-            target=lambda: accepted.extend(publish_all(cluster.base_url, tokens, MESSAGES))
+            target=lambda: accepted.extend(
+                publish_all(cluster.base_url, tokens, MESSAGES, more=fire.goes_on)
+            )
         )
         publishing.start()
-        fire = Fire(cluster, sinks)
-        roles = [WEB, *DAEMONS] * KILLS_A_ROLE
-        random.Random(20261120).shuffle(roles)
-        for number, role in enumerate(roles):
-            fire.kill(role)
-            if number == len(roles) // 2:
-                fire.flush()
-        publishing.join()
-        assert len({message.id for message in accepted}) == MESSAGES
+        try:
+            burn(fire)
+        finally:
+            fire.over.set()
+            publishing.join()
+        assert len({message.id for message in accepted}) == len(accepted) >= MESSAGES
         cluster.wait_until(lambda: not missing(accepted, sinks), "every copy to arrive", 300)
         assert_marked(cluster)
         print("\n".join([*fire.log, f"duplicates {duplicates(sinks)} of at most {fire.bound}"]))
         assert duplicates(sinks) <= fire.bound
         _assert_nothing_left(cluster)
+
+
+def burn(fire: Fire) -> None:
+    """Every role is killed in any order, and Redis emptied in the middle of it."""
+    roles = [WEB, *DAEMONS] * KILLS_A_ROLE
+    random.Random(20261120).shuffle(roles)
+    for number, role in enumerate(roles):
+        fire.kill(role)
+        if number == len(roles) // 2:
+            fire.flush()
 
 
 def _assert_nothing_left(cluster: Cluster) -> None:

@@ -33,7 +33,7 @@ from notify.models import BizReceive, Receive
 def subscribe(name, url):
     receive = Receive.objects.create(name=name, url=url)
     biz = Biz.objects.create(name=name)
-    BizReceive.objects.create(biz=biz, receive=receive)
+    BizReceive.objects.create(biz=biz, receive=receive, timeout=1.5)
     return biz.pk
 healthy = [subscribe(f"healthy-{{n}}", {healthy!r}) for n in range({count})]
 bad = [subscribe("slow", {slow!r}), subscribe("refusing", {refusing!r})]
@@ -80,7 +80,7 @@ def publish(cluster: Cluster, systems: list[int], rate: float, seconds: float) -
 
 def latencies(cluster: Cluster, sink: SinkProcess, accepted: dict[str, float]) -> list[float]:
     """Of every message in `accepted`; all of them must arrive."""
-    cluster.wait_until(lambda: accepted.keys() <= sink.ids(), "all healthy deliveries", 120)
+    cluster.wait_until(lambda: accepted.keys() <= sink.ids(), "all healthy deliveries", 300)
     first: dict[str, float] = {}
     for message, moment in zip(sink.lines(), sink.times(), strict=True):
         first.setdefault(message, moment)

@@ -49,7 +49,7 @@ def newcomer(folder: Path) -> dict[str, Any]:
 def run(block: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block],
-        capture_output=True, text=True, timeout=240, check=False, **newcomer(folder),
+        capture_output=True, text=True, timeout=1200, check=False, **newcomer(folder),
     )  # fmt: skip
 
 
