@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 
 from msgplatform import env
 
@@ -16,6 +17,7 @@ WRONG = {
     "DEBUG": "perhaps",
     "DATABASE_URL": "oracle://x",
     "COLD_DATABASE_URL": "sqlite",
+    "FLOWS": "notify,gateway,telegrams",
     "REDIS_URL": "http://x",
     "SMS_REDIS_URL": "redis//x",
     "SSL_REDIRECT": "2",
@@ -51,10 +53,15 @@ _FORMLESS = {"text", "words", "secret", "state_dir", "socket_url"}
 
 
 def read_by_settings() -> set[str]:
-    """Names of the variables that settings.py reads through a function that knows a form."""
-    tree = ast.parse((env.BASE_DIR / "msgplatform" / "settings.py").read_text())
+    """Names of the variables that settings read through a function that knows a form: those of
+    the platform and of each flow."""
+    trees = [
+        ast.parse((env.BASE_DIR / folder / "settings.py").read_text())
+        for folder in ("msgplatform", *settings.FLOWS)
+    ]
     return {
         str(node.args[0].value)
+        for tree in trees
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)

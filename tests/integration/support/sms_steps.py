@@ -33,7 +33,7 @@ def seconds(over: bool) -> float:
 
 
 def gateway(number: int) -> Gateway:
-    return Gateway(SmsGateway(pk=number, users_per_submit=USERS), number, NODE, ())
+    return Gateway(SmsGateway(pk=number, users_per_submit=USERS), number, NODE, (), "", "")
 
 
 @dataclass
