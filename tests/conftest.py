@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 
@@ -7,3 +9,14 @@ import pytest
 def django_db_modify_db_settings() -> None:
     """Each process of `pytest -n` has servers of its own, so databases keep their names: a child
     process finds what the test sees by DATABASE_URL."""
+
+
+@pytest.fixture
+def ids_of_its_own() -> Iterator[None]:
+    """For a test that sets the clock ahead: ids go on from the last one, so those of later tests
+    in this process would be of that time too."""
+    from msgplatform.core.data import ids
+
+    ids.release()
+    yield
+    ids.release()

@@ -198,6 +198,7 @@ class Allocator:
 _default = Allocator()
 reserve = _default.reserve
 new = _default.new
+release = _default.release
 
 
 @atexit.register

@@ -352,6 +352,7 @@ def test_a_success_that_the_maker_has_not_heard_of_saves_the_copies(biz: Biz) ->
 
 
 # -- clocks, processes ---------------------------------------------------------------------------
+@pytest.mark.usefixtures("ids_of_its_own")
 @pytest.mark.parametrize("hours", [-2, 2])
 def test_what_is_due_is_the_database_s_question(biz: Biz, hours: int) -> None:
     row = subscription(biz)

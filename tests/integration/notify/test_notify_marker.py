@@ -286,6 +286,7 @@ def test_bad_results_of_one_subscription_are_one_alert(row: BizReceive) -> None:
     assert ReceiveMsg.objects.filter(status=Status.POISON).count() == 5
 
 
+@pytest.mark.usefixtures("ids_of_its_own")
 def test_minutes_are_those_of_the_database(row: BizReceive) -> None:
     copies = queued(row, 2)
     with time_machine.travel(sql.now() + timedelta(days=400)):
@@ -295,6 +296,12 @@ def test_minutes_are_those_of_the_database(row: BizReceive) -> None:
     row.refresh_from_db()
     assert row.failing_since
     assert abs(row.failing_since - sql.now()) < timedelta(minutes=3)
+
+
+def test_ids_are_of_now_again(row: BizReceive) -> None:
+    """After a test of another clock: `ids_of_its_own` takes it back."""
+    (copy, *_) = queued(row, 1)
+    assert abs(ids.datetime_of(copy.pk) - sql.now()) < timedelta(minutes=3)
 
 
 def test_many_markers_at_once_lose_nothing(row: BizReceive) -> None:
