@@ -16,7 +16,7 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connections
 
 from msgplatform import env
-from msgplatform.api import rates
+from msgplatform.api.access import rates
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
 from msgplatform.core.data import encryption

@@ -155,12 +155,14 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024 * 1024 + 64 * 1024
 
 # -- API -----------------------------------------------------------------------------------------
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["msgplatform.api.authentication.ApiKeyAuthentication"],
-    "DEFAULT_PERMISSION_CLASSES": ["msgplatform.api.authentication.HasScope"],
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "msgplatform.api.access.authentication.ApiKeyAuthentication"
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["msgplatform.api.access.authentication.HasScope"],
     "DEFAULT_RENDERER_CLASSES": ["msgplatform.api.json.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["msgplatform.api.json.JSONParser"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "msgplatform.api.negotiation.JsonFirst",
-    "DEFAULT_THROTTLE_CLASSES": ["msgplatform.api.throttling.ApiKeyThrottle"],
+    "DEFAULT_THROTTLE_CLASSES": ["msgplatform.api.access.throttling.ApiKeyThrottle"],
     "DEFAULT_THROTTLE_RATES": {
         "read": env.text("API_RATE_READ", "600/min"),
         "write": env.text("API_RATE_WRITE") or None,

@@ -18,7 +18,7 @@ from django.db import connection
 from django.utils import timezone
 
 from bench.harness.processes import BenchFailed
-from msgplatform.api import keys
+from msgplatform.api.access import keys
 from msgplatform.core.archive import partitions
 from msgplatform.core.data import ids
 from msgplatform.models import Biz

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from bench.harness import messages
 from bench.harness.processes import BenchFailed
-from msgplatform.api import keys
+from msgplatform.api.access import keys
 from msgplatform.core.connections import work_redis
 from msgplatform.core.data import ids, sql
 from msgplatform.models import Biz, MinuteCounter

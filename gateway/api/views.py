@@ -32,7 +32,7 @@ from gateway.api.serializers import (
 )
 from gateway.models import SgipMt, SmsAccount
 from gateway.search import states
-from msgplatform.api.authentication import caller_of
+from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.intake import BatchView, answer, idempotency_key
 from msgplatform.api.json import decode
 from msgplatform.core.data import ids

@@ -1,5 +1,5 @@
 """Data pump: moves what is finished from Redis into the archive, then deletes its keys. When there
-is nothing to move it lets go of what the archive has kept long enough.
+is nothing to move it deletes what the archive has kept long enough.
 
 Rows are written before keys are deleted, and by id, so that a pump that is killed in between writes
 the same rows again.

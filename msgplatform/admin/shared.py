@@ -24,7 +24,7 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from msgplatform.admin.base import ModelAdmin, ReadOnlyAdmin, UndeletableAdmin, audit
 from msgplatform.admin.once import ShowsSecret
-from msgplatform.api import keys
+from msgplatform.api.access import keys
 from msgplatform.core import flows
 from msgplatform.models import Alert, ApiKey, AuditLog, Biz, BulkJob, MinuteCounter
 

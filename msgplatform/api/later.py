@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from rest_framework.request import Request
 
 from msgplatform.api import error_pages, problems
-from msgplatform.api.key_cache import used_keys
+from msgplatform.api.access.key_cache import used_keys
 from msgplatform.core import logging
 
 log = logging.get(__name__)

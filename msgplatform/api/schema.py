@@ -21,7 +21,7 @@ from drf_spectacular.plumbing import (
 )
 from drf_spectacular.utils import Direction, OpenApiParameter
 
-from msgplatform.api.authentication import ApiCaller, required_scope
+from msgplatform.api.access.authentication import ApiCaller, required_scope
 from msgplatform.api.problem_kinds import KINDS
 from msgplatform.api.problems import CONTENT_TYPE
 
@@ -158,7 +158,7 @@ class StructExtension(OpenApiSerializerExtension):
 class BearerScheme(OpenApiAuthenticationExtension):
     """Tells the OpenAPI schema about the header."""
 
-    target_class = "msgplatform.api.authentication.ApiKeyAuthentication"
+    target_class = "msgplatform.api.access.authentication.ApiKeyAuthentication"
     name = "apiKey"
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:

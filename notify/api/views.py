@@ -16,7 +16,7 @@ from rest_framework.generics import ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 
 from msgplatform.api import later
-from msgplatform.api.authentication import caller_of
+from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.intake import (
     AcceptedSerializer,
     BatchView,

@@ -1,4 +1,4 @@
-"""Archiver: moves what is final to the archive, and lets go of what is kept long enough.
+"""Archiver: moves what is final to the archive, and deletes what was kept long enough.
 
 Several may run: rows are locked while they move, so the second finds them gone.
 """

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from msgplatform.api import keys
+from msgplatform.api.access import keys
 from msgplatform.models import Biz
 from notify import signing
 from notify.demo.publisher import Accepted

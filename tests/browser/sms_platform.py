@@ -37,7 +37,7 @@ ROWS = """
 import json
 from django.contrib.auth.models import Permission, User
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.api import keys
+from msgplatform.api.access import keys
 from msgplatform.models import Biz
 User.objects.create_superuser("admin", password={password!r})
 User.objects.create_user("guest", password={password!r}, is_staff=True)

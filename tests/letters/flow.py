@@ -76,7 +76,7 @@ class LettersFlow(flows.Flow):
         return {"LETTERS_STAMP": "nothing in the demo"}
 
     def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:
-        from msgplatform.api import keys
+        from msgplatform.api.access import keys
         from msgplatform.models import Biz
 
         biz = Biz.objects.create(name="writers")

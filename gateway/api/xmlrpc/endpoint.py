@@ -18,11 +18,11 @@ from rest_framework.exceptions import Throttled
 
 from gateway.api.xmlrpc import codec, faults
 from gateway.api.xmlrpc.methods import MOST_CALLS, named
-from msgplatform.api import keys
+from msgplatform.api.access import keys
+from msgplatform.api.access.key_cache import ApiCaller
+from msgplatform.api.access.throttling import ApiKeyThrottle, count_failure, refuse_guesser
 from msgplatform.api.json import read_body
-from msgplatform.api.key_cache import ApiCaller
 from msgplatform.api.problems import MissingScope
-from msgplatform.api.throttling import ApiKeyThrottle, count_failure, refuse_guesser
 from msgplatform.core import logging
 from msgplatform.core.errors import InvalidInput
 

@@ -11,9 +11,9 @@ import msgspec
 from gateway.api import requests
 from gateway.api.xmlrpc import faults
 from gateway.search import states
+from msgplatform.api.access.key_cache import ApiCaller
 from msgplatform.api.intake import MAX_BATCH
 from msgplatform.api.json import decode_item
-from msgplatform.api.key_cache import ApiCaller
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.verdicts import judge_each, limit_items
 

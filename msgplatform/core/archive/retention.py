@@ -1,4 +1,4 @@
-"""Let go of what is older than an archive keeps it: whole months where the tables have partitions,
+"""Delete what is older than an archive keeps it: whole months where the tables have partitions,
 else rows in chunks, always with the rows that belong to them.
 
 A month whose rows are not all final stays, and those after it. Every step can be repeated: what a
@@ -55,7 +55,7 @@ class Retention:
             self._next_prepare.restart()
 
     def purge(self, now: datetime) -> bool:
-        """Let go of a bounded number of rows or months, if it is time; true while there is more."""
+        """Delete a bounded number of rows or months, if it is time; true while there is more."""
         # Its seconds begin before, so that what raises is not tried again at once.
         if not self._next_purge.take():
             return False

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from msgplatform.api import keys
+from msgplatform.api.access import keys
 from msgplatform.core.queues import jobs
 from msgplatform.models import ApiKey, AuditLog, Biz
 from notify import queue_names

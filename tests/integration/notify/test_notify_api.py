@@ -9,7 +9,7 @@ import pytest
 from django.http import HttpResponse
 from django.test import Client
 
-from msgplatform.api import keys
+from msgplatform.api.access import keys
 from msgplatform.models import Biz
 from notify.models import BizMsg
 from tests.integration.support.notify_rows import subscription

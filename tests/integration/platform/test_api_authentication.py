@@ -9,7 +9,7 @@ import pytest
 import time_machine
 from django.utils import timezone
 
-from msgplatform.api import keys
+from msgplatform.api.access import keys
 from msgplatform.models import Biz
 from tests.integration.support import api_support
 from tests.integration.support.api_support import READ, WRITE, Api, problem

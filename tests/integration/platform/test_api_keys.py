@@ -13,8 +13,8 @@ from django.db import connection
 from django.db.utils import OperationalError
 from django.utils import timezone
 
-from msgplatform.api import key_cache, keys
-from msgplatform.api.key_cache import ApiCaller, Found, KeyCache
+from msgplatform.api.access import key_cache, keys
+from msgplatform.api.access.key_cache import ApiCaller, Found, KeyCache
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import ApiKey
 from tests.integration.support import api_support

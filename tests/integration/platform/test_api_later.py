@@ -18,7 +18,8 @@ from django.http import HttpResponse
 from django.test import RequestFactory
 from django.utils import timezone
 
-from msgplatform.api import keys, later
+from msgplatform.api import later
+from msgplatform.api.access import keys
 from msgplatform.core.data import ids
 from msgplatform.core.errors import Conflict, OutcomeUnknown, Unavailable
 from msgplatform.models import Biz

@@ -9,8 +9,8 @@ import pytest
 import redis
 from django.test import override_settings
 
-from msgplatform.api import keys, throttling
-from msgplatform.api.throttling import client_address
+from msgplatform.api.access import keys, throttling
+from msgplatform.api.access.throttling import client_address
 from tests.integration.support import api_support
 from tests.integration.support.api_support import Api, problem
 

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 120
 SET_UP = """
 from django.contrib.auth import get_user_model
-from msgplatform.api import keys
+from msgplatform.api.access import keys
 from msgplatform.models import Biz
 get_user_model().objects.create_superuser("chief", password="of the post")
 print(keys.create(Biz.objects.create(name="writers"), "k", ["letters:read", "letters:write"])[1])

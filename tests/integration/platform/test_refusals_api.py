@@ -15,7 +15,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 from rest_framework.settings import api_settings
 
-from msgplatform.api import keys, throttling
+from msgplatform.api.access import keys, throttling
 from msgplatform.api.intake import MAX_BATCH, MAX_BATCH_BYTES
 from msgplatform.models import Biz
 from notify import intake

@@ -14,7 +14,7 @@ import pytest
 from django.http import HttpResponse
 from django.test import Client
 
-from msgplatform.api import keys, throttling
+from msgplatform.api.access import keys, throttling
 from msgplatform.core import flows
 from msgplatform.models import ApiKey, Biz
 

@@ -17,7 +17,7 @@ from gateway.intake.request import Request
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Member, NewSubmit, ReportIn, Response
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.api import keys
+from msgplatform.api.access import keys
 from msgplatform.models import Biz
 
 NODE, TS = 3010099999, 1121131500

@@ -17,8 +17,8 @@ from rest_framework.request import Request
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
-from msgplatform.api import rates
-from msgplatform.api.key_cache import ApiCaller
+from msgplatform.api.access import rates
+from msgplatform.api.access.key_cache import ApiCaller
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.rates.shared import Quota

@@ -10,8 +10,8 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from msgplatform.api import keys, throttling
-from msgplatform.api.key_cache import ApiCaller
+from msgplatform.api.access import keys, throttling
+from msgplatform.api.access.key_cache import ApiCaller
 from msgplatform.api.problems import MissingScope
 from msgplatform.core import logging
 

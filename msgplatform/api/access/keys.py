@@ -22,7 +22,7 @@ from django.db import DatabaseError, connections, router
 from django.db.models import Q
 from django.utils import timezone
 
-from msgplatform.api.key_cache import ApiCaller, Found, KeyCache, used_keys
+from msgplatform.api.access.key_cache import ApiCaller, Found, KeyCache, used_keys
 from msgplatform.core import flows, logging
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import ApiKey, Biz
@@ -77,7 +77,7 @@ def _validate(name: str, wanted: list[str], expires_at: datetime | None) -> None
 
 
 def revoke(key: ApiKey) -> None:
-    """Refused at once in this process, in others when their cache lets go of it (30 s)."""
+    """Refused at once in this process, in others when it expires in their cache (30 s)."""
     ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now())
     key.refresh_from_db(fields=["revoked_at"])
     forget()
