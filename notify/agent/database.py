@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import dj_database_url
-from django.db import connections
-
-from msgplatform.core.errors import InvalidInput
+from msgplatform.core.data import databases
 
 ALIAS = "outbox"
-_HINT = "use mysql://user:password@host:3306/name or sqlite:////path/to/file"
 _MYSQL: dict[str, Any] = {
     "charset": "utf8mb4",
     # No gap locks: the producers' inserts are not held up by the Agent's statements.
@@ -33,20 +29,7 @@ def add_database(url: str, alias: str = ALIAS) -> str:
     Opens no connection. Raises InvalidInput with a sentence that does not repeat the URL, which
     may hold a password.
     """
-    if url.startswith("mariadb://"):
-        url = "mysql" + url.removeprefix("mariadb")
-    if not url.startswith(("mysql://", "sqlite:///")):
-        raise InvalidInput(f"the database's URL cannot be used: {_HINT}", "database")
-    try:
-        config: dict[str, Any] = dict(dj_database_url.parse(url))
-    except (ValueError, dj_database_url.ParseError):
-        raise InvalidInput(f"the database's URL cannot be read: {_HINT}", "database") from None
-    if not config.get("NAME"):
-        raise InvalidInput(f"the database's URL names no database: {_HINT}", "database")
-    options = _MYSQL if config["ENGINE"].endswith("mysql") else _SQLITE
-    config["OPTIONS"] = {**options, **(config.get("OPTIONS") or {})}
-    config["CONN_MAX_AGE"] = 60
-    config["CONN_HEALTH_CHECKS"] = True
-    # Django fills in the other settings of a connection only for a set that has a default.
-    connections.settings[alias] = connections.configure_settings({"default": config})["default"]
-    return alias
+    config = databases.configuration(url)
+    options = _MYSQL if databases.is_mysql(config) else _SQLITE
+    config["OPTIONS"] = {**options, **config["OPTIONS"]}
+    return databases.add(alias, config)

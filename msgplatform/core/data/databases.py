@@ -1,0 +1,48 @@
+"""A database that is given by URL while the process runs, as a connection of Django's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dj_database_url
+from django.db import connections
+
+from msgplatform.core.errors import InvalidInput
+
+_HINT = "use mysql://user:password@host:3306/name or sqlite:////path/to/file"
+
+
+def configuration(url: str, field: str = "database") -> dict[str, Any]:
+    """Django's DATABASES entry for a URL; OPTIONS holds what the URL's query says.
+
+    Opens no connection. Raises InvalidInput for `field`, with a sentence that does not repeat the
+    URL, which may hold a password.
+    """
+    if url.startswith("mariadb://"):
+        url = "mysql" + url.removeprefix("mariadb")
+    if not url.startswith(("mysql://", "sqlite:///")):
+        raise InvalidInput(f"the database's URL cannot be used: {_HINT}", field)
+    try:
+        config: dict[str, Any] = dict(dj_database_url.parse(url))
+    except (ValueError, dj_database_url.ParseError):
+        raise InvalidInput(f"the database's URL cannot be read: {_HINT}", field) from None
+    if not config.get("NAME"):
+        raise InvalidInput(f"the database's URL names no database: {_HINT}", field)
+    config["OPTIONS"] = dict(config.get("OPTIONS") or {})
+    config["CONN_MAX_AGE"] = 60
+    config["CONN_HEALTH_CHECKS"] = True
+    return config
+
+
+def is_mysql(config: Mapping[str, Any]) -> bool:
+    """Whether an entry is for a MySQL or MariaDB server."""
+    return str(config["ENGINE"]).endswith("mysql")
+
+
+def add(alias: str, config: Mapping[str, Any]) -> str:
+    """Make the database known to Django as `alias`, and return that."""
+    # Django fills in the other settings of a connection only for a set that has a default.
+    filled = connections.configure_settings({"default": dict(config)})
+    connections.settings[alias] = filled["default"]
+    return alias
