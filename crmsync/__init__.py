@@ -1,0 +1,1 @@
+"""CRM sync: from the landing page to every CRM."""

@@ -1,0 +1,235 @@
+"""The safe horizon: the time below which no row can still appear at a source.
+
+`UpdateTime` is set when a statement begins, and its row appears when the transaction commits, so
+rows do not appear in the order of their times. Whoever reads up to the newest row loses those that
+are committed behind it.
+
+**MySQL, MariaDB.** A row that will still appear is written by a statement that runs now, in a
+transaction that is open now, or by one that begins later. So nothing can appear below the smallest
+of: the present time, the beginning of the oldest statement that runs, the beginning of the oldest
+transaction that has written. They are asked for in this order, before the rows are read:
+
+1. the server's time, and the statements (`PROCESSLIST`): one may have its time already and wait
+   for a lock of the table, before its transaction begins;
+2. a transaction of our own begins;
+3. the transactions (`INNODB_TRX`). The server answers with a copy that it renews only when nobody
+   asked for 0.1 s; a copy in which our own transaction is listed was made after step 2, so it is
+   new enough. Readers have the number 0 and are left out.
+
+`trx_started` is in the zone of the server's operating system and in whole seconds. The privilege
+PROCESS is needed; without it the horizon is the present time minus `lag`, which is a promise of
+the source's owner and no proof.
+
+**SQLite** has one writer at a time. While we hold the write lock nobody writes, and the present
+time is the horizon. While somebody else holds it, its rows are not older than the newest row that
+is committed, which is the horizon then.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Protocol
+
+from django.db import OperationalError
+
+from crmsync.poller.database import NEEDS_PROCESS, Database
+from crmsync.poller.source import Source, SourceRefused, SourceUnavailable, earliest_wall_clock
+from msgplatform.core import logging
+
+log = logging.get(__name__)
+
+MARGIN = timedelta(seconds=2)
+_RENEWAL_SECONDS = 0.12  # INNODB_TRX is renewed when nobody asked for 0.1 s
+_RENEWALS = 20
+_SECOND = timedelta(seconds=1)
+# `trx_started` comes from a clock that moves on with the kernel's ticks: it can lag behind.
+_TICK = timedelta(milliseconds=100)
+
+_READERS = (
+    "^[[:space:](]*(select|show|set|use|explain|describe|analyze|optimize|check|kill)[[:space:]]"
+)
+_STATEMENTS = f"""
+SELECT CAST(UTC_TIMESTAMP(6) AS CHAR), MAX(GREATEST(TIME, 0))
+FROM information_schema.PROCESSLIST
+WHERE ID <> CONNECTION_ID() AND COMMAND IN ('Query', 'Execute')
+AND COALESCE(INFO, '') NOT REGEXP '{_READERS}'
+"""  # noqa: S608 - constants
+# In the hour that a wall clock shows twice, the earlier moment is taken.
+_TRANSACTIONS = """
+SELECT
+    COALESCE(MAX(own AND started >= CONVERT_TZ(%s, '+00:00', 'SYSTEM')), 0),
+    CAST(MIN(IF(own OR number = 0, NULL, IF(
+        CONVERT_TZ(moment - INTERVAL 1 HOUR, '+00:00', 'SYSTEM') = started,
+        moment - INTERVAL 1 HOUR, moment
+    ))) AS CHAR)
+FROM (
+    SELECT
+        trx_mysql_thread_id = CONNECTION_ID() AS own,
+        trx_started AS started,
+        CONVERT_TZ(trx_started, 'SYSTEM', '+00:00') AS moment,
+        IF(trx_id < 281474976710656, trx_id, 0) AS number
+    FROM information_schema.INNODB_TRX
+) AS transactions
+"""  # MySQL numbers its readers from 2^48 on
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The horizon as it was at one moment; times with zone are in UTC.
+
+    `settled` is the horizon and `until` the end of what is read, both as the column would have
+    them. They differ where the horizon is only assumed: then rows between them are read early.
+    `exact`: nothing can appear below the horizon; else it is bounded by the source's `lag`.
+    """
+
+    now: datetime
+    horizon: datetime
+    settled: str
+    until: str
+    exact: bool
+
+
+class Horizon(Protocol):
+    """Asks a source for its horizon."""
+
+    def read(self) -> Reading:
+        """The horizon now. Raises SourceUnavailable, SourceRefused."""
+
+
+def horizon_of(source: Source, database: Database, zone: tzinfo) -> Horizon:
+    """The horizon of a source whose column is written in `zone`."""
+    if not database.is_mysql:
+        return SqliteHorizon(source, database, zone)
+    return MysqlHorizon(source, database, zone)
+
+
+class MysqlHorizon:
+    def __init__(self, source: Source, database: Database, zone: tzinfo) -> None:
+        self._lag = source.lag
+        self._database = database
+        self._zone = zone
+        self._exact = self._is_written_here()
+
+    def read(self) -> Reading:
+        ((text, running),) = self._database.rows(_STATEMENTS)
+        now = _utc(text)
+        begun = (now - _TICK).replace(microsecond=0)
+        if self._exact:
+            try:
+                oldest = self._oldest_transaction(begun)
+            except SourceRefused as refused:
+                if refused.code != NEEDS_PROCESS:
+                    raise
+                log.warning("source_horizon_is_bounded", reason="no PROCESS privilege")
+                self._exact = False
+        if not self._exact:
+            return self._bounded(now)
+        bounds = [begun]  # the oldest copy of INNODB_TRX that is accepted is as old
+        if running is not None:
+            bounds.append(now - timedelta(seconds=int(running)) - _SECOND)
+        if oldest is not None:
+            bounds.append(oldest)
+        horizon = min(bounds) - MARGIN
+        until = self._spelled(horizon)
+        return Reading(now, horizon, until, until, True)
+
+    def _oldest_transaction(self, since: datetime) -> datetime | None:
+        """When the oldest of the transactions began that have written and are open, by a list that
+        was made at `since` (whole seconds) or later."""
+        since_text = str(since.replace(tzinfo=None))
+        self._database.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        try:
+            for _ in range(_RENEWALS):
+                ((is_new, oldest),) = self._database.rows(_TRANSACTIONS, [since_text])
+                if is_new:
+                    return None if oldest is None else _utc(oldest)
+                time.sleep(_RENEWAL_SECONDS)
+        finally:
+            if self._database.connection.connection is not None:
+                self._database.rows("COMMIT")
+        raise SourceUnavailable(
+            "the source's list of open transactions (INNODB_TRX) is asked for so often that the "
+            "server does not renew it: ask less often than every 0.1 s"
+        )
+
+    def _bounded(self, now: datetime) -> Reading:
+        horizon, until = now - self._lag, now - min(MARGIN, self._lag)
+        return Reading(now, horizon, self._spelled(horizon), self._spelled(until), False)
+
+    def _spelled(self, moment: datetime) -> str:
+        return f"{earliest_wall_clock(moment, self._zone):%Y-%m-%d %H:%M:%S.%f}"
+
+    def _is_written_here(self) -> bool:
+        """Whether all writers are on this server, so that it knows their transactions."""
+        rows = self._database.rows(
+            "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'wsrep_on')"
+        )
+        elsewhere = [name for name, value in rows if value == "ON"]
+        if elsewhere:
+            log.warning("source_horizon_is_bounded", reason=f"{elsewhere[0]} is ON")
+        return not elsewhere
+
+
+class SqliteHorizon:
+    def __init__(self, source: Source, database: Database, zone: tzinfo) -> None:
+        self._lag = source.lag
+        self._database = database
+        self._zone = zone
+        self._table = database.quote(source.table)
+        self._time = database.quote(source.columns.update_time)
+        # A lock of a file that cannot be written is granted and locks nothing.
+        files = [str(row[2]) for row in database.rows("PRAGMA database_list") if row[1] == "main"]
+        self._can_lock = not files[0] or os.access(files[0], os.W_OK)
+
+    def read(self) -> Reading:
+        now = self._now_under_lock() if self._can_lock else None
+        if now is not None:
+            until = self._spelled(now)
+            return Reading(now, now, until, until, True)
+        now = self._now()
+        newest = self._database.rows(
+            f"SELECT {self._time} || '' FROM {self._table} WHERE {self._time} <= %s "  # noqa: S608
+            f"ORDER BY {self._time} DESC LIMIT 1",
+            [self._spelled(now)],
+        )
+        until = newest[0][0] if newest else self._spelled(now - self._lag)
+        if not self._can_lock:  # or the newest row would wait for ever
+            until = max(until, self._spelled(now - self._lag))
+        horizon = datetime.fromisoformat(until).replace(tzinfo=self._zone).astimezone(UTC)
+        return Reading(now, horizon, until, until, self._can_lock)
+
+    def _now_under_lock(self) -> datetime | None:
+        """The present time while nobody writes, or None when somebody does."""
+        run = self._database.rows
+        ((timeout,),) = run("PRAGMA busy_timeout")
+        ((only_read,),) = run("PRAGMA query_only")
+        run("PRAGMA busy_timeout = 0")
+        run("PRAGMA query_only = OFF")  # it refuses the lock too; nothing is written under it
+        try:
+            run("BEGIN IMMEDIATE")
+            try:
+                return self._now()
+            finally:
+                run("ROLLBACK")
+        except SourceUnavailable as busy:
+            if isinstance(busy.__cause__, OperationalError) and "locked" in str(busy.__cause__):
+                return None
+            raise
+        finally:
+            run(f"PRAGMA query_only = {int(only_read)}")
+            run(f"PRAGMA busy_timeout = {int(timeout)}")
+
+    def _now(self) -> datetime:
+        ((text,),) = self._database.rows("SELECT STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW')")
+        return _utc(text)
+
+    def _spelled(self, moment: datetime) -> str:
+        wall = earliest_wall_clock(moment, self._zone)
+        return f"{wall:%Y-%m-%d %H:%M:%S}.{wall.microsecond // 1000:03d}"
+
+
+def _utc(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)

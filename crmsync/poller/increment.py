@@ -1,0 +1,207 @@
+"""Increment: what changed at a source since a watermark, without ever losing a row.
+
+A page is read by keyset in the order (time, key), from the watermark up to the safe horizon
+(`horizon.py`), which is asked for before the rows are read. A row that changes while it is being
+read gets a later time and is read once more; a soft delete is a change like others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from crmsync.poller.database import Database
+from crmsync.poller.horizon import Reading, horizon_of
+from crmsync.poller.source import Source
+from crmsync.poller.table import FIRST_TIME, inspect
+from msgplatform.core import logging
+from msgplatform.core.data import sql
+
+log = logging.get(__name__)
+
+Key = int | str
+
+WAITING_CAP = 1_000  # rows beyond the horizon that are counted
+_CLOCK_TOLERANCE = timedelta(seconds=1)
+# A horizon stays true, so pages that follow each other closely share one. MariaDB's and MySQL's
+# list of transactions is renewed only when nobody asked for 0.1 s.
+_HORIZON_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """A place in a source's order: all rows up to here were read. Both parts go into JSON.
+
+    `time` is text as the column has it, in the column's own zone.
+    """
+
+    time: str
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row as it was read. `version` is None where the source has none."""
+
+    key: Key
+    time: str
+    deleted: bool
+    version: int | None
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is to be shown of a source, and alerted on; times are in UTC.
+
+    `horizon`: nothing can appear before it. Its `age` grows while a transaction is left open.
+    `waiting` rows lie beyond it, counted up to WAITING_CAP. `exact` is False where the horizon is
+    only assumed, by the source's `lag`. When the server's clock went back (by `clock_back`, else
+    0), rows may lie behind the watermark: a sweep by version finds them.
+    """
+
+    horizon: datetime
+    age: timedelta
+    waiting: int
+    exact: bool
+    clock_back: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Rows in their order, and the watermark to store in the transaction that stores them.
+
+    `more`: the limit ended the page, so that there may be others up to the horizon.
+    """
+
+    rows: Sequence[Row]
+    watermark: Watermark | None
+    more: bool
+    facts: Facts
+
+
+class Increment:
+    """Reads the changes of one source; for one thread."""
+
+    def __init__(self, source: Source) -> None:
+        """Looks at the table. Raises SourceUnavailable, SourceRefused, SourceMismatch."""
+        self._source = source
+        self._database = Database(source)
+        table = inspect(source, self._database)
+        self._zone = table.zone
+        self._horizon = horizon_of(source, self._database, table.zone)
+        self._select = _Select(source, self._database, table.index)
+        self._reading: Reading | None = None
+        self._read_at = 0.0
+        self._clock_back = timedelta(0)
+        # Rows beyond a horizon that is only assumed, which were read early: key → time.
+        self._early: dict[Key, str] = {}
+        self.is_indexed = bool(table.index)
+
+    def read(self, watermark: Watermark | None, limit: int) -> Page:
+        """Up to `limit` rows after the watermark; None is the beginning.
+
+        Repeatable: until `stored` says so, the same rows come again. Must run outside any
+        transaction, whose snapshot could be older than the horizon (else RuntimeError). Raises
+        SourceUnavailable, SourceRefused, SourceMismatch.
+        """
+        if sql.in_transaction(self._database.alias):
+            raise RuntimeError("changes are read outside any transaction")
+        reading = self._read_horizon()
+        rows: list[Row] = []
+        place = watermark  # how far it was looked
+        more = True
+        while more and len(rows) < limit and (place is None or place.time < reading.until):
+            found = self._select.page(place, reading.until, limit - len(rows))
+            more = len(found) == limit - len(rows)
+            rows += [row for row in found if self._early.get(row.key) != row.time]
+            for row in found:
+                place = Watermark(row.time, row.key)
+                if row.time < reading.settled:
+                    watermark = place
+        return Page(rows, watermark, more and len(rows) == limit, self._facts(reading, watermark))
+
+    def stored(self, page: Page) -> None:
+        """Call after the page's rows and its watermark are committed."""
+        self._clock_back = timedelta(0)
+        settled = page.watermark.time if page.watermark else ""
+        self._early |= {row.key: row.time for row in page.rows}
+        self._early = {key: when for key, when in self._early.items() if when > settled}
+
+    def _read_horizon(self) -> Reading:
+        before, since = self._reading, time.monotonic() - self._read_at
+        if before and since < _HORIZON_SECONDS:
+            return before
+        self._reading = reading = self._horizon.read()
+        self._read_at = time.monotonic()
+        if before:
+            self._note_clock_back(before.now + timedelta(seconds=since) - reading.now)
+        return reading
+
+    def _note_clock_back(self, back: timedelta) -> None:
+        if back > _CLOCK_TOLERANCE:
+            log.warning("source_clock_went_back", seconds=round(back.total_seconds(), 3))
+            self._clock_back = max(self._clock_back, back)
+
+    def _facts(self, reading: Reading, watermark: Watermark | None) -> Facts:
+        back = self._clock_back
+        if watermark:  # it was below a horizon once, so it is in the past
+            reached = datetime.fromisoformat(watermark.time).replace(tzinfo=self._zone, fold=0)
+            ahead = reached.astimezone(UTC) - reading.now
+            back = max(back, ahead)
+        waiting = self._select.count_from(reading.until)
+        age = max(reading.now - reading.horizon, timedelta(0))
+        return Facts(reading.horizon, age, waiting, reading.exact, back)
+
+
+class _Select:
+    """The statements that read a source's rows."""
+
+    def __init__(self, source: Source, database: Database, index: str) -> None:
+        self._database = database
+        self._names = source.columns.values
+        columns, quote = source.columns, database.quote
+        self._key, self._time = key, moment = quote(columns.key), quote(columns.update_time)
+        self._from = f"FROM {quote(source.table)}"
+        spelled = f"{moment} || ''"
+        if database.is_mysql:
+            spelled = f"CAST(CAST({moment} AS DATETIME(6)) AS CHAR)"
+            self._from += f" FORCE INDEX ({quote(index)})" if index else ""
+        deleted = f"COALESCE({quote(columns.is_deleted)}, 0) <> 0" if columns.is_deleted else "0"
+        version = quote(columns.version) if columns.version else "NULL"
+        others = "".join(f", {quote(name)}" for name in self._names)
+        self._columns = f"{key}, {spelled}, {deleted}, {version}{others}"
+
+    def page(self, after: Watermark | None, until: str, limit: int) -> list[Row]:
+        condition, parameters = self._after(after)
+        statement = (
+            f"SELECT {self._columns} {self._from} WHERE {condition} AND {self._time} < %s "
+            f"ORDER BY {self._time}, {self._key} LIMIT {limit:d}"
+        )
+        return [
+            Row(key, moment, bool(deleted), version, dict(zip(self._names, others, strict=True)))
+            for key, moment, deleted, version, *others in self._database.rows(
+                statement, [*parameters, until]
+            )
+        ]
+
+    def count_from(self, until: str) -> int:
+        """How many rows lie at a time or beyond it, up to WAITING_CAP."""
+        ((count,),) = self._database.rows(
+            f"SELECT COUNT(*) FROM (SELECT 1 {self._from} WHERE {self._time} >= %s "  # noqa: S608
+            f"LIMIT {WAITING_CAP}) AS beyond",
+            [until],
+        )
+        return int(count)
+
+    def _after(self, after: Watermark | None) -> tuple[str, list[Any]]:
+        if after is None:
+            return f"{self._time} >= %s", [FIRST_TIME]
+        if self._database.is_mysql:
+            # A comparison of pairs would not use the index.
+            condition = f"(({self._time} = %s AND {self._key} > %s) OR {self._time} > %s)"
+            return condition, [after.time, after.key, after.time]
+        return f"({self._time}, {self._key}) > (%s, %s)", [after.time, after.key]
