@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -378,3 +381,35 @@ def test_the_platforms_own_database() -> None:
     finally:
         with connection.cursor() as cursor:
             cursor.execute("DROP TABLE lead")
+
+
+@pytest.mark.parametrize("zone", ["Asia/Shanghai", "America/New_York"])
+def test_a_server_whose_system_is_in_another_zone(
+    zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`trx_started` is in the zone of the server's operating system, whatever its own setting."""
+    monkeypatch.setenv("TZ", zone)
+    directory = Path(tempfile.mkdtemp(prefix="mp-tz-"))  # short, for the socket
+    server = MariaDb(directory, {"default_time_zone": "+05:45"})
+    try:
+        server.start()
+        monkeypatch.delenv("TZ")
+        url = server.create(NAME)
+        run_as_owner(server, MYSQL_TABLE.format(table="lead", kind="TIMESTAMP(6)"))
+        follower = Follower(Source("lead", LEADS, url))
+        with session(server) as late:
+            late.execute("BEGIN")
+            late.execute(insert("late"))
+            run_as_owner(server, insert("early"))
+            until(lambda: follower.uids() == [] and age_of(follower) > timedelta(seconds=4))
+            assert age_of(follower) < timedelta(seconds=SECONDS)
+            late.execute("COMMIT")
+        assert follower.until("late", "early") == ["late", "early"]
+    finally:
+        server.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def age_of(follower: Follower) -> timedelta:
+    assert follower.page
+    return follower.page.facts.age
