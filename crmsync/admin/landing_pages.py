@@ -1,0 +1,124 @@
+"""Landing pages: title, text, fields, where else they are hosted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.forms import ModelForm
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from crmsync import lead_fields
+from crmsync.models import LandingPage
+from crmsync.models.landing import validate_origins
+from msgplatform.admin import UndeletableAdmin, audit, cells
+from msgplatform.admin.fields import LinesField, each
+
+
+class FieldsField(LinesField):
+    """One field a line: `phone *`, or `budget: Your budget`; the asterisk makes it required."""
+
+    def show(self, item: Any) -> str:
+        star = " *" if item.get("required") else ""
+        label = f": {item['label']}" if item.get("label") else ""
+        return f"{item['name']}{star}{label}"
+
+    def read(self, line: str) -> Any:
+        name, _colon, label = (part.strip() for part in line.replace("：", ":", 1).partition(":"))
+        required = name.endswith("*")
+        return {"name": name.rstrip("* "), "required": required, "label": label}
+
+    # Lists of dicts: what is there twice is an error, not left out.
+    repeats = True
+
+    def clean(self, value: Any) -> Any:
+        fields = super().clean(value)
+        lead_fields.validate_fields(fields)
+        return fields
+
+
+class LandingPageForm(forms.ModelForm):
+    form_fields = FieldsField(
+        check=lead_fields.validate_field,
+        rows=6,
+        required=True,
+        label=_("Fields"),
+        help_text=_(
+            "One a line, in the order of the form; an asterisk makes it required: phone *. Known "
+            "with their labels are name, phone, email, company, city and message. Every other one "
+            "needs a label: budget: Your budget. A label of your own works for the known ones too."
+        ),
+    )
+    allowed_origins = LinesField(
+        check=each(validate_origins),
+        label=_("Allowed origins"),
+        help_text=_(
+            "Where else the page is hosted, one origin a line: https://www.example.com. Scripts "
+            "there may send leads to /api/v1/leads with the APPKEY alone. Empty: nowhere."
+        ),
+    )
+
+    class Meta:
+        model = LandingPage
+        fields = ["biz", "title", "appkey", "text", "form_fields", "language", "allowed_origins",
+                  "enabled"]  # fmt: skip
+
+    def clean_appkey(self) -> str:
+        appkey: str = self.cleaned_data["appkey"]
+        if self.instance.pk and appkey != self.initial["appkey"]:
+            raise ValidationError(_("Leads refer to it: it cannot be changed."))
+        return appkey
+
+
+@admin.register(LandingPage)
+class LandingPageAdmin(UndeletableAdmin):
+    form = LandingPageForm
+    list_display = ["title", "appkey", "biz", "state", "asks_for", "page"]
+    list_filter = ["enabled", "biz"]
+    list_select_related = ["biz"]
+    search_fields = ["title", "appkey"]
+    search_help_text = _("Title or APPKEY")
+    readonly_fields = ["page", "created_at"]
+    fieldsets = [
+        (None, {"fields": ["biz", "title", "appkey", "enabled", "page"]}),
+        (_("The page"), {"fields": ["text", "form_fields", "language"]}),
+        (_("Hosted elsewhere"), {"fields": ["allowed_origins"]}),
+    ]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Leads belong to the system that the page had when they came."""
+        fields = super().get_readonly_fields(request, obj)
+        return [*fields, "biz", "appkey"] if obj else fields
+
+    def save_model(
+        self, request: HttpRequest, obj: LandingPage, form: ModelForm, change: bool
+    ) -> None:
+        with transaction.atomic():
+            super().save_model(request, obj, form, change)
+            action = "landing_page_changed" if change else "landing_page_created"
+            audit(request, action, obj.appkey, fields=sorted(form.changed_data))
+
+    @admin.display(description=_("state"), ordering="enabled")
+    def state(self, row: LandingPage) -> str:
+        return cells.enabled(row.enabled)
+
+    @admin.display(description=_("asks for"))
+    def asks_for(self, row: LandingPage) -> str:
+        return cells.cut(", ".join(field.name for field in lead_fields.read(row.form_fields)))
+
+    @admin.display(description=_("page"))
+    def page(self, row: LandingPage) -> SafeString | str:
+        if not (row.pk and row.enabled):
+            return cells.NOTHING
+        return format_html(
+            '<a class="text-primary-600 dark:text-primary-500" href="{}" target="_blank" '
+            'rel="noopener">{}</a>',
+            row.get_absolute_url(), gettext("Open the page"),
+        )  # fmt: skip

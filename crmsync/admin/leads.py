@@ -1,0 +1,108 @@
+"""The hive: leads as they are stored. They are changed over the API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from crmsync import lead_fields
+from crmsync.models import LandingPage, Lead
+from msgplatform.admin import IdTimeFilter, PickFilter, ReadOnlyAdmin, cells, row_id
+from msgplatform.core.data import ids
+from msgplatform.core.errors import InvalidInput
+from msgplatform.models import Biz
+
+_LISTED = 500  # pages or systems that a filter offers
+
+
+class PageFilter(PickFilter):
+    title = _("landing page")
+    parameter_name = "page"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        pages = LandingPage.objects.order_by("title")[:_LISTED]
+        return [(page.appkey, f"{page} ({page.appkey})") for page in pages]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+        return queryset.filter(appkey=self.value()) if self.value() else queryset
+
+
+class SystemFilter(PickFilter):
+    title = _("system")
+    parameter_name = "system"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(str(biz.pk), str(biz)) for biz in Biz.objects.order_by("name")[:_LISTED]]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+        chosen = row_id(self.value())
+        return queryset if chosen is None else queryset.filter(biz_id=chosen)
+
+
+class DeletedFilter(PickFilter):
+    title = _("state")
+    parameter_name = "deleted"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("no", gettext("not deleted")), ("yes", gettext("deleted"))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+        chosen = {"no": False, "yes": True}.get(str(self.value()))
+        return queryset if chosen is None else queryset.filter(is_delete=chosen)
+
+
+@admin.register(Lead)
+class LeadAdmin(ReadOnlyAdmin):
+    list_display = ["id", "name", "phone", "uid", "appkey", "state", "version", "created",
+                    "changed"]  # fmt: skip
+    list_filter = [PageFilter, SystemFilter, DeletedFilter, ("id", IdTimeFilter)]
+    list_filter_submit = True
+    list_select_related = ()
+    sortable_by = ()
+    search_fields = ["id"]
+    search_help_text = _("Id, phone number, UID or APPKEY, whole")
+    fields = ["id", "biz", "appkey", "uid", "name", "phone", "extra", "is_delete", "version",
+              "created", "update_time"]  # fmt: skip
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet, search_term: str
+    ) -> tuple[QuerySet, bool]:
+        text = search_term.strip()
+        if not text:
+            return queryset, False
+        for condition in _conditions(text):
+            # One index at a time: an OR over several ends in a pass over the table.
+            if Lead.objects.filter(condition).exists():
+                return queryset.filter(condition), False
+        return queryset.none(), False
+
+    @admin.display(description=_("state"))
+    def state(self, row: Lead) -> str:
+        if row.is_delete:
+            return cells.mark(gettext("deleted"), "plain")
+        return cells.mark(gettext("stored"), "good")
+
+    @admin.display(description=_("created"))
+    def created(self, row: Lead) -> str:
+        return cells.moment(ids.datetime_of(row.pk))
+
+    @admin.display(description=_("changed"))
+    def changed(self, row: Lead) -> str:
+        return cells.moment(row.update_time)
+
+
+def _conditions(text: str) -> Iterator[Q]:
+    number = row_id(text)
+    if number is not None:
+        yield Q(pk=number)
+    with suppress(InvalidInput):
+        yield Q(phone=lead_fields.clean_phone(text))
+    yield Q(uid=text)
+    yield Q(appkey=text)

@@ -1,0 +1,86 @@
+"""Pages hosted elsewhere: their scripts send leads with the landing page's public APPKEY.
+
+The browser says from where (`Origin`), and asks first whether it may (a preflight request). A
+caller that is no browser can claim any origin: the list keeps other people's pages from using an
+APPKEY, the limits bound everybody.
+"""
+
+from __future__ import annotations
+
+from django.http import HttpResponseBase
+from django.utils.cache import patch_vary_headers
+from rest_framework.exceptions import PermissionDenied, Throttled
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from crmsync import directory
+from crmsync.directory import Page
+from crmsync.hive import limits
+from msgplatform.api.authentication import HasScope
+from msgplatform.api.throttling import client_address
+
+_METHODS = "POST"
+_HEADERS = "Content-Type, Idempotency-Key"
+PREFLIGHT_SECONDS = 600
+
+
+class KeyOrPage(HasScope):
+    """An API key with the scope, or a browser on a page: then the view checks the origin."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        return may_be_page(request) or super().has_permission(request, view)
+
+
+def origin_of(request: Request) -> str:
+    return request.headers.get("Origin", "")
+
+
+def is_preflight(request: Request) -> bool:
+    asked = request.headers.get("Access-Control-Request-Method")
+    return request.method == "OPTIONS" and bool(origin_of(request)) and bool(asked)
+
+
+def may_be_page(request: Request) -> bool:
+    """Without a key and with an origin."""
+    if request.user is not None or not origin_of(request):
+        return False
+    return request.method == "POST" or is_preflight(request)
+
+
+def limit_address(request: Request) -> None:
+    """Count a request of a page. Raises Throttled."""
+    if wait := limits.wait_of_address(client_address(request)):
+        raise Throttled(wait)
+
+
+def admit(request: Request, page: Page) -> None:
+    """Raises PermissionDenied when this page does not allow the origin, and Throttled."""
+    origin = origin_of(request)
+    if origin not in page.origins:
+        raise PermissionDenied(
+            f"Origin: {origin[:200]} is not among the allowed origins of this landing page."
+        )
+    if wait := limits.wait_of_page(page.appkey):
+        raise Throttled(wait)
+
+
+def preflight() -> Response:
+    """What is asked is allowed, as far as `add_headers` says so too."""
+    return Response(
+        status=204,
+        headers={
+            "Access-Control-Allow-Methods": _METHODS,
+            "Access-Control-Allow-Headers": _HEADERS,
+            "Access-Control-Max-Age": str(PREFLIGHT_SECONDS),
+        },
+    )
+
+
+def add_headers(request: Request, response: HttpResponseBase) -> None:
+    """Let the page's script read the answer, also that of an error. Not for callers with a key:
+    a key does not belong into a page."""
+    patch_vary_headers(response, ["Origin"])
+    if may_be_page(request) and directory.origins.allow(origin_of(request)):
+        response["Access-Control-Allow-Origin"] = origin_of(request)
+        response["Access-Control-Expose-Headers"] = "Retry-After"

@@ -1,0 +1,44 @@
+"""What a caller sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+Extra = dict[str, str | int | float | bool | None]
+
+
+class Columns(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What a lead can say; which extra fields there are is up to its landing page."""
+
+    uid: str | UnsetType | None = UNSET
+    name: str | UnsetType | None = UNSET
+    phone: str | UnsetType | None = UNSET
+    extra: Extra = {}
+
+    @property
+    def columns(self) -> Mapping[str, Any]:
+        """Those that were sent."""
+        given = {"name": self.name, "phone": self.phone}
+        return {name: value for name, value in given.items() if value is not UNSET}
+
+    @property
+    def uid_text(self) -> str | None:
+        """None when it was not sent."""
+        return None if self.uid is UNSET else self.uid or ""
+
+
+class NewLeadBody(Columns, forbid_unknown_fields=True, kw_only=True):
+    """A new lead."""
+
+    appkey: str
+    idempotency_key: str | None = None
+
+
+class LeadBody(Columns, forbid_unknown_fields=True, kw_only=True):
+    """A change. A lead keeps its APPKEY; one that is sent must be the same."""
+
+    appkey: str | None = None

@@ -1,0 +1,60 @@
+"""JSON shapes of the leads' endpoints. Every id is a string."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from rest_framework import serializers
+
+from crmsync.lead_fields import MAX_UID
+from crmsync.models import Lead
+from crmsync.models.landing import MAX_APPKEY
+from msgplatform.core.data import ids
+
+
+class LeadChangeSerializer(serializers.Serializer):
+    """Documents the request; the view decodes it with msgspec."""
+
+    uid = serializers.CharField(
+        max_length=MAX_UID, required=False, help_text="The caller's own id of the person"
+    )
+    name = serializers.CharField(max_length=100, required=False)
+    phone = serializers.CharField(
+        max_length=32, required=False, help_text="13800000000 or +442079460000"
+    )
+    extra = serializers.DictField(
+        required=False,
+        help_text="Every other field of the landing page: texts, numbers, true or false",
+    )
+
+
+class NewLeadSerializer(LeadChangeSerializer):
+    """What is required says the landing page."""
+
+    appkey = serializers.CharField(max_length=MAX_APPKEY)
+    idempotency_key = serializers.CharField(
+        max_length=128,
+        required=False,
+        help_text="Repeat with the same key and get the first answer; the header works as well",
+    )
+
+
+class NewLeadsSerializer(serializers.Serializer):
+    leads = NewLeadSerializer(many=True, help_text="1 to 1000 leads, 16 MiB in all")
+
+
+class LeadSerializer(serializers.ModelSerializer):
+    id = serializers.CharField(read_only=True)
+    extra = serializers.DictField(read_only=True)
+    deleted = serializers.BooleanField(source="is_delete", read_only=True)
+    version = serializers.IntegerField(read_only=True, help_text="Goes up by one with every change")
+    created_at = serializers.SerializerMethodField()
+    updated_at = serializers.DateTimeField(source="update_time", read_only=True)
+
+    class Meta:
+        model = Lead
+        fields = ["id", "appkey", "uid", "name", "phone", "extra", "deleted", "version",
+                  "created_at", "updated_at"]  # fmt: skip
+
+    def get_created_at(self, lead: Lead) -> datetime:
+        return ids.datetime_of(lead.pk)

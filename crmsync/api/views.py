@@ -1,0 +1,239 @@
+"""The REST endpoints of leads, under /api/v1/."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from django.http import Http404, HttpResponse, HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import (
+    OpenApiExample,
+    OpenApiParameter,
+    OpenApiResponse,
+    extend_schema,
+    extend_schema_view,
+)
+from rest_framework.exceptions import MethodNotAllowed
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from crmsync import directory, lead_fields
+from crmsync.api import cors
+from crmsync.api.requests import LeadBody, NewLeadBody
+from crmsync.api.serializers import (
+    LeadChangeSerializer,
+    LeadSerializer,
+    NewLeadSerializer,
+    NewLeadsSerializer,
+)
+from crmsync.directory import Page
+from crmsync.hive import changes, intake
+from crmsync.hive.intake import NewLead
+from crmsync.models import Lead
+from msgplatform.api import filters
+from msgplatform.api.authentication import caller_of
+from msgplatform.api.intake import (
+    AcceptedSerializer,
+    BatchView,
+    VerdictsSerializer,
+    answer,
+    idempotency_key,
+)
+from msgplatform.api.json import decode
+from msgplatform.core.data import sql
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.verdicts import Verdict
+
+MAX_LEAD_BYTES = 64 * 1024
+_UNKNOWN = "There is no landing page with this APPKEY, or it is switched off."
+_FLAGS = {"": None, "true": True, "false": False}
+
+
+@extend_schema(tags=["leads"])
+class LeadListView(ListAPIView):
+    """Store a lead, or list leads, newest first; with `updated_since` in the order of changes.
+
+    A landing page hosted elsewhere needs no API key: its script sends the public APPKEY, from one
+    of the origins that the landing page allows.
+    """
+
+    required_scope = {"GET": "leads:read", "POST": "leads:write"}
+    permission_classes = [cors.KeyOrPage]
+    accepts_idempotency_key = True
+    serializer_class = LeadSerializer
+    max_body_bytes = MAX_LEAD_BYTES
+
+    @property
+    def keyset_ordering(self) -> tuple[str, ...]:
+        changed = "updated_since" in self.request.query_params
+        return ("update_time", "id") if changed else ("-id",)
+
+    def get_queryset(self) -> Any:
+        asked = self.request.query_params
+        rows = sql.of_one(Lead.objects.all(), "biz_id", caller_of(self.request).biz_id)
+        if appkey := asked.get("appkey"):
+            rows = rows.filter(appkey=appkey)
+        if phone := asked.get("phone"):
+            rows = rows.filter(phone=lead_fields.clean_phone(phone))
+        if uid := asked.get("uid"):
+            rows = rows.filter(uid=uid)
+        if since := asked.get("updated_since"):
+            # The + of a zone arrives as a space when the caller did not quote it.
+            text = since.replace(" ", "+") if "T" in since else since
+            rows = rows.filter(update_time__gte=filters.moment(text, "updated_since"))
+        deleted = asked.get("deleted", "")
+        if deleted not in _FLAGS:
+            raise InvalidInput("Use true or false.", "deleted")
+        return rows.filter(is_delete=_FLAGS[deleted]) if deleted else rows
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("appkey", str, description="Of this landing page"),
+            OpenApiParameter("phone", str, description="With this number"),
+            OpenApiParameter("uid", str, description="With this UID"),
+            OpenApiParameter(
+                "updated_since", OpenApiTypes.DATETIME, description="Changed then or later"
+            ),
+            OpenApiParameter("deleted", bool, description="Only deleted ones, or none of them"),
+        ]
+    )
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        auth=[{"apiKey": []}, {}],  # type: ignore[list-item]  # as OpenAPI has it: with or without
+        request=NewLeadSerializer,
+        responses={
+            202: OpenApiResponse(AcceptedSerializer, "Accepted and durable."),
+            200: OpenApiResponse(AcceptedSerializer, "A repeat: it was accepted before."),
+        },
+        examples=[
+            OpenApiExample(
+                "with an e-mail address",
+                {
+                    "appkey": "5f1c0a9be2d34786",
+                    "name": "王小明",
+                    "phone": "13800000000",
+                    "extra": {"email": "wang@example.com"},
+                    "idempotency_key": "visit-4711",
+                },
+                request_only=True,
+            )
+        ],
+    )
+    def post(self, request: Request) -> HttpResponse:
+        is_page = cors.may_be_page(request)
+        if is_page:
+            cors.limit_address(request)
+        body = decode(request, NewLeadBody, MAX_LEAD_BYTES)
+        body.idempotency_key = idempotency_key(request, body.idempotency_key)
+        page = directory.page(body.appkey)
+        if page is None or not (is_page or page.biz_id == caller_of(request).biz_id):
+            raise InvalidInput(_UNKNOWN, "appkey")
+        if is_page:
+            cors.admit(request, page)
+        return answer(intake.add(_lead(page, body, is_public=is_page)))
+
+    def options(self, request: Any, *args: Any, **kwargs: Any) -> Response:
+        if not cors.is_preflight(request):
+            raise MethodNotAllowed("OPTIONS")
+        return cors.preflight()
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        final: HttpResponseBase = super().finalize_response(request, response, *args, **kwargs)
+        cors.add_headers(request, final)
+        return final
+
+
+@extend_schema(tags=["leads"])
+@extend_schema_view(
+    post=extend_schema(
+        request=NewLeadsSerializer,
+        responses={
+            200: OpenApiResponse(
+                VerdictsSerializer, "What became of each lead; everything created is durable."
+            )
+        },
+    )
+)
+class LeadBatchView(BatchView):
+    """Store up to 1000 leads in one request; the answer has a verdict for each, in order."""
+
+    required_scope = "leads:write"
+    item = NewLeadBody
+    items_name = "leads"
+
+    def post(self, request: Request) -> Response:
+        self._pages: dict[str, Page | None] = {}
+        return super().post(request)
+
+    def read(self, body: NewLeadBody) -> NewLead:
+        if body.appkey not in self._pages:
+            self._pages[body.appkey] = directory.page(body.appkey)
+        page = self._pages[body.appkey]
+        if page is None or page.biz_id != caller_of(self.request).biz_id:
+            raise InvalidInput(_UNKNOWN, "appkey")
+        return _lead(page, body)
+
+    def accept(self, items: list[NewLead]) -> list[Verdict]:
+        return intake.add_many(items)
+
+
+@extend_schema(tags=["leads"])
+class LeadView(APIView):
+    """One lead. A deleted one can still be read: the CRMs have to learn of it."""
+
+    required_scope = {
+        "GET": "leads:read", "PUT": "leads:write", "PATCH": "leads:write", "DELETE": "leads:write",
+    }  # fmt: skip
+    max_body_bytes = MAX_LEAD_BYTES
+
+    @extend_schema(responses=LeadSerializer)
+    def get(self, request: Request, pk: int) -> Response:
+        return _shown(Lead.objects.filter(biz_id=caller_of(request).biz_id, pk=pk).first())
+
+    @extend_schema(request=LeadChangeSerializer, responses=LeadSerializer)
+    def put(self, request: Request, pk: int) -> Response:
+        """Replace everything but the APPKEY: what is left out is emptied."""
+        body = self._body(request, pk)
+        biz = caller_of(request).biz_id
+        return _shown(changes.replace(biz, pk, body.columns, body.extra, body.uid_text or ""))
+
+    @extend_schema(request=LeadChangeSerializer, responses=LeadSerializer)
+    def patch(self, request: Request, pk: int) -> Response:
+        """Change what is sent; null takes an extra field away."""
+        body = self._body(request, pk)
+        biz = caller_of(request).biz_id
+        return _shown(changes.update(biz, pk, body.columns, body.extra, body.uid_text))
+
+    @extend_schema(responses={204: OpenApiResponse(description="Deleted, now or before.")})
+    def delete(self, request: Request, pk: int) -> Response:
+        """Mark it as deleted; the CRMs follow."""
+        if not changes.delete(caller_of(request).biz_id, pk):
+            raise Http404
+        return Response(status=204)
+
+    def _body(self, request: Request, pk: int) -> LeadBody:
+        """Raises InvalidInput when it names another APPKEY."""
+        body = decode(request, LeadBody, MAX_LEAD_BYTES)
+        if body.appkey is not None:
+            rows = Lead.objects.filter(biz_id=caller_of(request).biz_id, pk=pk)
+            if rows.exclude(appkey=body.appkey).exists():
+                raise InvalidInput("A lead keeps its APPKEY.", "appkey")
+        return body
+
+
+def _lead(page: Page, body: NewLeadBody, is_public: bool = False) -> NewLead:
+    """Raises InvalidInput."""
+    key, uid = body.idempotency_key, body.uid_text or ""
+    lead = intake.checked(page, body.columns, body.extra, uid, key)
+    return replace(lead, key=intake.public_key(page, key)) if is_public and key else lead
+
+
+def _shown(lead: Lead | None) -> Response:
+    if lead is None:
+        raise Http404("There is no lead with this id, or it is deleted.")
+    return Response(LeadSerializer(lead).data)

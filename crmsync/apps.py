@@ -1,0 +1,17 @@
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core import flows
+
+
+class CrmsyncConfig(AppConfig):
+    """Leads from landing pages into CRMs."""
+
+    name = "crmsync"
+    verbose_name = _("CRM sync")
+
+    def ready(self) -> None:
+        from crmsync import checks  # noqa: F401
+        from crmsync.flow import CrmSyncFlow
+
+        flows.register(CrmSyncFlow())

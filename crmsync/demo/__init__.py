@@ -1,0 +1,1 @@
+"""CRM sync's part of the demo."""

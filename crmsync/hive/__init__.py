@@ -1,0 +1,1 @@
+"""The hive: leads come in, are changed and deleted; and the landing page that people fill in."""

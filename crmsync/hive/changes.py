@@ -1,0 +1,88 @@
+"""Change and delete leads. A deleted lead stays as a row, so that every CRM learns of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+from django.utils.translation import gettext as _
+
+from crmsync import directory, lead_fields
+from crmsync.hive import intake
+from crmsync.models import Lead
+from msgplatform.core.data import sql
+from msgplatform.core.errors import InvalidInput
+
+
+def replace(
+    biz: int, lead_id: int, columns: Mapping[str, Any], extra: Mapping[str, Any], uid: str
+) -> Lead | None:
+    """Everything anew but the APPKEY. None when there is no such lead, or it is deleted.
+
+    Raises InvalidInput naming the field.
+    """
+
+    def written(row: Lead) -> dict[str, Any]:
+        lead = intake.checked(_page(row), columns, extra, uid, None)
+        return {"uid": lead.uid, "name": lead.name, "phone": lead.phone, "extra": lead.extra}
+
+    return _change(biz, lead_id, written)
+
+
+def update(
+    biz: int, lead_id: int, columns: Mapping[str, Any], extra: Mapping[str, Any], uid: str | None
+) -> Lead | None:
+    """Only what is given; an extra field that is given as None or '' is taken away.
+
+    What was stored before the landing page changed its fields stays. Otherwise as `replace`.
+    """
+
+    def written(row: Lead) -> dict[str, Any]:
+        page = _page(row)
+        intake.check_known(page, columns, extra)
+        given = {**extra, **columns}
+        clean = {
+            each.name: lead_fields.clean(each, given[each.name])
+            for each in page.fields
+            if each.name in given
+        }
+        changed = {name: clean.pop(name) for name in lead_fields.COLUMNS if name in clean}
+        if uid is not None:
+            changed["uid"] = lead_fields.clean_text(uid, lead_fields.MAX_UID, "uid")
+        if clean:
+            merged = {**row.extra, **clean}
+            changed["extra"] = {name: value for name, value in merged.items() if value != ""}
+        return changed
+
+    return _change(biz, lead_id, written)
+
+
+def delete(biz: int, lead_id: int) -> bool:
+    """Whether there is such a lead; a deleted one stays as it is."""
+    rows = Lead.objects.filter(biz_id=biz, pk=lead_id)
+    if sql.retrying(lambda: rows.filter(is_delete=False).update(is_delete=True)):
+        return True
+    return rows.exists()
+
+
+def _change(biz: int, lead_id: int, written: Any) -> Lead | None:
+    return sql.retrying(lambda: _change_once(biz, lead_id, written))
+
+
+def _change_once(biz: int, lead_id: int, written: Any) -> Lead | None:
+    with transaction.atomic():
+        rows = Lead.objects.filter(biz_id=biz, pk=lead_id, is_delete=False)
+        row = rows.select_for_update().first()
+        if row is None:
+            return None
+        if changed := written(row):
+            rows.update(**changed)
+        return rows.get()
+
+
+def _page(row: Lead) -> directory.Page:
+    page = directory.page(row.appkey)
+    if page is None:
+        raise InvalidInput(_("The landing page of this lead is switched off."), "appkey")
+    return page

@@ -1,0 +1,127 @@
+"""Take leads in: durable before the answer, one of each whatever is repeated.
+
+The REST API and the landing page end here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from crmsync import lead_fields
+from crmsync.directory import Page
+from crmsync.models import Lead, LeadIdempotency
+from msgplatform.core.data import idempotency, sql
+from msgplatform.core.data.group_commit import GroupCommit
+from msgplatform.core.data.idempotency import Item
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.verdicts import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class NewLead:
+    """A checked lead."""
+
+    biz: int
+    appkey: str
+    uid: str = ""
+    name: str = ""
+    phone: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    key: str | None = None
+
+    def content(self) -> bytes:
+        """What makes two leads the same."""
+        parts = (self.appkey, self.uid, self.name, self.phone, self.extra)
+        return json.dumps(parts, sort_keys=True).encode()
+
+
+def checked(
+    page: Page, columns: Mapping[str, Any], extra: Mapping[str, Any], uid: str, key: str | None
+) -> NewLead:
+    """A lead from what a caller sent; None counts as not given.
+
+    Raises InvalidInput naming the field.
+    """
+    check_known(page, columns, extra)
+    if key is not None:
+        idempotency.check_key(key)
+    values = {
+        each.name: lead_fields.clean(each, {**extra, **columns}.get(each.name))
+        for each in page.fields
+    }
+    return new_lead(page, values, lead_fields.clean_text(uid, lead_fields.MAX_UID, "uid"), key)
+
+
+def check_known(page: Page, columns: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
+    """Raises InvalidInput for a field that the landing page does not have."""
+    has = {each.name: each.path for each in page.fields}
+    given = {name: name for name, value in columns.items() if value not in (None, "")}
+    given |= {name: f"extra.{name}" for name in extra}
+    for name, path in given.items():
+        if has.get(name) != path:
+            known = ", ".join(has.values())
+            raise InvalidInput(_("This landing page has no such field. It has: %s.") % known, path)
+
+
+def new_lead(page: Page, values: Mapping[str, Any], uid: str, key: str | None) -> NewLead:
+    """`values` are clean, by the fields' names."""
+    extra = {name: value for name, value in values.items() if value != ""}
+    columns = {name: extra.pop(name, "") for name in lead_fields.COLUMNS}
+    return NewLead(page.biz_id, page.appkey, uid, extra=extra, key=key, **columns)
+
+
+def public_key(page: Page, *parts: str) -> str:
+    """An idempotency key that a visitor's browser made: apart from those of the business system,
+    so that nobody can take one of its keys."""
+    text = "\n".join((page.appkey, *parts))
+    return f"public:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def add(lead: NewLead) -> Verdict:
+    """Store one lead together with whatever else arrives in this process meanwhile.
+
+    Raises Unavailable (nothing happened) or OutcomeUnknown (repeat with the key).
+    """
+    return _committer().submit(_item(lead))
+
+
+def add_many(leads: Sequence[NewLead]) -> list[Verdict]:
+    """Store leads in one transaction; the verdicts come in the same order.
+
+    Must not run inside a transaction of the caller. Raises OperationalError when the database is
+    unavailable.
+    """
+    return _store([_item(lead) for lead in leads])
+
+
+@lru_cache(maxsize=1)
+def _committer() -> GroupCommit[Item[NewLead], Verdict]:
+    return GroupCommit(_store, max_items=500)
+
+
+def _item(lead: NewLead) -> Item[NewLead]:
+    return idempotency.item(lead, lead.biz, lead.key, lead.content())
+
+
+def _store(items: Sequence[Item[NewLead]]) -> list[Verdict]:
+    return idempotency.store(items, LeadIdempotency, _insert)
+
+
+def _insert(items: Sequence[Item[NewLead]], now: object) -> None:
+    """Without UpdateTime, IsDelete and version, which the database sets."""
+    sql.insert_or_keep(
+        Lead._meta.db_table,
+        ("id", "biz_id", "appkey", "uid", "name", "phone", "extra"),
+        [
+            (item.id, lead.biz, lead.appkey, lead.uid, lead.name, lead.phone,
+             json.dumps(lead.extra, ensure_ascii=False))
+            for item, lead in ((item, item.body) for item in items)
+        ],
+    )  # fmt: skip

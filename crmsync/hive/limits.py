@@ -1,0 +1,39 @@
+"""How many leads may come without an API key: from an address, and for a landing page."""
+
+from __future__ import annotations
+
+import math
+
+from django.conf import settings
+from django_redis import get_redis_connection
+
+from msgplatform.api import rates
+from msgplatform.core import logging
+from msgplatform.core.connections import RedisError
+from msgplatform.core.rates.shared import Quota
+
+log = logging.get(__name__)
+
+_quota = Quota(lambda: get_redis_connection("default"))
+
+
+def wait_of_address(address: str) -> int:
+    """Whole seconds until one more may come from there; 0: now, and it has been counted."""
+    return _wait(f"crm-leads:address:{address}", settings.CRM_RATE_ADDRESS)
+
+
+def wait_of_page(appkey: str) -> int:
+    """The same for a landing page."""
+    return _wait(f"crm-leads:page:{appkey}", settings.CRM_RATE_APPKEY)
+
+
+def _wait(key: str, limit: str) -> int:
+    """0 also while Redis is unavailable: the limit protects, it is not the product."""
+    rate = rates.parse(limit)
+    if rate is None:
+        return 0
+    try:
+        return math.ceil(_quota.spend(key, rate.limit, rate.seconds))
+    except RedisError as error:
+        log.warning("lead_limit_off", why=str(error)[:200])
+        return 0

@@ -1,0 +1,148 @@
+"""The landing page at `/l/<appkey>`, and the one that says thank you."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Any
+
+from django.db.utils import InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import translation
+from django.utils.cache import patch_vary_headers
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views import View
+
+from crmsync import directory, lead_fields
+from crmsync.directory import Page
+from crmsync.hive import intake, language, limits
+from crmsync.lead_fields import LeadField
+from msgplatform.api.throttling import client_address
+from msgplatform.core import logging
+from msgplatform.core.errors import Temporary
+
+log = logging.get(__name__)
+
+# A field that people do not see and programs fill in.
+HONEYPOT = "contact_url"
+_FORM_KEY = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A field as the template shows it."""
+
+    field: LeadField
+    value: str
+    error: str
+
+
+class PublicPage(View):
+    """In the page's language; an unknown APPKEY gets a page that says so."""
+
+    http_method_names = ["get", "head", "post"]
+
+    def dispatch(self, request: HttpRequest, *args: Any, appkey: str, **kwargs: Any) -> Any:
+        page = directory.page(appkey)
+        code = language.of_page(request, page.language if page else "")
+        with translation.override(code):
+            if page is None:
+                status = HTTPStatus.NOT_FOUND
+                response: Any = render(request, "crmsync/not_found.html", status=status)
+                # It is an answer like any other, not worth a line in the log.
+                response._has_been_logged = True
+            else:
+                response = super().dispatch(request, *args, page=page, **kwargs)
+        response["Content-Language"] = code
+        patch_vary_headers(response, ["Accept-Language"])
+        # The form's key is one visitor's.
+        response["Cache-Control"] = "no-store"
+        return response
+
+
+class LandingPageView(PublicPage):
+    """The form, and what is sent with it."""
+
+    def get(self, request: HttpRequest, page: Page) -> HttpResponse:
+        return self._form(request, page, {}, {})
+
+    def post(self, request: HttpRequest, page: Page) -> HttpResponse:
+        given = request.POST
+        if wait := self._wait(request, page):
+            told = ngettext(
+                "Too many forms have been sent. Please try again in %d second.",
+                "Too many forms have been sent. Please try again in %d seconds.",
+                wait,
+            )  # fmt: skip
+            response = self._form(
+                request, page, given, {}, told % wait, HTTPStatus.TOO_MANY_REQUESTS
+            )
+            response["Retry-After"] = str(wait)
+            return response
+        if given.get(HONEYPOT):
+            # Not dropped in silence: a browser may have filled it in for a person.
+            log.info("landing_page_honeypot", appkey=page.appkey)
+            return self._form(request, page, given, {}, _("Please send the form once more."))
+        values, errors = lead_fields.clean_all(page.fields, given)
+        if errors:
+            return self._form(request, page, given, errors, _("Please look at the marked fields."))
+        lead = intake.new_lead(page, values, "", None)
+        return self._store(request, page, lead)
+
+    def _store(self, request: HttpRequest, page: Page, lead: intake.NewLead) -> HttpResponse:
+        """The key is that of form and content: who goes back and corrects the name is not told of
+        a conflict."""
+        key = intake.public_key(page, _form_key(request.POST), lead.content().decode())
+        try:
+            intake.add(replace(lead, key=key)).raise_rejected()
+        except (Temporary, OperationalError, InterfaceError) as error:
+            log.warning("landing_page_unavailable", appkey=page.appkey, why=str(error)[:200])
+            problem = _("This did not work just now. Please press the button again.")
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+            return self._form(request, page, request.POST, {}, problem, status)
+        thanks = reverse("landing-page-thanks", args=[page.appkey])
+        return HttpResponseRedirect(thanks, status=HTTPStatus.SEE_OTHER)
+
+    def _wait(self, request: HttpRequest, page: Page) -> int:
+        return limits.wait_of_address(client_address(request)) or limits.wait_of_page(page.appkey)
+
+    def _form(
+        self,
+        request: HttpRequest,
+        page: Page,
+        given: Mapping[str, Any],
+        errors: Mapping[str, str],
+        problem: str = "",
+        status: int = HTTPStatus.OK,
+    ) -> HttpResponse:
+        """With what was typed, and the form's key kept: what is pressed again is the same form."""
+        rows = [
+            Row(field, given.get(field.name, ""), errors.get(field.name, ""))
+            for field in page.fields
+        ]
+        context = {
+            "page": page, "rows": rows, "problem": problem, "honeypot": HONEYPOT,
+            "form_key": _form_key(given),
+        }  # fmt: skip
+        return render(request, "crmsync/landing_page.html", context, status=status)
+
+
+class ThanksView(PublicPage):
+    """Where a sent form leads to: loading it again sends nothing."""
+
+    http_method_names = ["get", "head"]
+
+    def get(self, request: HttpRequest, page: Page) -> HttpResponse:
+        return render(request, "crmsync/thanks.html", {"page": page})
+
+
+def _form_key(given: Mapping[str, Any]) -> str:
+    """The key of this form, a new one when none was sent."""
+    key = given.get("form_key", "")
+    return key if _FORM_KEY.fullmatch(key) else uuid.uuid4().hex

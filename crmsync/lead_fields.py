@@ -1,0 +1,198 @@
+"""The fields of a lead: what a landing page asks for, and whether an answer is usable.
+
+A landing page keeps its fields as JSON, `[{"name": "phone", "required": true, "label": ""}, …]`.
+`name` and `phone` are columns of a lead, everything else goes into its `extra`.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from msgplatform.core.errors import InvalidInput
+
+COLUMNS = ("name", "phone")
+MAX_FIELDS = 30
+MAX_LABEL = 100
+MAX_UID = 64
+# What a form sends beside the fields; see `hive/pages.py`.
+RESERVED = frozenset(
+    {"appkey", "contact_url", "csrfmiddlewaretoken", "extra", "form_key", "id", "uid", "version"}
+)
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_PHONE = re.compile(r"\+?[0-9]{5,20}")
+_PUNCTUATION = str.maketrans("", "", " -().\u00a0")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A field that the platform knows: its label, its length and what browsers fill in."""
+
+    label: str | Promise
+    max_length: int
+    kind: str = "text"  # as the type of an input; `long` has several lines
+    autocomplete: str = "off"
+
+
+KNOWN: Mapping[str, Known] = {
+    "name": Known(gettext_lazy("Your name"), 100, autocomplete="name"),
+    "phone": Known(gettext_lazy("Your phone number"), 32, "tel", "tel"),
+    "email": Known(gettext_lazy("Your e-mail address"), 254, "email", "email"),
+    "company": Known(gettext_lazy("Your company"), 200, autocomplete="organization"),
+    "city": Known(gettext_lazy("Your city"), 100, autocomplete="address-level2"),
+    "message": Known(gettext_lazy("Your message"), 2000, "long"),
+}
+_EXTRA = Known("", 500)
+
+
+@dataclass(frozen=True, slots=True)
+class LeadField:
+    """One field of one landing page."""
+
+    name: str
+    required: bool
+    own_label: str = ""
+
+    @property
+    def known(self) -> Known:
+        return KNOWN.get(self.name, _EXTRA)
+
+    @property
+    def label(self) -> str:
+        return self.own_label or str(self.known.label)
+
+    @property
+    def path(self) -> str:
+        """Where the API has it."""
+        return self.name if self.name in COLUMNS else f"extra.{self.name}"
+
+
+def default_fields() -> list[dict[str, Any]]:
+    return [{"name": name, "required": True, "label": ""} for name in COLUMNS]
+
+
+def read(stored: Iterable[Mapping[str, Any]]) -> tuple[LeadField, ...]:
+    """The fields of a landing page as it keeps them."""
+    return tuple(
+        LeadField(each["name"], bool(each.get("required")), each.get("label", ""))
+        for each in stored
+    )
+
+
+# -- the configuration ---------------------------------------------------------------------------
+def validate_field(given: Any) -> None:
+    """One entry of a configuration. Raises ValidationError."""
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+        raise ValidationError(_("A field has a name."))
+    name, label = given["name"], given.get("label", "")
+    if unknown := set(given) - {"name", "required", "label"}:
+        raise ValidationError(_("A field has no “%s”.") % min(unknown))
+    if not _NAME.fullmatch(name):
+        raise ValidationError(
+            _("%s: use up to 40 lower-case letters, digits and _, with a letter first.") % name
+        )
+    if name in RESERVED:
+        raise ValidationError(_("%s is used by the platform; choose another name.") % name)
+    if not isinstance(label, str) or len(label) > MAX_LABEL:
+        raise ValidationError(_("%(name)s: a label has at most %(most)d characters.")
+                              % {"name": name, "most": MAX_LABEL})  # fmt: skip
+    if not label and name not in KNOWN:
+        raise ValidationError(_("%(name)s: write its label behind it, as in “%(name)s: …”.")
+                              % {"name": name})  # fmt: skip
+
+
+def validate_fields(given: Any) -> None:
+    """A whole configuration. Raises ValidationError."""
+    if not isinstance(given, list) or not 1 <= len(given) <= MAX_FIELDS:
+        raise ValidationError(_("Ask for 1 to %d fields.") % MAX_FIELDS)
+    names = set()
+    for each in given:
+        validate_field(each)
+        if each["name"] in names:
+            raise ValidationError(_("%s is there twice.") % each["name"])
+        names.add(each["name"])
+    if not any(each.get("required") for each in given):
+        raise ValidationError(_("Require at least one field: an empty lead helps nobody."))
+
+
+# -- answers -------------------------------------------------------------------------------------
+def clean_all(
+    fields: Iterable[LeadField], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """What was given for each field, usable, without what is empty; and what is wrong with each
+    of the others, by the field's name."""
+    values: dict[str, Any] = {}
+    errors: dict[str, str] = {}
+    for field in fields:
+        try:
+            value = clean(field, given.get(field.name))
+        except InvalidInput as error:
+            errors[field.name] = str(error)
+        else:
+            if value != "":
+                values[field.name] = value
+    return values, errors
+
+
+def clean(field: LeadField, given: Any) -> Any:
+    """The usable value, '' for none; numbers and booleans of extra fields stay what they are.
+
+    Raises InvalidInput whose `field` is the path in the API.
+    """
+    if isinstance(given, bool | int | float):
+        if field.name not in KNOWN:
+            return given
+        given = str(given)
+    text = clean_text(given or "", field.known.max_length, field.path, field.known.kind == "long")
+    if not text:
+        if field.required:
+            raise InvalidInput(_("Please fill this in."), field.path)
+        return ""
+    if field.known.kind == "tel":
+        return clean_phone(text, field.path)
+    if field.known.kind == "email":
+        try:
+            validate_email(text)
+        except ValidationError:
+            raise InvalidInput(
+                _("This is no e-mail address: write it as name@example.com."), field.path
+            ) from None
+    return text
+
+
+def clean_text(given: str, most: int, path: str, lines: bool = False) -> str:
+    """Without blanks around it. Raises InvalidInput for what is too long or not to be printed."""
+    text = given.strip()
+    if lines:
+        text = text.replace("\r\n", "\n")
+    if len(text) > most:
+        raise InvalidInput(
+            _("Use at most %(most)d characters; there are %(count)d.")
+            % {"most": most, "count": len(text)},
+            path,
+        )
+    if any(unicodedata.category(each) == "Cc" and not (lines and each in "\n\t") for each in text):
+        raise InvalidInput(_("Remove the control characters."), path)
+    return text
+
+
+def clean_phone(text: str, path: str = "phone") -> str:
+    """Digits, with a + before them if there was one. Raises InvalidInput."""
+    digits = unicodedata.normalize("NFKC", text).translate(_PUNCTUATION)
+    # Copied from an address book, a number may be wrapped in marks of direction.
+    digits = "".join(each for each in digits if unicodedata.category(each) != "Cf")
+    # 11 digits is what every number has that begins with 1: mobiles in China, North America.
+    if not _PHONE.fullmatch(digits) or (digits[0] == "1" and len(digits) != 11):
+        raise InvalidInput(
+            _("This is no phone number: write it as 13800000000 or +44 20 7946 0000."), path
+        )
+    return digits

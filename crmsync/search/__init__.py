@@ -1,0 +1,1 @@
+"""Find a lead, and its page in the console."""
