@@ -1,0 +1,308 @@
+"""`/api/v1/leads` for business systems: store, read, change, delete, and every wrong input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.http import HttpResponse
+
+from crmsync.models import LandingPage, Lead
+from msgplatform.api import keys, throttling
+from tests.integration.crmsync.support import (
+    LEADS,
+    WANG,
+    Caller,
+    form_fields,
+    landing_page,
+    stored,
+)
+from tests.integration.support.api_support import Api, problem
+
+pytestmark = pytest.mark.django_db(transaction=True)
+FIELDS = form_fields(
+    "name *", "phone *", "email", "message", "budget: Your budget", "test_drive: A test drive"
+)
+SCOPES = ("leads:write", "leads:read")
+
+
+@pytest.fixture
+def api(work_redis: object, monkeypatch: pytest.MonkeyPatch, db: None) -> Iterator[Api]:
+    monkeypatch.setattr(throttling, "_paused_until", 0.0)
+    keys.forget()
+    yield Api()
+    keys.forget()
+
+
+@pytest.fixture
+def page(api: Api) -> LandingPage:
+    return landing_page(api.biz(), form_fields=FIELDS)
+
+
+@pytest.fixture
+def caller(api: Api, page: LandingPage) -> Caller:
+    return Caller(api, api.key(*SCOPES, biz=page.biz)[1])
+
+
+def lead(page: LandingPage, **more: Any) -> dict[str, Any]:
+    return {"appkey": page.appkey, **WANG, **more}
+
+
+def wrong(response: HttpResponse, field: str, *words: str) -> None:
+    (error,) = problem(response, 400, "invalid-input")["errors"]
+    assert error["field"] == field, error
+    assert all(word in error["message"] for word in words), error
+    assert not stored()
+
+
+class TestStore:
+    def test_one(self, caller: Caller, page: LandingPage) -> None:
+        extra = {"email": "wang@example.com", "budget": 200000, "test_drive": True, "message": ""}
+        response = caller.post(lead(page, uid="u-7", extra=extra))
+        assert response.status_code == 202, response.content
+        (row,) = stored()
+        assert response.json() == {"outcome": "created", "id": str(row.pk)}
+        assert (row.biz, row.appkey, row.uid) == (page.biz, page.appkey, "u-7")
+        assert (row.name, row.phone) == ("王小明", "13800000000")
+        assert row.extra == {"email": "wang@example.com", "budget": 200000, "test_drive": True}
+        assert (row.is_delete, row.version) == (False, 1)
+
+    @pytest.mark.parametrize("where", ["body", "header"])
+    def test_a_repeat_is_the_same_lead(self, caller: Caller, page: LandingPage, where: str) -> None:
+        def post(**more: Any) -> HttpResponse:
+            if where == "body":
+                return caller.post(lead(page, idempotency_key="k1", **more))
+            return caller.post(lead(page, **more), HTTP_IDEMPOTENCY_KEY="k1")
+
+        first, second = post(), post()
+        assert (first.status_code, second.status_code) == (202, 200)
+        assert second.json() == {"outcome": "duplicate", "id": first.json()["id"]}
+        problem(post(uid="other"), 409, "conflict")
+        assert [row.version for row in stored()] == [1]
+
+    def test_without_a_key_each_is_a_lead(self, caller: Caller, page: LandingPage) -> None:
+        assert [caller.post(lead(page)).status_code for _ in range(2)] == [202, 202]
+        assert len(stored()) == 2
+
+    def test_many(self, caller: Caller, page: LandingPage) -> None:
+        leads = [
+            lead(page, idempotency_key="a"),
+            lead(page, idempotency_key="a"),
+            lead(page, phone="1"),
+            {**WANG, "appkey": "nobody"},
+            {"appkey": page.appkey, "name": 5},
+            lead(page, extra={"shoe_size": 43}),
+            lead(page, name="李"),
+        ]
+        response = caller.send("POST", f"{LEADS}/batch", {"leads": leads})
+        assert response.status_code == 200, response.content
+        results = response.json()["results"]
+        assert [each["outcome"] for each in results] == [
+            "created", "duplicate", "rejected", "rejected", "rejected", "rejected", "created"
+        ]  # fmt: skip
+        assert [each.get("field") for each in results[2:6]] == [
+            "phone", "appkey", "name", "extra.shoe_size"
+        ]  # fmt: skip
+        assert len(stored()) == 2
+
+
+class TestWrong:
+    @pytest.mark.parametrize(
+        ("more", "field", "words"),
+        [
+            ({"appkey": "nobody"}, "appkey", ["no landing page"]),
+            ({"name": None}, "name", ["fill this in"]),
+            ({"name": "  "}, "name", ["fill this in"]),
+            ({"name": "x" * 101}, "name", ["at most 100", "101"]),
+            ({"name": "a\x00b"}, "name", ["control"]),
+            ({"name": 7}, "name", ["str"]),
+            ({"phone": "12345"}, "phone", ["13800000000"]),
+            ({"phone": "1380000000"}, "phone", ["13800000000"]),
+            ({"phone": "call me"}, "phone", ["13800000000"]),
+            ({"phone": "1" * 33}, "phone", ["at most 32"]),
+            ({"uid": "u" * 65}, "uid", ["at most 64"]),
+            ({"extra": {"email": "wang"}}, "extra.email", ["name@example.com"]),
+            ({"extra": {"budget": "x" * 501}}, "extra.budget", ["at most 500"]),
+            ({"extra": {"shoe_size": 43}}, "extra.shoe_size", ["no such field", "extra.budget"]),
+            ({"extra": {"phone": "13800000001"}}, "extra.phone", ["no such field"]),
+            ({"extra": {"budget": [1]}}, "extra[...]", ["array"]),
+            ({"extra": []}, "extra", ["object"]),
+            ({"colour": "red"}, "colour", ["no such field"]),
+            ({"idempotency_key": "with blanks"}, "idempotency_key", ["ASCII"]),
+        ],
+    )
+    def test_the_field_is_named(
+        self, caller: Caller, page: LandingPage, more: Any, field: str, words: list[str]
+    ) -> None:
+        wrong(caller.post(lead(page, **more)), field, *words)
+
+    def test_missing(self, caller: Caller, page: LandingPage) -> None:
+        wrong(caller.post(WANG), "appkey", "required")
+        wrong(caller.post({"appkey": page.appkey, "name": "Li"}), "phone", "fill this in")
+
+    def test_a_page_that_does_not_ask_for_a_column(self, caller: Caller, page: LandingPage) -> None:
+        landing_page(page.biz, "short", form_fields=form_fields("phone *"))
+        wrong(caller.post({"appkey": "short", **WANG}), "name", "no such field", "phone")
+
+    def test_somebody_elses_page(self, caller: Caller, api: Api) -> None:
+        landing_page(api.biz(), "theirs")
+        wrong(caller.post({"appkey": "theirs", **WANG}), "appkey", "no landing page")
+
+    def test_a_page_that_is_switched_off(self, caller: Caller, page: LandingPage) -> None:
+        LandingPage.objects.update(enabled=False)
+        wrong(caller.post(lead(page)), "appkey", "switched off")
+
+    def test_a_body_that_is_too_large(self, caller: Caller, page: LandingPage) -> None:
+        problem(caller.post(lead(page, name="x" * 70_000)), 413, "body-too-large")
+
+    def test_scopes(self, api: Api, page: LandingPage) -> None:
+        reader = Caller(api, api.key("leads:read", biz=page.biz)[1])
+        writer = Caller(api, api.key("leads:write", biz=page.biz)[1])
+        problem(reader.post(lead(page)), 403, "missing-scope")
+        problem(writer.get(), 403, "missing-scope")
+        for method in ("PUT", "PATCH", "DELETE"):
+            problem(reader.send(method, f"{LEADS}/1", {}), 403, "missing-scope")
+        problem(Caller(api).post(lead(page)), 401, "unauthenticated")
+        problem(reader.send("OPTIONS", LEADS), 405, "method-not-allowed")
+
+
+@pytest.fixture
+def kept(caller: Caller, page: LandingPage) -> str:
+    """The address of a stored lead."""
+    response = caller.post(lead(page, uid="u", extra={"email": "w@example.com", "budget": "5"}))
+    return f"{LEADS}/{response.json()['id']}"
+
+
+class TestRead:
+    def test_one(self, caller: Caller, page: LandingPage, kept: str) -> None:
+        response = caller.get(kept)
+        found = response.json()
+        created, updated = (
+            datetime.fromisoformat(found.pop(name)) for name in ("created_at", "updated_at")
+        )
+        assert found == {
+            "id": kept.rpartition("/")[2], "appkey": page.appkey, "uid": "u", "name": "王小明",
+            "phone": "13800000000", "extra": {"email": "w@example.com", "budget": "5"},
+            "deleted": False, "version": 1,
+        }  # fmt: skip
+        assert abs(updated - created) < timedelta(minutes=5)
+
+    def test_another_system_sees_nothing(self, api: Api, kept: str) -> None:
+        other = Caller(api, api.key(*SCOPES)[1])
+        assert other.get().json()["results"] == []
+        for method in ("GET", "PUT", "PATCH", "DELETE"):
+            problem(other.send(method, kept, None if method == "GET" else {}), 404, "not-found")
+        assert [row.version for row in stored()] == [1]
+
+    def test_filters(self, caller: Caller, page: LandingPage) -> None:
+        landing_page(page.biz, "ad-2")
+        for number, appkey in enumerate(["ad-1", "ad-1", "ad-2"]):
+            body = {
+                "appkey": appkey,
+                "uid": f"u{number}",
+                "name": "A",
+                "phone": f"1380000000{number}",
+            }
+            assert caller.post(body).status_code == 202
+
+        def uids(**parameters: str) -> list[str]:
+            response = caller.get(**parameters)
+            assert response.status_code == 200, response.content
+            return [each["uid"] for each in response.json()["results"]]
+
+        assert uids() == ["u2", "u1", "u0"]
+        assert uids(appkey="ad-1") == ["u1", "u0"]
+        assert uids(appkey="AD-1") == []
+        assert uids(phone="138 0000 0001") == ["u1"]
+        assert uids(uid="u2") == ["u2"]
+        Lead.objects.filter(uid="u0").update(is_delete=True)
+        assert uids(deleted="true") == ["u0"]
+        assert uids(deleted="false") == ["u2", "u1"]
+        since = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+        assert uids(updated_since=since) == ["u1", "u2", "u0"]
+        assert uids(updated_since=(datetime.now(UTC) + timedelta(hours=1)).isoformat()) == []
+
+    @pytest.mark.parametrize(
+        "parameters", [{"updated_since": "yesterday"}, {"phone": "x"}, {"deleted": "perhaps"}]
+    )
+    def test_a_wrong_filter(self, caller: Caller, parameters: dict[str, str]) -> None:
+        wrong(caller.get(**parameters), *parameters)
+
+    @pytest.mark.parametrize("since", [{}, {"updated_since": "2026-01-01T00:00:00Z"}])
+    def test_pages(self, caller: Caller, page: LandingPage, since: dict[str, str]) -> None:
+        """Ties of UpdateTime within a batch neither hide nor repeat a lead."""
+        leads = [lead(page, uid=str(number)) for number in range(25)]
+        caller.send("POST", f"{LEADS}/batch", {"leads": leads})
+        seen, address = [], f"{LEADS}?limit=10"
+        response = caller.get(limit="10", **since)
+        while True:
+            body = response.json()
+            seen += [int(each["uid"]) for each in body["results"]]
+            address = body["next"]
+            if not address:
+                break
+            response = caller.get(address)
+        assert sorted(seen) == list(range(25))
+        assert seen == sorted(seen, reverse=not since)
+
+
+class TestChange:
+    def test_patch(self, caller: Caller, kept: str) -> None:
+        response = caller.send(
+            "PATCH", kept, {"name": "李", "extra": {"email": None, "message": "嗨"}}
+        )
+        assert response.status_code == 200, response.content
+        found = response.json()
+        assert (found["name"], found["phone"], found["uid"]) == ("李", "13800000000", "u")
+        assert found["extra"] == {"budget": "5", "message": "嗨"}
+        assert found["version"] == 2
+        (row,) = stored()
+        assert row.extra == found["extra"]
+
+    def test_patch_keeps_what_the_page_no_longer_asks_for(
+        self, caller: Caller, page: LandingPage, kept: str
+    ) -> None:
+        LandingPage.objects.update(form_fields=form_fields("name *", "phone *", "email"))
+        response = caller.send("PATCH", kept, {"extra": {"email": "n@example.com"}})
+        assert response.json()["extra"] == {"email": "n@example.com", "budget": "5"}
+
+    def test_patch_with_nothing_changes_nothing(self, caller: Caller, kept: str) -> None:
+        assert caller.send("PATCH", kept, {}).json()["version"] == 1
+
+    def test_put(self, caller: Caller, page: LandingPage, kept: str) -> None:
+        body = {"appkey": page.appkey, "name": "李", "phone": "+44 20 7946 0000"}
+        found = caller.send("PUT", kept, body).json()
+        assert (found["name"], found["phone"], found["uid"], found["extra"]) == (
+            "李", "+442079460000", "", {}
+        )  # fmt: skip
+        assert found["version"] == 2
+
+    @pytest.mark.parametrize(
+        ("method", "body", "field"),
+        [
+            ("PATCH", {"phone": ""}, "phone"),
+            ("PATCH", {"phone": "x"}, "phone"),
+            ("PATCH", {"extra": {"shoe_size": 1}}, "extra.shoe_size"),
+            ("PATCH", {"appkey": "ad-2"}, "appkey"),
+            ("PATCH", {"version": 3}, "version"),
+            ("PUT", {"name": "李"}, "phone"),
+        ],
+    )
+    def test_wrong(
+        self, caller: Caller, kept: str, method: str, body: dict[str, Any], field: str
+    ) -> None:
+        (error,) = problem(caller.send(method, kept, body), 400, "invalid-input")["errors"]
+        assert error["field"] == field
+        assert [row.version for row in stored()] == [1]
+
+    def test_delete(self, caller: Caller, kept: str) -> None:
+        for _ in range(2):
+            response = caller.send("DELETE", kept)
+            assert (response.status_code, response.content) == (204, b"")
+        (row,) = stored()
+        assert (row.is_delete, row.version, row.name) == (True, 2, "王小明")
+        assert caller.get(kept).json()["deleted"] is True
+        for method in ("PUT", "PATCH"):
+            assert "deleted" in problem(caller.send(method, kept, {}), 404, "not-found")["detail"]
