@@ -10,6 +10,20 @@ from django.db import connections
 
 from msgplatform.core.errors import InvalidInput
 
+_MYSQL_WRITER: dict[str, Any] = {
+    "charset": "utf8mb4",
+    # No gap locks: other programs' inserts are not held up by our statements.
+    "isolation_level": "read committed",
+    # Times are UTC here whatever the server's zone. Another program may hold locks for long; it is
+    # better to come back than to wait.
+    "init_command": "SET time_zone='+00:00', innodb_lock_wait_timeout=5, "
+    "sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'",
+    "connect_timeout": 5,
+    "read_timeout": 30,
+    "write_timeout": 30,
+}
+# The file is somebody else's: its journal mode stays what its owner chose.
+_SQLITE_WRITER: dict[str, Any] = {"transaction_mode": "IMMEDIATE", "timeout": 20}
 _HINT = "use mysql://user:password@host:3306/name or sqlite:////path/to/file"
 
 
@@ -32,6 +46,14 @@ def configuration(url: str, field: str = "database") -> dict[str, Any]:
     config["OPTIONS"] = dict(config.get("OPTIONS") or {})
     config["CONN_MAX_AGE"] = 60
     config["CONN_HEALTH_CHECKS"] = True
+    return config
+
+
+def for_writing(url: str, field: str = "database") -> dict[str, Any]:
+    """As `configuration`, with the options of a program that writes into somebody else's database."""
+    config = configuration(url, field)
+    options = _MYSQL_WRITER if is_mysql(config) else _SQLITE_WRITER
+    config["OPTIONS"] = {**options, **config["OPTIONS"]}
     return config
 
 

@@ -1,0 +1,301 @@
+"""The contract of a CRM adapter.
+
+An adapter is given records whose fields have the CRM's names already, and says what became of each.
+One thread at a time uses it. A new kind of CRM fills in `Settings`, `Credentials`, `fields`,
+`deliver` and `read`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+import msgspec
+
+from crmsync.adapters.outcomes import (
+    Auth,
+    Conflict,
+    Invalid,
+    Ok,
+    Outcome,
+    Refused,
+    Retry,
+    Throttled,
+    Unknown,
+)
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.errors import InvalidInput, Permanent, Unavailable
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+_LONGEST_TEXT = 500  # characters of a message
+
+
+class CredentialsRefused(Permanent):
+    """The CRM does not accept the credentials."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One version of one record.
+
+    `key` is the id by which both sides know it. `fields` are values by the CRM's field names: a
+    field that is not in it is left as it is, None clears it. With `remote_id` that record of the
+    CRM is changed, whatever key it has (after Conflict); without it the record is found by `key`.
+    """
+
+    key: str
+    version: int
+    fields: Mapping[str, Any]
+    deleted: bool = False
+    remote_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A record as the CRM holds it. `version` is None where the CRM keeps none."""
+
+    remote_id: str
+    fields: Mapping[str, Any]
+    deleted: bool = False
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of the CRM. `max_length` in characters, 0 when there is no limit or none is known."""
+
+    name: str
+    kind: str = ""
+    required: bool = False
+    writable: bool = True
+    max_length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What the test of a CRM's settings found, as a sentence."""
+
+    kind: Literal["ok", "unreachable", "credentials", "settings", "field"]
+    message: str
+
+
+class AdapterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What every adapter can be set to; an adapter's own settings are added in a subclass.
+
+    `batch_size` 0 is the adapter's own, `per_second` and `per_day` 0 mean the adapter's own too.
+    """
+
+    batch_size: Annotated[int, msgspec.Meta(ge=0)] = 0
+    per_second: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    per_day: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+class AdapterCredentials(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Secrets. They never appear in a repr."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(…)"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return []
+
+
+class CRMAdapter(ABC):
+    """A connection to one CRM.
+
+    Class attributes: `name` is what settings call it and `title` what people read; `batch_size` is
+    the most records in one call, `per_second` and `per_day` the most calls (0: no limit);
+    `is_upsert`: the same call can be repeated without making a second record.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    Settings: ClassVar[type[AdapterSettings]] = AdapterSettings
+    Credentials: ClassVar[type[AdapterCredentials]] = AdapterCredentials
+    settings: Any
+    credentials: Any
+    batch_size: int = 100
+    per_second: float = 0.0
+    per_day: int = 0
+    is_upsert: bool = False
+
+    def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
+        """Opens no connection. Raises InvalidInput that names the setting at fault."""
+        self.settings = read_settings(type(self).Settings, settings)
+        self.credentials = read_settings(type(self).Credentials, credentials)
+        self.batch_size = min(self.settings.batch_size or self.batch_size, type(self).batch_size)
+        self.per_second = self.settings.per_second or self.per_second
+        self.per_day = self.settings.per_day or self.per_day
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    # -- what an adapter fills in ----------------------------------------------------------------
+    @abstractmethod
+    def deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
+        """One call: an outcome for each of at most `batch_size` records, in their order.
+
+        No key occurs twice. Does not raise for what a CRM answers, or when there is no answer.
+        """
+
+    @abstractmethod
+    def fields(self) -> Mapping[str, Field] | None:
+        """The fields that the CRM has, by name; None when it cannot be asked.
+
+        Raises Unavailable, CredentialsRefused, or InvalidInput for a setting that is wrong.
+        """
+
+    @abstractmethod
+    def read(self, keys: Collection[str]) -> Mapping[str, Stored]:
+        """The records with these keys as the CRM holds them; those that it does not hold are
+        left out. Raises as `fields` does."""
+
+    def secrets(self) -> Iterable[str]:
+        """What `clean` takes out of texts: every value of the credentials."""
+        given = msgspec.structs.asdict(self.credentials).values()
+        return [value for value in given if isinstance(value, str)]
+
+    def close(self) -> None:  # noqa: B027 - not every adapter has something to close
+        """Close connections. The adapter is not used afterwards."""
+
+    # -- what every adapter has ------------------------------------------------------------------
+    def send(self, records: Sequence[Record]) -> list[Outcome]:
+        """One outcome for each record, in order, whatever happens.
+
+        Of several versions of a record the newest is sent. After Auth or Throttled nothing more is
+        sent: the rest gets the same outcome.
+        """
+        newest: dict[str, Record] = {}
+        for record in records:
+            known = newest.setdefault(record.key, record)
+            if record.version > known.version:
+                newest[record.key] = record
+        outcomes: dict[str, Outcome] = {}
+        stopped: Outcome | None = None
+        for batch in chunks(list(newest.values()), self.batch_size):
+            given = [stopped] * len(batch) if stopped else self._deliver(batch)
+            outcomes.update(zip((record.key for record in batch), given, strict=True))
+            stopped = next((o for o in given if isinstance(o, Auth | Throttled)), None)
+        return [outcomes[record.key] for record in records]
+
+    def look_up(self, records: Sequence[Record]) -> list[Outcome]:
+        """What became of records whose outcome was Unknown, in order.
+
+        Ok: the CRM holds this version. Retry: it does not, so it can be sent again. Conflict: it
+        holds the record with other values: send with that remote id. Unknown: it cannot be asked.
+        """
+        try:
+            stored = self.read({record.key for record in records})
+        except CredentialsRefused as error:
+            return [Auth(self.clean(str(error)))] * len(records)
+        except (Unavailable, InvalidInput) as error:
+            return [Unknown(self.clean(str(error)))] * len(records)
+        return [_compared(record, stored.get(record.key)) for record in records]
+
+    def check(self, names: Collection[str] = ()) -> Check:
+        """Whether the CRM can be used, and has the fields with these names. Sends no record."""
+        try:
+            self.check_mapping(names)
+        except Unavailable as error:
+            return Check("unreachable", self.clean(str(error)))
+        except CredentialsRefused as error:
+            return Check("credentials", self.clean(str(error)))
+        except UnknownField as error:
+            return Check("field", self.clean(str(error)))
+        except InvalidInput as error:
+            return Check("settings", self.clean(str(error)))
+        return Check("ok", f"{self.title} answers and accepts the credentials.")
+
+    def check_mapping(self, names: Collection[str]) -> None:
+        """Raises UnknownField for a name that is no field to be written, and as `fields` does."""
+        known = self.fields()
+        if known is None:
+            return
+        for name in names:
+            if name not in known:
+                similar = difflib.get_close_matches(name, known, n=1)
+                hint = f" Did you mean {similar[0]}?" if similar else ""
+                raise UnknownField(f"{self.title} has no field {name}.{hint}", name)
+            if not known[name].writable:
+                raise UnknownField(f"The field {name} of {self.title} cannot be written.", name)
+
+    def clean(self, text: str) -> str:
+        """A message to be stored and shown: without secrets, on one line, capped."""
+        for secret in sorted(filter(None, self.secrets()), key=len, reverse=True):
+            text = text.replace(secret, "•••")
+        return " ".join(text.split())[:_LONGEST_TEXT]
+
+    def _deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
+        given = self.deliver(batch)
+        if len(given) != len(batch):
+            why = f"The adapter gave {len(given)} outcomes for {len(batch)} records."
+            return [Unknown(why)] * len(batch)
+        return [self._cleaned(outcome) for outcome in given]
+
+    def _cleaned(self, outcome: Outcome) -> Outcome:
+        match outcome:
+            case Retry(why=text) if text:
+                return dataclasses.replace(outcome, why=self.clean(text))
+            case Invalid(message=text) | Auth(message=text) | Unknown(message=text):
+                return dataclasses.replace(outcome, message=self.clean(text))
+            case Refused(message=text):
+                return dataclasses.replace(outcome, message=self.clean(text))
+        return outcome
+
+
+class UnknownField(InvalidInput):
+    """A mapping names a field that the CRM does not have; `field` is its name."""
+
+
+def read_settings(kind: type[S], given: Mapping[str, Any]) -> S:
+    """The settings as an instance of `kind`. Raises InvalidInput with the setting's name, and
+    without its value, which may be a secret."""
+    for name in kind.__struct_fields__:
+        if name not in given and _is_required(kind, name):
+            raise InvalidInput(f"The setting {name} is missing.", name)
+    for name in given:
+        if name not in kind.__struct_fields__:
+            raise InvalidInput(f"There is no setting {name}.", name)
+    try:
+        return msgspec.convert(dict(given), kind)
+    except msgspec.ValidationError as error:
+        # "Expected `int`, got `str` - at `$.batch_size`"
+        problem, _, path = str(error).partition(" - at ")
+        name = path.strip("`").removeprefix("$.")
+        expected = problem.partition(", got")[0].partition(": ")[0].lower()
+        raise InvalidInput(f"The setting {name} cannot be used: {expected}.", name) from None
+
+
+def _is_required(kind: type[msgspec.Struct], name: str) -> bool:
+    return any(f.name == name and f.required for f in msgspec.structs.fields(kind))
+
+
+def _compared(record: Record, stored: Stored | None) -> Outcome:
+    if record.deleted:
+        if stored is None or stored.deleted:
+            return Ok(stored.remote_id if stored else "", created=False)
+        return Retry(0.0, "The CRM still holds the record that is to be deleted.")
+    if stored is None or stored.deleted:
+        return Retry(0.0, "The CRM does not hold the record.")
+    if stored.version is not None:
+        is_same = stored.version >= record.version
+    else:
+        is_same = all(same(value, stored.fields.get(n)) for n, value in record.fields.items())
+    return Ok(stored.remote_id, created=False) if is_same else Conflict(stored.remote_id)
+
+
+def same(sent: Any, held: Any) -> bool:
+    """Whether a CRM that keeps values in its own types holds what was sent."""
+    if sent in (None, "") or held in (None, ""):
+        return sent in (None, "") and held in (None, "")
+    if isinstance(sent, bool) or isinstance(held, bool):
+        return str(sent).lower() in _SPELLINGS[str(held).lower() in ("1", "true")]
+    return sent == held or str(sent) == str(held)
+
+
+_SPELLINGS = {True: ("1", "true"), False: ("0", "false")}

@@ -1,0 +1,74 @@
+"""What a CRM says of one record. The set is closed: a handler treats each of them.
+
+Ok          the CRM holds this version, or a newer one
+Retry       not stored; send it again after a while. Costs an attempt
+Throttled   not stored; the CRM wants fewer calls. Costs no attempt
+Invalid     the CRM will never take these values: dead at once, a person changes them
+Conflict    the CRM holds this person as another record: send once more with that remote id
+Auth        credentials or set-up are refused: pause the CRM and raise an alert
+Unknown     it may or may not be stored: look it up before it is sent again, unless the
+            adapter's call is an upsert
+Refused     the batch was refused as a whole and nothing of it is stored: send its halves
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Ok:
+    """`remote_id` is the record's id in the CRM. `created` is None when the CRM does not say."""
+
+    remote_id: str
+    created: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """`after` in seconds, 0.0 when the CRM asks for nothing in particular."""
+
+    after: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Throttled:
+    """`after` in seconds."""
+
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """`field` is the CRM's name of the field, '' when the CRM does not say which one it is."""
+
+    field: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """`existing_id` is the remote id of the other record, '' when the CRM does not name it."""
+
+    existing_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Only in batches of several records: a record that is refused alone is Invalid."""
+
+    message: str
+
+
+Outcome = Ok | Retry | Throttled | Invalid | Conflict | Auth | Unknown | Refused

@@ -1,0 +1,72 @@
+"""Adapters by name: the platform's own, and those that installed packages bring.
+
+A package names its adapter in the entry point group `msgplatform.crm_adapters`. One that cannot be
+loaded is listed with its reason, and does not stop the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from crmsync.adapters.base import CRMAdapter
+from msgplatform.core import logging
+from msgplatform.core.errors import InvalidInput
+
+GROUP = "msgplatform.crm_adapters"
+_OWN = (EntryPoint("sql", "crmsync.adapters.sql:SqlAdapter", GROUP),)
+
+log = logging.get(__name__)
+
+
+@dataclass(frozen=True)
+class Registry:
+    """`adapters` by name; `broken` are those that could not be loaded, with the reason."""
+
+    adapters: Mapping[str, type[CRMAdapter]] = field(default_factory=dict)
+    broken: Mapping[str, str] = field(default_factory=dict)
+
+    def get(self, name: str) -> type[CRMAdapter]:
+        """Raises InvalidInput for a name that is unknown or broken."""
+        if name in self.adapters:
+            return self.adapters[name]
+        if name in self.broken:
+            raise InvalidInput(f"The adapter {name} cannot be used: {self.broken[name]}", "adapter")
+        known = ", ".join(sorted(self.adapters))
+        raise InvalidInput(f"There is no adapter {name}. Known are: {known}.", "adapter")
+
+
+@lru_cache(maxsize=1)
+def registry() -> Registry:
+    """Read once for each process: an installed package is seen after a restart."""
+    adapters: dict[str, type[CRMAdapter]] = {}
+    broken: dict[str, str] = {}
+    for point in (*_OWN, *entry_points(group=GROUP)):
+        if point.name in adapters:  # its own come first, and nobody replaces them
+            log.error("crm_adapter_refused", name=point.name, reason="the name is taken")
+            continue
+        try:
+            adapters[point.name] = _loaded(point)
+        except Exception as error:  # noqa: BLE001 - a third party's module may raise anything
+            broken[point.name] = f"{type(error).__name__}: {error}"
+            log.error("crm_adapter_broken", name=point.name, reason=broken[point.name])
+    return Registry(adapters, broken)
+
+
+def open_adapter(
+    name: str, settings: Mapping[str, Any], credentials: Mapping[str, Any]
+) -> CRMAdapter:
+    """An adapter that is ready to be used. Raises InvalidInput."""
+    return registry().get(name)(settings, credentials)
+
+
+def _loaded(point: EntryPoint) -> type[CRMAdapter]:
+    found = point.load()
+    if not (isinstance(found, type) and issubclass(found, CRMAdapter)):
+        raise TypeError(f"{point.value} is no subclass of CRMAdapter")
+    if abstract := sorted(found.__abstractmethods__):
+        raise TypeError(f"{point.value} does not define {', '.join(abstract)}")
+    return found

@@ -1,0 +1,78 @@
+"""What a database's errors mean for the records of a batch."""
+
+from __future__ import annotations
+
+import re
+
+from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, OperationalError
+
+from crmsync.adapters.outcomes import Auth, Invalid, Outcome, Refused, Retry
+from msgplatform.core.data import sql
+
+LOST = frozenset({sql.SERVER_GONE, sql.CONNECTION_LOST, 2055})
+# Nothing was sent: cannot connect, unknown host, too many connections.
+_UNREACHABLE = frozenset({2002, 2003, 2005, 2026, 1040, 1129, 1203})
+_CREDENTIALS = frozenset({1044, 1045, 1130, 1142, 1143, 1227, 1251, 1698, 1820, 1862, 2059, 4151})
+_SETUP = frozenset({1049, 1146})  # no such database, no such table
+# The statement is right and comes too early: locks, a full disk, a restart, read-only for a while.
+_LATER = frozenset({1021, 1053, 1114, 1205, 1213, 1226, 1290, 1317, 1836, 1927, 3024})
+_VALUES = frozenset(
+    {1048, 1054, 1062, 1169, 1216, 1217, 1264, 1265, 1292, 1364, 1366, 1406, 1451, 1452, 1586}
+    | {1644, 1690, 3819, 3140, 4025}
+)
+_COLUMN = re.compile(r"[Cc]olumn (?:`[^`]*`\.`[^`]*`\.)?[`']([^`']+)[`']|Field '([^']+)'")
+_SQLITE_COLUMN = re.compile(
+    r"(?:constraint failed: [^.\s]+\.|no such column: |has no column named )(\w+)"
+)
+_BUSY_SECONDS = 5.0
+
+
+def verdict(error: DatabaseError, size: int) -> Outcome:
+    """Of a statement that was rolled back, on `size` records: the same for each of them."""
+    code, text = sql.error_code(error), message(error)
+    if is_credentials(error) or is_setup(error):
+        return Auth(text)
+    if code in LOST or code in _UNREACHABLE or code in _LATER or _is_sqlite_later(error, text):
+        return Retry(_BUSY_SECONDS if code in _UNREACHABLE else 0.0, text)
+    if code in _VALUES or isinstance(error, DataError | IntegrityError) or column(text):
+        return Invalid(column(text), text) if size == 1 else Refused(text)
+    return Retry(0.0, text)
+
+
+def is_credentials(error: DatabaseError) -> bool:
+    return sql.error_code(error) in _CREDENTIALS or "readonly database" in str(error)
+
+
+def is_setup(error: DatabaseError) -> bool:
+    text = str(error)
+    return (
+        sql.error_code(error) in _SETUP
+        or "no such table" in text
+        or "empty pragma" in text
+        or "file is not a database" in text
+    )
+
+
+def is_unknown_column(error: DatabaseError) -> bool:
+    text = str(error)
+    return sql.error_code(error) == 1054 or "no such column" in text or "no column named" in text
+
+
+def column(text: str) -> str:
+    """The column that the message blames, '' when it names none."""
+    if found := _SQLITE_COLUMN.search(text):
+        return found.group(1)
+    names = [quoted or field for quoted, field in _COLUMN.findall(text)]
+    return names[-1] if names else ""  # what stands before it may be a value
+
+
+def message(error: BaseException) -> str:
+    """The server's own sentence."""
+    parts = [part for part in error.args if isinstance(part, str)]
+    return parts[-1] if parts else type(error).__name__
+
+
+def _is_sqlite_later(error: DatabaseError, text: str) -> bool:
+    if sql.error_code(error) or not isinstance(error, OperationalError | InterfaceError):
+        return False
+    return "locked" in text or "unable to open" in text or "disk" in text

@@ -1,0 +1,344 @@
+"""The SQL adapter on a real MariaDB and on SQLite: what ends up in the CRM's table."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from crmsync.adapters.base import Check, Record, UnknownField
+from crmsync.adapters.outcomes import Auth, Conflict, Invalid, Ok, Refused, Retry, Unknown
+from crmsync.adapters.sql import SqlAdapter
+from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.core.servers.embedded import MariaDb
+from tests.integration.support.cutting_proxy import CuttingProxy
+
+pytestmark = pytest.mark.django_db
+
+TABLE = (
+    "CREATE TABLE customer (code {key} PRIMARY KEY, name VARCHAR(20) NOT NULL, phone VARCHAR(40), "
+    "age INTEGER, gone INTEGER NOT NULL DEFAULT 0, revision BIGINT)"
+)
+SETTINGS = {"table": "customer", "key_column": "code", "version_column": "revision"}
+
+
+class Crm:
+    """A CRM's own database, looked at past the adapter."""
+
+    def __init__(self, url: str, connect: Callable[[], Any]) -> None:
+        self.url, self._connect = url, connect
+
+    def run(self, statement: str) -> list[tuple[Any, ...]]:
+        with closing(self._connect()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(statement)
+            rows = [tuple(row) for row in cursor.fetchall()]
+            connection.commit()
+            return rows
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return self.run("SELECT code, name, phone, gone, revision FROM customer ORDER BY code")
+
+
+@pytest.fixture(params=["mariadb", "sqlite"])
+def crm(request: pytest.FixtureRequest, tmp_path: Path) -> Crm:
+    if request.param == "sqlite":
+        path = tmp_path / "crm.db"
+        made = Crm(f"sqlite:///{path}", lambda: sqlite3.connect(path))
+        made.run(TABLE.format(key="VARCHAR(40)"))
+        return made
+    return _in_mariadb(request.getfixturevalue("mariadb"))
+
+
+def _in_mariadb(server: MariaDb) -> Crm:
+    made = Crm(server.create("crm"), lambda: server.connect("crm"))
+    made.run(TABLE.format(key="VARCHAR(40)"))
+    return made
+
+
+@pytest.fixture
+def open_adapter() -> Iterator[Callable[..., SqlAdapter]]:
+    opened: list[SqlAdapter] = []
+
+    def open_one(url: str, **settings: Any) -> SqlAdapter:
+        opened.append(SqlAdapter({**SETTINGS, **settings}, {"url": url}))
+        return opened[-1]
+
+    yield open_one
+    for adapter in opened:
+        adapter.close()
+
+
+Open = Callable[..., SqlAdapter]
+
+
+def lead(key: str, version: int = 1, deleted: bool = False, **fields: Any) -> Record:
+    return Record(key, version, {"name": f"name {key}", **fields}, deleted)
+
+
+def test_inserts_updates_and_says_which(crm: Crm, open_adapter: Open) -> None:
+    adapter = open_adapter(crm.url)
+    assert adapter.send([lead("b"), lead("a", phone="138")]) == [Ok("b", True), Ok("a", True)]
+    assert adapter.send([lead("a", 2, name="王小明 😀"), lead("c")]) == [
+        Ok("a", False),
+        Ok("c", True),
+    ]
+    assert crm.rows() == [
+        ("a", "王小明 😀", "138", 0, 2),  # a field that was not sent is left as it is
+        ("b", "name b", None, 0, 1),
+        ("c", "name c", None, 0, 1),
+    ]
+
+
+def test_none_clears_a_field(crm: Crm, open_adapter: Open) -> None:
+    adapter = open_adapter(crm.url)
+    adapter.send([lead("a", phone="138")])
+    adapter.send([lead("a", 2, phone=None)])
+    assert crm.rows() == [("a", "name a", None, 0, 2)]
+
+
+def test_an_older_version_never_overwrites_a_newer(crm: Crm, open_adapter: Open) -> None:
+    adapter = open_adapter(crm.url)
+    adapter.send([lead("a", 5, name="new")])
+    assert adapter.send([lead("a", 4, name="old", phone="1")]) == [Ok("a", False)]
+    assert crm.rows() == [("a", "new", None, 0, 5)]
+    adapter.send([lead("a", 5, name="corrected")])  # the same version may be sent again
+    assert crm.rows() == [("a", "corrected", None, 0, 5)]
+
+
+def test_of_two_versions_in_one_call_the_newer_is_written(crm: Crm, open_adapter: Open) -> None:
+    outcomes = open_adapter(crm.url).send([lead("a", 2, name="new"), lead("a", 1, name="old")])
+    assert outcomes == [Ok("a", True), Ok("a", True)]
+    assert crm.rows() == [("a", "new", None, 0, 2)]
+
+
+def test_a_row_without_a_version_is_taken_over(crm: Crm, open_adapter: Open) -> None:
+    crm.run("INSERT INTO customer (code, name) VALUES ('a', 'typed in by hand')")
+    assert open_adapter(crm.url).send([lead("a")]) == [Ok("a", False)]
+    assert crm.rows() == [("a", "name a", None, 0, 1)]
+
+
+def test_deletes_by_a_column(crm: Crm, open_adapter: Open) -> None:
+    adapter = open_adapter(crm.url, deleted_column="gone")
+    adapter.send([lead("a"), lead("b")])
+    assert adapter.send([lead("a", 2, deleted=True)]) == [Ok("a", False)]
+    adapter.send([lead("a", 1)])  # late: it does not come back to life
+    assert crm.rows() == [("a", "name a", None, 1, 2), ("b", "name b", None, 0, 1)]
+    adapter.send([lead("a", 3)])
+    assert crm.rows()[0] == ("a", "name a", None, 0, 3)
+
+
+def test_deletes_rows_when_there_is_no_column(crm: Crm, open_adapter: Open) -> None:
+    adapter = open_adapter(crm.url)
+    adapter.send([lead("a", 5), lead("b", 5)])
+    outcomes = adapter.send([lead("a", 6, deleted=True), lead("b", 4, deleted=True)])
+    assert outcomes == [Ok("a", False), Ok("b", False)]
+    assert [row[0] for row in crm.rows()] == ["b"]  # version 4 is older than what is held
+
+
+def test_what_can_be_seen_before_sending_is_invalid_for_one_record_only(
+    crm: Crm, open_adapter: Open
+) -> None:
+    outcomes = open_adapter(crm.url).send(
+        [
+            lead("a"),
+            lead("b", name="x" * 21),
+            lead("c", name=None),
+            lead("d", email="a@b.c"),
+            lead("e", name="\ud800"),
+            lead("f"),
+        ]
+    )
+    assert outcomes == [
+        Ok("a", True),
+        Invalid("name", "The value for name has 21 characters; 20 are allowed."),
+        Invalid("name", "The column name cannot be empty."),
+        Invalid("email", "The table customer has no column email."),
+        Invalid("name", "The value for name is no valid text."),
+        Ok("f", True),
+    ]
+    assert [row[0] for row in crm.rows()] == ["a", "f"]
+
+
+def test_a_refused_batch_stores_nothing_and_the_record_alone_says_why(
+    crm: Crm, open_adapter: Open
+) -> None:
+    adapter = open_adapter(crm.url)
+    crm.run("CREATE UNIQUE INDEX one_phone ON customer (phone)")
+    crm.run("INSERT INTO customer (code, name, phone) VALUES ('z', 'other', '138')")
+    if crm.url.startswith("sqlite"):
+        assert all(
+            isinstance(o, Refused) for o in adapter.send([lead("a"), lead("b", phone="138")])
+        )
+        assert [row[0] for row in crm.rows()] == ["z"]
+    (outcome,) = adapter.send([lead("b", phone="138")])
+    assert isinstance(outcome, Invalid)
+    assert outcome.field == "phone"
+    assert adapter.send([lead("a")]) == [Ok("a", True)]
+    assert [row[:3] for row in crm.rows()] == [("a", "name a", None), ("z", "other", "138")]
+
+
+def test_a_value_that_the_database_refuses_is_bisected(
+    mariadb: MariaDb, open_adapter: Open
+) -> None:
+    crm = _in_mariadb(mariadb)
+    adapter = open_adapter(crm.url)
+    records = [lead("a", age=1), lead("b", age="old"), lead("c", age=3)]
+    assert all(isinstance(outcome, Refused) for outcome in adapter.send(records))
+    assert crm.rows() == []
+    (outcome,) = adapter.send(records[1:2])
+    assert isinstance(outcome, Invalid)
+    assert outcome.field == "age"
+
+
+def test_the_row_of_another_record_is_never_overwritten(
+    mariadb: MariaDb, open_adapter: Open
+) -> None:
+    """ON DUPLICATE KEY UPDATE acts on any unique key, and on what a collation calls equal."""
+    crm = _in_mariadb(mariadb)
+    crm.run("CREATE UNIQUE INDEX one_phone ON customer (phone)")
+    adapter = open_adapter(crm.url)
+    adapter.send([lead("a", phone="138"), lead("Key", 1, name="upper")])
+    outcomes = adapter.send([lead("b", 9, phone="138"), lead("KEY", 9), lead("c")])
+    assert [type(outcome) for outcome in outcomes] == [Invalid, Invalid, Ok]
+    assert sorted(row[:2] for row in crm.rows()) == [
+        ("Key", "upper"),
+        ("a", "name a"),
+        ("c", "name c"),
+    ]
+
+
+def test_keys_of_a_number_column(crm: Crm, open_adapter: Open) -> None:
+    crm.run("CREATE TABLE numbered (id BIGINT PRIMARY KEY, name VARCHAR(20), version BIGINT)")
+    adapter = open_adapter(crm.url, table="numbered", key_column="id", version_column="version")
+    assert adapter.send([lead("12"), lead("12x")]) == [
+        Ok("12", True),
+        Invalid("", "The key '12x' is no number."),
+    ]
+    assert adapter.read(["12", "13", "x"])["12"].fields == {"name": "name 12"}
+    assert crm.run("SELECT id FROM numbered") == [(12,)]
+
+
+def test_reads_back_and_looks_up(crm: Crm, open_adapter: Open) -> None:
+    adapter = open_adapter(crm.url, deleted_column="gone")
+    adapter.send([lead("a", 2, phone="138"), lead("b", 1, deleted=True)])
+    stored = adapter.read(["a", "b", "nobody"])
+    assert set(stored) == {"a", "b"}
+    assert stored["a"].fields == {"name": "name a", "phone": "138", "age": None}
+    assert (stored["a"].version, stored["b"].deleted) == (2, True)
+    outcomes = adapter.look_up([lead("a", 2), lead("a", 3), lead("nobody"), lead("b", 1, True)])
+    assert outcomes == [
+        Ok("a", False),
+        Conflict("a"),
+        Retry(0.0, "The CRM does not hold the record."),
+        Ok("b", False),
+    ]
+
+
+def test_fields_and_a_mapping_to_a_field_that_does_not_exist(crm: Crm, open_adapter: Open) -> None:
+    adapter = open_adapter(crm.url)
+    fields = adapter.fields()
+    assert set(fields) == {"name", "phone", "age", "gone"}
+    assert (fields["name"].required, fields["name"].max_length) == (True, 20)
+    with pytest.raises(UnknownField, match=r"has no field phon\. Did you mean phone\?") as error:
+        adapter.check_mapping(["name", "phon"])
+    assert error.value.field == "phon"
+    assert adapter.check(["name"]).kind == "ok"
+
+
+def test_the_test_button_says_what_is_wrong(crm: Crm, open_adapter: Open) -> None:
+    def said(url: str = crm.url, **settings: Any) -> Check:
+        return open_adapter(url, **settings).check()
+
+    assert said(table="nowhere").kind == "settings"
+    assert said(key_column="ident") == Check("settings", "The table customer has no column ident.")
+    assert said(key_column="name") == Check(
+        "settings", "The column name of the table customer needs a unique key."
+    )
+    assert open_adapter(crm.url).check(["mail"]).kind == "field"
+    assert said("sqlite:////nowhere/crm.db").kind == "unreachable"
+    assert said("mysql://me:pass-word@127.0.0.1:1/crm").kind == "unreachable"
+
+
+def test_wrong_credentials_pause_the_crm_and_are_not_repeated(
+    mariadb: MariaDb, open_adapter: Open
+) -> None:
+    socket = quote(str(mariadb.socket))
+    adapter = open_adapter(f"mysql://nobody:hush-hush@localhost/crm?unix_socket={socket}")
+    (outcome, _) = outcomes = adapter.send([lead("a"), lead("b")])
+    assert isinstance(outcome, Auth)
+    assert "hush" not in repr([adapter, adapter.credentials, outcomes, adapter.check()])
+    assert adapter.check().kind == "credentials"
+
+
+def test_a_database_that_is_away_costs_a_retry_and_comes_back(
+    mariadb: MariaDb, open_adapter: Open
+) -> None:
+    crm = _in_mariadb(mariadb)
+    adapter = open_adapter(crm.url)
+    adapter.send([lead("a")])
+    for (number,) in mariadb.execute(
+        "SELECT id FROM information_schema.processlist WHERE db='crm'"
+    ):
+        mariadb.execute(f"KILL {number}")
+    outcomes = adapter.send([lead("a", 2)])
+    if isinstance(outcomes[0], Retry):  # the lost connection was not noticed before
+        outcomes = adapter.send([lead("a", 2)])
+    assert outcomes == [Ok("a", False)]
+    nowhere = open_adapter("mysql://root@127.0.0.1:1/crm")
+    assert isinstance(nowhere.send([lead("a")])[0], Retry)
+    assert isinstance(nowhere.look_up([lead("a")])[0], Unknown)
+    with pytest.raises(Unavailable):
+        nowhere.read(["a"])
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_connection_lost_during_commit_leaves_it_unknown(
+    mariadb: MariaDb, open_adapter: Open, tmp_path: Path, arrives: bool
+) -> None:
+    crm = _in_mariadb(mariadb)
+    with CuttingProxy(tmp_path / "p.sock", mariadb.socket, b"\x03COMMIT", arrives) as proxy:
+        url = f"mysql://root@localhost/crm?unix_socket={quote(str(proxy.path))}"
+        adapter = open_adapter(url)
+        outcomes = adapter.send([lead("a"), lead("b")])
+        assert [type(outcome) for outcome in outcomes] == [Unknown, Unknown]
+        assert proxy.cut.is_set()
+    looked_up = open_adapter(crm.url).look_up([lead("a"), lead("b")])
+    assert {type(outcome) for outcome in looked_up} == {Ok if arrives else Retry}
+
+
+def test_a_lock_held_by_another_program_costs_a_retry(mariadb: MariaDb, open_adapter: Open) -> None:
+    crm = _in_mariadb(mariadb)
+    adapter = open_adapter(crm.url)
+    adapter.send([lead("a")])
+    with closing(mariadb.connect("crm")) as other:
+        other.autocommit(False)
+        other.cursor().execute("UPDATE customer SET phone = '1' WHERE code = 'a'")
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.extend(adapter.send([lead("a", 2)])))
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+        assert isinstance(found[0], Retry)
+        other.rollback()
+    assert adapter.send([lead("a", 2)]) == [Ok("a", False)]
+
+
+@pytest.mark.parametrize("name", ["a`; DROP TABLE x", "x.y", "", "a%s", "q" * 65])
+def test_names_that_could_be_something_else_are_refused(name: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        SqlAdapter({**SETTINGS, "table": name}, {"url": "sqlite:///x.db"})
+    assert error.value.field == "table"
+
+
+def test_many_records_go_in_batches(crm: Crm, open_adapter: Open) -> None:
+    adapter = open_adapter(crm.url, batch_size=300)
+    records = [lead(f"k{number:04}") for number in range(1000)]
+    assert adapter.send(records) == [Ok(record.key, True) for record in records]
+    assert crm.run("SELECT COUNT(*) FROM customer") == [(1000,)]
