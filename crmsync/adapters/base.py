@@ -155,6 +155,10 @@ class CRMAdapter(ABC):
         """The records with these keys as the CRM holds them; those that it does not hold are
         left out. Raises as `fields` does."""
 
+    def calls(self, count: int) -> int:
+        """How many calls it takes to send so many records; what the rate limits count."""
+        return -(-count // self.batch_size)
+
     def secrets(self) -> Iterable[str]:
         """What `clean` takes out of texts: every value of the credentials."""
         given = msgspec.structs.asdict(self.credentials).values()

@@ -1,0 +1,59 @@
+"""What an HTTP status means for the records of one call."""
+
+from __future__ import annotations
+
+from crmsync.adapters import client
+from crmsync.adapters.outcomes import (
+    Auth,
+    Conflict,
+    Invalid,
+    Outcome,
+    Refused,
+    Retry,
+    Throttled,
+    Unknown,
+)
+from msgplatform.core.http.engine import Response
+
+_NOT_SENT = ("dns", "connect", "tls")
+_NEVER_SENT = ("address_forbidden", "bad_url")
+_LOCKED_SECONDS = 2.0
+_THROTTLED_SECONDS = 10.0
+
+
+def judged(
+    response: Response, size: int, is_upsert: bool, throttled: float = _THROTTLED_SECONDS
+) -> Outcome | None:
+    """What the status alone says of `size` records; None for a whole answer with 2xx.
+
+    `throttled` is how long to wait in seconds after a 429 that does not say so.
+    """
+    if client.is_whole(response):
+        return None
+    status, text = response.status, client.described(response)
+    if not status or response.error:
+        return _broken(response, text)
+    if status >= 500:
+        # An error may come after the record was stored.
+        wait = client.wait_seconds(response)
+        return Retry(wait, text) if is_upsert else Unknown(text)
+    if status == 429:
+        return Throttled(client.wait_seconds(response) or throttled)
+    if status in (401, 403, 407):
+        return Auth(text)
+    if status in (408, 423, 425, 477):
+        return Retry(client.wait_seconds(response) or _LOCKED_SECONDS, text)
+    if 300 <= status < 400:
+        return Auth(f"{text}. The CRM's address has changed; redirects are not followed.")
+    if size > 1:
+        return Refused(text)
+    return Conflict("") if status == 409 else Invalid("", text)
+
+
+def _broken(response: Response, text: str) -> Outcome:
+    """No answer, or one that broke off."""
+    if response.error in _NEVER_SENT:
+        return Auth(f"The address cannot be called: {text}")
+    if response.error in _NOT_SENT and not response.status:
+        return Retry(0.0, text)
+    return Unknown(text or response.error)

@@ -1,0 +1,116 @@
+"""Requests and answers of the adapters that speak HTTP, over the platform's engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from crmsync.adapters.base import CredentialsRefused
+from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.core.http.engine import Request, Response, engine_from_settings
+from msgplatform.core.http.response_headers import retry_after
+
+TIMEOUT_SECONDS = 30.0
+_ANSWER_CAP = 8 * 1024 * 1024
+_JSON = ("content-type", "application/json")
+# Where answers put the sentence for people.
+_MESSAGES = ("message", "detail", "error_description", "errmsg", "error", "title")
+
+
+class HttpClient:
+    """`window` requests at a time, on connections that are kept alive. The address guard and the
+    proxy are those of the settings OUTBOUND_*."""
+
+    def __init__(self, window: int = 1, timeout: float = TIMEOUT_SECONDS) -> None:
+        self.timeout = timeout
+        self._engine = engine_from_settings(window=window, body_cap=_ANSWER_CAP)
+
+    def exchange(self, requests: Sequence[Request]) -> list[Response]:
+        """The answers, in the order of the requests."""
+        answers: list[Response | None] = [None] * len(requests)
+        for number, request in enumerate(requests):
+            request.tag = number
+            self._engine.submit(request)
+        open_ones = len(requests)
+        while open_ones:
+            for response in self._engine.poll(self.timeout):
+                answers[response.request.tag] = response
+                open_ones -= 1
+        return [answer for answer in answers if answer is not None]
+
+    def ask(
+        self, method: str, url: str, headers: Iterable[tuple[str, str]] = (), body: Any = None
+    ) -> Response:
+        """One request; a `body` goes as JSON."""
+        return self.exchange([self.request(method, url, headers, body)])[0]
+
+    def request(
+        self, method: str, url: str, headers: Iterable[tuple[str, str]] = (), body: Any = None
+    ) -> Request:
+        given = list(headers)
+        data = b""
+        if body is not None:
+            data = msgspec.json.encode(body)
+            if not any(name.lower() == "content-type" for name, _ in given):
+                given.append(_JSON)
+        return Request(url, data, given, self.timeout, method=method)
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+def decoded(response: Response) -> Any:
+    """The answer's JSON, or None when it is none."""
+    try:
+        return msgspec.json.decode(response.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def is_whole(response: Response) -> bool:
+    """Whether a 2xx answer came, to its last byte."""
+    return 200 <= response.status < 300 and not response.error
+
+
+def wait_seconds(response: Response) -> float:
+    """What Retry-After asks for, 0.0 without one."""
+    return retry_after(response.headers, time.time())
+
+
+def described(response: Response) -> str:
+    """What came, as a sentence for people: the CRM's own words where there are some."""
+    if not response.status:
+        return response.detail or response.error
+    words = _words(decoded(response)) if response.body else ""
+    return f"HTTP {response.status}: {words}" if words else f"HTTP {response.status}"
+
+
+def raise_for(response: Response) -> None:
+    """Raises what `fields` and `read` may raise, unless a whole 2xx came."""
+    if is_whole(response):
+        return
+    text = described(response)
+    if response.status in (401, 403):
+        raise CredentialsRefused(f"The CRM refuses the credentials: {text}")
+    if response.error in ("address_forbidden", "bad_url"):
+        raise InvalidInput(f"The CRM's address cannot be used: {text}", "url")
+    if 300 <= response.status < 500 and response.status not in (408, 423, 425, 429):
+        raise InvalidInput(f"The CRM refuses the request: {text}", "url")
+    raise Unavailable(f"The CRM cannot be reached: {text}")
+
+
+def _words(body: Any) -> str:
+    if isinstance(body, list) and body:
+        body = body[0]
+    if not isinstance(body, Mapping):
+        return ""
+    for name in _MESSAGES:
+        found = body.get(name)
+        if isinstance(found, Mapping):
+            found = _words(found)
+        if isinstance(found, str) and found:
+            return found
+    return ""

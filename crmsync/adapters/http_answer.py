@@ -1,0 +1,175 @@
+"""What the body of an answer says of the records: for CRMs that answer 200 and mean an error.
+
+纷享销客 answers 200 with an errorCode other than 0; 微伴助手 answers errcode 0 and lists the
+failures by phone. So the status is half of the answer; where the other half is, is a setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from crmsync.adapters import answers, client
+from crmsync.adapters.base import Record
+from crmsync.adapters.outcomes import (
+    Auth,
+    Conflict,
+    Invalid,
+    Ok,
+    Outcome,
+    Refused,
+    Retry,
+    Throttled,
+    Unknown,
+)
+from msgplatform.core.http.engine import Response
+
+Kind = Literal["ok", "retry", "throttled", "invalid", "conflict", "auth"]
+
+
+class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How to read an answer, or one result in it. Paths are names joined by dots: `data.id`.
+
+    `code` is the path of the error code and `ok` its values for success. `kinds` says what other
+    codes mean, `other` what those mean that are not listed. `throttled_seconds` is how long to wait
+    when the answer does not say.
+    """
+
+    code: str = ""
+    ok: Sequence[str | int | bool] = (0, "0")
+    kinds: Mapping[str, Kind] = {}
+    other: Kind = "retry"
+    message: str = ""
+    field: str = ""
+    remote_id: str = ""
+    created: str = ""
+    existing_id: str = ""
+    throttled_seconds: float = 10.0
+
+    def code_of(self, body: Any) -> Any:
+        return at(body, self.code) if self.code else None
+
+    def kind(self, code: Any) -> Kind:
+        if any(
+            code == value and isinstance(code, bool) == isinstance(value, bool) for value in self.ok
+        ):
+            return "ok"
+        return self.kinds.get(str(code), self.other)
+
+    def outcome(self, kind: Kind, body: Any, text: str, size: int, wait: float) -> Outcome:
+        """`wait` in seconds is what the answer's headers ask for."""
+        message = str(at(body, self.message) or "") if self.message else ""
+        message = message or text
+        if kind == "ok":
+            remote_id, created = at(body, self.remote_id), at(body, self.created)
+            is_created = created if isinstance(created, bool) else None
+            return Ok("" if remote_id is None else str(remote_id), is_created)
+        if kind == "throttled":
+            return Throttled(wait or self.throttled_seconds)
+        if kind == "auth":
+            return Auth(message)
+        if kind == "retry":
+            return Retry(wait, message)
+        if size > 1:
+            return Refused(message)
+        if kind == "conflict":
+            return Conflict(str(at(body, self.existing_id) or ""))
+        return Invalid(str(at(body, self.field) or ""), message)
+
+
+class AnswerRules(Rules, frozen=True, kw_only=True):
+    """`statuses` says what an HTTP status means where the usual meaning is wrong.
+
+    Of several records in one call: `results` is the path of a list with a result for each, in
+    order, read by `result`; or `failures` is that of an object with the reasons of those that
+    failed, by their `failures_by` (`key`, or the name of a field).
+    """
+
+    statuses: Mapping[str, Kind] = {}
+    results: str = ""
+    result: Rules = Rules()
+    failures: str = ""
+    failures_by: str = "key"
+
+
+def understand(
+    rules: AnswerRules, response: Response, records: Sequence[Record], is_upsert: bool
+) -> list[Outcome]:
+    """An outcome for each of the records that were in the call."""
+    size, wait = len(records), client.wait_seconds(response)
+    body = client.decoded(response) if response.body else None
+    text = client.described(response)
+    by_status = answers.judged(response, size, is_upsert, rules.throttled_seconds)
+    if by_status is not None and (not response.status or response.error):
+        return [by_status] * size
+    code = rules.code_of(body)
+    if code is not None:
+        kind = rules.kind(code)
+        text = f"{text}, code {code}"
+        # A status that is an error counts for more than a code that nobody listed.
+        if kind != "ok" and (by_status is None or str(code) in rules.kinds):
+            return [rules.outcome(kind, body, text, size, wait)] * size
+    if status_kind := rules.statuses.get(str(response.status)):
+        if status_kind != "ok":
+            return [rules.outcome(status_kind, body, text, size, wait)] * size
+    elif by_status is not None:
+        return [_with_words(by_status, rules, body)] * size
+    if rules.code and code is None:
+        # A login page, a proxy: nobody who says anything of the records.
+        return [Unknown(f"{text}, without {rules.code}: is this the CRM?")] * size
+    return _each(rules, body, records, text)
+
+
+def _each(rules: AnswerRules, body: Any, records: Sequence[Record], text: str) -> list[Outcome]:
+    if rules.results:
+        results = at(body, rules.results)
+        if not isinstance(results, list) or len(results) != len(records):
+            return [Unknown(f"{text}, without a result for each record")] * len(records)
+        return [_result(rules.result, result, text) for result in results]
+    ok = rules.outcome("ok", body, text, len(records), 0.0)
+    if rules.failures:
+        failures = at(body, rules.failures) or {}
+        if not isinstance(failures, Mapping):
+            return [Unknown(f"{text}, and {rules.failures} is no object")] * len(records)
+        return [_failure(rules, failures, record) or ok for record in records]
+    return [ok] * len(records)
+
+
+def _result(rules: Rules, result: Any, text: str) -> Outcome:
+    if not rules.code:
+        return rules.outcome("ok", result, text, 1, 0.0)
+    code = rules.code_of(result)
+    return rules.outcome(rules.kind(code), result, f"{text}, code {code}", 1, 0.0)
+
+
+def _failure(rules: AnswerRules, failures: Mapping[str, Any], record: Record) -> Outcome | None:
+    by = rules.failures_by
+    value = record.key if by == "key" else record.fields.get(by)
+    reason = failures.get(str(value))
+    return None if reason is None else Invalid("" if by == "key" else by, str(reason))
+
+
+def _with_words(outcome: Outcome, rules: Rules, body: Any) -> Outcome:
+    """The field and the other record's id, where the rules say how to find them."""
+    if isinstance(outcome, Conflict):
+        return Conflict(str(at(body, rules.existing_id) or ""))
+    if isinstance(outcome, Invalid):
+        message = at(body, rules.message) if rules.message else None
+        return Invalid(str(at(body, rules.field) or ""), str(message or outcome.message))
+    return outcome
+
+
+def at(body: Any, path: str) -> Any:
+    """What is at a path, None when there is nothing. A number is a place in a list."""
+    if not path:
+        return None
+    for name in path.split("."):
+        if isinstance(body, Mapping):
+            body = body.get(name)
+        elif isinstance(body, list) and name.isdigit() and int(name) < len(body):
+            body = body[int(name)]
+        else:
+            return None
+    return body

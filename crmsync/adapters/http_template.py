@@ -1,0 +1,97 @@
+"""Templates of an HTTP interface: a URL, headers or a JSON body with places for a record's values.
+
+    {key} {version} {deleted} {remote_id}    of the record
+    {field.phone}                            one of its fields
+    {fields}                                 all of them, as an object
+    {record} {records}                       what the template `record` makes of one, of all
+    {secret.token}                           one of the credentials
+
+A text that is one place gets the value with its type; a property whose field is not sent is left
+out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from crmsync.adapters.base import Record
+from msgplatform.core.errors import InvalidInput
+
+_PLACE = re.compile(r"\{(\w+(?:\.[^{}]+)?)\}")
+_OF_RECORD = ("key", "version", "deleted", "remote_id", "fields")
+_MISSING = object()
+
+
+def places(template: Any) -> Iterator[str]:
+    """The names of all places in a template."""
+    if isinstance(template, str):
+        yield from _PLACE.findall(template)
+    elif isinstance(template, Mapping):
+        for name, value in template.items():
+            yield from places(name)
+            yield from places(value)
+    elif isinstance(template, Sequence):
+        for value in template:
+            yield from places(value)
+
+
+def check(template: Any, setting: str, secrets: Mapping[str, str], *more: str) -> None:
+    """Raises InvalidInput for a place that nothing can fill; `more` are allowed besides."""
+    for place in places(template):
+        kind, _, name = place.partition(".")
+        if kind == "secret" and name and name not in secrets:
+            raise InvalidInput(f"{setting} names {{{place}}}, and no such secret is set.", setting)
+        if place in _OF_RECORD or place in more or (kind in ("field", "secret") and name):
+            continue
+        raise InvalidInput(f"{setting} names {{{place}}}, which does not exist.", setting)
+
+
+def values_of(record: Record) -> dict[str, Any]:
+    """What the places of a record are filled with."""
+    return {
+        "key": record.key,
+        "version": record.version,
+        "deleted": record.deleted,
+        "remote_id": record.remote_id,
+        "fields": dict(record.fields),
+        **{f"field.{name}": value for name, value in record.fields.items()},
+    }
+
+
+def filled(template: Any, values: Mapping[str, Any]) -> Any:
+    """A JSON template with its places filled."""
+    made = _filled(template, values)
+    return None if made is _MISSING else made
+
+
+def text(template: str, values: Mapping[str, Any]) -> str:
+    """A header's value with its places filled; what is missing is empty."""
+    return _PLACE.sub(lambda place: _shown(values.get(place[1])), template)
+
+
+def url(template: str, values: Mapping[str, Any]) -> str:
+    """A URL with its places filled, each as one part of it."""
+    return _PLACE.sub(lambda place: quote(_shown(values.get(place[1])), safe=""), template)
+
+
+def _filled(template: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(template, str):
+        if whole := _PLACE.fullmatch(template):
+            return values.get(whole[1], _MISSING)
+        return text(template, values)
+    if isinstance(template, Mapping):
+        pairs = ((name, _filled(value, values)) for name, value in template.items())
+        return {name: value for name, value in pairs if value is not _MISSING}
+    if isinstance(template, Sequence):
+        made = (_filled(value, values) for value in template)
+        return [value for value in made if value is not _MISSING]
+    return template
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
