@@ -1,0 +1,230 @@
+"""HubSpot: batches of up to 100 objects, found by a property with unique values.
+
+    batch/upsert   by the unique property       batch/update    by remote id, after a conflict
+    batch/read     what HubSpot holds           batch/archive   a deleted record
+
+An answer to a batch is 200, or 207 when some records failed: what belongs to which record is said
+by `objectWriteTraceId`, and for lack of it by the unique property.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date, datetime
+from typing import Any
+
+from crmsync.adapters import hubspot_errors
+from crmsync.adapters.base import AdapterCredentials, AdapterSettings, Field, Record, Stored
+from crmsync.adapters.client import decoded, is_whole, raise_for
+from crmsync.adapters.outcomes import Ok, Outcome, Refused, Retry, Unknown
+from crmsync.adapters.rest import RestAdapter
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.http.engine import Response
+
+_LARGEST_BATCH = 100
+
+
+class HubSpotSettings(AdapterSettings, frozen=True, kw_only=True):
+    """`id_property` is a property of the object with unique values that holds the key.
+
+    The paths are those of the API's version: `/crm/objects/2026-03` and `/crm/properties/2026-03`
+    for the one of that date. `time_zone` is the account's: its daily limit ends at midnight there.
+    """
+
+    id_property: str = "hive_id"
+    object: str = "contacts"
+    base_url: str = "https://api.hubapi.com"
+    objects_path: str = "/crm/v3/objects"
+    properties_path: str = "/crm/v3/properties"
+    time_zone: str = "UTC"
+
+
+class HubSpotCredentials(AdapterCredentials, frozen=True, kw_only=True):
+    """The access token of a private app, or a service key."""
+
+    token: str
+
+
+class HubSpotAdapter(RestAdapter):
+    name = "hubspot"
+    title = "HubSpot"
+    Settings = HubSpotSettings
+    Credentials = HubSpotCredentials
+    batch_size = _LARGEST_BATCH
+    # Of the smallest account, which all of its programs share: 100 in 10 s, 250,000 a day.
+    per_second = 9.0
+    per_day = 240_000
+    is_upsert = True
+
+    settings: HubSpotSettings
+    credentials: HubSpotCredentials
+
+    def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
+        super().__init__(settings, credentials)
+        hubspot_errors.check_time_zone(self.settings.time_zone)
+
+    # -- writing ---------------------------------------------------------------------------------
+    def store(self, batch: Sequence[Record]) -> Mapping[str, Outcome]:
+        outcomes: dict[str, Outcome] = {}
+        deleted = [record for record in batch if record.deleted]
+        known = [record for record in batch if record.remote_id and not record.deleted]
+        others = [record for record in batch if not record.remote_id and not record.deleted]
+        if others:
+            inputs = [
+                {
+                    "idProperty": self.settings.id_property,
+                    "id": record.key,
+                    "properties": self._properties(record),
+                    "objectWriteTraceId": record.key,
+                }
+                for record in others
+            ]
+            outcomes.update(self._settled(others, self._batch("upsert", {"inputs": inputs})))
+        if known:
+            inputs = [
+                {
+                    "id": record.remote_id,
+                    "properties": self._properties(record),
+                    "objectWriteTraceId": record.key,
+                }
+                for record in known
+            ]
+            outcomes.update(self._settled(known, self._batch("update", {"inputs": inputs})))
+        if deleted:
+            outcomes.update(self._archived(deleted))
+        return outcomes
+
+    def _properties(self, record: Record) -> dict[str, str]:
+        made = {name: _text(value) for name, value in record.fields.items()}
+        return {**made, self.settings.id_property: record.key}
+
+    def _settled(self, records: Sequence[Record], response: Response) -> dict[str, Outcome]:
+        """An outcome for each record of a batch."""
+        body = decoded(response)
+        if not is_whole(response) or not isinstance(body, dict):
+            outcome = self._refused(response, len(records))
+            return {record.key: outcome for record in records}
+        found: dict[str, Outcome] = {}
+        keys = {record.key for record in records}
+        by_id = {record.remote_id: record.key for record in records if record.remote_id}
+        for result in body.get("results") or ():
+            key = result.get("objectWriteTraceId")
+            if key not in keys:
+                key = (result.get("properties") or {}).get(self.settings.id_property)
+            if key not in keys:
+                key = by_id.get(str(result.get("id", "")))
+            if key in keys:
+                found[str(key)] = Ok(str(result.get("id", "")), result.get("new"))
+        errors = list(body.get("errors") or ())
+        by_sent_id = {record.remote_id or record.key: record.key for record in records}
+        for error in errors:
+            outcome = hubspot_errors.of_record(error, self.settings.time_zone)
+            traces, ids = hubspot_errors.named(error)
+            blamed = (traces & keys) | {by_sent_id[each] for each in ids if each in by_sent_id}
+            found.update(dict.fromkeys(blamed, outcome))
+        left = [record.key for record in records if record.key not in found]
+        if left and len(errors) == len(records) == 1:
+            found[left[0]] = hubspot_errors.of_record(errors[0], self.settings.time_zone)
+        elif left:
+            # It cannot be said whose error it was: alone each of them gets its own.
+            text = "HubSpot did not say what became of the record."
+            lost: Outcome = Refused(text) if len(records) > 1 else Unknown(text)
+            found.update(dict.fromkeys(left, lost))
+        return found
+
+    def _archived(self, records: Sequence[Record]) -> dict[str, Outcome]:
+        """Archive, after finding the ids that nobody knows. What is not there counts as done."""
+        ids = {record.key: record.remote_id for record in records if record.remote_id}
+        missing = [record.key for record in records if not record.remote_id]
+        if missing:
+            response = self._read_batch(missing, ())
+            if not is_whole(response):
+                outcome = self._refused(response, 1)
+                return {record.key: outcome for record in records}
+            ids.update((key, stored.remote_id) for key, stored in self._stored(response).items())
+        if ids:
+            inputs = [{"id": remote_id} for remote_id in ids.values()]
+            response = self._batch("archive", {"inputs": inputs})
+            if not is_whole(response) and response.status != 404:
+                outcome = self._refused(response, len(ids))
+                return {record.key: outcome for record in records}
+        return {record.key: Ok(ids.get(record.key, ""), created=False) for record in records}
+
+    def _refused(self, response: Response, size: int) -> Outcome:
+        if is_whole(response):
+            return Retry(0.0, "HubSpot's answer is no JSON object.")
+        return hubspot_errors.of_batch(response, size, self.settings.time_zone)
+
+    # -- reading ---------------------------------------------------------------------------------
+    def fields(self) -> Mapping[str, Field]:
+        given = self.settings
+        response = self.client.ask(
+            "GET", f"{given.base_url}{given.properties_path}/{given.object}", self._headers()
+        )
+        raise_for(response)
+        properties = {each["name"]: each for each in (decoded(response) or {}).get("results", ())}
+        own = properties.pop(given.id_property, None)
+        if own is None or not own.get("hasUniqueValue"):
+            raise InvalidInput(
+                f"HubSpot needs a property {given.id_property} of {given.object} "
+                "that is set to have unique values.",
+                "id_property",
+            )
+        return {
+            name: Field(
+                name,
+                str(each.get("type", "")),
+                writable=not (each.get("modificationMetadata") or {}).get("readOnlyValue", False),
+            )
+            for name, each in properties.items()
+        }
+
+    def read(self, keys: Collection[str]) -> Mapping[str, Stored]:
+        names = sorted(self.fields())
+        found: dict[str, Stored] = {}
+        for some in chunks(sorted(keys), _LARGEST_BATCH):
+            response = self._read_batch(some, names)
+            raise_for(response)
+            found.update(self._stored(response))
+        return found
+
+    def _read_batch(self, keys: Sequence[str], names: Sequence[str]) -> Response:
+        given = self.settings
+        inputs = [{"id": key} for key in keys]
+        properties = [given.id_property, *names]
+        asked = {"idProperty": given.id_property, "inputs": inputs, "properties": properties}
+        return self._batch("read", asked)
+
+    def _stored(self, response: Response) -> dict[str, Stored]:
+        body, own = decoded(response), self.settings.id_property
+        results = (body.get("results") if isinstance(body, dict) else None) or ()
+        found: dict[str, Stored] = {}
+        for result in results:
+            properties = dict(result.get("properties") or {})
+            key = properties.pop(own, None)
+            if key is not None:
+                archived = bool(result.get("archived"))
+                found[str(key)] = Stored(str(result.get("id", "")), properties, archived)
+        return found
+
+    def _batch(self, action: str, body: Any) -> Response:
+        given = self.settings
+        url = f"{given.base_url}{given.objects_path}/{given.object}/batch/{action}"
+        return self.client.ask("POST", url, self._headers(), body)
+
+    def _headers(self) -> list[tuple[str, str]]:
+        return [("authorization", f"Bearer {self.credentials.token}")]
+
+
+def _text(value: Any) -> str:
+    """HubSpot's properties are texts; the empty one clears a value."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, list | tuple):
+        return ";".join(map(_text, value))
+    return str(value)

@@ -1,0 +1,106 @@
+"""What HubSpot's errors mean, of a record and of a whole batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, time, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+
+from crmsync.adapters import answers, client
+from crmsync.adapters.outcomes import Auth, Conflict, Invalid, Outcome, Retry, Throttled
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.http.engine import Response
+
+_EXISTING = re.compile(r"Existing ID: *(\d+)")
+_AUTH = {"MISSING_SCOPES", "INVALID_AUTHENTICATION", "EXPIRED_AUTHENTICATION", "BANNED"}
+_NEVER = {"VALIDATION_ERROR", "BAD_REQUEST", "OBJECT_ALREADY_EXISTS", "PROPERTY_DOESNT_EXIST"}
+_LIMITS = {"SECONDLY": 1.0, "TEN_SECONDLY_ROLLING": 10.0}  # seconds until calls are taken again
+_TEN_SECONDS = 10.0
+
+
+def of_batch(response: Response, size: int, time_zone: str) -> Outcome:
+    """Of a call that was not answered with a whole 2xx."""
+    body = client.decoded(response) if response.body else None
+    error = body if isinstance(body, Mapping) else {}
+    status = response.status
+    if status == 429 and not response.error:
+        return Throttled(client.wait_seconds(response) or _limit(error, time_zone))
+    general = answers.judged(response, size, is_upsert=True)
+    if isinstance(general, Invalid | Conflict) and error:
+        return of_record(error, time_zone)
+    return general or Retry(0.0, client.described(response))
+
+
+def of_record(error: Mapping[str, Any], time_zone: str) -> Outcome:
+    """Of one record; `error` is HubSpot's object, every property of which is optional."""
+    category = str(error.get("category", ""))
+    message = str(error.get("message") or category or "HubSpot gave no reason.")
+    if category == "OBJECT_NOT_FOUND":
+        return Invalid("", message)
+    if category == "RATE_LIMITS":
+        return Throttled(_limit(error, time_zone))
+    if category in _AUTH:
+        return Auth(message)
+    if category == "CONFLICT" or _EXISTING.search(message):
+        existing = _EXISTING.search(message)
+        return Conflict(existing[1] if existing else "")
+    if category in _NEVER or error.get("errors"):
+        field, reason = _blamed(error, message)
+        return Invalid(field, reason)
+    return Retry(0.0, message)
+
+
+def named(error: Mapping[str, Any]) -> tuple[set[str], set[str]]:
+    """The trace ids, and what else an error names: the ids that were sent are among it."""
+    context = error.get("context")
+    listed = {name: _listed(v) for name, v in context.items()} if isinstance(context, dict) else {}
+    traces = {*_listed(error.get("objectWriteTraceId")), *listed.pop("objectWriteTraceId", ())}
+    return traces, {value for values in listed.values() for value in values}
+
+
+def check_time_zone(name: str) -> None:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidInput(f"There is no time zone {name}.", "time_zone") from None
+
+
+def _blamed(error: Mapping[str, Any], message: str) -> tuple[str, str]:
+    """The property at fault, and why. HubSpot may put a list of them into the message's text:
+    'Property values were not valid: [{"name":"email","message":"…"}]'."""
+    start = message.find("[{")
+    if start >= 0:
+        try:
+            listed = msgspec.json.decode(message[start:], type=list[dict[str, Any]])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            listed = []
+        if listed:
+            reason = listed[0].get("message") or message
+            return str(listed[0].get("name", "")), str(reason)
+    details = error.get("errors") or ()
+    for detail in details:
+        context = detail.get("context") or {}
+        field = detail.get("in") or next(iter(_listed(context.get("propertyName"))), "")
+        return str(field), str(detail.get("message") or message)
+    context = error.get("context") or {}
+    return next(iter(_listed(context.get("propertyName"))), ""), message
+
+
+def _listed(value: Any) -> list[str]:
+    if value is None:
+        return []
+    return [str(each) for each in value] if isinstance(value, list) else [str(value)]
+
+
+def _limit(error: Mapping[str, Any], time_zone: str) -> float:
+    """Seconds to wait, by the limit that was reached."""
+    policy = str(error.get("policyName", ""))
+    if policy == "DAILY":
+        now = datetime.now(ZoneInfo(time_zone))
+        midnight = datetime.combine(now.date() + timedelta(days=1), time(), now.tzinfo)
+        return max(1.0, midnight.timestamp() - now.timestamp())
+    return _LIMITS.get(policy, _TEN_SECONDS)

@@ -1,0 +1,206 @@
+"""The HubSpot adapter, against a server of HubSpot's shapes on a real socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from crmsync.adapters.base import Record
+from crmsync.adapters.hubspot import HubSpotAdapter
+from crmsync.adapters.outcomes import (
+    Auth,
+    Conflict,
+    Invalid,
+    Ok,
+    Outcome,
+    Refused,
+    Retry,
+    Throttled,
+    Unknown,
+)
+from msgplatform.core.errors import InvalidInput
+from tests.integration.support.hubspot_stub import HubSpotStub
+from tests.integration.support.json_stub import Answer, asked, serving
+
+Open = Callable[..., HubSpotAdapter]
+
+
+@pytest.fixture
+def open_adapter(settings: Any) -> Iterator[Open]:
+    settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+    opened: list[HubSpotAdapter] = []
+
+    def open_one(url: str, token: str = "hush-hush", **given: Any) -> HubSpotAdapter:
+        opened.append(HubSpotAdapter({"base_url": url, **given}, {"token": token}))
+        return opened[-1]
+
+    yield open_one
+    for adapter in opened:
+        adapter.close()
+
+
+def lead(key: str, version: int = 1, **fields: Any) -> Record:
+    return Record(key, version, {"firstname": f"name {key}", **fields})
+
+
+@pytest.fixture
+def hubspot() -> HubSpotStub:
+    return HubSpotStub("hush-hush")
+
+
+def test_creates_changes_clears_archives_and_reads_back(
+    open_adapter: Open, hubspot: HubSpotStub
+) -> None:
+    with serving(hubspot) as server:
+        adapter = open_adapter(server.url(""))
+        assert adapter.send([lead("a", phone="138"), lead("b")]) == [Ok("501", True),
+                                                                     Ok("502", True)]  # fmt: skip
+        assert adapter.send([lead("a", 2, phone=None)]) == [Ok("501", False)]
+        assert hubspot.contacts["501"] == {"firstname": "name a", "phone": "", "hive_id": "a"}
+        assert adapter.read(["a", "nobody"])["a"].fields["firstname"] == "name a"
+        assert adapter.look_up([lead("a", 2, phone=None), lead("a", 3, phone="1"), lead("x")]) == [
+            Ok("501", False), Conflict("501"), Retry(0.0, "The CRM does not hold the record."),
+        ]  # fmt: skip
+        gone = [Record(key, 3, {}, deleted=True) for key in ("a", "never sent")]
+        assert adapter.send(gone) == [Ok("501", False), Ok("", False)]
+        assert adapter.send([Record("b", 3, {}, True, "502")]) == [Ok("502", False)]
+        assert hubspot.contacts == {}
+        assert not server.trouble
+
+
+def test_a_batch_holds_a_hundred_at_most_and_each_key_once(
+    open_adapter: Open, hubspot: HubSpotStub
+) -> None:
+    with serving(hubspot) as server:
+        records = [lead(f"k{number}") for number in range(230)]
+        outcomes = open_adapter(server.url("")).send([*records, lead("k0", 2, phone="1")])
+        assert all(isinstance(outcome, Ok) for outcome in outcomes)
+        assert [len(request.body["inputs"]) for request in asked(server)] == [100, 100, 30]
+        assert len(hubspot.contacts) == 230
+
+
+@pytest.mark.parametrize("traces", [True, False])
+def test_errors_of_single_records_in_a_207(
+    open_adapter: Open, hubspot: HubSpotStub, traces: bool
+) -> None:
+    hubspot.traces = traces
+    with serving(hubspot) as server:
+        outcomes = open_adapter(server.url("")).send([lead("a"), lead("b", email="x@"), lead("c")])
+        assert outcomes[1] == Invalid("email", "Email address x@ is invalid")
+        assert [type(outcome) for outcome in outcomes] == [Ok, Invalid, Ok]
+
+
+def test_an_error_that_names_nobody_is_found_by_sending_halves(
+    open_adapter: Open, hubspot: HubSpotStub
+) -> None:
+    hubspot.names_nobody = True
+    with serving(hubspot) as server:
+        adapter = open_adapter(server.url(""))
+        outcomes = adapter.send([lead("a"), lead("b", email="x@")])
+        assert [type(outcome) for outcome in outcomes] == [Ok, Refused]
+        assert adapter.send([lead("b", email="x@")]) == [
+            Invalid("email", "Email address x@ is invalid")
+        ]
+
+
+def test_a_contact_that_exists_is_changed_by_its_id(
+    open_adapter: Open, hubspot: HubSpotStub
+) -> None:
+    hubspot.contacts["77"] = {"email": "a@b.c"}
+    with serving(hubspot) as server:
+        adapter = open_adapter(server.url(""))
+        assert adapter.send([lead("a", email="a@b.c")]) == [Conflict("77")]
+        again = Record("a", 1, {"email": "a@b.c", "firstname": "A"}, remote_id="77")
+        assert [type(outcome) for outcome in adapter.send([again])] == [Ok]
+        assert hubspot.contacts["77"] == {"email": "a@b.c", "firstname": "A", "hive_id": "a"}
+        assert adapter.send([lead("a", 2)]) == [Ok("77", False)]
+
+
+NOT_VALID = (
+    'Property values were not valid: [{"isValid":false,"message":"Email address x is invalid",'
+    '"error":"INVALID_EMAIL","name":"email"}]'
+)
+MISSING_SCOPE = {"category": "MISSING_SCOPES", "message": "scopes: crm.objects"}
+CASES: list[tuple[Answer, Outcome]] = [
+    (Answer({"policyName": "TEN_SECONDLY_ROLLING", "category": "RATE_LIMITS"}, 429), Throttled(10)),
+    (Answer({"policyName": "SECONDLY"}, 429), Throttled(1.0)),
+    (Answer({"policyName": "SECONDLY"}, 429, Retry_After="4"), Throttled(4.0)),
+    (Answer({"message": "Authentication credentials not found"}, 401),
+     Auth("HTTP 401: Authentication credentials not found")),
+    (Answer(MISSING_SCOPE, 403), Auth("HTTP 403: scopes: crm.objects")),
+    (Answer({}, 423), Retry(2.0, "HTTP 423")),
+    (Answer({}, 477, Retry_After="30"), Retry(30.0, "HTTP 477")),
+    (Answer({"message": "internal"}, 500), Retry(0.0, "HTTP 500: internal")),
+    (Answer(b"<html>", 524), Retry(0.0, "HTTP 524")),
+    (Answer({"category": "CONFLICT", "message": "Contact already exists. Existing ID: 12345"}, 409),
+     Conflict("12345")),
+    (Answer({"category": "VALIDATION_ERROR", "message": NOT_VALID}, 400),
+     Invalid("email", "Email address x is invalid")),
+    (Answer({"category": "VALIDATION_ERROR", "message": "bad",
+             "errors": [{"message": "no such", "in": "phon", "code": "PROPERTY_DOESNT_EXIST"}]},
+            400), Invalid("phon", "no such")),
+    (Answer({"message": "odd"}, 400), Retry(0.0, "odd")),
+    (Answer(drop=True), Unknown("")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "outcome"), CASES)
+def test_what_an_answer_means(open_adapter: Open, answer: Answer, outcome: Outcome) -> None:
+    with serving(lambda _: answer) as server:
+        (given,) = open_adapter(server.url("")).send([lead("a")])
+        if isinstance(outcome, Unknown):
+            assert isinstance(given, Unknown)
+        else:
+            assert given == outcome
+
+
+def test_a_batch_that_is_refused_as_a_whole(open_adapter: Open) -> None:
+    answer = Answer({"category": "VALIDATION_ERROR", "message": NOT_VALID}, 400)
+    with serving(lambda _: answer) as server:
+        outcomes = open_adapter(server.url("")).send([lead("a"), lead("b")])
+        assert {type(outcome) for outcome in outcomes} == {Refused}
+
+
+def test_the_daily_limit_ends_at_midnight_of_the_account(
+    open_adapter: Open, time_machine: Any
+) -> None:
+    time_machine.move_to("2026-03-01 15:30:00+00:00")  # 23:30 in Shanghai
+    answer = Answer({"policyName": "DAILY", "message": "You have reached your daily limit."}, 429)
+    with serving(lambda _: answer) as server:
+        adapter = open_adapter(server.url(""), time_zone="Asia/Shanghai")
+        (outcome, other) = adapter.send([lead("a"), lead("b")])
+        assert isinstance(outcome, Throttled)
+        assert outcome.after == pytest.approx(1800, abs=60)
+        assert other == outcome
+
+
+def test_the_test_button(open_adapter: Open, hubspot: HubSpotStub) -> None:
+    with serving(hubspot) as server:
+        adapter = open_adapter(server.url(""))
+        assert adapter.check(["firstname"]).kind == "ok"
+        assert adapter.check(["fristname"]).message == (
+            "HubSpot has no field fristname. Did you mean firstname?"
+        )
+        assert adapter.check(["createdate"]).message == (
+            "The field createdate of HubSpot cannot be written."
+        )
+        assert open_adapter(server.url(""), token="wrong").check().kind == "credentials"
+        not_unique = open_adapter(server.url(""), id_property="phone").check()
+        assert (not_unique.kind, "unique" in not_unique.message) == ("settings", True)
+        assert "hush" not in repr([adapter, adapter.credentials])
+    assert adapter.check().kind == "unreachable"
+
+
+def test_the_api_version_of_a_date_is_a_setting(open_adapter: Open, hubspot: HubSpotStub) -> None:
+    hubspot.objects, hubspot.properties = "/crm/objects/2026-03", "/crm/properties/2026-03"
+    with serving(hubspot) as server:
+        adapter = open_adapter(
+            server.url(""), objects_path="/crm/objects/2026-03",
+            properties_path="/crm/properties/2026-03",
+        )  # fmt: skip
+        assert adapter.send([lead("a")]) == [Ok("501", True)]
+        assert adapter.check().kind == "ok"
+    with pytest.raises(InvalidInput, match="no time zone"):
+        open_adapter("http://x", time_zone="Nowhere/City")
