@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core import checks
 
-from msgplatform.api import rates
+from msgplatform.api.access import rates
 
 
 @checks.register

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from django.http import HttpResponseBase
 from django.utils.cache import patch_vary_headers
-from msgplatform.api.authentication import HasScope
-from msgplatform.api.throttling import client_address
 from rest_framework.exceptions import PermissionDenied, Throttled
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -19,6 +17,8 @@ from rest_framework.views import APIView
 from crmsync import directory
 from crmsync.directory import Page
 from crmsync.hive import limits
+from msgplatform.api.access.authentication import HasScope
+from msgplatform.api.access.throttling import client_address
 
 _METHODS = "POST"
 _HEADERS = "Content-Type, Idempotency-Key"

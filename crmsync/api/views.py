@@ -14,7 +14,6 @@ from drf_spectacular.utils import (
     extend_schema,
     extend_schema_view,
 )
-from msgplatform.api.authentication import caller_of
 from rest_framework.exceptions import MethodNotAllowed
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
@@ -35,6 +34,7 @@ from crmsync.hive import changes, intake
 from crmsync.hive.intake import NewLead
 from crmsync.models import Lead
 from msgplatform.api import filters
+from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.intake import (
     AcceptedSerializer,
     BatchView,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from crmsync.models import LandingPage, Lead
-from msgplatform.api import keys
+from msgplatform.api.access import keys
 from msgplatform.core.flows import DemoRun
 from msgplatform.models import Biz
 

@@ -7,7 +7,7 @@ import math
 from django.conf import settings
 from django_redis import get_redis_connection
 
-from msgplatform.api import rates
+from msgplatform.api.access import rates
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.rates.shared import Quota

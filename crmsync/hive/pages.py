@@ -18,12 +18,12 @@ from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views import View
-from msgplatform.api.throttling import client_address
 
 from crmsync import directory, lead_fields
 from crmsync.directory import Page
 from crmsync.hive import intake, language, limits
 from crmsync.lead_fields import LeadField
+from msgplatform.api.access.throttling import client_address
 from msgplatform.core import logging
 from msgplatform.core.errors import Temporary
 

@@ -50,7 +50,7 @@ def configuration(url: str, field: str = "database") -> dict[str, Any]:
 
 
 def for_writing(url: str, field: str = "database") -> dict[str, Any]:
-    """As `configuration`, with the options of a program that writes into somebody else's database."""
+    """As `configuration`, with the options of a program that writes into somebody's database."""
     config = configuration(url, field)
     options = _MYSQL_WRITER if is_mysql(config) else _SQLITE_WRITER
     config["OPTIONS"] = {**options, **config["OPTIONS"]}

@@ -10,7 +10,7 @@ import pytest
 from django.http import HttpResponse
 
 from crmsync.models import LandingPage, Lead
-from msgplatform.api import keys, throttling
+from msgplatform.api.access import keys, throttling
 from tests.integration.crmsync.support import (
     LEADS,
     WANG,

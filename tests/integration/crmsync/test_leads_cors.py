@@ -9,7 +9,7 @@ import pytest
 from django.http import HttpResponse
 
 from crmsync.models import LandingPage
-from msgplatform.api import keys, throttling
+from msgplatform.api.access import keys, throttling
 from tests.integration.crmsync.support import LEADS, ORIGIN, WANG, Caller, landing_page, stored
 from tests.integration.support.api_support import Api, problem
 
