@@ -49,6 +49,7 @@ class LandingPageForm(forms.ModelForm):
         check=lead_fields.validate_field,
         rows=6,
         required=True,
+        initial=lead_fields.default_fields,
         label=_("Fields"),
         help_text=_(
             "One a line, in the order of the form; an asterisk makes it required: phone *. Known "
