@@ -84,7 +84,8 @@ class HubSpotStub:
             if is_new:
                 self._last += 1
                 known = str(self._last)
-            self.contacts.setdefault(known, {}).update(each["properties"])
+            own = {each["idProperty"]: each["id"]} if "idProperty" in each else {}
+            self.contacts.setdefault(known, {}).update({**own, **each["properties"]})
             result = {
                 "id": known, "new": is_new, "properties": dict(self.contacts[known]),
                 "createdAt": _TIME, "updatedAt": _TIME, "archived": False,

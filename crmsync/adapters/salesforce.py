@@ -1,0 +1,256 @@
+"""Salesforce: up to 200 records in one call, found by an external id field.
+
+    PATCH  composite/sobjects/<object>/<field>     several records; one alone in its own form, which
+    PATCH  sobjects/<object>/<field>/<key>         also says when the key matches several records
+    PATCH  sobjects/<object>/<id>                  by remote id, after a conflict
+    DELETE composite/sobjects?ids=                 deleted records
+
+The access token comes from the login address, and is fetched anew once when it has expired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from crmsync.adapters import salesforce_errors
+from crmsync.adapters.base import (
+    AdapterCredentials,
+    AdapterSettings,
+    CredentialsRefused,
+    Field,
+    Record,
+    Stored,
+)
+from crmsync.adapters.client import decoded, described, is_whole, raise_for
+from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry
+from crmsync.adapters.rest import RestAdapter
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.core.http.engine import Request, Response
+
+_KEYS_IN_QUERY = 100  # a query goes in the URL
+_FORM = ("content-type", "application/x-www-form-urlencoded")
+
+
+class SalesforceSettings(AdapterSettings, frozen=True, kw_only=True):
+    """`external_id` is a field of `object` that is flagged External ID and unique; it holds the
+    key. `allow_duplicates` stores records that a duplicate rule would hold back."""
+
+    login_url: str = "https://login.salesforce.com"
+    object: str = "Lead"
+    external_id: str = "Hive_Id__c"
+    api_version: str = "v61.0"
+    allow_duplicates: bool = False
+
+
+class SalesforceCredentials(AdapterCredentials, frozen=True, kw_only=True):
+    """Of a connected app with the client credentials flow."""
+
+    client_id: str
+    client_secret: str
+
+
+class SalesforceAdapter(RestAdapter):
+    name = "salesforce"
+    title = "Salesforce"
+    Settings = SalesforceSettings
+    Credentials = SalesforceCredentials
+    batch_size = 200
+    is_upsert = True
+
+    settings: SalesforceSettings
+    credentials: SalesforceCredentials
+
+    def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
+        super().__init__(settings, credentials)
+        for name in ("object", "external_id"):
+            if not getattr(self.settings, name).isidentifier():
+                raise InvalidInput(f"The setting {name} is no name of Salesforce.", name)
+        self._token = self._instance = ""
+
+    def secrets(self) -> Iterable[str]:
+        return [*super().secrets(), self._token]
+
+    # -- writing ---------------------------------------------------------------------------------
+    def store(self, batch: Sequence[Record]) -> Mapping[str, Outcome]:
+        outcomes: dict[str, Outcome] = {}
+        deleted = [record for record in batch if record.deleted]
+        known = [record for record in batch if record.remote_id and not record.deleted]
+        others = [record for record in batch if not record.remote_id and not record.deleted]
+        try:
+            if others:
+                outcomes.update(self._upserted(others))
+            for record in known:
+                path = f"sobjects/{self.settings.object}/{quote(record.remote_id, safe='')}"
+                own = {self.settings.external_id: record.key}
+                outcomes[record.key] = self._single(record, path, {**record.fields, **own})
+            if deleted:
+                outcomes.update(self._deleted(deleted))
+        except CredentialsRefused as error:
+            outcomes.update((r.key, Auth(str(error))) for r in batch if r.key not in outcomes)
+        except (Unavailable, InvalidInput) as error:
+            # Nothing was sent: there was no token, or it was not found what is to be deleted.
+            outcomes.update((r.key, Retry(0.0, str(error))) for r in batch if r.key not in outcomes)
+        return outcomes
+
+    def _upserted(self, records: Sequence[Record]) -> dict[str, Outcome]:
+        given = self.settings
+        if len(records) == 1:
+            record = records[0]
+            path = f"sobjects/{given.object}/{given.external_id}/{quote(record.key, safe='')}"
+            return {record.key: self._single(record, path, record.fields)}
+        body = {
+            "allOrNone": False,
+            "records": [
+                {
+                    "attributes": {"type": given.object},
+                    **record.fields,
+                    given.external_id: record.key,
+                }
+                for record in records
+            ],
+        }
+        path = f"composite/sobjects/{given.object}/{given.external_id}"
+        response = self._ask("PATCH", path, body)
+        results = decoded(response) if is_whole(response) else None
+        if not isinstance(results, list) or len(results) != len(records):
+            outcome = salesforce_errors.of_call(response, len(records))
+            return {record.key: outcome for record in records}
+        return {
+            record.key: salesforce_errors.of_result(result, given.external_id)
+            for record, result in zip(records, results, strict=True)
+        }
+
+    def _single(self, record: Record, path: str, fields: Mapping[str, Any]) -> Outcome:
+        response = self._ask("PATCH", path, fields)
+        if response.status == 300:
+            name = self.settings.external_id
+            return Invalid(name, f"Several records of Salesforce have {name} {record.key}.")
+        if response.status == 404 and record.remote_id:
+            return Invalid("", f"Salesforce holds no record {record.remote_id}.")
+        if not is_whole(response):
+            return salesforce_errors.of_call(response, 1)
+        body = decoded(response) if response.body else None
+        body = body if isinstance(body, dict) else {}
+        remote_id = str(body.get("id") or record.remote_id)
+        return Ok(remote_id, bool(body.get("created", response.status == 201)))
+
+    def _deleted(self, records: Sequence[Record]) -> dict[str, Outcome]:
+        """What is not there counts as done."""
+        ids = {record.key: record.remote_id for record in records if record.remote_id}
+        missing = [record.key for record in records if not record.remote_id]
+        if missing:
+            found = self._query(missing, ())
+            ids.update((key, stored.remote_id) for key, stored in found.items())
+        outcomes: dict[str, Outcome] = {r.key: Ok(ids.get(r.key, ""), False) for r in records}
+        if not ids:
+            return outcomes
+        asked = urlencode({"ids": ",".join(ids.values()), "allOrNone": "false"})
+        response = self._ask("DELETE", f"composite/sobjects?{asked}")
+        results = decoded(response) if is_whole(response) else None
+        if not isinstance(results, list) or len(results) != len(ids):
+            outcome = salesforce_errors.of_call(response, len(ids))
+            outcomes.update(dict.fromkeys(ids, outcome))
+            return outcomes
+        for key, result in zip(ids, results, strict=True):
+            outcome = salesforce_errors.of_result(result, self.settings.external_id)
+            if not salesforce_errors.is_gone(result):
+                outcomes[key] = Ok(ids[key], False) if isinstance(outcome, Ok) else outcome
+        return outcomes
+
+    # -- reading ---------------------------------------------------------------------------------
+    def fields(self) -> Mapping[str, Field]:
+        given = self.settings
+        response = self._ask("GET", f"sobjects/{given.object}/describe")
+        if response.status == 404:
+            raise InvalidInput(f"Salesforce has no object {given.object}.", "object")
+        raise_for(response)
+        described_fields = {each["name"]: each for each in decoded(response)["fields"]}
+        own = described_fields.pop(given.external_id, None)
+        if own is None or not own.get("externalId"):
+            raise InvalidInput(
+                f"Salesforce needs a field {given.external_id} of {given.object} "
+                "that is flagged External ID.",
+                "external_id",
+            )
+        return {
+            name: Field(
+                name,
+                str(each.get("type", "")),
+                required=_is_required(each),
+                writable=bool(each.get("createable") and each.get("updateable")),
+                max_length=int(each.get("length") or 0),
+            )
+            for name, each in described_fields.items()
+        }
+
+    def read(self, keys: Collection[str]) -> Mapping[str, Stored]:
+        names = [name for name, field in self.fields().items() if field.writable]
+        return self._query(sorted(keys), names)
+
+    def _query(self, keys: Sequence[str], names: Sequence[str]) -> dict[str, Stored]:
+        given = self.settings
+        found: dict[str, Stored] = {}
+        columns = ", ".join(["Id", given.external_id, *names])
+        for some in chunks(keys, _KEYS_IN_QUERY):
+            listed = ", ".join(f"'{_escaped(key)}'" for key in some)
+            query = (
+                f"SELECT {columns} FROM {given.object} "  # noqa: S608
+                f"WHERE {given.external_id} IN ({listed})"
+            )
+            response = self._ask("GET", f"query?{urlencode({'q': query})}")
+            raise_for(response)
+            for row in decoded(response)["records"]:
+                key = str(row[given.external_id])
+                found[key] = Stored(str(row["Id"]), {name: row.get(name) for name in names})
+        return found
+
+    # -- calls -----------------------------------------------------------------------------------
+    def _ask(self, method: str, path: str, body: Any = None) -> Response:
+        """A call with a valid token. Raises Unavailable or CredentialsRefused when none can be
+        had: then nothing was sent."""
+        if not self._token:
+            self._log_in()
+        response = self._call(method, path, body)
+        if response.status == 401:
+            self._log_in()
+            response = self._call(method, path, body)
+        return response
+
+    def _call(self, method: str, path: str, body: Any) -> Response:
+        url = f"{self._instance}/services/data/{self.settings.api_version}/{path}"
+        headers = [("authorization", f"Bearer {self._token}")]
+        if self.settings.allow_duplicates:
+            headers.append(("Sforce-Duplicate-Rule-Header", "allowSave=true"))
+        return self.client.ask(method, url, headers, body)
+
+    def _log_in(self) -> None:
+        given = self.credentials
+        form = {
+            "grant_type": "client_credentials",
+            "client_id": given.client_id,
+            "client_secret": given.client_secret,
+        }
+        url = f"{self.settings.login_url}/services/oauth2/token"
+        data = urlencode(form).encode()
+        request = Request(url, data, [_FORM], self.client.timeout)
+        response = self.client.exchange([request])[0]
+        self._token = ""
+        if response.status in (400, 401):  # invalid_grant, invalid_client_id
+            raise CredentialsRefused(f"Salesforce refuses the credentials: {described(response)}")
+        raise_for(response)
+        body = decoded(response)
+        if not isinstance(body, dict) or not body.get("access_token"):
+            raise Unavailable("Salesforce's login answered without an access token.")
+        self._token = str(body["access_token"])
+        self._instance = str(body.get("instance_url") or self.settings.login_url).rstrip("/")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def _is_required(each: Mapping[str, Any]) -> bool:
+    return not each.get("nillable", True) and not each.get("defaultedOnCreate", False)

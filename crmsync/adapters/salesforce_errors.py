@@ -1,0 +1,96 @@
+"""What Salesforce's errors mean, of a record and of a whole call.
+
+A refused call is answered with a list of errors that have an `errorCode`; in the result of a record
+the same thing is called `statusCode`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from crmsync.adapters import answers, client
+from crmsync.adapters.outcomes import (
+    Auth,
+    Conflict,
+    Invalid,
+    Ok,
+    Outcome,
+    Retry,
+    Throttled,
+    Unknown,
+)
+from msgplatform.core.http.engine import Response
+
+_RETRY = {
+    "UNABLE_TO_LOCK_ROW", "SERVER_UNAVAILABLE", "UNKNOWN_EXCEPTION", "QUERY_TIMEOUT",
+    "INSUFFICIENT_RESOURCES", "ALL_OR_NONE_OPERATION_ROLLED_BACK", "PROCESSING_HALTED",
+}  # fmt: skip
+_AUTH = {
+    "INVALID_SESSION_ID", "INVALID_AUTH_HEADER", "API_DISABLED_FOR_ORG", "API_CURRENTLY_DISABLED",
+    "INVALID_TYPE", "NOT_FOUND",
+}  # fmt: skip
+_DUPLICATES = {"DUPLICATES_DETECTED", "DUPLICATE_VALUE"}
+_GONE = {"ENTITY_IS_DELETED", "INVALID_CROSS_REFERENCE_KEY"}
+_ID = re.compile(r"\b([a-zA-Z0-9]{15}(?:[a-zA-Z0-9]{3})?)\b")
+# The daily limit is one of the last 24 hours: a little of it comes back all the time.
+_LIMIT_SECONDS = 900.0
+
+
+def of_call(response: Response, size: int) -> Outcome:
+    """Of a call that was not answered with what was expected."""
+    if client.is_whole(response):
+        return Unknown("Salesforce's answer has no result for each record.")
+    body = client.decoded(response) if response.body else None
+    error = body[0] if isinstance(body, list) and body and isinstance(body[0], dict) else {}
+    code = str(error.get("errorCode", ""))
+    general = answers.judged(response, size, is_upsert=True)
+    if response.error or not response.status:
+        return general or Unknown(response.detail)
+    if code == "REQUEST_LIMIT_EXCEEDED":
+        return Throttled(client.wait_seconds(response) or _LIMIT_SECONDS)
+    if code in _AUTH or isinstance(general, Auth):
+        return Auth(_message(error) or client.described(response))
+    if code and size == 1:
+        return _meaning(code, error)
+    return general or Retry(0.0, client.described(response))
+
+
+def of_result(result: Any, external_id: str) -> Outcome:
+    """Of one record in the answer to a call."""
+    if not isinstance(result, Mapping):
+        return Unknown("Salesforce's answer has a result that is no object.")
+    if result.get("success"):
+        return Ok(str(result.get("id", "")), result.get("created"))
+    errors = result.get("errors") or [{}]
+    error = errors[0]
+    code = str(error.get("statusCode") or error.get("errorCode") or "")
+    if code == "DUPLICATE_EXTERNAL_ID":
+        return Invalid(external_id, _message(error))
+    return _meaning(code, error)
+
+
+def is_gone(result: Any) -> bool:
+    """Whether a record that was to be deleted was not there."""
+    errors = (result.get("errors") if isinstance(result, Mapping) else None) or ()
+    return any(error.get("statusCode") in _GONE for error in errors)
+
+
+def _meaning(code: str, error: Mapping[str, Any]) -> Outcome:
+    message = _message(error) or code or "Salesforce gave no reason."
+    if code == "REQUEST_LIMIT_EXCEEDED":
+        return Throttled(_LIMIT_SECONDS)
+    if code in _RETRY:
+        return Retry(0.0, message)
+    if code in _DUPLICATES:
+        if found := _ID.search(message.partition("with id")[2]):
+            return Conflict(found[1])
+        # A duplicate rule found others, and does not say which: a person decides.
+        message = f"Salesforce holds a duplicate: {message}"
+    fields = error.get("fields") or ()
+    return Invalid(str(fields[0]) if fields else "", message)
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    return str(error.get("message") or "")

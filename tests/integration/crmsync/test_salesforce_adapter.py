@@ -1,0 +1,232 @@
+"""The Salesforce adapter, against a server of Salesforce's shapes on a real socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from crmsync.adapters.base import Record
+from crmsync.adapters.outcomes import (
+    Auth,
+    Conflict,
+    Invalid,
+    Ok,
+    Outcome,
+    Refused,
+    Retry,
+    Throttled,
+    Unknown,
+)
+from crmsync.adapters.salesforce import SalesforceAdapter
+from msgplatform.core.errors import InvalidInput
+from tests.integration.support.http_sinks import Sink, refusing_port
+from tests.integration.support.json_stub import Answer, Asked, asked, serving
+from tests.integration.support.salesforce_stub import SalesforceStub
+
+Open = Callable[..., SalesforceAdapter]
+
+
+@pytest.fixture
+def open_adapter(settings: Any) -> Iterator[Open]:
+    settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+    opened: list[SalesforceAdapter] = []
+
+    def open_one(url: str, secret: str = "hush-hush", **given: Any) -> SalesforceAdapter:
+        credentials = {"client_id": "the-client", "client_secret": secret}
+        opened.append(SalesforceAdapter({"login_url": url, **given}, credentials))
+        return opened[-1]
+
+    yield open_one
+    for adapter in opened:
+        adapter.close()
+
+
+@pytest.fixture
+def salesforce() -> SalesforceStub:
+    return SalesforceStub()
+
+
+@pytest.fixture
+def server(salesforce: SalesforceStub) -> Iterator[Sink]:
+    with serving(salesforce) as server:
+        salesforce.url = server.url("")
+        yield server
+
+
+def lead(key: str, version: int = 1, **fields: Any) -> Record:
+    return Record(key, version, {"LastName": f"name {key}", "Company": "X", **fields})
+
+
+def test_creates_changes_deletes_and_reads_back(
+    open_adapter: Open, salesforce: SalesforceStub, server: Sink
+) -> None:
+    adapter = open_adapter(server.url(""))
+    first, second = adapter.send([lead("a", Phone="138"), lead("b'x")])
+    assert isinstance(first, Ok)
+    assert isinstance(second, Ok)
+    assert (first.created, second.created) == (True, True)
+    assert adapter.send([lead("a", 2, Phone=None), lead("b'x", 2)]) == [
+        Ok(first.remote_id, False), Ok(second.remote_id, False),
+    ]  # fmt: skip
+    assert adapter.send([lead("a", 3, Phone="1")]) == [Ok(first.remote_id, False)]
+    assert salesforce.leads[first.remote_id] == {
+        "LastName": "name a", "Company": "X", "Phone": "1", "Hive_Id__c": "a",
+    }  # fmt: skip
+    assert adapter.read(["b'x", "nobody"])["b'x"].remote_id == second.remote_id
+    assert adapter.look_up([lead("a", 3, Phone="1"), lead("a", 4, Phone="2"), lead("c")]) == [
+        Ok(first.remote_id, False),
+        Conflict(first.remote_id),
+        Retry(0.0, "The CRM does not hold the record."),
+    ]
+    gone = [Record(key, 9, {}, deleted=True) for key in ("a", "b'x", "never sent")]
+    assert adapter.send(gone) == [
+        Ok(first.remote_id, False), Ok(second.remote_id, False), Ok("", False),
+    ]  # fmt: skip
+    again = Record("a", 10, {}, True, first.remote_id)
+    assert adapter.send([again]) == [Ok(first.remote_id, False)]
+    assert salesforce.leads == {}
+    assert not server.trouble
+
+
+def test_two_hundred_in_a_call(
+    open_adapter: Open, salesforce: SalesforceStub, server: Sink
+) -> None:
+    outcomes = open_adapter(server.url("")).send([lead(f"k{number}") for number in range(450)])
+    assert all(isinstance(outcome, Ok) and outcome.created for outcome in outcomes)
+    calls = [request for request in asked(server) if request.method == "PATCH"]
+    assert [len(call.body["records"]) for call in calls] == [200, 200, 50]
+    assert len(salesforce.leads) == 450
+
+
+def test_errors_of_single_records(
+    open_adapter: Open, salesforce: SalesforceStub, server: Sink
+) -> None:
+    other = salesforce.add(Email="a@b.c")
+    for _ in range(2):
+        salesforce.add(Hive_Id__c="twice")
+    salesforce.locked = {"locked"}
+    records = [
+        lead("ok"),
+        lead("nameless", LastName=""),
+        lead("odd", Color="red"),
+        lead("twice"),
+        lead("locked"),
+        lead("known", Email="a@b.c"),
+        lead("twin", LastName="Twin"),
+    ]
+    expected: list[Outcome] = [
+        Invalid("LastName", "Required fields are missing: [LastName]"),
+        Invalid("Color", "No such column 'Color' on sobject of type Lead"),
+    ]
+    adapter = open_adapter(server.url(""))
+    together = adapter.send(records)
+    assert isinstance(together[0], Ok)
+    assert together[1:3] == expected
+    assert isinstance(together[3], Invalid)
+    assert together[3].field == "Hive_Id__c"
+    assert [type(outcome) for outcome in together[4:]] == [Retry, Conflict, Invalid]
+    assert together[5] == Conflict(other)
+    alone = [adapter.send([record])[0] for record in records]  # by the form for one record
+    assert alone[1:3] == expected
+    assert alone[3] == Invalid("Hive_Id__c", "Several records of Salesforce have Hive_Id__c twice.")
+    assert [type(outcome) for outcome in alone[4:]] == [Retry, Conflict, Invalid]
+
+
+def test_a_record_that_exists_is_changed_by_its_id(
+    open_adapter: Open, salesforce: SalesforceStub, server: Sink
+) -> None:
+    other = salesforce.add(Email="a@b.c")
+    adapter = open_adapter(server.url(""))
+    assert adapter.send([lead("a", Email="a@b.c")]) == [Conflict(other)]
+    again = Record("a", 1, {"Email": "a@b.c", "LastName": "A"}, remote_id=other)
+    assert adapter.send([again]) == [Ok(other, False)]
+    assert salesforce.leads[other]["Hive_Id__c"] == "a"
+    (nobody,) = adapter.send([Record("b", 1, {}, remote_id="00Q000000000099AAA")])
+    assert isinstance(nobody, Invalid)
+
+
+def test_an_expired_token_is_fetched_anew_once(
+    open_adapter: Open, salesforce: SalesforceStub, server: Sink
+) -> None:
+    adapter = open_adapter(server.url(""))
+    adapter.send([lead("a")])
+    salesforce.expire()
+    assert [type(outcome) for outcome in adapter.send([lead("a", 2), lead("b")])] == [Ok, Ok]
+    assert salesforce.logins == 2
+
+
+def test_a_token_that_is_never_accepted_is_asked_for_only_twice(open_adapter: Open) -> None:
+    def answer(request: Asked) -> Answer:
+        if request.path == "/services/oauth2/token":
+            return Answer({"access_token": "hush-token", "instance_url": server.url("")})
+        said = {"message": "Session expired: hush-token", "errorCode": "INVALID_SESSION_ID"}
+        return Answer([said], 401)
+
+    with serving(answer) as server:
+        outcomes = open_adapter(server.url("")).send([lead("a"), lead("b")])
+        assert outcomes == [Auth("Session expired: •••")] * 2
+        assert len(server.requests) == 4
+
+
+CASES: list[tuple[Answer, Outcome]] = [
+    (Answer([{"errorCode": "REQUEST_LIMIT_EXCEEDED", "message": "TotalRequests Limit"}], 403),
+     Throttled(900.0)),
+    (Answer([{"errorCode": "API_DISABLED_FOR_ORG", "message": "no API"}], 403), Auth("no API")),
+    (Answer([{"errorCode": "NOT_FOUND", "message": "External ID field does not exist"}], 404),
+     Auth("External ID field does not exist")),
+    (Answer([{"errorCode": "SERVER_UNAVAILABLE", "message": "busy"}], 503),
+     Retry(0.0, "HTTP 503: busy")),
+    (Answer({}, 429, Retry_After="5"), Throttled(5.0)),
+    (Answer([{"errorCode": "JSON_PARSER_ERROR", "message": "bad"}], 400),
+     Refused("HTTP 400: bad")),
+    (Answer({"odd": 1}), Unknown("Salesforce's answer has no result for each record.")),
+    (Answer([]), Unknown("Salesforce's answer has no result for each record.")),
+    (Answer(drop=True), Unknown("")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "outcome"), CASES)
+def test_what_an_answer_means(open_adapter: Open, answer: Answer, outcome: Outcome) -> None:
+    def answering(request: Asked) -> Answer:
+        if request.path == "/services/oauth2/token":
+            return Answer({"access_token": "token-1", "instance_url": server.url("")})
+        return answer
+
+    with serving(answering) as server:
+        given, other = open_adapter(server.url("")).send([lead("a"), lead("b")])
+        assert given == other
+        assert type(given) is type(outcome)
+        if outcome != Unknown(""):
+            assert given == outcome
+
+
+def test_the_test_button(open_adapter: Open, server: Sink) -> None:
+    adapter = open_adapter(server.url(""))
+    assert adapter.check(["LastName"]).kind == "ok"
+    assert adapter.check(["Lastname"]).message == (
+        "Salesforce has no field Lastname. Did you mean LastName?"
+    )
+    assert adapter.fields()["LastName"].required
+    wrong = open_adapter(server.url(""), secret="wrong-secret")
+    assert wrong.check().kind == "credentials"
+    assert [type(outcome) for outcome in wrong.send([lead("a")])] == [Auth]
+    assert open_adapter(server.url(""), external_id="Phone").check().kind == "settings"
+    assert open_adapter(server.url(""), object="Led").check().kind == "settings"
+    away = open_adapter(f"http://127.0.0.1:{refusing_port()}")
+    assert away.check().kind == "unreachable"
+    assert [type(outcome) for outcome in away.send([lead("a")])] == [Retry]
+    shown = repr([adapter, adapter.credentials, wrong.check()])
+    assert "secret" not in shown
+    assert "hush" not in shown
+
+
+def test_duplicates_can_be_allowed(open_adapter: Open, server: Sink) -> None:
+    open_adapter(server.url(""), allow_duplicates=True).send([lead("a")])
+    assert asked(server)[-1].headers["sforce-duplicate-rule-header"] == "allowSave=true"
+
+
+def test_names_that_could_be_something_else_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="no name of Salesforce"):
+        SalesforceAdapter({"object": "Lead/x"}, {"client_id": "a", "client_secret": "b"})

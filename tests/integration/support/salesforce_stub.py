@@ -1,0 +1,151 @@
+"""Salesforce's REST interface for leads, as far as an integration sees it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+from tests.integration.support.json_stub import Answer, Asked
+
+_DATA = "/services/data/v61.0/"
+_FIELDS = ("LastName", "Company", "Email", "Phone")
+
+
+class SalesforceStub:
+    """`leads` by id. A token is valid until `expire()`. `url` is the instance's."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.leads: dict[str, dict[str, Any]] = {}
+        self.logins = 0
+        self.locked: set[str] = set()
+        self._token = ""
+        self._last = 0
+
+    def expire(self) -> None:
+        self._token = ""
+
+    def add(self, **fields: Any) -> str:
+        self._last += 1
+        made = f"00Q{self._last:012}AAA"
+        self.leads[made] = fields
+        return made
+
+    def __call__(self, request: Asked) -> Answer:
+        if request.path == "/services/oauth2/token":
+            return self._log_in(parse_qs(request.raw.decode()))
+        if not self._token or request.headers.get("authorization") != f"Bearer {self._token}":
+            return _error(401, "INVALID_SESSION_ID", "Session expired or invalid")
+        path = request.path.removeprefix(_DATA)
+        if path == "composite/sobjects/Lead/Hive_Id__c" and request.method == "PATCH":
+            return self._collection(request.body["records"])
+        if path == "composite/sobjects" and request.method == "DELETE":
+            return Answer([self._delete(each) for each in request.query["ids"].split(",")])
+        if path == "sobjects/Lead/describe":
+            return Answer({"name": "Lead", "fields": _described()})
+        if path == "query":
+            return self._query(request.query["q"])
+        if request.method == "PATCH" and path.startswith("sobjects/Lead/"):
+            return self._single(path.removeprefix("sobjects/Lead/"), request)
+        return _error(404, "NOT_FOUND", "The requested resource does not exist")
+
+    def _log_in(self, form: dict[str, list[str]]) -> Answer:
+        self.logins += 1
+        if form.get("client_secret") != ["hush-hush"]:
+            said = {"error": "invalid_client", "error_description": "invalid client credentials"}
+            return Answer(said, 400)
+        assert form["grant_type"] == ["client_credentials"]
+        self._token = f"token-{self.logins}"
+        return Answer({"access_token": self._token, "instance_url": self.url})
+
+    def _find(self, key: str) -> list[str]:
+        return [i for i, lead in self.leads.items() if lead.get("Hive_Id__c") == key]
+
+    def _collection(self, records: list[Any]) -> Answer:
+        if len(records) > 200:
+            return _error(400, "TOO_MANY_RECORDS", "The limit is 200 records")
+        results = []
+        for record in records:
+            assert record.pop("attributes") == {"type": "Lead"}
+            results.append(self._upsert(record))
+        return Answer(results)
+
+    def _upsert(self, record: Any) -> Any:
+        found = self._find(record["Hive_Id__c"])
+        if len(found) > 1:
+            return _failed("DUPLICATE_EXTERNAL_ID", f"Hive_Id__c: more than one record: {found}")
+        if problem := self._problem(record, found[0] if found else ""):
+            return _failed(*problem)
+        made = found[0] if found else self.add()
+        self.leads[made].update(record)
+        return {"id": made, "success": True, "errors": [], "created": not found}
+
+    def _problem(self, record: Any, known: str) -> tuple[str, str, list[str]] | None:
+        for name in record:
+            if name not in (*_FIELDS, "Hive_Id__c"):
+                return "INVALID_FIELD", f"No such column '{name}' on sobject of type Lead", [name]
+        if not known and not record.get("LastName"):
+            text = "Required fields are missing: [LastName]"
+            return "REQUIRED_FIELD_MISSING", text, ["LastName"]
+        if record["Hive_Id__c"] in self.locked:
+            return "UNABLE_TO_LOCK_ROW", "unable to obtain exclusive access to this record", []
+        for other, lead in self.leads.items():
+            if other != known and record.get("Email") and lead.get("Email") == record["Email"]:
+                text = f"duplicate value found: Email duplicates value on record with id: {other}"
+                return "DUPLICATE_VALUE", text, []
+        if record.get("LastName") == "Twin":
+            return "DUPLICATES_DETECTED", "Use one of these records?", []
+        return None
+
+    def _single(self, path: str, request: Asked) -> Answer:
+        name, _, key = path.partition("/")
+        if not key:
+            if name not in self.leads:
+                return _error(404, "NOT_FOUND", "The requested resource does not exist")
+            self.leads[name].update(request.body)
+            return Answer(status=204)
+        assert name not in request.body
+        found = self._find(unquote(key))
+        if len(found) > 1:
+            return Answer([f"{_DATA}sobjects/Lead/{each}" for each in found], 300)
+        result = self._upsert({**request.body, "Hive_Id__c": unquote(key)})
+        if not result["success"]:
+            error = result["errors"][0]
+            status = 400
+            return _error(status, error["statusCode"], error["message"], error["fields"])
+        return Answer(result, 201 if result["created"] else 200)
+
+    def _delete(self, lead: str) -> Any:
+        if self.leads.pop(lead, None) is None:
+            return _failed("ENTITY_IS_DELETED", "entity is deleted")
+        return {"id": lead, "success": True, "errors": []}
+
+    def _query(self, query: str) -> Answer:
+        match = re.fullmatch(r"SELECT (.+) FROM Lead WHERE Hive_Id__c IN \((.*)\)", query)
+        assert match
+        keys = [key.replace("\\'", "'") for key in re.findall(r"'((?:[^'\\]|\\.)*)'", match[2])]
+        rows = [
+            {name: {**lead, "Id": i}.get(name) for name in match[1].split(", ")}
+            for i, lead in self.leads.items()
+            if lead.get("Hive_Id__c") in keys
+        ]
+        return Answer({"totalSize": len(rows), "done": True, "records": rows})
+
+
+def _error(status: int, code: str, message: str, fields: list[str] | None = None) -> Answer:
+    return Answer([{"message": message, "errorCode": code, "fields": fields or []}], status)
+
+
+def _failed(code: str, message: str, fields: list[str] | None = None) -> Any:
+    error = {"statusCode": code, "message": message, "fields": fields or []}
+    return {"success": False, "errors": [error]}
+
+
+def _described() -> list[Any]:
+    plain = {"type": "string", "createable": True, "updateable": True, "length": 80}
+    return [
+        {"name": "Id", "type": "id", "nillable": False, "defaultedOnCreate": True},
+        {"name": "Hive_Id__c", "externalId": True, **plain},
+        *({"name": name, "nillable": name != "LastName", **plain} for name in _FIELDS),
+    ]
