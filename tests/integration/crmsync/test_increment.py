@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
+from crmsync.models import Lead
 from crmsync.poller.database import Database
 from crmsync.poller.increment import WAITING_CAP, Increment, Page, Row, Watermark
 from crmsync.poller.source import Source, SourceUnavailable
-from msgplatform.core.data import sql
+from msgplatform.core.data import ids, sql
 from msgplatform.core.servers.embedded import MariaDb
+from msgplatform.models import Biz
 from tests.integration.crmsync.conftest import NAME, run_as_owner
-from tests.integration.crmsync.lead_tables import INSERT, LEADS, MYSQL_TABLE, SQLITE_TABLE
+from tests.integration.crmsync.lead_tables import INSERT, LEADS, MYSQL_TABLE
 
 MakeSource = Callable[..., Source]
 SECONDS = 60.0
@@ -366,21 +368,21 @@ def plan_of(source: Source, mark: Watermark) -> dict[str, Any]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_platforms_own_database() -> None:
-    table = MYSQL_TABLE.format(table="lead", kind="DATETIME(6)")
-    statements = [table] if connection.vendor == "mysql" else SQLITE_TABLE.split(";")[:-1]
-    with connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement.replace("%", "%%"), [])
-        cursor.execute(insert("a"))
-    try:
-        follower = Follower(Source("lead", LEADS))
-        follower.until("a")
-        with transaction.atomic(), pytest.raises(RuntimeError, match="outside any transaction"):
-            follower.read()
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute("DROP TABLE lead")
+def test_the_platforms_own_hive() -> None:
+    """Its UpdateTime is in UTC, whatever the server's zone: triggers write it."""
+    biz = Biz.objects.create(name="ads")
+    follower = Follower(Source("lead", LEADS, zone="UTC"))
+    lead = Lead.objects.create(id=ids.new(0), biz=biz, appkey="k", uid="a")
+    follower.until("a")
+    Lead.objects.filter(pk=lead.pk).update(uid="b")
+    follower.until("b")
+    Lead.objects.filter(pk=lead.pk).update(is_delete=True)
+    rows = []
+    while not any(row.deleted for row in rows):
+        rows += follower.read()
+    assert [(row.key, row.version) for row in rows if row.deleted] == [(lead.pk, 3)]
+    with transaction.atomic(), pytest.raises(RuntimeError, match="outside any transaction"):
+        follower.read()
 
 
 @pytest.mark.parametrize("zone", ["Asia/Shanghai", "America/New_York"])
