@@ -1,8 +1,6 @@
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core import flows
-
 
 class CrmsyncConfig(AppConfig):
     """Leads from landing pages into CRMs."""
@@ -12,6 +10,3 @@ class CrmsyncConfig(AppConfig):
 
     def ready(self) -> None:
         from crmsync import checks  # noqa: F401
-        from crmsync.flow import CrmSyncFlow
-
-        flows.register(CrmSyncFlow())

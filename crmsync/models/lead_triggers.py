@@ -50,9 +50,9 @@ class TriggerRefused(Permanent):
 
 def create(schema_editor: BaseDatabaseSchemaEditor) -> None:
     """Make the triggers, anew if they are there. Raises TriggerRefused."""
-    drop(schema_editor)
     statements = _MYSQL if schema_editor.connection.vendor == "mysql" else _SQLITE
     try:
+        drop(schema_editor)
         for statement in statements:
             schema_editor.execute(statement, None)
     except OperationalError as error:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.cluster import Cluster
+from tests.cluster import WEB, Cluster
 
 LEADS = """
 import json
@@ -30,6 +32,17 @@ LandingPage.objects.update_or_create(appkey="phone", defaults={
     "form_fields": [{"name": n, "required": r, "label": l} for n, r, l in fields]})
 print(json.dumps(True))
 """
+
+
+@pytest.fixture(scope="module")
+def platform() -> Iterator[Cluster]:
+    """The web server with the addresses of the hive."""
+    folder = Path(tempfile.mkdtemp(prefix="mp-hive-"))
+    cluster = Cluster(folder, f"sqlite:///{folder / 'platform.db'}", (WEB,))
+    cluster.environment["FLOWS"] += ",tests.hive"
+    with cluster as running:
+        yield running
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(params=["light", "dark"])

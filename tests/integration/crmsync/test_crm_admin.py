@@ -118,14 +118,3 @@ def test_leads_are_listed_and_found(admin_client: Client, biz: Biz) -> None:
     assert "w@example.com" in page
     assert 'name="_save"' not in page
     assert admin_client.get(f"{LEADS}add/").status_code == 403
-
-
-def test_the_console_finds_and_shows_a_lead(admin_client: Client, biz: Biz) -> None:
-    row = lead(biz, phone="13800000000", uid="u-1", extra={"city": "上海"})
-    Lead.objects.update(is_delete=True)
-    for query in ("138 0000 0000", "u-1", "ad-1", str(row.pk)):
-        html = admin_client.get("/console/search", {"q": query}).content.decode()
-        assert f"/console/crmsync/{row.pk}" in html, query
-    html = admin_client.get(f"/console/crmsync/{row.pk}").content.decode()
-    assert "city: 上海" in html
-    assert "Deleted" in html

@@ -1,1 +1,0 @@
-"""CRM sync's part of the demo."""

@@ -1,1 +1,0 @@
-"""Find a lead, and its page in the console."""

@@ -1,0 +1,53 @@
+"""The rules of `test_api_schema.py`, for the addresses of leads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.urls import get_resolver
+from drf_spectacular.drainage import GENERATOR_STATS
+from drf_spectacular.validation import validate_schema
+
+from tests.integration.platform.test_api_schema import api_views, generate, statuses
+
+URLCONF = "tests.hive.urls"
+LEADS, BATCH, LEAD = "/api/v1/leads", "/api/v1/leads/batch", "/api/v1/leads/{id}"
+
+
+@pytest.fixture
+def schema() -> dict[str, Any]:
+    return generate(URLCONF)
+
+
+def test_it_is_made_without_a_warning() -> None:
+    GENERATOR_STATS.reset()
+    with GENERATOR_STATS.silence():
+        validate_schema(generate(URLCONF))
+    assert not GENERATOR_STATS._warn_cache
+    assert not GENERATOR_STATS._error_cache
+
+
+def test_every_api_view_is_in_it_and_closed_by_a_scope(schema: dict[str, Any]) -> None:
+    views = dict(api_views(get_resolver(URLCONF)))
+    assert {LEADS, BATCH, LEAD} <= set(views)
+    for path in (LEADS, BATCH, LEAD):
+        assert path in schema["paths"]
+        assert views[path].required_scope
+
+
+def test_operations(schema: dict[str, Any]) -> None:
+    paths = schema["paths"]
+    assert set(paths[LEADS]) == {"get", "post"}
+    assert set(paths[LEAD]) == {"get", "put", "patch", "delete"}
+    # A page hosted elsewhere needs no key.
+    assert paths[LEADS]["post"]["security"] == [{"apiKey": []}, {}]
+    assert paths[BATCH]["post"]["security"] == [{"apiKey": []}]
+    assert {"200", "202", "400", "401", "403", "409", "413", "429"} <= statuses(
+        schema, LEADS, "post"
+    )
+    assert {"204", "404"} <= statuses(schema, LEAD, "delete")
+    names = {parameter["name"] for parameter in paths[LEADS]["get"]["parameters"]}
+    assert names == {
+        "appkey", "phone", "uid", "updated_since", "deleted", "cursor", "limit"
+    }  # fmt: skip
