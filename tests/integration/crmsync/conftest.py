@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-<<<<<<< HEAD
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -8,7 +7,9 @@ import pytest
 from django.db import connections
 
 from crmsync.poller.source import Source
+from msgplatform.core import flows
 from msgplatform.core.servers.embedded import MariaDb
+from tests.hive.flow import HiveFlow
 from tests.integration.crmsync.lead_tables import LEADS, MYSQL_TABLE
 
 NAME = "somebody_else"
@@ -56,13 +57,6 @@ def run_as_owner(mariadb: MariaDb, *statements: str) -> None:
             session.cursor().execute(statement)
     finally:
         session.close()
-=======
-from typing import Any
-
-import pytest
-
-from msgplatform.core import flows
-from tests.hive.flow import HiveFlow
 
 
 @pytest.fixture(autouse=True)
@@ -71,4 +65,3 @@ def hive(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     registered = {flow.name: flow for flow in flows.all()}
     monkeypatch.setattr(flows, "_registry", {**registered, "hive": HiveFlow()})
     settings.ROOT_URLCONF = "tests.hive.urls"
->>>>>>> 23edeb9 (The hive registers no flow yet: its addresses are served in tests only)
