@@ -17,7 +17,13 @@ from msgplatform.core import logging
 from msgplatform.core.errors import InvalidInput
 
 GROUP = "msgplatform.crm_adapters"
-_OWN = (EntryPoint("sql", "crmsync.adapters.sql:SqlAdapter", GROUP),)
+_OWN = (
+    EntryPoint("sql", "crmsync.adapters.sql:SqlAdapter", GROUP),
+    EntryPoint("http", "crmsync.adapters.http:HttpAdapter", GROUP),
+    EntryPoint("hubspot", "crmsync.adapters.hubspot:HubSpotAdapter", GROUP),
+    EntryPoint("salesforce", "crmsync.adapters.salesforce:SalesforceAdapter", GROUP),
+    EntryPoint("tryton", "crmsync.adapters.tryton:TrytonAdapter", GROUP),
+)
 
 log = logging.get(__name__)
 

@@ -201,6 +201,13 @@ def installed(tmp_path: Path) -> Iterator[None]:
     registry.cache_clear()
 
 
+def test_the_platforms_own_adapters_are_known_by_their_names() -> None:
+    known = registry()
+    assert set(known.adapters) >= {"sql", "http", "hubspot", "salesforce", "tryton"}
+    assert not known.broken
+    assert all(adapter.name == name for name, adapter in known.adapters.items())
+
+
 @pytest.mark.usefixtures("installed")
 def test_a_broken_adapter_of_a_third_party_does_not_stop_the_others() -> None:
     known = registry()

@@ -1,0 +1,79 @@
+"""What the Tryton adapter makes of answers that a real Tryton does not give on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from crmsync.adapters.base import Record
+from crmsync.adapters.outcomes import Invalid, Ok, Outcome, Retry, Unknown
+from crmsync.adapters.tryton import TrytonAdapter
+from tests.integration.support.json_stub import Answer, Asked, asked, serving
+
+Open = Callable[..., TrytonAdapter]
+
+
+@pytest.fixture
+def open_adapter(settings: Any) -> Iterator[Open]:
+    settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+    opened: list[TrytonAdapter] = []
+
+    def open_one(url: str, password: str = "hush-hush", **given: Any) -> TrytonAdapter:
+        set_to = {"url": url, "database": "crm", "user": "admin", **given}
+        opened.append(TrytonAdapter(set_to, {"password": password}))
+        return opened[-1]
+
+    yield open_one
+    for adapter in opened:
+        adapter.close()
+
+
+def lead(key: str, version: int = 1, **fields: Any) -> Record:
+    return Record(key, version, {"name": f"name {key}", **fields})
+
+
+def test_an_ended_session_is_opened_anew_once(open_adapter: Open) -> None:
+    sessions: list[str] = []
+
+    def answer(request: Asked) -> Answer:
+        method = request.body["method"]
+        if method == "common.db.login":
+            sessions.append("one")
+            return Answer({"id": 1, "result": [1, f"token-{len(sessions)}", None]})
+        if len(asked(server)) == 4:  # the session ends after fields_get
+            return Answer(b"", 401)
+        results = {"fields_get": {"name": {}}, "search_read": [], "create": [7]}
+        return Answer({"id": 1, "result": results[method.rpartition(".")[2]]})
+
+    with serving(answer) as server:
+        adapter = open_adapter(server.url(""))
+        assert adapter.send([lead("a")]) == [Ok("7", True)]
+        assert len(sessions) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (Answer({"id": 1, "error": ["ConcurrencyException", ["Record was modified"]]}), Retry),
+        (Answer({"id": 1, "error": ["UserError", ["The name is odd.", "", None]]}), Invalid),
+        (Answer(drop=True), Unknown),
+        (Answer({}, 502), Retry),
+        (Answer(b"<html>"), Unknown),
+        (Answer({"id": 1, "result": []}), Unknown),
+    ],
+)  # fmt: skip
+def test_what_an_answer_to_a_change_means(
+    open_adapter: Open, answer: Answer, kind: type[Outcome]
+) -> None:
+    def answering(request: Asked) -> Answer:
+        method = request.body["method"].rpartition(".")[2]
+        if method == "create":
+            return answer
+        results = {"login": [1, "token-1", None], "fields_get": {"name": {}}, "search_read": []}
+        return Answer({"id": 1, "result": results[method]})
+
+    with serving(answering) as server:
+        (outcome,) = open_adapter(server.url("")).send([lead("a")])
+        assert isinstance(outcome, kind)
