@@ -14,6 +14,8 @@ from msgplatform.core.http.engine import Request, Response, engine_from_settings
 from msgplatform.core.http.response_headers import retry_after
 
 TIMEOUT_SECONDS = 30.0
+# Beyond the requests' own deadline: then the engine has failed us, not the CRM.
+_GRACE_SECONDS = 5.0
 _ANSWER_CAP = 8 * 1024 * 1024
 _JSON = ("content-type", "application/json")
 # Where answers put the sentence for people.
@@ -30,16 +32,20 @@ class HttpClient:
 
     def exchange(self, requests: Sequence[Request]) -> list[Response]:
         """The answers, in the order of the requests."""
-        answers: list[Response | None] = [None] * len(requests)
+        mine = object()  # an answer that comes too late belongs to no later exchange
         for number, request in enumerate(requests):
-            request.tag = number
+            request.tag = (mine, number)
             self._engine.submit(request)
-        open_ones = len(requests)
-        while open_ones:
-            for response in self._engine.poll(self.timeout):
-                answers[response.request.tag] = response
-                open_ones -= 1
-        return [answer for answer in answers if answer is not None]
+        answers = [_nothing(request, self.timeout) for request in requests]
+        missing = len(requests)
+        end = time.monotonic() + self.timeout + _GRACE_SECONDS
+        while missing and (left := end - time.monotonic()) > 0:
+            for response in self._engine.poll(left):
+                owner, number = response.request.tag
+                if owner is mine:
+                    answers[number] = response
+                    missing -= 1
+        return answers
 
     def ask(
         self, method: str, url: str, headers: Iterable[tuple[str, str]] = (), body: Any = None
@@ -60,6 +66,10 @@ class HttpClient:
 
     def close(self) -> None:
         self._engine.close()
+
+
+def _nothing(request: Request, seconds: float) -> Response:
+    return Response(request, 0, b"", b"", seconds, "timeout", "No answer came.", "")
 
 
 def decoded(response: Response) -> Any:
