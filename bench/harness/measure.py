@@ -10,7 +10,7 @@ from typing import Any
 from bench.harness.ground import ROOT, Ground
 from bench.harness.processes import BenchFailed, Crew, Program, cpu_seconds
 
-_FIRST_SECONDS = 60.0
+_FIRST_SECONDS = 180.0
 # Connections are made, caches filled and code imported before the clock starts.
 _WARM_UP_SHARE, _WARM_UP_SECONDS = 0.2, 1.0
 

@@ -80,7 +80,7 @@ def running(**options: Any) -> Iterator[Sender]:
         sender.stop()
 
 
-def turn_until(sender: Sender, condition: Callable[[], bool], seconds: float = 15) -> None:
+def turn_until(sender: Sender, condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come"

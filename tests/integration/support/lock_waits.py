@@ -6,7 +6,7 @@ import time
 
 from django.db import connection
 
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 def until_somebody_waits() -> None:

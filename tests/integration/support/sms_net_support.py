@@ -20,7 +20,7 @@ from gateway.sender.sender import SmsSender
 from gateway.simulator.personalities import Personality
 from gateway.simulator.smg import Simulator
 
-WAIT = 30.0  # seconds, generous
+WAIT = 180.0  # seconds, generous
 SP_NUMBER = "10655"
 
 

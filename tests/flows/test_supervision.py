@@ -25,7 +25,7 @@ from msgplatform.supervision.address import public_url, require_free, resolve
 from msgplatform.supervision.config import Program
 from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 # Writes its name at its end, as a daemon that drains.
 ENDS_IN_ORDER = """
 import os, signal, sys

@@ -41,7 +41,7 @@ def bench(
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "manage.py", "bench", *arguments],
-        cwd=BASE_DIR, capture_output=True, text=True, timeout=300, check=False,
+        cwd=BASE_DIR, capture_output=True, text=True, timeout=900, check=False,
         env=environment,
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ import pytest
 
 from msgplatform.core.servers.private_server import free_port
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 120
 SET_UP = """
 from django.contrib.auth import get_user_model
