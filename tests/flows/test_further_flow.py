@@ -149,7 +149,9 @@ def test_console_up_doctor_metrics_search_bulk_and_urls_know_it(folder: Path) ->
 
 def test_the_demo_accounts_for_it_alone(folder: Path) -> None:
     """Without any other flow: the platform needs none of them."""
-    done = Post(folder, "tests.letters").manage("demo", "--exit", "--json")
+    post = Post(folder, "tests.letters")
+    # A port of its own: another demo that starts at the same moment may choose the same.
+    done = post.manage("demo", "--exit", "--json", "--port", str(post.port))
     assert done.returncode == 0, done.stderr
     account = {"accepted": 20, "delivered": 20, "lost": 0, "at_least": 20}
     assert json.loads(done.stdout) == {"ok": True, "flows": {"letters": account}}

@@ -148,6 +148,7 @@ class MariaDb(PrivateServer):
                 *(program, "--no-defaults", *_as_root(), f"--datadir={unfinished}"),
                 *("--auth-root-authentication-method=normal", "--skip-test-db"),
             ],
+            env={**os.environ, "TMPDIR": str(self.directory)},  # as `--tmpdir` above
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
