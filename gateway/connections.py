@@ -6,7 +6,7 @@ import redis
 
 from msgplatform.core.connections import RedisRole
 
-SMS = RedisRole("sms", "SMS_REDIS_URL", "the SMS Redis", is_truth=True)
+SMS = RedisRole("sms", "SMS_REDIS_URL", is_truth=True)
 
 
 def sms_redis() -> redis.Redis:

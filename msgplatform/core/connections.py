@@ -32,7 +32,6 @@ class RedisRole:
 
     name: str
     variable: str  # of the environment, and in the settings: NAME_URL
-    title: str
     is_truth: bool = False
 
     @property
@@ -49,7 +48,7 @@ class RedisRole:
         return _client(self.url, os.getpid())
 
 
-WORK = RedisRole("work", "REDIS_URL", "the work Redis")
+WORK = RedisRole("work", "REDIS_URL")
 
 
 def work_redis() -> redis.Redis:

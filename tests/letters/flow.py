@@ -25,7 +25,7 @@ class LettersFlow(flows.Flow):
     scopes = {"letters:read": "read letters", "letters:write": "post letters"}
     search_fields = {"text": "A word of it"}
     bulk_actions = {"return": flows.BulkAction("Return to the sender", {"text": "A word of it"})}
-    redis = (RedisRole("letters", "LETTERS_REDIS_URL", "the mail bag", is_truth=True),)
+    redis = (RedisRole("letters", "LETTERS_REDIS_URL", is_truth=True),)
     queues = ("letters-express",)
     queue_pattern = r"letters-\d+"
     icons = {"Letter": "stylus_note"}

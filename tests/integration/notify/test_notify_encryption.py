@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,13 +11,11 @@ from django.test import Client
 from msgplatform.core.data import encryption
 from msgplatform.models import Alert, Biz
 from notify.directory import Subscriptions
-from notify.maker.maker import Maker
-from notify.marker.marker import Marker
 from notify.models import Receive, ReceiveMsg
 from notify.sender import test_send
-from notify.sender.sender import Sender
 from tests.integration.support.http_sinks import Sink, answering
 from tests.integration.support.notify_rows import publish, subscription
+from tests.integration.support.notify_turns import run_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 
@@ -36,21 +32,6 @@ def lost(settings: Any) -> Receive:
     row = Receive.objects.create(name="lost", url="http://127.0.0.1:9/", headers=HEADERS)
     settings.ENCRYPTION_KEYS = (KNOWN,)
     return row
-
-
-def run_until(condition: Callable[[], bool]) -> None:
-    """A maker, a sender and a marker that have just started take turns until it is so."""
-    maker, sender, marker = Maker(), Sender(), Marker()
-    sender.start()
-    deadline = time.monotonic() + 60
-    try:
-        while not condition():
-            assert time.monotonic() < deadline, "it did not come"
-            for worker in (maker, sender, marker):
-                worker.turn()
-    finally:
-        sender.drain(time.monotonic() + 2)
-        sender.stop()
 
 
 def delivered(receive: Receive) -> int:

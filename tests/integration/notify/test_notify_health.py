@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -22,9 +21,9 @@ from notify.marker import failing_subscriptions
 from notify.marker.marker import Marker
 from notify.models import BizReceive, Receive, ReceiveMsg
 from notify.orders import Result
-from notify.sender.sender import Sender
 from tests.integration.support.http_sinks import Sink, answering
 from tests.integration.support.notify_rows import publish, subscription
+from tests.integration.support.notify_turns import run_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 Status, Copy = BizReceive.Status, ReceiveMsg.Status
@@ -301,21 +300,6 @@ def test_copies_of_a_subscription_that_is_gone_are_exhausted(row: BizReceive) ->
 
 
 # -- end to end ----------------------------------------------------------------------------------
-def run_until(condition: Callable[[], bool]) -> None:
-    """Maker, sender and marker take turns, as their loops would, until it is so."""
-    maker, sender, marker = Maker(), Sender(), Marker()
-    sender.start()
-    deadline = time.monotonic() + 60
-    try:
-        while not condition():
-            assert time.monotonic() < deadline, "it did not come"
-            for worker in (maker, sender, marker):
-                worker.turn()
-    finally:
-        sender.drain(time.monotonic() + 2)
-        sender.stop()
-
-
 def is_disabled(row: BizReceive) -> Callable[[], bool]:
     rows = BizReceive.objects.filter(pk=row.pk, status=Status.DISABLED)
     return lambda: rows.exists() and Alert.objects.filter(kind="notify.disabled").exists()

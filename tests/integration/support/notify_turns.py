@@ -1,0 +1,25 @@
+"""The programs of Notify, a turn each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from notify.maker.maker import Maker
+from notify.marker.marker import Marker
+from notify.sender.sender import Sender
+
+
+def run_until(condition: Callable[[], bool]) -> None:
+    """Maker, sender and marker take turns, as their loops would, until it is so."""
+    maker, sender, marker = Maker(), Sender(), Marker()
+    sender.start()
+    deadline = time.monotonic() + 60
+    try:
+        while not condition():
+            assert time.monotonic() < deadline, "it did not come"
+            for worker in (maker, sender, marker):
+                worker.turn()
+    finally:
+        sender.drain(time.monotonic() + 2)
+        sender.stop()
