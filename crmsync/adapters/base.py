@@ -2,7 +2,7 @@
 
 An adapter is given records whose fields have the CRM's names already, and says what became of each.
 One thread at a time uses it. A new kind of CRM fills in `Settings`, `Credentials`, `fields`,
-`deliver` and `read`.
+`deliver` and `read`; everything that it needs but the outcomes is imported from here.
 """
 
 from __future__ import annotations
@@ -12,25 +12,27 @@ import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from crmsync.adapters.outcomes import (
-    Auth,
-    Conflict,
-    Invalid,
-    Ok,
-    Outcome,
-    Refused,
-    Retry,
-    Throttled,
-    Unknown,
-)
+from crmsync.adapters.outcomes import Auth, Invalid, Outcome, Refused, Retry, Throttled, Unknown
+from crmsync.adapters.records import Field, Record, Stored, compared
+from crmsync.adapters.settings import AdapterCredentials, AdapterSettings, read_settings
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput, Permanent, Unavailable
 
-S = TypeVar("S", bound=msgspec.Struct)
+__all__ = [
+    "AdapterCredentials",
+    "AdapterSettings",
+    "CRMAdapter",
+    "Check",
+    "CredentialsRefused",
+    "Field",
+    "Record",
+    "Stored",
+    "UnknownField",
+]
 
 _LONGEST_TEXT = 500  # characters of a message
 
@@ -39,41 +41,8 @@ class CredentialsRefused(Permanent):
     """The CRM does not accept the credentials."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One version of one record.
-
-    `key` is the id by which both sides know it. `fields` are values by the CRM's field names: a
-    field that is not in it is left as it is, None clears it. With `remote_id` that record of the
-    CRM is changed, whatever key it has (after Conflict); without it the record is found by `key`.
-    """
-
-    key: str
-    version: int
-    fields: Mapping[str, Any]
-    deleted: bool = False
-    remote_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A record as the CRM holds it. `version` is None where the CRM keeps none."""
-
-    remote_id: str
-    fields: Mapping[str, Any]
-    deleted: bool = False
-    version: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field of the CRM. `max_length` in characters, 0 when there is no limit or none is known."""
-
-    name: str
-    kind: str = ""
-    required: bool = False
-    writable: bool = True
-    max_length: int = 0
+class UnknownField(InvalidInput):
+    """A mapping names a field that the CRM does not have; `field` is its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,27 +51,6 @@ class Check:
 
     kind: Literal["ok", "unreachable", "credentials", "settings", "field"]
     message: str
-
-
-class AdapterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What every adapter can be set to; an adapter's own settings are added in a subclass.
-
-    `batch_size` 0 is the adapter's own, `per_second` and `per_day` 0 mean the adapter's own too.
-    """
-
-    batch_size: Annotated[int, msgspec.Meta(ge=0)] = 0
-    per_second: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    per_day: Annotated[int, msgspec.Meta(ge=0)] = 0
-
-
-class AdapterCredentials(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Secrets. They never appear in a repr."""
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(…)"
-
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        return []
 
 
 class CRMAdapter(ABC):
@@ -199,7 +147,7 @@ class CRMAdapter(ABC):
             return [Auth(self.clean(str(error)))] * len(records)
         except (Unavailable, InvalidInput) as error:
             return [Unknown(self.clean(str(error)))] * len(records)
-        return [_compared(record, stored.get(record.key)) for record in records]
+        return [compared(record, stored.get(record.key)) for record in records]
 
     def check(self, names: Collection[str] = ()) -> Check:
         """Whether the CRM can be used, and has the fields with these names. Sends no record."""
@@ -250,56 +198,3 @@ class CRMAdapter(ABC):
             case Refused(message=text):
                 return dataclasses.replace(outcome, message=self.clean(text))
         return outcome
-
-
-class UnknownField(InvalidInput):
-    """A mapping names a field that the CRM does not have; `field` is its name."""
-
-
-def read_settings(kind: type[S], given: Mapping[str, Any]) -> S:
-    """The settings as an instance of `kind`. Raises InvalidInput with the setting's name, and
-    without its value, which may be a secret."""
-    for name in kind.__struct_fields__:
-        if name not in given and _is_required(kind, name):
-            raise InvalidInput(f"The setting {name} is missing.", name)
-    for name in given:
-        if name not in kind.__struct_fields__:
-            raise InvalidInput(f"There is no setting {name}.", name)
-    try:
-        return msgspec.convert(dict(given), kind)
-    except msgspec.ValidationError as error:
-        # "Expected `int`, got `str` - at `$.batch_size`"
-        problem, _, path = str(error).partition(" - at ")
-        name = path.strip("`").removeprefix("$.")
-        expected = problem.partition(", got")[0].partition(": ")[0].lower()
-        raise InvalidInput(f"The setting {name} cannot be used: {expected}.", name) from None
-
-
-def _is_required(kind: type[msgspec.Struct], name: str) -> bool:
-    return any(f.name == name and f.required for f in msgspec.structs.fields(kind))
-
-
-def _compared(record: Record, stored: Stored | None) -> Outcome:
-    if record.deleted:
-        if stored is None or stored.deleted:
-            return Ok(stored.remote_id if stored else "", created=False)
-        return Retry(0.0, "The CRM still holds the record that is to be deleted.")
-    if stored is None or stored.deleted:
-        return Retry(0.0, "The CRM does not hold the record.")
-    if stored.version is not None:
-        is_same = stored.version >= record.version
-    else:
-        is_same = all(same(value, stored.fields.get(n)) for n, value in record.fields.items())
-    return Ok(stored.remote_id, created=False) if is_same else Conflict(stored.remote_id)
-
-
-def same(sent: Any, held: Any) -> bool:
-    """Whether a CRM that keeps values in its own types holds what was sent."""
-    if sent in (None, "") or held in (None, ""):
-        return sent in (None, "") and held in (None, "")
-    if isinstance(sent, bool) or isinstance(held, bool):
-        return str(sent).lower() in _SPELLINGS[str(held).lower() in ("1", "true")]
-    return sent == held or str(sent) == str(held)
-
-
-_SPELLINGS = {True: ("1", "true"), False: ("0", "false")}

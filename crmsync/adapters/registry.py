@@ -18,11 +18,11 @@ from msgplatform.core.errors import InvalidInput
 
 GROUP = "msgplatform.crm_adapters"
 _OWN = (
-    EntryPoint("sql", "crmsync.adapters.sql:SqlAdapter", GROUP),
-    EntryPoint("http", "crmsync.adapters.http:HttpAdapter", GROUP),
-    EntryPoint("hubspot", "crmsync.adapters.hubspot:HubSpotAdapter", GROUP),
-    EntryPoint("salesforce", "crmsync.adapters.salesforce:SalesforceAdapter", GROUP),
-    EntryPoint("tryton", "crmsync.adapters.tryton:TrytonAdapter", GROUP),
+    EntryPoint("sql", "crmsync.adapters.sql.adapter:SqlAdapter", GROUP),
+    EntryPoint("http", "crmsync.adapters.http.adapter:HttpAdapter", GROUP),
+    EntryPoint("hubspot", "crmsync.adapters.hubspot.adapter:HubSpotAdapter", GROUP),
+    EntryPoint("salesforce", "crmsync.adapters.salesforce.adapter:SalesforceAdapter", GROUP),
+    EntryPoint("tryton", "crmsync.adapters.tryton.adapter:TrytonAdapter", GROUP),
 )
 
 log = logging.get(__name__)

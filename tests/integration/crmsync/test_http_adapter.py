@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from crmsync.adapters.base import Record, Stored
-from crmsync.adapters.http import HttpAdapter
+from crmsync.adapters.http.adapter import HttpAdapter
 from crmsync.adapters.outcomes import (
     Auth,
     Conflict,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from crmsync.adapters.base import Record
-from crmsync.adapters.hubspot import HubSpotAdapter
+from crmsync.adapters.hubspot.adapter import HubSpotAdapter
 from crmsync.adapters.outcomes import (
     Auth,
     Conflict,

@@ -19,7 +19,7 @@ from crmsync.adapters.outcomes import (
     Throttled,
     Unknown,
 )
-from crmsync.adapters.salesforce import SalesforceAdapter
+from crmsync.adapters.salesforce.adapter import SalesforceAdapter
 from msgplatform.core.errors import InvalidInput
 from tests.integration.support.http_sinks import Sink, refusing_port
 from tests.integration.support.json_stub import Answer, Asked, asked, serving

@@ -14,7 +14,7 @@ import pytest
 
 from crmsync.adapters.base import Check, Record, UnknownField
 from crmsync.adapters.outcomes import Auth, Conflict, Invalid, Ok, Refused, Retry, Unknown
-from crmsync.adapters.sql import SqlAdapter
+from crmsync.adapters.sql.adapter import SqlAdapter
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.servers.embedded import MariaDb
 from tests.integration.support.cutting_proxy import CuttingProxy

@@ -17,7 +17,6 @@ from crmsync.adapters.base import (
     Field,
     Record,
     Stored,
-    same,
 )
 from crmsync.adapters.outcomes import (
     Auth,
@@ -30,6 +29,7 @@ from crmsync.adapters.outcomes import (
     Throttled,
     Unknown,
 )
+from crmsync.adapters.records import same
 from crmsync.adapters.registry import registry
 from msgplatform.core.errors import InvalidInput, Unavailable
 

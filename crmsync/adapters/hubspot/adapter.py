@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any
 
-from crmsync.adapters import hubspot_errors
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings, Field, Record, Stored
 from crmsync.adapters.client import decoded, is_whole, raise_for
+from crmsync.adapters.hubspot import errors
 from crmsync.adapters.outcomes import Ok, Outcome, Refused, Retry, Unknown
 from crmsync.adapters.rest import RestAdapter
 from msgplatform.core.data.chunks import chunks
@@ -62,7 +62,7 @@ class HubSpotAdapter(RestAdapter):
 
     def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
         super().__init__(settings, credentials)
-        hubspot_errors.check_time_zone(self.settings.time_zone)
+        errors.check_time_zone(self.settings.time_zone)
 
     # -- writing ---------------------------------------------------------------------------------
     def store(self, batch: Sequence[Record]) -> Mapping[str, Outcome]:
@@ -116,16 +116,16 @@ class HubSpotAdapter(RestAdapter):
                 key = by_id.get(str(result.get("id", "")))
             if key in keys:
                 found[str(key)] = Ok(str(result.get("id", "")), result.get("new"))
-        errors = list(body.get("errors") or ())
+        faults = list(body.get("errors") or ())
         by_sent_id = {record.remote_id or record.key: record.key for record in records}
-        for error in errors:
-            outcome = hubspot_errors.of_record(error, self.settings.time_zone)
-            traces, ids = hubspot_errors.named(error)
+        for error in faults:
+            outcome = errors.of_record(error, self.settings.time_zone)
+            traces, ids = errors.named(error)
             blamed = (traces & keys) | {by_sent_id[each] for each in ids if each in by_sent_id}
             found.update(dict.fromkeys(blamed, outcome))
         left = [record.key for record in records if record.key not in found]
-        if left and len(errors) == len(records) == 1:
-            found[left[0]] = hubspot_errors.of_record(errors[0], self.settings.time_zone)
+        if left and len(faults) == len(records) == 1:
+            found[left[0]] = errors.of_record(faults[0], self.settings.time_zone)
         elif left:
             # It cannot be said whose error it was: alone each of them gets its own.
             text = "HubSpot did not say what became of the record."
@@ -154,7 +154,7 @@ class HubSpotAdapter(RestAdapter):
     def _refused(self, response: Response, size: int) -> Outcome:
         if is_whole(response):
             return Retry(0.0, "HubSpot's answer is no JSON object.")
-        return hubspot_errors.of_batch(response, size, self.settings.time_zone)
+        return errors.of_batch(response, size, self.settings.time_zone)
 
     # -- reading ---------------------------------------------------------------------------------
     def fields(self) -> Mapping[str, Field]:

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-from crmsync.adapters import http_template
 from crmsync.adapters.base import (
     AdapterCredentials,
     AdapterSettings,
@@ -18,7 +17,8 @@ from crmsync.adapters.base import (
     Stored,
 )
 from crmsync.adapters.client import HttpClient, decoded, raise_for
-from crmsync.adapters.http_answer import AnswerRules, at, understand
+from crmsync.adapters.http import template
+from crmsync.adapters.http.answer import AnswerRules, at, understand
 from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Refused
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput, Unavailable
@@ -99,7 +99,7 @@ class HttpAdapter(CRMAdapter):
         self.batch_size = given.batch_size or given.records_per_call * given.concurrency
         self._secret = {f"secret.{name}": v for name, v in self.credentials.values.items()}
         self._headers = [
-            (name, http_template.text(value, self._secret)) for name, value in given.headers.items()
+            (name, template.text(value, self._secret)) for name, value in given.headers.items()
         ]
         self._client = HttpClient(given.concurrency, given.timeout)
 
@@ -114,20 +114,20 @@ class HttpAdapter(CRMAdapter):
 
     def _check_templates(self) -> None:
         given, secrets = self.settings, self.credentials.values
-        http_template.check(given.record, "record", secrets)
-        http_template.check(given.body, "body", secrets, "record", "records")
-        http_template.check(dict(given.headers), "headers", secrets)
-        if given.records_per_call > 1 and "records" not in http_template.places(given.body):
+        template.check(given.record, "record", secrets)
+        template.check(given.body, "body", secrets, "record", "records")
+        template.check(dict(given.headers), "headers", secrets)
+        if given.records_per_call > 1 and "records" not in template.places(given.body):
             raise InvalidInput("body needs {records} when a call takes several records.", "body")
-        if given.records_per_call > 1 and any(http_template.places(given.url)):
-            for place in http_template.places(given.url):
+        if given.records_per_call > 1 and any(template.places(given.url)):
+            for place in template.places(given.url):
                 if not place.startswith("secret."):
                     raise InvalidInput("url is the same for all records of a call.", "url")
         for name in ("url", "update", "delete", "read", "test"):
             call = getattr(given, name)
-            http_template.check(call.url if isinstance(call, Call) else call, name, secrets)
+            template.check(call.url if isinstance(call, Call) else call, name, secrets)
             if isinstance(call, Call):
-                http_template.check(call.body, name, secrets, "record")
+                template.check(call.body, name, secrets, "record")
 
     # -- writing ---------------------------------------------------------------------------------
     def deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
@@ -169,25 +169,25 @@ class HttpAdapter(CRMAdapter):
     def _storing(self, group: Sequence[Record]) -> Request:
         given = self.settings
         made = [
-            http_template.filled(given.record, self._secret | http_template.values_of(record))
+            template.filled(given.record, self._secret | template.values_of(record))
             for record in group
         ]
         values = {**self._secret, "records": made}
         if given.records_per_call == 1:
-            values |= {**http_template.values_of(group[0]), "record": made[0]}
+            values |= {**template.values_of(group[0]), "record": made[0]}
         return self._request(given.method, given.url, given.body, values)
 
     def _about(self, record: Record, call: Call) -> Request:
-        values = self._secret | http_template.values_of(record)
-        values["record"] = http_template.filled(self.settings.record, values)
+        values = self._secret | template.values_of(record)
+        values["record"] = template.filled(self.settings.record, values)
         return self._request(call.method, call.url, call.body, values)
 
     def _request(self, method: str, url: str, body: Any, values: Mapping[str, Any]) -> Request:
         return self._client.request(
             method,
-            http_template.url(url, values),
+            template.url(url, values),
             self._headers,
-            None if body is None else http_template.filled(body, values),
+            None if body is None else template.filled(body, values),
         )
 
     # -- reading ---------------------------------------------------------------------------------

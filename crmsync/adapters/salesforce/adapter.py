@@ -1,11 +1,9 @@
 """Salesforce: up to 200 records in one call, found by an external id field.
 
-    PATCH  composite/sobjects/<object>/<field>     several records; one alone in its own form, which
-    PATCH  sobjects/<object>/<field>/<key>         also says when the key matches several records
-    PATCH  sobjects/<object>/<id>                  by remote id, after a conflict
-    DELETE composite/sobjects?ids=                 deleted records
-
-The access token comes from the login address, and is fetched anew once when it has expired.
+PATCH  composite/sobjects/<object>/<field>     several records; one alone in its own form, which
+PATCH  sobjects/<object>/<field>/<key>         also says when the key matches several records
+PATCH  sobjects/<object>/<id>                  by remote id, after a conflict
+DELETE composite/sobjects?ids=                 deleted records
 """
 
 from __future__ import annotations
@@ -14,42 +12,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from crmsync.adapters import salesforce_errors
-from crmsync.adapters.base import (
-    AdapterCredentials,
-    AdapterSettings,
-    CredentialsRefused,
-    Field,
-    Record,
-    Stored,
-)
-from crmsync.adapters.client import decoded, described, is_whole, raise_for
+from crmsync.adapters.base import CredentialsRefused, Field, Record, Stored
+from crmsync.adapters.client import decoded, is_whole, raise_for
 from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry
 from crmsync.adapters.rest import RestAdapter
+from crmsync.adapters.salesforce import errors
+from crmsync.adapters.salesforce.session import SalesforceCredentials, SalesforceSettings, Session
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput, Unavailable
-from msgplatform.core.http.engine import Request, Response
 
 _KEYS_IN_QUERY = 100  # a query goes in the URL
-_FORM = ("content-type", "application/x-www-form-urlencoded")
-
-
-class SalesforceSettings(AdapterSettings, frozen=True, kw_only=True):
-    """`external_id` is a field of `object` that is flagged External ID and unique; it holds the
-    key. `allow_duplicates` stores records that a duplicate rule would hold back."""
-
-    login_url: str = "https://login.salesforce.com"
-    object: str = "Lead"
-    external_id: str = "Hive_Id__c"
-    api_version: str = "v61.0"
-    allow_duplicates: bool = False
-
-
-class SalesforceCredentials(AdapterCredentials, frozen=True, kw_only=True):
-    """Of a connected app with the client credentials flow."""
-
-    client_id: str
-    client_secret: str
 
 
 class SalesforceAdapter(RestAdapter):
@@ -68,10 +40,10 @@ class SalesforceAdapter(RestAdapter):
         for name in ("object", "external_id"):
             if not getattr(self.settings, name).isidentifier():
                 raise InvalidInput(f"The setting {name} is no name of Salesforce.", name)
-        self._token = self._instance = ""
+        self._session = Session(self.client, self.settings, self.credentials)
 
     def secrets(self) -> Iterable[str]:
-        return [*super().secrets(), self._token]
+        return [*super().secrets(), self._session.token]
 
     # -- writing ---------------------------------------------------------------------------------
     def store(self, batch: Sequence[Record]) -> Mapping[str, Outcome]:
@@ -113,25 +85,25 @@ class SalesforceAdapter(RestAdapter):
             ],
         }
         path = f"composite/sobjects/{given.object}/{given.external_id}"
-        response = self._ask("PATCH", path, body)
+        response = self._session.ask("PATCH", path, body)
         results = decoded(response) if is_whole(response) else None
         if not isinstance(results, list) or len(results) != len(records):
-            outcome = salesforce_errors.of_call(response, len(records))
+            outcome = errors.of_call(response, len(records))
             return {record.key: outcome for record in records}
         return {
-            record.key: salesforce_errors.of_result(result, given.external_id)
+            record.key: errors.of_result(result, given.external_id)
             for record, result in zip(records, results, strict=True)
         }
 
     def _single(self, record: Record, path: str, fields: Mapping[str, Any]) -> Outcome:
-        response = self._ask("PATCH", path, fields)
+        response = self._session.ask("PATCH", path, fields)
         if response.status == 300:
             name = self.settings.external_id
             return Invalid(name, f"Several records of Salesforce have {name} {record.key}.")
         if response.status == 404 and record.remote_id:
             return Invalid("", f"Salesforce holds no record {record.remote_id}.")
         if not is_whole(response):
-            return salesforce_errors.of_call(response, 1)
+            return errors.of_call(response, 1)
         body = decoded(response) if response.body else None
         body = body if isinstance(body, dict) else {}
         remote_id = str(body.get("id") or record.remote_id)
@@ -148,22 +120,22 @@ class SalesforceAdapter(RestAdapter):
         if not ids:
             return outcomes
         asked = urlencode({"ids": ",".join(ids.values()), "allOrNone": "false"})
-        response = self._ask("DELETE", f"composite/sobjects?{asked}")
+        response = self._session.ask("DELETE", f"composite/sobjects?{asked}")
         results = decoded(response) if is_whole(response) else None
         if not isinstance(results, list) or len(results) != len(ids):
-            outcome = salesforce_errors.of_call(response, len(ids))
+            outcome = errors.of_call(response, len(ids))
             outcomes.update(dict.fromkeys(ids, outcome))
             return outcomes
         for key, result in zip(ids, results, strict=True):
-            outcome = salesforce_errors.of_result(result, self.settings.external_id)
-            if not salesforce_errors.is_gone(result):
+            outcome = errors.of_result(result, self.settings.external_id)
+            if not errors.is_gone(result):
                 outcomes[key] = Ok(ids[key], False) if isinstance(outcome, Ok) else outcome
         return outcomes
 
     # -- reading ---------------------------------------------------------------------------------
     def fields(self) -> Mapping[str, Field]:
         given = self.settings
-        response = self._ask("GET", f"sobjects/{given.object}/describe")
+        response = self._session.ask("GET", f"sobjects/{given.object}/describe")
         if response.status == 404:
             raise InvalidInput(f"Salesforce has no object {given.object}.", "object")
         raise_for(response)
@@ -200,52 +172,12 @@ class SalesforceAdapter(RestAdapter):
                 f"SELECT {columns} FROM {given.object} "  # noqa: S608
                 f"WHERE {given.external_id} IN ({listed})"
             )
-            response = self._ask("GET", f"query?{urlencode({'q': query})}")
+            response = self._session.ask("GET", f"query?{urlencode({'q': query})}")
             raise_for(response)
             for row in decoded(response)["records"]:
                 key = str(row[given.external_id])
                 found[key] = Stored(str(row["Id"]), {name: row.get(name) for name in names})
         return found
-
-    # -- calls -----------------------------------------------------------------------------------
-    def _ask(self, method: str, path: str, body: Any = None) -> Response:
-        """A call with a valid token. Raises Unavailable or CredentialsRefused when none can be
-        had: then nothing was sent."""
-        if not self._token:
-            self._log_in()
-        response = self._call(method, path, body)
-        if response.status == 401:
-            self._log_in()
-            response = self._call(method, path, body)
-        return response
-
-    def _call(self, method: str, path: str, body: Any) -> Response:
-        url = f"{self._instance}/services/data/{self.settings.api_version}/{path}"
-        headers = [("authorization", f"Bearer {self._token}")]
-        if self.settings.allow_duplicates:
-            headers.append(("Sforce-Duplicate-Rule-Header", "allowSave=true"))
-        return self.client.ask(method, url, headers, body)
-
-    def _log_in(self) -> None:
-        given = self.credentials
-        form = {
-            "grant_type": "client_credentials",
-            "client_id": given.client_id,
-            "client_secret": given.client_secret,
-        }
-        url = f"{self.settings.login_url}/services/oauth2/token"
-        data = urlencode(form).encode()
-        request = Request(url, data, [_FORM], self.client.timeout)
-        response = self.client.exchange([request])[0]
-        self._token = ""
-        if response.status in (400, 401):  # invalid_grant, invalid_client_id
-            raise CredentialsRefused(f"Salesforce refuses the credentials: {described(response)}")
-        raise_for(response)
-        body = decoded(response)
-        if not isinstance(body, dict) or not body.get("access_token"):
-            raise Unavailable("Salesforce's login answered without an access token.")
-        self._token = str(body["access_token"])
-        self._instance = str(body.get("instance_url") or self.settings.login_url).rstrip("/")
 
 
 def _escaped(text: str) -> str:

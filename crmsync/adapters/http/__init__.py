@@ -1,0 +1,1 @@
+"""Any HTTP/JSON interface, described by its settings, as `run_sync_handler` calls it."""

@@ -1,0 +1,1 @@
+"""HubSpot's objects, as `run_sync_handler` writes them."""

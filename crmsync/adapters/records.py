@@ -1,0 +1,73 @@
+"""Records as adapters are given them, and as a CRM holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from crmsync.adapters.outcomes import Conflict, Ok, Outcome, Retry
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One version of one record.
+
+    `key` is the id by which both sides know it. `fields` are values by the CRM's field names: a
+    field that is not in it is left as it is, None clears it. With `remote_id` that record of the
+    CRM is changed, whatever key it has (after Conflict); without it the record is found by `key`.
+    """
+
+    key: str
+    version: int
+    fields: Mapping[str, Any]
+    deleted: bool = False
+    remote_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A record as the CRM holds it. `version` is None where the CRM keeps none."""
+
+    remote_id: str
+    fields: Mapping[str, Any]
+    deleted: bool = False
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of the CRM. `max_length` in characters, 0 when there is no limit or none is known."""
+
+    name: str
+    kind: str = ""
+    required: bool = False
+    writable: bool = True
+    max_length: int = 0
+
+
+def compared(record: Record, stored: Stored | None) -> Outcome:
+    """What became of a record whose outcome was Unknown, by what the CRM holds now."""
+    if record.deleted:
+        if stored is None or stored.deleted:
+            return Ok(stored.remote_id if stored else "", created=False)
+        return Retry(0.0, "The CRM still holds the record that is to be deleted.")
+    if stored is None or stored.deleted:
+        return Retry(0.0, "The CRM does not hold the record.")
+    if stored.version is not None:
+        is_same = stored.version >= record.version
+    else:
+        is_same = all(same(value, stored.fields.get(n)) for n, value in record.fields.items())
+    return Ok(stored.remote_id, created=False) if is_same else Conflict(stored.remote_id)
+
+
+def same(sent: Any, held: Any) -> bool:
+    """Whether a CRM that keeps values in its own types holds what was sent."""
+    if sent in (None, "") or held in (None, ""):
+        return sent in (None, "") and held in (None, "")
+    if isinstance(sent, bool) or isinstance(held, bool):
+        return str(sent).lower() in _SPELLINGS[str(held).lower() in ("1", "true")]
+    return sent == held or str(sent) == str(held)
+
+
+_SPELLINGS = {True: ("1", "true"), False: ("0", "false")}

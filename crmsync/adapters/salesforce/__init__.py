@@ -1,0 +1,1 @@
+"""Salesforce's objects, as `run_sync_handler` writes them."""

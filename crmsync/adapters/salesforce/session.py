@@ -1,0 +1,83 @@
+"""Calls to Salesforce with an access token, which is fetched anew once when it has expired."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from crmsync.adapters.base import AdapterCredentials, AdapterSettings, CredentialsRefused
+from crmsync.adapters.client import HttpClient, decoded, described, raise_for
+from msgplatform.core.errors import Unavailable
+from msgplatform.core.http.engine import Request, Response
+
+_FORM = ("content-type", "application/x-www-form-urlencoded")
+
+
+class SalesforceSettings(AdapterSettings, frozen=True, kw_only=True):
+    """`external_id` is a field of `object` that is flagged External ID and unique; it holds the
+    key. `allow_duplicates` stores records that a duplicate rule would hold back."""
+
+    login_url: str = "https://login.salesforce.com"
+    object: str = "Lead"
+    external_id: str = "Hive_Id__c"
+    api_version: str = "v61.0"
+    allow_duplicates: bool = False
+
+
+class SalesforceCredentials(AdapterCredentials, frozen=True, kw_only=True):
+    """Of a connected app with the client credentials flow."""
+
+    client_id: str
+    client_secret: str
+
+
+class Session:
+    """`token` is that of the last login, '' before the first."""
+
+    def __init__(
+        self,
+        client: HttpClient,
+        settings: SalesforceSettings,
+        credentials: SalesforceCredentials,
+    ) -> None:
+        self.client, self.settings, self.credentials = client, settings, credentials
+        self.token = self._instance = ""
+
+    def ask(self, method: str, path: str, body: Any = None) -> Response:
+        """A call with a valid token. Raises Unavailable or CredentialsRefused when none can be
+        had: then nothing was sent."""
+        if not self.token:
+            self._log_in()
+        response = self._call(method, path, body)
+        if response.status == 401:
+            self._log_in()
+            response = self._call(method, path, body)
+        return response
+
+    def _call(self, method: str, path: str, body: Any) -> Response:
+        url = f"{self._instance}/services/data/{self.settings.api_version}/{path}"
+        headers = [("authorization", f"Bearer {self.token}")]
+        if self.settings.allow_duplicates:
+            headers.append(("Sforce-Duplicate-Rule-Header", "allowSave=true"))
+        return self.client.ask(method, url, headers, body)
+
+    def _log_in(self) -> None:
+        given = self.credentials
+        form = {
+            "grant_type": "client_credentials",
+            "client_id": given.client_id,
+            "client_secret": given.client_secret,
+        }
+        url = f"{self.settings.login_url}/services/oauth2/token"
+        data = urlencode(form).encode()
+        request = Request(url, data, [_FORM], self.client.timeout)
+        response = self.client.exchange([request])[0]
+        self.token = ""
+        if response.status in (400, 401):  # invalid_grant, invalid_client_id
+            raise CredentialsRefused(f"Salesforce refuses the credentials: {described(response)}")
+        raise_for(response)
+        body = decoded(response)
+        if not isinstance(body, dict) or not body.get("access_token"):
+            raise Unavailable("Salesforce's login answered without an access token.")
+        self.token = str(body["access_token"])
+        self._instance = str(body.get("instance_url") or self.settings.login_url).rstrip("/")

@@ -1,0 +1,1 @@
+"""Rows of a table in any database, as `run_sync_handler` writes them."""

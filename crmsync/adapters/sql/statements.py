@@ -1,0 +1,139 @@
+"""The statements of one transaction on a CRM's table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, cast
+
+from crmsync.adapters.base import AdapterSettings, Record, Stored
+from crmsync.adapters.outcomes import Ok, Outcome
+from crmsync.adapters.sql.table import Table
+from msgplatform.core.data import mysql_values
+from msgplatform.core.data.chunks import chunks
+
+_KEYS_AT_ONCE = 500
+
+
+class SqlSettings(AdapterSettings, frozen=True, kw_only=True):
+    """`deleted_column` holds 1 for a deleted record and 0 for others; '': rows are deleted."""
+
+    table: str
+    key_column: str = "id"
+    version_column: str = "version"
+    deleted_column: str = ""
+
+
+class Statements:
+    """They raise DatabaseError."""
+
+    def __init__(self, cursor: Any, table: Table, settings: SqlSettings) -> None:
+        self.cursor, self.table, self.settings = cursor, table, settings
+
+    def read(self, keys: Collection[str]) -> dict[str, Stored]:
+        given, table = self.settings, self.table
+        names = list(table.columns)
+        own = (given.key_column, given.version_column, given.deleted_column)
+        found: dict[str, Stored] = {}
+        columns = ", ".join(map(self._quoted, names))
+        for values in self._rows(columns, keys):
+            row = dict(zip(names, values, strict=True))
+            key = str(row[given.key_column])
+            found[key] = Stored(
+                key,
+                {name: value for name, value in row.items() if name not in own},
+                bool(given.deleted_column and row[given.deleted_column]),
+                row[given.version_column],
+            )
+        return {key: found[key] for key in keys if key in found}
+
+    def write(self, records: Sequence[Record]) -> dict[str, Outcome]:
+        """An outcome for each record; counts once the transaction is committed."""
+        given, table = self.settings, self.table
+        before = self._present([record.key for record in records])
+        removed = [r for r in records if r.deleted and not given.deleted_column]
+        kept = [r for r in records if not r.deleted or given.deleted_column]
+        # In the order of keys, so that two writers lock rows in the same order.
+        kept.sort(key=lambda record: record.key)
+        shapes: dict[tuple[str, ...], list[Record]] = {}
+        for record in kept:
+            shapes.setdefault(tuple(sorted(record.fields)), []).append(record)
+        for names, group in shapes.items():
+            self._upsert(names, group)
+        self._delete(removed)
+        outcomes: dict[str, Outcome] = {
+            record.key: Ok(
+                record.key, created=False if record.deleted else record.key not in before
+            )
+            for record in records
+        }
+        if table.has_doubles and kept:
+            after = self._present([record.key for record in kept])
+            for record in kept:
+                if record.key not in after:
+                    outcomes[record.key] = table.doubled()
+        return outcomes
+
+    def _upsert(self, names: Sequence[str], records: Sequence[Record]) -> None:
+        given, quoted = self.settings, self._quoted
+        columns = [given.key_column, *names]
+        if given.deleted_column:
+            columns.append(given.deleted_column)
+        columns.append(given.version_column)  # last: what goes before compares with the old one
+        rows = [self._row(record, names) for record in records]
+        start = f"INSERT INTO {quoted(given.table)} ({', '.join(map(quoted, columns))}) VALUES "  # noqa: S608
+        changed = [quoted(name) for name in columns[1:]]
+        key, version = quoted(given.key_column), quoted(given.version_column)
+        if self.table.connection.vendor == "mysql":
+            # Another unique key may be the duplicate one: that row is somebody else's.
+            takes = (
+                f"CAST({key} AS BINARY) = CAST(VALUES({key}) AS BINARY) "
+                f"AND ({version} IS NULL OR VALUES({version}) >= {version})"
+            )
+            sets = ", ".join(f"{name} = IF({takes}, VALUES({name}), {name})" for name in changed)
+            end = f" ON DUPLICATE KEY UPDATE {sets}".encode()
+            for values in mysql_values.statements(self.table.connection, rows):
+                self.cursor.execute(cast(str, start.encode() + b",".join(values) + end))
+            return
+        old = f"{quoted(given.table)}.{version}"
+        sets = ", ".join(f"{name} = excluded.{name}" for name in changed)
+        places = ", ".join(["%s"] * len(columns))
+        self.cursor.executemany(
+            f"{start}({places}) ON CONFLICT ({key}) DO UPDATE SET {sets} "
+            f"WHERE {old} IS NULL OR excluded.{version} >= {old}",
+            rows,
+        )
+
+    def _row(self, record: Record, names: Sequence[str]) -> list[Any]:
+        given, table = self.settings, self.table
+        row = [table.key(record.key), *(table.value(record.fields[name]) for name in names)]
+        if given.deleted_column:
+            row.append(int(record.deleted))
+        return [*row, record.version]
+
+    def _delete(self, records: Sequence[Record]) -> None:
+        given, quoted, table = self.settings, self._quoted, self.table
+        version = quoted(given.version_column)
+        each = f"({quoted(given.key_column)} = %s AND ({version} IS NULL OR {version} <= %s))"
+        for some in chunks(records, _KEYS_AT_ONCE):
+            which = " OR ".join([each] * len(some))
+            values = [value for r in some for value in (table.key(r.key), r.version)]
+            self.cursor.execute(f"DELETE FROM {quoted(given.table)} WHERE {which}", values)  # noqa: S608
+
+    def _present(self, keys: Collection[str]) -> set[str]:
+        column = self._quoted(self.settings.key_column)
+        return {str(key) for (key,) in self._rows(column, keys)}
+
+    def _rows(self, columns: str, keys: Collection[str]) -> Iterable[tuple[Any, ...]]:
+        given, table = self.settings, self.table
+        usable = [table.key(key) for key in keys if table.takes_key(key)]
+        for some in chunks(usable, _KEYS_AT_ONCE):
+            places = ", ".join(["%s"] * len(some))
+            self.cursor.execute(
+                f"SELECT {columns} FROM {self._quoted(given.table)} "  # noqa: S608
+                f"WHERE {self._quoted(given.key_column)} IN ({places})",
+                some,
+            )
+            yield from self.cursor.fetchall()
+
+    def _quoted(self, name: str) -> str:
+        return str(self.table.connection.ops.quote_name(name))

@@ -1,0 +1,98 @@
+"""JSON-RPC with Tryton, in a session that is opened with the first call, and anew once when it has
+ended. Errors of a method come with HTTP 200."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crmsync.adapters import answers
+from crmsync.adapters.base import AdapterCredentials, AdapterSettings
+from crmsync.adapters.client import HttpClient, decoded, wait_seconds
+from crmsync.adapters.outcomes import Auth, Throttled, Unknown
+from crmsync.adapters.tryton.errors import NotAnswered, RpcError
+from msgplatform.core.http.engine import Response
+
+_LOGIN_FLOOD_SECONDS = 60.0
+
+
+class TrytonSettings(AdapterSettings, frozen=True, kw_only=True):
+    """`url` is the server's, `database` the name of its database. `key_field` is a field of
+    `model` with unique values; it holds the key."""
+
+    url: str
+    database: str
+    user: str
+    model: str = "party.party"
+    key_field: str = "code"
+
+
+class TrytonCredentials(AdapterCredentials, frozen=True, kw_only=True):
+    password: str
+
+
+class Session:
+    """`token` is what stands for user and password, '' before the first call."""
+
+    def __init__(
+        self, client: HttpClient, settings: TrytonSettings, credentials: TrytonCredentials
+    ) -> None:
+        self.client, self.settings, self.credentials = client, settings, credentials
+        self.token = ""
+
+    def call(
+        self, method: str, *params: Any, context: Mapping[str, Any] | None = None, model: str = ""
+    ) -> Any:
+        """The result of a method of the model, that of the settings unless another is named.
+
+        Raises NotAnswered or RpcError.
+        """
+        name = f"model.{model or self.settings.model}.{method}"
+        if not self.token:
+            self._log_in()
+        response = self._ask(name, [*params, dict(context or {})])
+        if response.status == 401:
+            self._log_in()
+            response = self._ask(name, [*params, dict(context or {})])
+        return self._result(response)
+
+    def _log_in(self) -> None:
+        given, self.token = self.settings, ""
+        asked = [given.user, {"password": self.credentials.password}]
+        response = self._ask("common.db.login", asked)
+        if response.status == 401:
+            raise NotAnswered(Auth("Tryton refuses the user or the password."))
+        if response.status == 429:
+            raise NotAnswered(Throttled(wait_seconds(response) or _LOGIN_FLOOD_SECONDS))
+        if response.status == 404:
+            raise NotAnswered(Auth(f"Tryton has no database {given.database}."))
+        found = self._result(response)
+        if not isinstance(found, list) or len(found) < 2:
+            raise NotAnswered(Auth("Tryton asks for more than a password."))
+        session = f"{given.user}:{found[0]}:{found[1]}"
+        self.token = base64.b64encode(session.encode()).decode()
+
+    def _ask(self, method: str, params: Sequence[Any]) -> Response:
+        given = self.settings
+        headers = [("authorization", f"Session {self.token}")] if self.token else []
+        url = f"{given.url.rstrip('/')}/{given.database}/rpc/"
+        return self.client.ask("POST", url, headers, {"id": 1, "method": method, "params": params})
+
+    def _result(self, response: Response) -> Any:
+        if outcome := answers.judged(response, 1, is_upsert=True):
+            raise NotAnswered(outcome)
+        body = decoded(response)
+        if not isinstance(body, dict) or not ("result" in body or "error" in body):
+            raise NotAnswered(Unknown("The answer is not Tryton's: is this the right address?"))
+        if error := body.get("error"):
+            raise RpcError(str(error[0]), _message(error))
+        return body["result"]
+
+
+def _message(error: Sequence[Any]) -> str:
+    """['UserError', ['The code on party must be unique.', '', None]], or [text, details]."""
+    said = error[1] if len(error) > 1 else ""
+    if isinstance(said, list):
+        return " ".join(str(part) for part in said if isinstance(part, str) and part)
+    return ""  # details of a fault are a stack of the server's own
