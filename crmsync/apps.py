@@ -10,3 +10,7 @@ class CrmsyncConfig(AppConfig):
 
     def ready(self) -> None:
         from crmsync import checks  # noqa: F401
+        from crmsync.flow import CrmsyncFlow
+        from msgplatform.core import flows
+
+        flows.register(CrmsyncFlow())

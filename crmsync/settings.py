@@ -8,3 +8,11 @@ from msgplatform import env
 # the address of a mobile network.
 CRM_RATE_ADDRESS = env.text("CRM_RATE_ADDRESS", "60/min")
 CRM_RATE_APPKEY = env.text("CRM_RATE_APPKEY", "1200/min")
+# How long records stay with a handler before they are queued again; a call's deadline is shorter.
+CRM_LEASE_SECONDS = env.integer("CRM_LEASE_SECONDS", 120, 5, 3600)
+# The longest pause between two probes of a CRM that keeps failing.
+CRM_BREAKER_SECONDS = env.number("CRM_BREAKER_SECONDS", 300, 1, 3600)
+# How long a copy of each operation stays in Redis; 0: none.
+CRM_OPERATION_DAYS = env.number("CRM_OPERATION_DAYS", 7, 0, 90)
+# How long runs, operations, their items and the exception log are kept; 0: for ever.
+CRM_KEEP_DAYS = env.integer("CRM_KEEP_DAYS", 90, 0, 36500)

@@ -97,7 +97,6 @@ class Servers:
             SECRET_KEY="a key for tests only, long enough for Django's check of its length",
             ENCRYPTION_KEY="YSBrZXkgZm9yIHRlc3RzIG9ubHksIDMyIGJ5dGVzIG4=",
             PUBLIC_URL="http://testserver",
-            FLOWS="notify,gateway,crmsync",
         )
         os.environ.setdefault("LOG_LEVEL", "WARNING")
 

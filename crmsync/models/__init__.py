@@ -1,6 +1,13 @@
-"""CRM sync's tables: landing pages and the hive, the store of leads."""
+"""CRM sync's tables: landing pages and the hive, sources and CRMs, operations, recovery."""
 
+from crmsync.models.crms import Crm
 from crmsync.models.landing import LandingPage
 from crmsync.models.leads import Lead, LeadIdempotency
+from crmsync.models.operations import Item, Operation, Record
+from crmsync.models.recovery import ExceptionEntry, RecoveryEntry
+from crmsync.models.sources import Policy, Run, Source, Watermark
 
-__all__ = ["LandingPage", "Lead", "LeadIdempotency"]
+__all__ = [
+    "Crm", "ExceptionEntry", "Item", "LandingPage", "Lead", "LeadIdempotency", "Operation",
+    "Policy", "Record", "RecoveryEntry", "Run", "Source", "Watermark",
+]  # fmt: skip

@@ -36,10 +36,9 @@ print(json.dumps(True))
 
 @pytest.fixture(scope="module")
 def platform() -> Iterator[Cluster]:
-    """The web server with the addresses of the hive."""
+    """The web server."""
     folder = Path(tempfile.mkdtemp(prefix="mp-hive-"))
     cluster = Cluster(folder, f"sqlite:///{folder / 'platform.db'}", (WEB,))
-    cluster.environment["FLOWS"] += ",tests.hive"
     with cluster as running:
         yield running
     shutil.rmtree(folder, ignore_errors=True)

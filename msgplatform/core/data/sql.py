@@ -136,6 +136,23 @@ def insert_or_keep(
     _insert(table, columns, rows, _keep(table, columns[0], using), using)
 
 
+def insert_or_update(
+    table: str, columns: Sequence[str], rows: Iterable[Row], key: str = "id", using: str = "default"
+) -> None:
+    """Insert rows; a row whose `key` (a primary or unique column) exists gets these values.
+
+    MySQL demands a value for each column without a default, even of rows that exist.
+    """
+    name = connections[using].ops.quote_name
+    if connections[using].vendor == "mysql":
+        sets = ", ".join(f"{name(c)} = VALUES({name(c)})" for c in columns if c != key)
+        clause = f" ON DUPLICATE KEY UPDATE {sets}"
+    else:
+        sets = ", ".join(f"{name(c)} = excluded.{name(c)}" for c in columns if c != key)
+        clause = f" ON CONFLICT ({name(key)}) DO UPDATE SET {sets}"
+    _insert(table, columns, rows, clause, using)
+
+
 def keep_existing(statement: str, table: str, column: str = "id", using: str = "default") -> str:
     """`INSERT … SELECT … WHERE …` with the clause that leaves existing rows as they are.
 

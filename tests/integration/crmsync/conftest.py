@@ -7,9 +7,7 @@ import pytest
 from django.db import connections
 
 from crmsync.poller.source import Source
-from msgplatform.core import flows
 from msgplatform.core.servers.embedded import MariaDb
-from tests.hive.flow import HiveFlow
 from tests.integration.crmsync.lead_tables import LEADS, MYSQL_TABLE
 
 NAME = "somebody_else"
@@ -57,11 +55,3 @@ def run_as_owner(mariadb: MariaDb, *statements: str) -> None:
             session.cursor().execute(statement)
     finally:
         session.close()
-
-
-@pytest.fixture(autouse=True)
-def hive(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
-    """Its addresses and scopes, as a registered flow would bring them."""
-    registered = {flow.name: flow for flow in flows.all()}
-    monkeypatch.setattr(flows, "_registry", {**registered, "hive": HiveFlow()})
-    settings.ROOT_URLCONF = "tests.hive.urls"

@@ -11,7 +11,7 @@ from drf_spectacular.validation import validate_schema
 
 from tests.integration.platform.test_api_schema import api_views, generate, statuses
 
-URLCONF = "tests.hive.urls"
+URLCONF = "msgplatform.urls"
 LEADS, BATCH, LEAD = "/api/v1/leads", "/api/v1/leads/batch", "/api/v1/leads/{id}"
 
 

@@ -1,0 +1,85 @@
+"""CRMs in the memory of a process."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from crmsync import models
+from crmsync.adapters.base import CRMAdapter
+from crmsync.adapters.registry import open_adapter
+from msgplatform.core import alerts
+from msgplatform.core.daemons.snapshot import Rows, Snapshot
+
+UNUSABLE = "crm.unusable"
+
+
+@dataclass(frozen=True, slots=True)
+class Crm:
+    """A CRM as it is set up. `fingerprint` changes with whatever its adapter is made of.
+
+    `waits` are the seconds before another try after each failure; one failure more is the end.
+    """
+
+    id: int
+    name: str
+    adapter: str
+    settings: Mapping[str, Any]
+    credentials: Mapping[str, Any] = field(repr=False)
+    concurrency: int
+    waits: Sequence[float]
+    enabled: bool
+    paused: bool
+    fingerprint: str
+
+    @property
+    def takes_work(self) -> bool:
+        return self.enabled and not self.paused
+
+    def open(self) -> CRMAdapter:
+        """An adapter for one thread. Raises InvalidInput."""
+        return open_adapter(self.adapter, self.settings, self.credentials)
+
+
+class Crms(Snapshot[Mapping[int, Crm]]):
+    """Every CRM by id; one whose settings cannot be used is left out, with an alert."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self._rows = Rows(from_row, UNUSABLE, _unusable)
+
+    def load(self) -> Mapping[int, Crm]:
+        return self._rows.usable(models.Crm.objects.order_by("id"))
+
+    def get(self, crm_id: int) -> Crm | None:
+        return self.known.get(crm_id)
+
+
+def from_row(row: models.Crm) -> Crm:
+    """Raises InvalidInput for settings that its adapter does not take, Undecryptable."""
+    open_adapter(row.adapter, row.settings, row.credentials).close()
+    made_of = msgspec.json.encode([row.adapter, row.settings, row.credentials], order="sorted")
+    return Crm(
+        id=row.pk,
+        name=row.name,
+        adapter=row.adapter,
+        settings=row.settings,
+        credentials=row.credentials,
+        concurrency=row.concurrency,
+        waits=tuple(float(wait) for wait in row.retry_seconds),
+        enabled=row.enabled,
+        paused=row.paused_at is not None,
+        fingerprint=hashlib.sha256(made_of).hexdigest(),
+    )
+
+
+def _unusable(row: models.Crm, error: Exception) -> alerts.Condition:
+    return alerts.Condition(
+        f"{UNUSABLE}:{row.pk}",
+        f"The CRM {row} cannot be used",
+        f"{error} Correct it in the console; its records wait.",
+    )

@@ -1,0 +1,50 @@
+"""CRM sync, as the platform sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from crmsync import queue_names
+from msgplatform.core import flows
+from msgplatform.core.daemons.daemon import AWAY
+
+
+class CrmsyncFlow(flows.Flow):
+    name = "crmsync"
+    title = "CRM sync"
+    # The one with the highest priority stops first: what is in hand drains towards the handlers.
+    daemons = (
+        flows.Daemon(
+            "run_sync_handler", priority=530, stop_seconds=75, help="sends records to CRMs"
+        ),
+        flows.Daemon("run_sync_poller", priority=540, help="reads what changed, and queues it"),
+    )
+    urls = "crmsync.urls"
+    root_urls = "crmsync.root_urls"
+    permission = "crmsync.view_lead"
+    scopes = {
+        "leads:write": "store, change and delete leads",
+        "leads:read": "read leads and what became of them",
+        "sync:run": "start runs of the CRM sync, and read them",
+    }
+    queue_pattern = queue_names.PATTERN
+    environment_prefix = "CRM_"
+
+    def status(self) -> flows.Status:
+        try:
+            return flows.Status(backlog=0, oldest_seconds=None)
+        except AWAY as error:
+            return flows.Status(0, None, problem=str(error)[:200])
+
+    def search(self, query: str, limit: int) -> list[flows.Hit]:
+        return []
+
+    def page(self, id: str) -> flows.Page | None:
+        return None
+
+    def metrics(self) -> Iterable[flows.Sample]:
+        return ()
+
+    def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:
+        return {"accepted": 0, "lost": 0}

@@ -1,0 +1,193 @@
+"""Mappings: which value of a row goes into which field of a CRM, a line each.
+
+    LastName = name
+    Email = extra.email                 a property of a column that holds JSON
+    Company = extra.company or "-"      the first that is not empty
+    LeadSource = "landing page"         a constant: text, a number, true, false
+    Note = extra.message or null        cleared in the CRM when it is empty here
+
+A field whose every choice is empty is not sent, so that the CRM keeps what it has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+from django.utils.translation import gettext as _
+
+from msgplatform.core.errors import InvalidInput
+
+MAX_RULES = 200
+MAX_FIELD = 128
+_CHOICES = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"]+')
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_WORDS = {"true": True, "false": False, "null": None}
+_ONE = re.compile(r"\w[\w-]*(\.[\w-]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A column, and the way into the JSON that it holds."""
+
+    column: str
+    inside: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return ".".join((self.column, *self.inside))
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line: the CRM's field, and what goes into it."""
+
+    field: str
+    choices: Sequence[Path | Constant]
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class FieldMapping:
+    """The rules of one policy."""
+
+    rules: Sequence[Rule]
+
+    @property
+    def fields(self) -> list[str]:
+        """The names of the CRM's fields."""
+        return [rule.field for rule in self.rules]
+
+    def check_columns(self, columns: Collection[str]) -> None:
+        """Raises InvalidInput for a column that the source does not have."""
+        for rule in self.rules:
+            for choice in rule.choices:
+                if isinstance(choice, Path) and choice.column not in columns:
+                    raise InvalidInput(
+                        _("Line %(line)d: the source has no column %(column)s. It has: %(known)s.")
+                        % {"line": rule.line, "column": choice.column,
+                           "known": ", ".join(sorted(columns))},
+                        "mapping",
+                    )  # fmt: skip
+
+    def apply(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The CRM's fields from a row's values by column.
+
+        Raises InvalidInput, naming the CRM's field, for a value that cannot be sent.
+        """
+        opened: dict[str, Any] = {}
+        made: dict[str, Any] = {}
+        for rule in self.rules:
+            for choice in rule.choices:
+                if isinstance(choice, Constant):
+                    made[rule.field] = choice.value
+                    break
+                try:
+                    value = _at(choice, values, opened)
+                except ValueError as error:
+                    raise InvalidInput(f"{choice}: {error}", rule.field) from None
+                if value is not None and value != "":
+                    made[rule.field] = value
+                    break
+        return made
+
+
+def parse(text: str) -> FieldMapping:
+    """A mapping from its lines. Raises InvalidInput that names the line."""
+    rules = list(_rules(text))
+    if not rules:
+        raise InvalidInput(_("Write at least one line, such as LastName = name."), "mapping")
+    if len(rules) > MAX_RULES:
+        raise InvalidInput(_("Use at most %d lines.") % MAX_RULES, "mapping")
+    seen: dict[str, int] = {}
+    for rule in rules:
+        if rule.field in seen:
+            raise InvalidInput(
+                _("Line %(line)d: %(field)s is set in line %(first)d already.")
+                % {"line": rule.line, "field": rule.field, "first": seen[rule.field]},
+                "mapping",
+            )
+        seen[rule.field] = rule.line
+    return FieldMapping(tuple(rules))
+
+
+def _rules(text: str) -> Iterator[Rule]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        field, equals, right = (part.strip() for part in line.partition("="))
+        if not equals or not field or not right:
+            raise _wrong(number, _("write it as LastName = name"))
+        if len(field) > MAX_FIELD:
+            raise _wrong(number, _("a field's name has at most %d characters") % MAX_FIELD)
+        words = _CHOICES.findall(right)
+        if "".join(words) != re.sub(r'\s+(?=(?:[^"]*"[^"]*")*[^"]*$)', "", right):
+            raise _wrong(number, _("a quotation mark is missing"))
+        if len(words) % 2 == 0 or any(word != "or" for word in words[1::2]):
+            raise _wrong(number, _("join choices by “or”, and write text in quotation marks"))
+        yield Rule(field, tuple(_choice(word, number) for word in words[::2]), number)
+
+
+def _choice(word: str, line: int) -> Path | Constant:
+    if word.startswith('"'):
+        try:
+            return Constant(msgspec.json.decode(word))
+        except msgspec.DecodeError:
+            raise _wrong(line, _("%s is no text as JSON writes it") % word) from None
+    if word in _WORDS:
+        return Constant(_WORDS[word])
+    if _NUMBER.fullmatch(word):
+        return Constant(msgspec.json.decode(word))
+    if not _ONE.fullmatch(word):
+        raise _wrong(line, _("%s is neither a column nor a constant") % word)
+    column, *inside = word.split(".")
+    return Path(column, tuple(inside))
+
+
+def _wrong(line: int, why: str) -> InvalidInput:
+    return InvalidInput(_("Line %(line)d: %(why)s.") % {"line": line, "why": why}, "mapping")
+
+
+def _at(path: Path, values: Mapping[str, Any], opened: dict[str, Any]) -> Any:
+    """The value at a path, as JSON can carry it. Raises ValueError."""
+    value = values.get(path.column)
+    if path.inside:
+        if path.column not in opened:
+            opened[path.column] = _opened(value)
+        value = opened[path.column]
+        for name in path.inside:
+            value = value.get(name) if isinstance(value, Mapping) else None
+    if type(value) in (str, int, float, bool, type(None)):
+        return value
+    return _plain(value)
+
+
+def _opened(value: Any) -> Any:
+    if isinstance(value, str | bytes):
+        try:
+            return msgspec.json.decode(value) if value else None
+        except msgspec.DecodeError:
+            raise ValueError(_("the column does not hold JSON")) from None
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal | timedelta):
+        return str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            raise ValueError(_("the value is binary, not text")) from None
+    return value

@@ -1,0 +1,77 @@
+"""CRMs: where leads are carried to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.db import models
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core.fields import EncryptedJSONField, ExactCharField
+
+MAX_REMOTE_ID = 191
+_MOST_WAITS, _LONGEST_WAIT = 9, 86_400
+
+
+def default_retry_seconds() -> list[int]:
+    return [10, 60]
+
+
+def validate_retry_seconds(given: Any) -> None:
+    """Raises ValidationError unless it is a list of seconds."""
+    is_list = isinstance(given, list) and len(given) <= _MOST_WAITS
+    if not is_list or not all(
+        type(each) in (int, float) and 0 <= each <= _LONGEST_WAIT for each in given
+    ):
+        raise ValidationError(
+            _now("Write up to %(most)d waits in seconds, each at most a day, such as 10, 60.")
+            % {"most": _MOST_WAITS}
+        )
+
+
+class Crm(models.Model):
+    """A CRM and how it is spoken to. `adapter` names one of `crmsync.adapters.registry`."""
+
+    name = ExactCharField(
+        _("name"),
+        max_length=40,
+        unique=True,
+        validators=[
+            RegexValidator(r"^[a-z0-9][a-z0-9-]*\Z", _("Use lower-case letters, digits and -."))
+        ],
+        help_text=_("Names its queues, crm-main-<name> and the others; cannot be changed later."),
+    )
+    adapter = models.CharField(_("kind"), max_length=50)
+    settings = models.JSONField(_("settings"), default=dict, blank=True)
+    credentials = EncryptedJSONField(_("credentials"), default=dict, blank=True)
+    concurrency = models.PositiveSmallIntegerField(
+        _("calls at a time"), default=1, validators=[MinValueValidator(1), MaxValueValidator(16)]
+    )
+    retry_seconds = models.JSONField(
+        _("waits before another try"),
+        default=default_retry_seconds,
+        blank=True,
+        validators=[validate_retry_seconds],
+        help_text=_(
+            "In seconds, one for each try after the first. A record that fails once more is dead "
+            "and waits in the recovery log for a person."
+        ),
+    )
+    enabled = models.BooleanField(
+        _("enabled"), default=True, help_text=_("Off: nothing is read for it and nothing sent.")
+    )
+    paused_at = models.DateTimeField(_("paused"), null=True, blank=True, editable=False)
+    paused_because = models.CharField(max_length=500, blank=True, default="", editable=False)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        db_table = "crm"
+        verbose_name = _("CRM")
+        verbose_name_plural = _("CRMs")
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,137 @@
+"""Records and operations: what each CRM is to hold, and what was sent to it.
+
+A record is one row of a source at one CRM. It is where all decisions are taken: one version of it
+is on its way at a time, and an older one never follows a newer. An operation keeps what was to be
+sent in one round, an item what became of one record in one try.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from crmsync.models.crms import MAX_REMOTE_ID
+from msgplatform.core.fields import ExactCharField
+
+MAX_KEY = 128
+MAX_MESSAGE = 500
+
+
+class Record(models.Model):
+    """One row of a policy's source, at the policy's CRM.
+
+    `version`, `deleted` and `digest` (of the request) are those of the newest version that was
+    read; its request is in the operation `operation_id`. `sent_version` and `sent_digest` are
+    those that the CRM has confirmed. `next_at` is when it is due while it waits, and the end of
+    the lease while it is queued.
+    """
+
+    class State(models.IntegerChoices):
+        WAITING = 0, _("waiting")
+        QUEUED = 1, _("on its way")
+        RETRY = 2, _("failed, tried again")
+        CONFIRMED = 3, _("confirmed")
+        DEAD = 4, _("dead")
+        DISMISSED = 5, _("dismissed")
+
+    OPEN = (State.WAITING, State.QUEUED, State.RETRY)
+
+    id = models.BigIntegerField(primary_key=True)
+    policy_id = models.BigIntegerField(_("policy"))
+    key = ExactCharField(_("key"), max_length=MAX_KEY)
+    version = models.BigIntegerField(_("version"))
+    deleted = models.BooleanField(_("deleted"), default=False)
+    operation_id = models.BigIntegerField(_("operation"))
+    digest = models.CharField(max_length=32)
+    state = models.PositiveSmallIntegerField(_("state"), choices=State)
+    attempt = models.PositiveSmallIntegerField(_("failed tries"), default=0)
+    next_at = models.DateTimeField(_("next try"), null=True)
+    claimed_by = models.CharField(max_length=32, blank=True, default="")
+    sent_version = models.BigIntegerField(_("confirmed version"), default=0)
+    sent_digest = models.CharField(max_length=32, blank=True, default="")
+    remote_id = ExactCharField(_("id in the CRM"), max_length=MAX_REMOTE_ID, blank=True, default="")
+    error_class = models.CharField(_("error class"), max_length=16, blank=True, default="")
+    updated_at = models.DateTimeField(_("changed"))
+
+    class Meta:
+        db_table = "sync_record"
+        verbose_name = _("record")
+        verbose_name_plural = _("records")
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(fields=["policy_id", "key"], name="sync_record_of_policy")
+        ]
+        indexes = [
+            models.Index(fields=["policy_id", "state", "next_at", "id"], name="sync_record_due"),
+            models.Index(fields=["key", "id"], name="sync_record_of_key"),
+            models.Index(fields=["remote_id", "id"], name="sync_record_of_remote"),
+        ]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class Operation(models.Model):
+    """What one round of reading sends to one CRM.
+
+    `data` is a JSON list of requests (`crmsync.orders.Request`), `start_at` and `end_at` are
+    milliseconds since 1970, `result` is 1 when every record was confirmed or replaced by a newer
+    version, 0 when one is dead; both are NULL until the last record has ended. The other columns
+    count its records.
+    """
+
+    id = models.BigIntegerField(primary_key=True)
+    data = models.BinaryField()
+    start_at = models.BigIntegerField()
+    end_at = models.BigIntegerField(null=True)
+    result = models.PositiveSmallIntegerField(null=True)
+    policy_id = models.BigIntegerField()
+    run_id = models.BigIntegerField(default=0)
+    records = models.PositiveIntegerField()
+    confirmed = models.PositiveIntegerField(default=0)
+    replaced = models.PositiveIntegerField(default=0)
+    dead = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        db_table = "sync_operation"
+        verbose_name = _("operation")
+        verbose_name_plural = _("operations")
+        ordering = ["-id"]
+        indexes = [
+            models.Index(fields=["policy_id", "id"], name="sync_operation_of_policy"),
+            models.Index(fields=["run_id", "id"], name="sync_operation_of_run"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
+class Item(models.Model):
+    """What a CRM said of one record in one try. `outcome` names a class of `adapters.outcomes`."""
+
+    id = models.BigIntegerField(primary_key=True)
+    operation_id = models.BigIntegerField()
+    record_id = models.BigIntegerField()
+    crm_id = models.BigIntegerField()
+    version = models.BigIntegerField(_("version"))
+    attempt = models.PositiveSmallIntegerField(_("try"))
+    outcome = models.CharField(_("outcome"), max_length=16)
+    remote_id = ExactCharField(_("id in the CRM"), max_length=MAX_REMOTE_ID, blank=True, default="")
+    field = models.CharField(_("field"), max_length=128, blank=True, default="")
+    message = models.CharField(_("message"), max_length=MAX_MESSAGE, blank=True, default="")
+    at = models.DateTimeField(_("time"))
+    milliseconds = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        db_table = "sync_item"
+        verbose_name = _("item")
+        verbose_name_plural = _("items")
+        ordering = ["-id"]
+        default_permissions = ()
+        indexes = [
+            models.Index(fields=["operation_id", "record_id"], name="sync_item_of_operation"),
+            models.Index(fields=["record_id", "id"], name="sync_item_of_record"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.record_id}: {self.outcome}"

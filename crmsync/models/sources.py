@@ -1,0 +1,186 @@
+"""Sources, and policies: what is read from where, how often, for which CRM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from crmsync.models.crms import Crm
+from msgplatform.core.fields import EncryptedTextField
+from msgplatform.models import Biz
+
+HIVE = "hive"  # the source that is there from the beginning: the table `lead`
+HIVE_COLUMNS = ("biz_id", "appkey", "uid", "name", "phone", "extra")
+MAX_BATCH = 500
+
+
+class Source(models.Model):
+    """A table whose changes are read: the hive, or somebody else's."""
+
+    name = models.CharField(_("name"), max_length=100, unique=True)
+    database = EncryptedTextField(_("database"), blank=True, default="")
+    table = models.CharField(_("table"), max_length=64)
+    key_column = models.CharField(_("key column"), max_length=64, default="id")
+    time_column = models.CharField(_("column of the time of change"), max_length=64)
+    deleted_column = models.CharField(
+        _("column that marks deleted rows"), max_length=64, blank=True, default=""
+    )
+    version_column = models.CharField(
+        _("version column"), max_length=64, blank=True, default="",
+        help_text=_("A number that grows with each change; needed for the comparison of versions."),
+    )  # fmt: skip
+    value_columns = models.JSONField(_("columns that are read"), default=list)
+    zone = models.CharField(
+        _("time zone"), max_length=64, default="UTC",
+        help_text=_("In which the time of change is written: Asia/Shanghai, or +08:00."),
+    )  # fmt: skip
+    lag_seconds = models.PositiveIntegerField(
+        _("longest transaction"), default=60,
+        validators=[MinValueValidator(1), MaxValueValidator(86_400)],
+        help_text=_(
+            "In seconds. Used only where the database does not show its open transactions: what is "
+            "committed later than this after it was written is found by the comparison of versions."
+        ),
+    )  # fmt: skip
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        db_table = "sync_source"
+        verbose_name = _("source")
+        verbose_name_plural = _("sources")
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_hive(self) -> bool:
+        return self.name == HIVE
+
+
+class Policy(models.Model):
+    """How one source is carried to one CRM.
+
+    One poller at a time holds it: `claimed_by` until `lease_until`. `requested` is a run that
+    somebody asked for, which its holder begins soon.
+    """
+
+    class Kind(models.TextChoices):
+        """What a run reads."""
+
+        CHANGES = "changes", _("changes")
+        FULL = "full", _("everything from the beginning")
+        SWEEP = "sweep", _("comparison of versions")
+
+    source = models.ForeignKey(Source, models.PROTECT, verbose_name=_("source"))
+    crm = models.ForeignKey(Crm, models.PROTECT, verbose_name=_("CRM"))
+    biz = models.ForeignKey(
+        Biz, models.PROTECT, null=True, blank=True, verbose_name=_("system"),
+        help_text=_("Only this system's leads; empty: those of all."),
+    )  # fmt: skip
+    appkeys = models.JSONField(
+        _("APPKEYs"), default=list, blank=True, help_text=_("Only these; empty: all.")
+    )
+    mapping = models.TextField(_("mapping"), max_length=20_000)
+    key_prefix = models.CharField(
+        _("prefix of keys"), max_length=20, blank=True, default="",
+        help_text=_("Before each key in the CRM. Two sources of one CRM need different ones."),
+    )  # fmt: skip
+    interval_seconds = models.PositiveIntegerField(
+        _("interval"), default=10,
+        validators=[MinValueValidator(1), MaxValueValidator(86_400)],
+        help_text=_("Seconds between two looks for changes."),
+    )  # fmt: skip
+    cron = models.CharField(
+        _("schedule"), max_length=100, blank=True, default="",
+        help_text=_("As in crontab, instead of the interval: */5 8-20 * * 1-5"),
+    )  # fmt: skip
+    hours = models.CharField(
+        _("hours"), max_length=100, blank=True, default="",
+        help_text=_("Only then: 08:00-20:00, or several, joined by commas; empty: always."),
+    )  # fmt: skip
+    batch_size = models.PositiveIntegerField(
+        _("batch size"), default=MAX_BATCH,
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_BATCH)],
+        help_text=_("Records in one operation, at most."),
+    )  # fmt: skip
+    sweep_cron = models.CharField(
+        _("comparison of versions"), max_length=100, blank=True, default="30 3 * * *",
+        help_text=_("When every row's version is compared with what was sent; empty: never."),
+    )  # fmt: skip
+    enabled = models.BooleanField(_("enabled"), default=True)
+    requested = models.CharField(max_length=8, blank=True, default="", editable=False)
+    requested_by = models.CharField(max_length=150, blank=True, default="", editable=False)
+    swept_at = models.DateTimeField(null=True, editable=False)
+    claimed_by = models.CharField(max_length=32, blank=True, default="", editable=False)
+    lease_until = models.DateTimeField(null=True, editable=False)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        db_table = "sync_policy"
+        verbose_name = _("policy")
+        verbose_name_plural = _("policies")
+        ordering = ["source__name", "crm__name"]
+        constraints = [
+            models.UniqueConstraint(fields=["source", "crm"], name="sync_policy_source_crm")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.source} → {self.crm}"
+
+
+class Watermark(models.Model):
+    """How far a policy's source was read: the largest (UpdateTime, key).
+
+    It moves in the transaction that stores the operation.
+    """
+
+    policy = models.OneToOneField(Policy, models.CASCADE, primary_key=True)
+    update_time = models.CharField(max_length=40, help_text="as the column has it, in its zone")
+    key: Any = models.JSONField()
+    moved_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "sync_watermark"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.update_time} {self.key}"
+
+
+class Run(models.Model):
+    """One reading of a source until nothing more was there; `read` and the others count records.
+
+    `unread` is how many rows lay before it when it began (capped), for the time that is left.
+    """
+
+    class State(models.IntegerChoices):
+        READING = 0, _("reading")
+        READ = 1, _("everything is read")
+        FAILED = 2, _("failed")
+
+    id = models.BigIntegerField(primary_key=True)
+    policy_id = models.BigIntegerField()
+    kind = models.CharField(_("kind"), max_length=8, choices=Policy.Kind)
+    requested_by = models.CharField(_("asked for by"), max_length=150, blank=True, default="")
+    state = models.PositiveSmallIntegerField(_("state"), choices=State, default=State.READING)
+    started_at = models.DateTimeField(_("began"))
+    read_at = models.DateTimeField(_("everything read"), null=True)
+    read = models.BigIntegerField(_("read"), default=0)
+    unchanged = models.BigIntegerField(_("unchanged"), default=0)
+    unread = models.BigIntegerField(default=0)
+    after: Any = models.JSONField(null=True, default=None)  # a sweep: the key it has come to
+    problem = models.CharField(_("problem"), max_length=500, blank=True, default="")
+
+    class Meta:
+        db_table = "sync_run"
+        verbose_name = _("run")
+        verbose_name_plural = _("runs")
+        ordering = ["-id"]
+        indexes = [models.Index(fields=["policy_id", "id"], name="sync_run_of_policy")]
+
+    def __str__(self) -> str:
+        return str(self.pk)

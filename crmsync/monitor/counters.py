@@ -1,0 +1,29 @@
+"""Counters of each policy, per minute in the database (`MinuteCounter`; subject is the policy).
+
+`read` and `unchanged` are counted by the poller; `confirmed`, `dead` and `failed:<outcome>` by the
+handler, in the transaction that marks. `calls` and `call_ms` say how fast a CRM answers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+
+from msgplatform.models import MinuteCounter
+
+FLOW = "crmsync"
+READ, UNCHANGED, CONFIRMED, DEAD = "read", "unchanged", "confirmed", "dead"
+CALLS, CALL_MS = "calls", "call_ms"
+
+Counts = Counter[tuple[int, str]]  # (policy, name) → how many
+
+
+def failed(outcome: str) -> str:
+    """The counter of tries that ended with this outcome, such as `failed:throttled`."""
+    return f"failed:{outcome}"
+
+
+def add(counts: Counts, now: datetime) -> None:
+    """Add to the minute of `now`, in the transaction that the caller is in."""
+    by_key = {(0, policy, name): value for (policy, name), value in counts.items()}
+    MinuteCounter.add(FLOW, by_key, now)

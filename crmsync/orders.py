@@ -1,0 +1,87 @@
+"""What poller and handler say to each other: requests, kept in operations, and work orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from crmsync.adapters.base import Record
+
+# In one order at most: it is claimed, decoded and marked as a whole.
+MAX_ENTRIES = 500
+MAX_BYTES = 1024 * 1024
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What a CRM is asked to hold: `key` as the CRM knows it, `fields` by the CRM's names.
+
+    A deletion has no fields.
+    """
+
+    key: str
+    version: int
+    fields: Mapping[str, Any] = {}
+    deleted: bool = False
+
+
+class Entry(msgspec.Struct, array_like=True):
+    """One record of an order. `attempt` is how many tries failed before.
+
+    `check`: an earlier try may have been stored, so that it is looked up first unless the
+    adapter's calls can be repeated.
+    """
+
+    record: int
+    operation: int
+    request: Request
+    remote_id: str = ""
+    attempt: int = 0
+    check: bool = False
+
+    def to_send(self, remote_id: str = "") -> Record:
+        """The record as an adapter takes it."""
+        request = self.request
+        return Record(
+            request.key, request.version, request.fields, request.deleted,
+            remote_id or self.remote_id,
+        )  # fmt: skip
+
+
+class Order(msgspec.Struct, array_like=True):
+    """Records of one policy that carry `claim` until `lease_until` (unix seconds)."""
+
+    policy: int
+    crm: int
+    claim: str
+    lease_until: float
+    entries: Sequence[Entry]
+
+
+_requests = msgspec.json.Decoder(list[Request])
+
+
+def dump(requests: Sequence[Request]) -> bytes:
+    """As an operation's `data`."""
+    return msgspec.json.encode(requests)
+
+
+def load(data: bytes) -> list[Request]:
+    """The requests of an operation's `data`. Raises msgspec.DecodeError."""
+    return _requests.decode(data)
+
+
+def split(entries: Iterable[Entry]) -> Iterable[list[Entry]]:
+    """Entries in their order, as many at a time as one order may hold."""
+    part: list[Entry] = []
+    size = 0
+    for entry in entries:
+        length = len(msgspec.json.encode(entry.request))
+        if part and (len(part) == MAX_ENTRIES or size + length > MAX_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(entry)
+        size += length
+    if part:
+        yield part
