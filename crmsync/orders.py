@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -60,6 +61,12 @@ class Order(msgspec.Struct, array_like=True):
 
 
 _requests = msgspec.json.Decoder(list[Request])
+
+
+def digest(request: Request) -> str:
+    """The same for two requests that leave the CRM with the same values."""
+    content = msgspec.json.encode([request.deleted, request.fields], order="sorted")
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def dump(requests: Sequence[Request]) -> bytes:
