@@ -23,7 +23,8 @@ class Record(models.Model):
     `version`, `deleted` and `digest` (of the request) are those of the newest version that was
     read; its request is in the operation `operation_id`. `sent_version` and `sent_digest` are
     those that the CRM has confirmed. `next_at` is when it is due while it waits, and the end of
-    the lease while it is queued.
+    the lease while it is queued. `sending_operation` is the one that is on its way (0: none); it
+    is another than `operation_id` when a newer version was read meanwhile.
     """
 
     class State(models.IntegerChoices):
@@ -42,6 +43,7 @@ class Record(models.Model):
     version = models.BigIntegerField(_("version"))
     deleted = models.BooleanField(_("deleted"), default=False)
     operation_id = models.BigIntegerField(_("operation"))
+    sending_operation = models.BigIntegerField(default=0)
     digest = models.CharField(max_length=32)
     state = models.PositiveSmallIntegerField(_("state"), choices=State)
     attempt = models.PositiveSmallIntegerField(_("failed tries"), default=0)

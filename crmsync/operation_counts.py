@@ -1,0 +1,44 @@
+"""How an operation's records ended: counted by whoever ends one, in the transaction that does.
+
+Each record of an operation ends once: it is confirmed, replaced by a newer version, or dead.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import datetime
+
+from django.db import models
+from django.db.models import Case, F, Value, When
+
+from crmsync.models import Operation
+from msgplatform.core.data import claims
+from msgplatform.core.data.chunks import chunks
+
+Ended = Mapping[tuple[int, str], int]  # (operation, "confirmed", "replaced" or "dead") → how many
+
+
+def add(ended: Ended, now: datetime) -> None:
+    """Add to the counts, and end the operations whose last record this was."""
+    by_change: dict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
+    of_operation: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    for (operation, name), count in sorted(ended.items()):
+        if operation and count:
+            of_operation[operation].append((name, count))
+    for operation, changes in of_operation.items():
+        by_change[tuple(changes)].append(operation)
+    for changes, operations in by_change.items():
+        for some in chunks(operations, claims.CHUNK):
+            rows = Operation.objects.filter(id__in=some)
+            rows.update(**{name: F(name) + count for name, count in changes})
+    done = F("confirmed") + F("replaced") + F("dead")
+    for some in chunks(sorted(of_operation), claims.CHUNK):
+        rows = Operation.objects.filter(id__in=some, end_at__isnull=True, records__lte=done)
+        rows.update(
+            end_at=int(now.timestamp() * 1000),
+            result=Case(
+                When(dead=0, then=Value(1)), default=Value(0),
+                output_field=models.PositiveSmallIntegerField(),
+            ),
+        )  # fmt: skip
