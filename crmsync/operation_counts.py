@@ -28,10 +28,10 @@ def add(ended: Ended, now: datetime) -> None:
             of_operation[operation].append((name, count))
     for operation, changes in of_operation.items():
         by_change[tuple(changes)].append(operation)
-    for changes, operations in by_change.items():
+    for each, operations in by_change.items():
         for some in chunks(operations, claims.CHUNK):
             rows = Operation.objects.filter(id__in=some)
-            rows.update(**{name: F(name) + count for name, count in changes})
+            rows.update(**{name: F(name) + count for name, count in each})
     done = F("confirmed") + F("replaced") + F("dead")
     for some in chunks(sorted(of_operation), claims.CHUNK):
         rows = Operation.objects.filter(id__in=some, end_at__isnull=True, records__lte=done)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from crmsync import mapping, models
 from crmsync.mapping import FieldMapping
@@ -33,6 +34,7 @@ class Policy:
     enabled: bool
     requested: str
     requested_by: str
+    swept_at: datetime  # or when it was made, when nothing was compared yet
 
 
 class Policies(Snapshot[Mapping[int, Policy]]):
@@ -71,6 +73,7 @@ def from_row(row: models.Policy) -> Policy:
         enabled=row.enabled,
         requested=row.requested,
         requested_by=row.requested_by,
+        swept_at=row.swept_at or row.created_at,
     )
 
 

@@ -19,12 +19,14 @@ from crmsync.poller.source import Source
 from crmsync.poller.table import FIRST_TIME, inspect
 from msgplatform.core import logging
 from msgplatform.core.data import sql
+from msgplatform.core.data.chunks import chunks
 
 log = logging.get(__name__)
 
 Key = int | str
 
 WAITING_CAP = 1_000  # rows beyond the horizon that are counted
+_KEYS_AT_ONCE = 500
 _CLOCK_TOLERANCE = timedelta(seconds=1)
 # A horizon stays true, so pages that follow each other closely share one. MariaDB's and MySQL's
 # list of transactions is renewed only when nobody asked for 0.1 s.
@@ -131,6 +133,14 @@ class Increment:
         self._early |= {row.key: row.time for row in page.rows}
         self._early = {key: when for key, when in self._early.items() if when > settled}
 
+    def rows(self, keys: Sequence[Key]) -> list[Row]:
+        """The rows with these keys as they are now; those that are gone are left out."""
+        return [row for some in chunks(keys, _KEYS_AT_ONCE) for row in self._select.of(some)]
+
+    def count_after(self, watermark: Watermark | None, most: int) -> int:
+        """How many rows lie behind the watermark, up to `most`."""
+        return self._select.count_after(watermark, most)
+
     def _read_horizon(self) -> Reading:
         before, since = self._reading, time.monotonic() - self._read_at
         if before and since < _HORIZON_SECONDS:
@@ -165,7 +175,7 @@ class _Select:
         self._names = source.columns.values
         columns, quote = source.columns, database.quote
         self._key, self._time = key, moment = quote(columns.key), quote(columns.update_time)
-        self._from = f"FROM {quote(source.table)}"
+        self._table = self._from = f"FROM {quote(source.table)}"
         spelled = f"{moment} || ''"
         if database.is_mysql:
             spelled = f"CAST(CAST({moment} AS DATETIME(6)) AS CHAR)"
@@ -181,12 +191,27 @@ class _Select:
             f"SELECT {self._columns} {self._from} WHERE {condition} AND {self._time} < %s "
             f"ORDER BY {self._time}, {self._key} LIMIT {limit:d}"
         )
+        return self._read(statement, [*parameters, until])
+
+    def of(self, keys: Sequence[Key]) -> list[Row]:
+        places = ", ".join(["%s"] * len(keys))
+        return self._read(
+            f"SELECT {self._columns} {self._table} WHERE {self._key} IN ({places})", list(keys)
+        )
+
+    def _read(self, statement: str, parameters: list[Any]) -> list[Row]:
         return [
             Row(key, moment, bool(deleted), version, dict(zip(self._names, others, strict=True)))
-            for key, moment, deleted, version, *others in self._database.rows(
-                statement, [*parameters, until]
-            )
+            for key, moment, deleted, version, *others in self._database.rows(statement, parameters)
         ]
+
+    def count_after(self, after: Watermark | None, most: int) -> int:
+        condition, parameters = self._after(after)
+        ((count,),) = self._database.rows(
+            f"SELECT COUNT(*) FROM (SELECT 1 {self._from} WHERE {condition} LIMIT {most:d}) AS x",  # noqa: S608
+            parameters,
+        )
+        return int(count)
 
     def count_from(self, until: str) -> int:
         """How many rows lie at a time or beyond it, up to WAITING_CAP."""

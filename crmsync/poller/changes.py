@@ -1,0 +1,74 @@
+"""Read a policy's source from the watermark on, a round at a time."""
+
+from __future__ import annotations
+
+from crmsync import models
+from crmsync.directory import Crm, Policy
+from crmsync.poller import requests, runs
+from crmsync.poller.distribution import DistributionCenter
+from crmsync.poller.increment import Facts, Increment, Watermark
+from crmsync.poller.store import Round, store
+from msgplatform.core.data import ids
+
+MOST_UNREAD = 100_000  # rows that are counted for the time that is left
+_Kind = models.Policy.Kind
+
+
+class Changes:
+    """The changes of one source for one CRM. `run` is the one that is going on, 0: none."""
+
+    def __init__(self, policy: Policy, holder: str, center: DistributionCenter) -> None:
+        self._holder, self._center = holder, center
+        self.run = next((r.pk for r in runs.unfinished(policy.id) if r.kind != _Kind.SWEEP), 0)
+        self._watermark = stored_watermark(policy.id)
+        self.facts: Facts | None = None
+
+    def request(self, policy: Policy, increment: Increment) -> None:
+        """Begin the run that somebody asked for; one that is going on ends with it."""
+        unread = increment.count_after(
+            None if policy.requested == _Kind.FULL else self._watermark, MOST_UNREAD
+        )
+        run = runs.begin(policy, policy.requested, unread, requested=True)
+        if run is None:
+            return
+        if self.run:
+            runs.finish(self.run)
+        self.run = run
+        self._watermark = stored_watermark(policy.id)
+
+    def round(self, policy: Policy, crm: Crm, increment: Increment, limit: int) -> bool:
+        """Read and queue up to `limit` rows; whether there are more.
+
+        Raises what reading the source raises, LeaseLost, and RedisError after everything is stored.
+        """
+        page = increment.read(self._watermark, limit)
+        self.facts = page.facts
+        if not page.rows:
+            self._finish()
+            return False
+        if not self.run:
+            unread = increment.count_after(self._watermark, MOST_UNREAD) if page.more else 0
+            unread = max(unread, len(page.rows))
+            self.run = runs.begin(policy, _Kind.CHANGES, unread) or 0
+        operation = ids.new(ids.bucket(policy.id, None))
+        wanted = requests.wanted(policy, page.rows, operation)
+        this = Round(policy, self._holder, crm.id, operation, self.run, wanted, page.watermark)
+        stored = store(this)
+        increment.stored(page)
+        self._watermark = page.watermark
+        if not page.more:
+            self._finish()
+        if stored.requests:
+            self._center.distribute(crm, this, stored)
+        return page.more
+
+    def _finish(self) -> None:
+        if self.run:
+            runs.finish(self.run)
+            self.run = 0
+
+
+def stored_watermark(policy_id: int) -> Watermark | None:
+    """How far a policy's source was read; None: not at all."""
+    row = models.Watermark.objects.filter(policy_id=policy_id).first()
+    return Watermark(row.update_time, row.key) if row else None

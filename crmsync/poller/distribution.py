@@ -1,0 +1,104 @@
+"""DistributionCenter: hands each CRM its work, on its own queues, and no more than it can take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.conf import settings
+
+from crmsync import crm_status, models, operations_cache, orders
+from crmsync.directory import Crm, Policy
+from crmsync.orders import Entry, Order
+from crmsync.poller.due import Due
+from crmsync.poller.store import Round, Stored
+from crmsync.queues import MainQueue, Queue, RetryQueue
+from msgplatform.core import logging
+from msgplatform.core.connections import RedisError
+from msgplatform.core.data import claims, sql
+from msgplatform.core.failpoints import failpoint
+
+log = logging.get(__name__)
+
+# Orders that wait for a CRM, beside those that are being sent: enough that no lane is idle.
+_AHEAD = 3
+# An order is worked off within this share of its lease, by the rate that was measured.
+_SHARE_OF_LEASE = 0.1
+_LEAST, _FIRST = 20, 100
+QUEUE = "queue"  # the error class of what a queue did not take
+
+
+class DistributionCenter:
+    """Puts the work of one policy into its CRM's queues."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._refused = True  # by an earlier process, perhaps
+
+    def room(self, crm: Crm, live: crm_status.Live | None) -> int:
+        """How many records may be queued now; 0: later. Raises RedisError."""
+        waiting = MainQueue(crm.name).depth() + RetryQueue(crm.name).depth()
+        if live and live.held_for > 1:
+            return 0
+        if live and live.is_open:  # one order, for the probe
+            return 0 if waiting or live.retry_in > 1 else _LEAST
+        if waiting >= _AHEAD + crm.concurrency:
+            return 0
+        if not live or not live.per_second:
+            return _FIRST
+        within = live.per_second * settings.CRM_LEASE_SECONDS * _SHARE_OF_LEASE
+        return max(_LEAST, min(orders.MAX_ENTRIES, int(within)))
+
+    def distribute(self, crm: Crm, this: Round, stored: Stored) -> None:
+        """What a round has read, after its commit. Raises RedisError."""
+        failpoint("after_store_before_queue")
+        operations_cache.remember(this.operation, orders.dump(stored.requests), stored.start_at)
+        self._put(MainQueue(crm.name), crm, stored.entries, this.claim, stored.lease_until)
+
+    def retry(self, crm: Crm, due: Due) -> None:
+        """What is due again. Raises RedisError."""
+        self._put(RetryQueue(crm.name), crm, due.entries, due.claim, due.lease_until)
+        if self._refused:
+            self._solve()
+
+    def _put(
+        self, queue: Queue, crm: Crm, entries: Sequence[Entry], claim: str, lease_until: float
+    ) -> None:
+        made = [
+            Order(self._policy.id, crm.id, claim, lease_until, part)
+            for part in orders.split(entries)
+        ]
+        try:
+            queue.put(made)
+        except RedisError as error:
+            self._report(crm, entries, claim, error)
+            raise
+
+    def _report(self, crm: Crm, entries: Sequence[Entry], claim: str, error: Exception) -> None:
+        """Into the recovery log; the records are due again at once. If the queue took them after
+        all, its handler finds that they carry another claim."""
+        self._refused = True
+        now = sql.now()
+        models.RecoveryEntry.objects.bulk_create(
+            models.RecoveryEntry(
+                policy_id=self._policy.id, crm_id=crm.id, operation_id=operation,
+                error_class=QUEUE, created_at=now,
+                reason=f"The queue of {crm.name} did not take it: {error}"[:500],
+            )
+            for operation in sorted({entry.operation for entry in entries})
+        )  # fmt: skip
+        claims.update_by_key(
+            models.Record.objects.filter(
+                pk__in=[entry.record for entry in entries], claimed_by=claim
+            ),
+            {"state": models.Record.State.WAITING, "claimed_by": "", "next_at": now},
+        )
+
+    def _solve(self) -> None:
+        """The queue takes work again, and what it did not take was due before this."""
+        rows = models.RecoveryEntry.objects.filter(
+            policy_id=self._policy.id, record_id=None, state=models.RecoveryEntry.State.OPEN
+        )
+        rows.filter(error_class=QUEUE).update(
+            state=models.RecoveryEntry.State.SOLVED, handled_at=sql.now()
+        )
+        self._refused = False

@@ -1,0 +1,161 @@
+"""Records whose time has come: those that wait, those that failed, those whose lease is over."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Case, F, Value, When
+
+from crmsync import models, operation_counts, orders
+from crmsync.directory import Policy
+from crmsync.monitor import counters
+from crmsync.orders import Entry, Request
+from crmsync.poller.store import UNKNOWN
+from msgplatform.core import logging
+from msgplatform.core.data import claims, sql
+
+log = logging.get(__name__)
+
+# Each operation's data is read as a whole: records of many operations go in several passes.
+_OPERATIONS = 20
+_State = models.Record.State
+_COLUMNS = (
+    "id", "key", "state", "operation_id", "sending_operation", "remote_id", "attempt",
+    "error_class", "version", "digest", "sent_digest",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Due:
+    """Records that now carry `claim` until `lease_until`, with their requests."""
+
+    entries: list[Entry]
+    claim: str
+    lease_until: float
+
+
+def is_due(policy_id: int, now: datetime) -> bool:
+    """Whether there is anything; one index dive for each state."""
+    return any(_due(policy_id, state, now).exists() for state in models.Record.OPEN)
+
+
+def claim(policy: Policy, crm_id: int, limit: int) -> Due:
+    """Up to `limit` due records, claimed; nobody but the policy's holder does so."""
+    return sql.retrying(lambda: _claim(policy, crm_id, limit))
+
+
+def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
+    with transaction.atomic():
+        now = sql.now()
+        lease = now + timedelta(seconds=settings.CRM_LEASE_SECONDS)
+        due = Due([], uuid.uuid4().hex, lease.timestamp())
+        rows = _chosen(policy.id, now, limit)
+        if not rows:
+            return due
+        requests = _requests(policy, rows)
+        ended: Counter[tuple[int, str]] = Counter()
+        for row in rows:
+            sending, operation = row["sending_operation"], row["operation_id"]
+            if sending not in (0, operation):
+                ended[sending, "replaced"] += 1
+            request = requests.get((operation, row["key"]))
+            if request is None or row["version"] != request.version:
+                continue
+            expired = row["state"] == _State.QUEUED
+            check = expired or row["error_class"] == UNKNOWN
+            due.entries.append(
+                Entry(row["id"], operation, request, row["remote_id"], row["attempt"], check)
+            )
+        _lease([row["id"] for row in rows], due, lease, now)
+        gone = [row for row in rows if (row["operation_id"], row["key"]) not in requests]
+        if gone:
+            _give_up(policy, crm_id, gone, now, ended)
+        operation_counts.add(ended, now)
+        return due
+
+
+def _due(policy_id: int, state: int, now: datetime) -> Any:
+    rows = models.Record.objects.filter(policy_id=policy_id, state=state, next_at__lte=now)
+    return rows.order_by("next_at", "id")
+
+
+def _chosen(policy_id: int, now: datetime, limit: int) -> list[dict[str, Any]]:
+    """Those that are due for longest, of few operations, locked."""
+    found: list[dict[str, Any]] = []
+    for state in models.Record.OPEN:
+        if len(found) < limit:
+            rows = _due(policy_id, state, now).select_for_update()
+            found += rows.values(*_COLUMNS)[: limit - len(found)]
+    operations = list(dict.fromkeys(row["operation_id"] for row in found))[:_OPERATIONS]
+    return [row for row in found if row["operation_id"] in operations]
+
+
+def _requests(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[int, str], Request]:
+    """By operation and the source's key."""
+    wanted = {(row["operation_id"], policy.key_prefix + row["key"]): row["key"] for row in rows}
+    found = {}
+    operations = models.Operation.objects.filter(id__in={operation for operation, _ in wanted})
+    for operation, data in operations.values_list("id", "data"):
+        try:
+            requests = orders.load(bytes(data))
+        except msgspec.DecodeError:
+            log.exception("operation_unreadable", operation=operation)
+            continue
+        for request in requests:
+            if key := wanted.get((operation, request.key)):
+                found[operation, key] = request
+    return found
+
+
+def _lease(row_ids: Sequence[int], due: Due, lease: datetime, now: datetime) -> None:
+    rows = models.Record.objects.filter(pk__in=row_ids)
+    unknown = When(state=_State.QUEUED, then=Value(UNKNOWN))
+    claims.update_by_key(
+        rows,
+        {
+            "error_class": Case(unknown, default=F("error_class")),
+            "state": _State.QUEUED,
+            "sending_operation": F("operation_id"),
+            "claimed_by": due.claim,
+            "next_at": lease,
+            "updated_at": now,
+        },
+    )
+
+
+def _give_up(
+    policy: Policy,
+    crm_id: int,
+    rows: Sequence[Mapping[str, Any]],
+    now: datetime,
+    ended: Counter[tuple[int, str]],
+) -> None:
+    """Their operation is gone or cannot be read: `sync_recover` can bring it back."""
+    row_ids = [row["id"] for row in rows]
+    models.Record.objects.filter(pk__in=row_ids).update(
+        state=_State.DEAD, next_at=None, claimed_by="", sending_operation=0, error_class="fault"
+    )
+    models.RecoveryEntry.objects.filter(
+        record_id__in=row_ids, state=models.RecoveryEntry.State.OPEN
+    ).delete()
+    models.RecoveryEntry.objects.bulk_create(
+        models.RecoveryEntry(
+            policy_id=policy.id, crm_id=crm_id, operation_id=row["operation_id"],
+            record_id=row["id"], key=row["key"], version=row["version"], error_class="fault",
+            reason="Its operation cannot be read any more. Run: manage.py sync_recover --operation "
+            f"{row['operation_id']}",
+            attempts=row["attempt"], created_at=now,
+        )
+        for row in rows
+    )  # fmt: skip
+    for row in rows:
+        ended[row["operation_id"], "dead"] += 1
+    counters.add(Counter({(policy.id, counters.DEAD): len(rows)}), now)

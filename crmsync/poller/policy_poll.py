@@ -1,0 +1,197 @@
+"""One policy's part of the poller: what is due, what changed, and the comparison of versions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from crmsync import crm_status, models, schedule
+from crmsync.directory import Crm, Crms, Policies, Policy
+from crmsync.models.operations import MAX_MESSAGE
+from crmsync.poller import due
+from crmsync.poller.changes import Changes
+from crmsync.poller.comparison import Comparison
+from crmsync.poller.distribution import DistributionCenter
+from crmsync.poller.increment import Increment
+from crmsync.poller.pace import Pace
+from crmsync.poller.source import (
+    Columns,
+    Source,
+    SourceMismatch,
+    SourceRefused,
+    SourceUnavailable,
+)
+from crmsync.poller_status import Facts
+from msgplatform.core import logging
+from msgplatform.core.data import ids, sql
+from msgplatform.core.errors import InvalidInput, LeaseLost
+from msgplatform.core.rates.backoff import Backoff
+
+log = logging.get(__name__)
+
+# How long nothing that is due is looked for; also how soon a change in the console is noticed.
+_IDLE_SECONDS = 1.0
+_FULL_SECONDS = 0.02
+_Kind = models.Policy.Kind
+_SOURCE_ERRORS = (SourceUnavailable, SourceRefused, SourceMismatch, InvalidInput)
+
+
+class PolicyPoll:
+    """Its turn is called by a thread of its own: a source that hangs holds up no other policy."""
+
+    def __init__(
+        self,
+        policy_id: int,
+        holder: str,
+        policies: Policies,
+        crms: Crms,
+        worked: Callable[[int], None],
+    ) -> None:
+        self.policy_id, self._holder = policy_id, holder
+        self._policies, self._crms, self._worked = policies, crms, worked
+        self._pace = Pace()
+        self._trouble = Backoff(first=1.0, factor=2.0, cap=60.0)
+        self._parts: tuple[DistributionCenter, Changes, Comparison] | None = None
+        self._source: Source | None = None
+        self._increment: Increment | None = None
+        self._looked: datetime | None = None
+        self._compared: datetime | None = None
+        self._problem, self._problem_since, self._read_at = "", 0.0, 0.0
+        self._next_in = 0.0
+
+    # -- a turn ----------------------------------------------------------------------------------
+    def turn(self) -> float:
+        """Seconds until the next one. Raises RedisError and OperationalError."""
+        policy = self._policies.get(self.policy_id)
+        crm = self._crms.get(policy.crm_id) if policy else None
+        if not (policy and policy.enabled and crm and crm.takes_work):
+            return _IDLE_SECONDS
+        try:
+            return self._turn(policy, crm)
+        except _SOURCE_ERRORS as error:
+            return self._report(policy, str(error))
+        except LeaseLost as error:
+            log.warning("policy_lost", policy=policy.name, why=str(error))
+            self._parts = None  # what it knew of runs and watermark is no longer true
+            return _IDLE_SECONDS
+
+    def _turn(self, policy: Policy, crm: Crm) -> float:
+        if self._parts is None:
+            center = DistributionCenter(policy)
+            changes = Changes(policy, self._holder, center)
+            self._parts = center, changes, Comparison(policy, self._holder, center)
+        center, changes, comparison = self._parts
+        live = crm_status.read().get(crm.id)
+        room = center.room(crm, live)
+        now = sql.now()
+        if room and due.is_due(policy.id, now):
+            center.retry(crm, due.claim(policy, crm.id, room))
+            room = center.room(crm, live)
+        wait = self._wait(policy, changes, live, now)
+        if wait > 0 and not comparison.run:
+            return min(wait, _IDLE_SECONDS)
+        if not room:
+            return _FULL_SECONDS
+        limit = min(room, policy.batch_size)
+        source, increment = self._opened(policy)
+        if policy.requested in (_Kind.CHANGES, _Kind.FULL):
+            changes.request(policy, increment)
+        if wait <= 0:
+            more = changes.round(policy, crm, increment, limit)
+            self._read_at = time.time()
+            self._looked = None if more else now
+            self._recovered()
+        self._compare(policy, crm, comparison, source, increment, limit, now)
+        self._worked(1)
+        return 0.0
+
+    def _wait(
+        self, policy: Policy, changes: Changes, live: crm_status.Live | None, now: datetime
+    ) -> float:
+        """Seconds until it is time to look for changes."""
+        if changes.run or policy.requested:
+            return 0.0
+        interval = policy.interval * self._pace.factor(live)
+        due_at = schedule.next_look(now, self._looked, interval, policy.cron, policy.hours)
+        self._next_in = max(0.0, (due_at - now).total_seconds())
+        if self._sweep_is_due(policy, now):
+            return 0.0
+        return self._next_in
+
+    def _compare(
+        self,
+        policy: Policy,
+        crm: Crm,
+        comparison: Comparison,
+        source: Source,
+        increment: Increment,
+        limit: int,
+        now: datetime,
+    ) -> None:
+        if not comparison.run:
+            requested = policy.requested == _Kind.SWEEP
+            if not (requested or self._sweep_is_due(policy, now)):
+                return
+            comparison.begin(policy, requested)
+            self._compared = now  # the policy as it is known may be two seconds old
+        if comparison.run:
+            try:
+                comparison.round(policy, crm, source, increment, limit)
+            except SourceMismatch as error:  # it has no versions: not a reason to stop reading
+                comparison.fail(str(error))
+
+    def _sweep_is_due(self, policy: Policy, now: datetime) -> bool:
+        if not policy.sweep_cron or not policy.source.version_column:
+            return False
+        last = max(policy.swept_at, self._compared or policy.swept_at)
+        return schedule.next_time(policy.sweep_cron, last) <= now
+
+    # -- the source ------------------------------------------------------------------------------
+    def _opened(self, policy: Policy) -> tuple[Source, Increment]:
+        source = described(policy.source)
+        if self._increment is None or source != self._source:
+            self._increment, self._source = Increment(source), source
+        return source, self._increment
+
+    def _report(self, policy: Policy, problem: str) -> float:
+        """The source cannot be read: into the exception log when that is news."""
+        self._increment = None
+        if problem != self._problem:
+            log.warning("source_not_read", policy=policy.name, why=problem)
+            models.ExceptionEntry.objects.create(
+                id=ids.new(ids.bucket(policy.id, None)), policy_id=policy.id, kind="source",
+                message=problem[:MAX_MESSAGE], at=sql.now(),
+            )  # fmt: skip
+            self._problem_since = self._problem_since or time.time()
+        self._problem = problem
+        return self._trouble.next()
+
+    def _recovered(self) -> None:
+        self._problem, self._problem_since = "", 0.0
+        self._trouble.reset()
+
+    def facts(self) -> Facts:
+        """For console, metrics and alerts; called by another thread."""
+        read = self._parts[1].facts if self._parts else None
+        facts = Facts(
+            self._holder, read_at=self._read_at, next_in=self._next_in, problem=self._problem,
+            problem_for=time.time() - self._problem_since if self._problem else 0.0,
+        )  # fmt: skip
+        if read is None:
+            return facts
+        return msgspec.structs.replace(
+            facts, horizon_age=read.age.total_seconds(), waiting=read.waiting, exact=read.exact,
+            clock_back=read.clock_back.total_seconds(),
+        )  # fmt: skip
+
+
+def described(row: models.Source) -> Source:
+    """A source as the poller reads it. Raises InvalidInput, Undecryptable."""
+    columns = Columns(
+        row.key_column, row.time_column, row.deleted_column, row.version_column,
+        tuple(row.value_columns),
+    )  # fmt: skip
+    return Source(row.table, columns, row.database, row.zone, timedelta(seconds=row.lag_seconds))

@@ -1,0 +1,54 @@
+"""From rows of a source to what a CRM is asked to hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from crmsync.directory import Policy
+from crmsync.models.operations import MAX_KEY
+from crmsync.orders import Request, digest
+from crmsync.poller.increment import Row
+from crmsync.poller.source import SourceMismatch
+from msgplatform.core.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One row as the CRM is to have it; `problem` says why the mapping cannot make it so."""
+
+    key: str
+    request: Request
+    digest: str
+    problem: InvalidInput | None = None
+
+
+def wanted(policy: Policy, rows: Iterable[Row], operation: int) -> list[Wanted]:
+    """For each row that is the policy's. A source without versions gets the operation's id as one:
+    later readings have larger ones.
+
+    Raises SourceMismatch for a key that is too long.
+    """
+    found = []
+    for row in rows:
+        if not _is_ours(policy, row):
+            continue
+        key = str(row.key)
+        if len(key) > MAX_KEY:
+            raise SourceMismatch(f"there is a key of more than {MAX_KEY} characters: {key[:40]}…")
+        version = operation if row.version is None else row.version
+        request, problem = Request(policy.key_prefix + key, version, {}, row.deleted), None
+        if not row.deleted:
+            try:
+                request = Request(request.key, version, policy.mapping.apply(row.values))
+            except InvalidInput as error:
+                problem = error
+        found.append(Wanted(key, request, digest(request), problem))
+    return found
+
+
+def _is_ours(policy: Policy, row: Row) -> bool:
+    values = row.values
+    if policy.biz_id is not None and values.get("biz_id") != policy.biz_id:
+        return False
+    return not policy.appkeys or values.get("appkey") in policy.appkeys

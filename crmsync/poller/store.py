@@ -1,0 +1,244 @@
+"""Store what a round has read: records, the operation and the watermark, in one transaction."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+
+from crmsync import models, operation_counts
+from crmsync.directory import Policy
+from crmsync.models.operations import MAX_MESSAGE
+from crmsync.monitor import counters
+from crmsync.orders import Entry, Request, dump
+from crmsync.poller.increment import Watermark
+from crmsync.poller.requests import Wanted
+from msgplatform.core.data import claims, ids, sql
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.errors import LeaseLost
+
+_State = models.Record.State
+# Of a record as it is stored, in this order.
+COLUMNS = (
+    "id", "policy_id", "key", "version", "deleted", "operation_id", "sending_operation", "digest",
+    "state", "attempt", "next_at", "claimed_by", "sent_version", "sent_digest", "remote_id",
+    "error_class", "updated_at",
+)  # fmt: skip
+UNKNOWN = "unknown"  # the error class of a try that may have been stored
+MAPPING = "mapping"  # that of a row which the mapping cannot make a request of
+
+
+@dataclass(slots=True)
+class Round:
+    """What one round stores. `operation` is its id, used only when there is something to send."""
+
+    policy: Policy
+    holder: str
+    crm_id: int
+    operation: int
+    run: int
+    wanted: Sequence[Wanted]
+    watermark: Watermark | None
+    claim: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+@dataclass(slots=True)
+class Stored:
+    """What a round became: the entries to queue, which carry its claim until `lease_until`.
+
+    `requests` are those of the operation; empty when there was nothing to send.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    lease_until: float = 0.0
+    start_at: int = 0
+    unchanged: int = 0
+
+
+def store(this: Round) -> Stored:
+    """Raises LeaseLost when another poller holds the policy; then nothing is stored."""
+    buckets = [ids.bucket(this.policy.id, each.key) for each in this.wanted]
+    new_ids = ids.reserve(max(1, len(buckets))).ids(buckets)
+    return sql.retrying(lambda: _store(this, new_ids))
+
+
+def _store(this: Round, new_ids: Sequence[int]) -> Stored:
+    with transaction.atomic():
+        rows = models.Policy.objects.select_for_update().filter(pk=this.policy.id)
+        now = sql.now()
+        holder, until = rows.values_list("claimed_by", "lease_until").first() or ("", None)
+        if holder != this.holder or until is None or until <= now:
+            raise LeaseLost(f"the policy {this.policy.name} is held by another poller")
+        known = _known(this.policy.id, [each.key for each in this.wanted])
+        decided = _Decisions(this, now)
+        for each, new_id in zip(this.wanted, new_ids, strict=True):
+            decided.take(each, known.get(each.key), new_id)
+        decided.write()
+        if this.watermark:
+            _move(this.policy.id, this.watermark, now)
+        if this.run:
+            models.Run.objects.filter(pk=this.run).update(
+                read=F("read") + len(this.wanted), unchanged=F("unchanged") + decided.made.unchanged
+            )
+    return decided.made
+
+
+def _known(policy_id: int, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The records with these keys, locked: a handler may be marking them."""
+    found = {}
+    for some in chunks(keys, claims.CHUNK):
+        rows = models.Record.objects.filter(policy_id=policy_id, key__in=some)
+        for row in rows.select_for_update().order_by().values(*COLUMNS):
+            found[row["key"]] = row
+    return found
+
+
+def _move(policy_id: int, watermark: Watermark, now: datetime) -> None:
+    # The key is JSON: a number and the same digits as text are different keys.
+    key = msgspec.json.encode(watermark.key).decode()
+    sql.insert_or_update(
+        models.Watermark._meta.db_table,
+        ("policy_id", "update_time", "key", "moved_at"),
+        [(policy_id, watermark.time, key, now)],
+        key="policy_id",
+    )
+
+
+class _Decisions:
+    """What becomes of each record, and the rows that say so."""
+
+    def __init__(self, this: Round, now: datetime) -> None:
+        self._this, self._now = this, now
+        self._lease = now + timedelta(seconds=settings.CRM_LEASE_SECONDS)
+        self._rows: list[dict[str, Any]] = []
+        self._ended: Counter[tuple[int, str]] = Counter()
+        self._counts: counters.Counts = Counter()
+        self._refused: list[tuple[dict[str, Any], Wanted]] = []
+        self.made = Stored(
+            lease_until=self._lease.timestamp(), start_at=int(now.timestamp() * 1000)
+        )
+
+    def take(self, each: Wanted, known: Mapping[str, Any] | None, new_id: int) -> None:
+        """An older version is left, and so is one that is known already."""
+        version = each.request.version
+        if known is None:
+            self._new(each, new_id)
+            return
+        is_known = version == known["version"] and each.digest == known["digest"]
+        if version < known["version"] or is_known:
+            return
+        row = {**known, "version": version, "digest": each.digest, "deleted": each.request.deleted}
+        row["updated_at"] = self._now
+        held = known["state"] == _State.QUEUED and known["next_at"] > self._now
+        sending, operation = known["sending_operation"], known["operation_id"]
+        if known["state"] == _State.CONFIRMED and each.digest == known["sent_digest"]:
+            row["sent_version"] = version
+            self._keep(row)
+            return
+        if held:  # its handler sees the newer version when it marks
+            if sending != operation:
+                self._ended[operation, "replaced"] += 1
+            row["operation_id"] = self._this.operation
+            self._send_later(row, each)
+            return
+        if known["state"] in models.Record.OPEN:
+            for each_operation in {operation, sending} - {0}:
+                self._ended[each_operation, "replaced"] += 1
+        check = known["error_class"] == UNKNOWN or known["state"] == _State.QUEUED
+        self._send(row, each, check)
+
+    def _new(self, each: Wanted, new_id: int) -> None:
+        row: dict[str, Any] = dict.fromkeys(COLUMNS, "")
+        row |= {
+            "id": new_id, "policy_id": self._this.policy.id, "key": each.key,
+            "version": each.request.version, "digest": each.digest,
+            "deleted": each.request.deleted, "sent_version": 0, "updated_at": self._now,
+        }  # fmt: skip
+        if each.request.deleted:  # the CRM never heard of it
+            row |= {
+                "operation_id": 0, "sending_operation": 0, "state": _State.CONFIRMED, "attempt": 0,
+                "next_at": None, "sent_version": each.request.version, "sent_digest": each.digest,
+            }  # fmt: skip
+            self._keep(row)
+            return
+        self._send(row, each, check=False)
+
+    def _keep(self, row: dict[str, Any]) -> None:
+        """The CRM has what this version says: no call."""
+        self._rows.append(row)
+        self.made.unchanged += 1
+
+    def _send_later(self, row: dict[str, Any], each: Wanted) -> None:
+        self._rows.append(row)
+        self.made.requests.append(each.request)
+
+    def _send(self, row: dict[str, Any], each: Wanted, check: bool) -> None:
+        """On its way with this round, unless the mapping refuses it."""
+        this = self._this
+        row |= {"operation_id": this.operation, "attempt": 0}
+        if each.problem:
+            row |= {
+                "state": _State.DEAD, "next_at": None, "claimed_by": "", "sending_operation": 0,
+                "error_class": MAPPING,
+            }  # fmt: skip
+            self._ended[this.operation, "dead"] += 1
+            self._refused.append((row, each))
+        else:
+            row |= {
+                "state": _State.QUEUED, "next_at": self._lease, "claimed_by": this.claim,
+                "sending_operation": this.operation, "error_class": UNKNOWN if check else "",
+            }  # fmt: skip
+            self.made.entries.append(
+                Entry(row["id"], this.operation, each.request, row["remote_id"], check=check)
+            )
+        self._send_later(row, each)
+
+    def write(self) -> None:
+        this, made, table = self._this, self.made, models.Record._meta.db_table
+        rows = [tuple(row[name] for name in COLUMNS) for row in self._rows]
+        # In the order of ids, as handlers lock them.
+        sql.insert_or_update(table, COLUMNS, sorted(rows, key=lambda row: row[0]))
+        if made.requests:
+            models.Operation.objects.create(
+                id=this.operation, data=dump(made.requests), start_at=made.start_at,
+                policy_id=this.policy.id, run_id=this.run, records=len(made.requests),
+            )  # fmt: skip
+        if self._ended:
+            operation_counts.add(self._ended, self._now)
+        if self._refused:
+            self._report_refused()
+        names = {
+            counters.READ: len(this.wanted),
+            counters.UNCHANGED: made.unchanged,
+            counters.DEAD: len(self._refused),
+        }
+        self._counts.update({(this.policy.id, name): n for name, n in names.items() if n})
+        counters.add(self._counts, self._now)
+
+    def _report_refused(self) -> None:
+        """At most one entry of the recovery log is open for a record."""
+        entries = models.RecoveryEntry.objects.filter(
+            record_id__in=[row["id"] for row, _ in self._refused],
+            state=models.RecoveryEntry.State.OPEN,
+        )
+        entries.delete()
+        models.RecoveryEntry.objects.bulk_create(
+            models.RecoveryEntry(
+                policy_id=self._this.policy.id, crm_id=self._this.crm_id,
+                operation_id=self._this.operation, record_id=row["id"], key=row["key"],
+                version=row["version"], error_class=MAPPING,
+                field=each.problem.field if each.problem else "",
+                reason=str(each.problem)[:MAX_MESSAGE], created_at=self._now,
+                request=msgspec.json.encode(each.request),
+            )
+            for row, each in self._refused
+        )  # fmt: skip

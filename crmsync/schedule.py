@@ -1,0 +1,105 @@
+"""When a policy's source is looked at: an interval or a crontab line, and hours of the day.
+
+All in the time zone of the platform (TIME_ZONE).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+
+from cronsim import CronSim, CronSimError
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from msgplatform.core.errors import InvalidInput
+
+_SPAN = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]|24):([0-5]\d)")
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Hours of a day, from `begin` to before `end`; past midnight when `end` is earlier."""
+
+    begin: time
+    end: time
+
+    def has(self, moment: time) -> bool:
+        if self.begin < self.end:
+            return self.begin <= moment < self.end
+        return moment >= self.begin or moment < self.end
+
+
+def check_cron(text: str) -> None:
+    """Raises InvalidInput for what is no crontab line, or never comes."""
+    if text:
+        _next(text, timezone.localtime())
+
+
+def check_hours(text: str) -> None:
+    """Raises InvalidInput."""
+    spans(text)
+
+
+def spans(text: str) -> Sequence[Span]:
+    """`08:00-12:00, 13:00-18:00`; none for an empty text. Raises InvalidInput."""
+    found = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = _SPAN.fullmatch(part)
+        if not match or (match[3] == "24" and match[4] != "00"):
+            raise InvalidInput(
+                _("%s is no span of hours: write it as 08:00-20:00.") % part, "hours"
+            )
+        begin = time(int(match[1]), int(match[2]))
+        end = time(int(match[3]) % 24, int(match[4]))
+        found.append(Span(begin, end))
+    return found
+
+
+def next_look(
+    now: datetime, last: datetime | None, interval: float, cron: str, hours: str
+) -> datetime:
+    """When to look next, at `now` or later; `last` is the look before.
+
+    With a crontab line the interval does not count. Outside the hours it is their beginning.
+    Raises InvalidInput.
+    """
+    if cron:
+        due = _next(cron, timezone.localtime(last or now))
+        if last is None:
+            due = now
+    else:
+        due = max(now, last + timedelta(seconds=interval)) if last else now
+    open_spans = spans(hours)
+    if not open_spans:
+        return due
+    local = timezone.localtime(due)
+    if any(span.has(local.time()) for span in open_spans):
+        return due
+    begins = [
+        timezone.make_aware(datetime.combine(day, span.begin), local.tzinfo)
+        for day in (local.date(), local.date() + _DAY)
+        for span in open_spans
+    ]
+    return min(begin for begin in begins if begin >= due)
+
+
+def next_time(cron: str, after: datetime) -> datetime:
+    """When a crontab line comes next. Raises InvalidInput."""
+    return _next(cron, timezone.localtime(after))
+
+
+def _next(cron: str, after: datetime) -> datetime:
+    try:
+        return next(CronSim(cron, after))
+    except StopIteration:
+        raise InvalidInput(_("The schedule %s never comes.") % cron, "cron") from None
+    except CronSimError as error:
+        raise InvalidInput(
+            _("%(text)s is no line of a crontab (%(why)s): write it as */5 8-20 * * 1-5.")
+            % {"text": cron, "why": error},
+            "cron",
+        ) from None
