@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from crmsync import queue_names
+from crmsync import queues
 from msgplatform.core import flows
 from msgplatform.core.daemons.daemon import AWAY
 
@@ -28,7 +28,7 @@ class CrmsyncFlow(flows.Flow):
         "leads:read": "read leads and what became of them",
         "sync:run": "start runs of the CRM sync, and read them",
     }
-    queue_pattern = queue_names.PATTERN
+    queue_pattern = queues.PATTERN
     environment_prefix = "CRM_"
 
     def status(self) -> flows.Status:

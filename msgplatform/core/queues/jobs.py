@@ -139,6 +139,17 @@ def put_all(orders: Iterable[tuple[str, Any]], ttl: int | None) -> None:
         pipe.execute()
 
 
+def replace(name: str, orders: Sequence[Any]) -> None:
+    """Let the queue hold these orders, for ever, and no others; for a queue that nobody claims
+    from. One who looks meanwhile sees some of both."""
+    with work_redis().pipeline(transaction=False) as pipe:
+        for job_id in _queue(name).get_job_ids():
+            pipe.lrem(f"rq:queue:{name}", 1, job_id)
+            pipe.delete(Job.key_for(job_id))
+        pipe.execute()
+    put(name, orders, None)
+
+
 def claim(name: str, seconds: float) -> Claimed | None:
     """Take the first order of a queue for `seconds`, as plain data; None when it is empty."""
     for found in _claim([name], seconds)[0]:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgplatform.core.connections import work_redis
 
-_OWNER = "queues:owner:"  # string per queue, expiring: who may pop it
+_OWNER = "queues:owner:"  # string per name, expiring: who may pop its queues
 
-# KEYS: queue lists, then owner keys. ARGV: me, milliseconds. Returns the indices of queues that
-# have work and that nobody else owns; owning them is renewed in the same step.
+# KEYS: for each name its owner key, then its queues' lists. ARGV: me, milliseconds, then for each
+# name how many queues it has. Returns the indices of names that have work in one of them and that
+# nobody else owns; owning them is renewed in the same step.
 _OWN = """
-local n = #KEYS / 2
-local won = {}
-for i = 1, n do
-  if redis.call('LLEN', KEYS[i]) > 0 then
-    local holder = redis.call('GET', KEYS[n + i])
+local won, at = {}, 1
+for i = 1, #ARGV - 2 do
+  local count, work = tonumber(ARGV[i + 2]), 0
+  for q = at + 1, at + count do work = work + redis.call('LLEN', KEYS[q]) end
+  if work > 0 then
+    local holder = redis.call('GET', KEYS[at])
     if not holder or holder == ARGV[1] then
-      redis.call('SET', KEYS[n + i], ARGV[1], 'PX', ARGV[2])
+      redis.call('SET', KEYS[at], ARGV[1], 'PX', ARGV[2])
       won[#won + 1] = i
     end
   end
+  at = at + count + 1
 end
 return won
 """
@@ -39,11 +42,21 @@ end
 
 def own(names: Sequence[str], owner: str, seconds: float) -> list[str]:
     """Of these queues, those with work that `owner` now owns for `seconds`: one script."""
-    if not names:
+    return own_groups({name: [name] for name in names}, owner, seconds)
+
+
+def own_groups(groups: Mapping[str, Sequence[str]], owner: str, seconds: float) -> list[str]:
+    """Queues that are owned together, by the name under which they are: of these names, those with
+    work in one of their queues that `owner` now owns for `seconds`. One script."""
+    if not groups:
         return []
-    keys = [f"rq:queue:{name}" for name in names] + [_OWNER + name for name in names]
+    keys: list[str] = []
+    for name, queues in groups.items():
+        keys += [_OWNER + name, *(f"rq:queue:{queue}" for queue in queues)]
     script = work_redis().register_script(_OWN)
-    won: Any = script(keys=keys, args=[owner, int(seconds * 1000)])
+    counts = [len(queues) for queues in groups.values()]
+    won: Any = script(keys=keys, args=[owner, int(seconds * 1000), *counts])
+    names = list(groups)
     return [names[index - 1] for index in won]
 
 
