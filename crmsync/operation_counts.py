@@ -42,3 +42,16 @@ def add(ended: Ended, now: datetime) -> None:
                 output_field=models.PositiveSmallIntegerField(),
             ),
         )  # fmt: skip
+
+
+def take_back(ended: Ended) -> None:
+    """Records that had ended are sent again: they count no longer, and their operations are open
+    until they end anew. Operations that did not count so many stay as they are."""
+    of_change: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for (operation, name), count in sorted(ended.items()):
+        if operation and count:
+            of_change[name, count].append(operation)
+    for (name, count), operations in of_change.items():
+        for some in chunks(operations, claims.CHUNK):
+            rows = Operation.objects.filter(id__in=some, **{f"{name}__gte": count})
+            rows.update(**{name: F(name) - count}, end_at=None, result=None)

@@ -1,0 +1,142 @@
+"""What the console does with entries of the recovery log, each with a line in the audit log.
+
+All raise InvalidInput, in the language of whoever asks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+from django.db import transaction
+from django.utils.translation import gettext as _
+
+from crmsync import directory, models, operations_cache, orders
+from crmsync.adapters.base import CredentialsRefused, UnknownField
+from crmsync.mapping import MAX_FIELD, MAX_RULES
+from crmsync.models import Operation, Record, RecoveryEntry
+from crmsync.orders import Request
+from crmsync.recovery import entries
+from msgplatform.api.filters import MAX_SELECTION
+from msgplatform.core.connections import RedisError
+from msgplatform.core.data import claims, ids, sql
+from msgplatform.core.errors import InvalidInput, Unavailable, Undecryptable
+from msgplatform.models import AuditLog
+
+MAX_BYTES = 256 * 1024  # of an edited request's fields, as JSON
+
+
+def retry(entry_ids: Sequence[int], by: str) -> int:
+    """As `entries.retry`, for at most MAX_SELECTION entries; a bulk job takes any number."""
+    return _audited(entries.retry, "recovery_retried", entry_ids, by)
+
+
+def dismiss(entry_ids: Sequence[int], by: str) -> int:
+    """As `entries.dismiss`, for at most MAX_SELECTION entries."""
+    return _audited(entries.dismiss, "recovery_dismissed", entry_ids, by)
+
+
+def edit_and_retry(entry_id: int, fields: Mapping[str, Any], by: str) -> None:
+    """Send a dead record with these fields instead of its own, now.
+
+    The new request is an operation of one record, with the same version: whatever changes at the
+    source later is sent as usual. The earlier operation keeps its dead record. Raises InvalidInput
+    that names the field, also for one that the CRM is known not to have; and without a field when
+    the entry is no longer open, or a newer version was read.
+    """
+    entry = RecoveryEntry.objects.filter(pk=entry_id, state=RecoveryEntry.State.OPEN).first()
+    if entry is None or entry.record_id is None:
+        raise InvalidInput(_("This entry is no longer open, or is not about one record."))
+    _check(fields)
+    _ask_crm(entry.crm_id, fields)
+    operation_id = ids.new(ids.bucket_of(entry.record_id))
+    made = sql.retrying(partial(_edit, entry, dict(fields), operation_id, by))
+    with contextlib.suppress(RedisError):  # the database has it
+        operations_cache.remember(made)
+
+
+def _edit(entry: RecoveryEntry, fields: dict[str, Any], operation_id: int, by: str) -> Operation:
+    with transaction.atomic():
+        still_open, records = entries.locked([entry.pk])
+        record = records.get(entry.record_id or 0)
+        if not still_open or record is None:
+            raise InvalidInput(_("This entry is no longer open, or is not about one record."))
+        if record.state != Record.State.DEAD or record.version != entry.version:
+            raise InvalidInput(_("A newer version of this record was read meanwhile."))
+        if record.deleted:
+            raise InvalidInput(_("This is a deletion, which has no fields to edit."))
+        request = Request(record.key, record.version, fields)
+        now = sql.now()
+        operation = Operation.objects.create(
+            id=operation_id,
+            data=orders.dump([request]),
+            start_at=int(now.timestamp() * 1000),
+            policy_id=record.policy_id,
+            records=1,
+        )
+        change = {"operation_id": operation_id, "digest": orders.digest(request)}
+        claims.update_by_key(Record.objects.filter(pk=record.pk), {**entries.AGAIN, **change})
+        entries.close([entry.pk], RecoveryEntry.State.RETRIED, now, by)
+        _audit(by, "recovery_edited", str(entry.pk), record=record.pk, fields=sorted(fields))
+    return operation
+
+
+def _audited(
+    work: Callable[[Sequence[int], str], int], action: str, entry_ids: Sequence[int], by: str
+) -> int:
+    if len(entry_ids) > MAX_SELECTION:
+        raise InvalidInput(
+            _("Select at most %d; for more, start a bulk job.") % MAX_SELECTION, "ids"
+        )
+    chosen = sorted(set(entry_ids))
+
+    def once() -> int:
+        with transaction.atomic():
+            done = work(chosen, by)
+            if done:
+                _audit(by, action, ", ".join(map(str, chosen)), entries=chosen, done=done)
+        return done
+
+    return sql.retrying(once)
+
+
+def _audit(by: str, action: str, entry: str, **detail: Any) -> None:
+    target = f"recovery log {entry}"
+    AuditLog.objects.create(actor=by[:150], action=action, target=target[:200], detail=detail)
+
+
+def _check(fields: Mapping[str, Any]) -> None:
+    """Their number, names and size."""
+    if not 1 <= len(fields) <= MAX_RULES:
+        raise InvalidInput(_("Use 1 to %d fields.") % MAX_RULES, "fields")
+    for name in fields:
+        if not isinstance(name, str) or not name.strip() or len(name) > MAX_FIELD:
+            raise InvalidInput(
+                _("A field's name has 1 to %d characters.") % MAX_FIELD, str(name)[:MAX_FIELD]
+            )
+    try:
+        size = len(msgspec.json.encode(fields))
+    except (TypeError, ValueError):  # also text that is no Unicode
+        raise InvalidInput(_("Write values as JSON has them."), "fields") from None
+    if size > MAX_BYTES:
+        raise InvalidInput(_("All fields together have at most %d bytes.") % MAX_BYTES, "fields")
+
+
+def _ask_crm(crm_id: int, fields: Mapping[str, Any]) -> None:
+    """Raises UnknownField; what the CRM cannot be asked now, it says when the record is sent."""
+    row = models.Crm.objects.filter(pk=crm_id).first()
+    if row is None:
+        raise InvalidInput(_("The CRM of this entry is no longer there."))
+    with contextlib.suppress(Unavailable, CredentialsRefused, Undecryptable):
+        adapter = directory.crms.from_row(row).open()
+        try:
+            adapter.check_mapping(list(fields))
+        except UnknownField:
+            raise
+        except InvalidInput:
+            pass  # a setting of the CRM is wrong, which its page says
+        finally:
+            adapter.close()
