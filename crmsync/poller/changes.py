@@ -58,7 +58,7 @@ class Changes:
         self._watermark = page.watermark
         if not page.more:
             self._finish()
-        if stored.requests:
+        if stored.operation:
             self._center.distribute(crm, this, stored)
         return page.more
 

@@ -70,6 +70,6 @@ class Comparison:
         wanted = requests.wanted(policy, increment.rows(keys), operation)
         this = Round(policy, self._holder, crm.id, operation, self.run, wanted, None)
         stored = store(this)
-        if stored.requests:
+        if stored.operation:
             log.warning("rows_were_behind", policy=policy.name, count=len(stored.requests))
             self._center.distribute(crm, this, stored)

@@ -51,7 +51,8 @@ class DistributionCenter:
     def distribute(self, crm: Crm, this: Round, stored: Stored) -> None:
         """What a round has read, after its commit. Raises RedisError."""
         failpoint("after_store_before_queue")
-        operations_cache.remember(this.operation, orders.dump(stored.requests), stored.start_at)
+        if stored.operation:
+            operations_cache.remember(stored.operation)
         self._put(MainQueue(crm.name), crm, stored.entries, this.claim, stored.lease_until)
 
     def retry(self, crm: Crm, due: Due) -> None:

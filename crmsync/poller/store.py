@@ -54,13 +54,13 @@ class Round:
 class Stored:
     """What a round became: the entries to queue, which carry its claim until `lease_until`.
 
-    `requests` are those of the operation; empty when there was nothing to send.
+    `requests` are those of the operation, which is None when there was nothing to send.
     """
 
     entries: list[Entry] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
+    operation: models.Operation | None = None
     lease_until: float = 0.0
-    start_at: int = 0
     unchanged: int = 0
 
 
@@ -123,9 +123,7 @@ class _Decisions:
         self._ended: Counter[tuple[int, str]] = Counter()
         self._counts: counters.Counts = Counter()
         self._refused: list[tuple[dict[str, Any], Wanted]] = []
-        self.made = Stored(
-            lease_until=self._lease.timestamp(), start_at=int(now.timestamp() * 1000)
-        )
+        self.made = Stored(lease_until=self._lease.timestamp())
 
     def take(self, each: Wanted, known: Mapping[str, Any] | None, new_id: int) -> None:
         """An older version is left, and so is one that is known already."""
@@ -208,8 +206,8 @@ class _Decisions:
         # In the order of ids, as handlers lock them.
         sql.insert_or_update(table, COLUMNS, sorted(rows, key=lambda row: row[0]))
         if made.requests:
-            models.Operation.objects.create(
-                id=this.operation, data=dump(made.requests), start_at=made.start_at,
+            made.operation = models.Operation.objects.create(
+                id=this.operation, data=dump(made.requests), start_at=int(self._now.timestamp() * 1000),
                 policy_id=this.policy.id, run_id=this.run, records=len(made.requests),
             )  # fmt: skip
         if self._ended:
