@@ -130,13 +130,15 @@ def _ask_crm(crm_id: int, fields: Mapping[str, Any]) -> None:
     row = models.Crm.objects.filter(pk=crm_id).first()
     if row is None:
         raise InvalidInput(_("The CRM of this entry is no longer there."))
-    with contextlib.suppress(Unavailable, CredentialsRefused, Undecryptable):
+    try:
         adapter = directory.crms.from_row(row).open()
-        try:
-            adapter.check_mapping(list(fields))
-        except UnknownField:
-            raise
-        except InvalidInput:
-            pass  # a setting of the CRM is wrong, which its page says
-        finally:
-            adapter.close()
+    except (InvalidInput, Undecryptable):
+        return  # there is an alert for it
+    try:
+        adapter.check_mapping(list(fields))
+    except UnknownField:
+        raise
+    except (InvalidInput, Unavailable, CredentialsRefused):
+        return
+    finally:
+        adapter.close()

@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import sqlite3
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from crmsync import operation_counts, operations_cache, orders
+from crmsync.models import Operation, Policy, Record, RecoveryEntry
+from crmsync.recovery import actions
+from msgplatform.core.data import sql
+from msgplatform.core.errors import InvalidInput
+from msgplatform.models import AuditLog
+from tests.integration.crmsync.recovery_support import (
+    dead,
+    make_crm,
+    make_entry,
+    make_operation,
+    make_policy,
+    make_record,
+    request,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+_State, _Entry = Record.State, RecoveryEntry.State
+
+
+@pytest.fixture
+def policy() -> Policy:
+    return make_policy(make_crm())
+
+
+def test_a_dead_record_begins_anew_and_its_operation_is_open_again(policy: Policy) -> None:
+    record, entry = dead(policy, "a")
+
+    assert actions.retry([entry.pk], "ann") == 1
+
+    record.refresh_from_db()
+    assert (record.state, record.attempt, record.error_class) == (_State.WAITING, 0, "")
+    assert _is_due(record)
+    entry.refresh_from_db()
+    assert (entry.state, entry.handled_by) == (_Entry.RETRIED, "ann")
+    assert entry.handled_at is not None
+    operation = Operation.objects.get()
+    assert (operation.dead, operation.end_at, operation.result) == (0, None, None)
+    operation_counts.add({(operation.pk, "confirmed"): 1}, sql.now())
+    operation.refresh_from_db()
+    assert (operation.confirmed, operation.result) == (1, 1)
+    assert operation.end_at
+    audit = AuditLog.objects.get()
+    assert (audit.actor, audit.action) == ("ann", "recovery_retried")
+    assert audit.detail == {"entries": [entry.pk], "done": 1}
+
+
+def test_what_may_have_been_stored_is_still_looked_up_first(policy: Policy) -> None:
+    record, entry = dead(policy, "a")
+    Record.objects.update(error_class="unknown")
+
+    actions.retry([entry.pk], "ann")
+
+    record.refresh_from_db()
+    assert (record.state, record.error_class) == (_State.WAITING, "unknown")
+
+
+def test_an_entry_that_is_not_open_is_left_alone(policy: Policy) -> None:
+    record, entry = dead(policy, "a", state=_Entry.DISMISSED)
+
+    assert actions.retry([entry.pk], "ann") == 0
+    assert actions.dismiss([entry.pk], "ann") == 0
+
+    record.refresh_from_db()
+    assert record.state == _State.DEAD
+    assert not AuditLog.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("state", "then", "of_entry"),
+    [
+        (_State.QUEUED, _State.QUEUED, _Entry.RETRIED),
+        (_State.RETRY, _State.RETRY, _Entry.RETRIED),
+        (_State.CONFIRMED, _State.CONFIRMED, _Entry.SOLVED),
+    ],
+)
+def test_a_record_that_a_newer_version_revived(
+    policy: Policy, state: int, then: int, of_entry: int
+) -> None:
+    one = request("a", version=2)
+    later = sql.now() + timedelta(hours=1)
+    record = make_record(make_operation(policy, one), one, state, next_at=later)
+    entry = make_entry(record, policy.crm, version=1)
+
+    actions.retry([entry.pk], "ann")
+
+    before = record.next_at
+    record.refresh_from_db()
+    entry.refresh_from_db()
+    assert (record.state, entry.state) == (then, of_entry)
+    due_at_once = state == _State.RETRY
+    assert (record.next_at != before) is due_at_once
+    assert Operation.objects.get().end_at is None
+
+
+def test_dismissed_records_stay_dead_in_the_counts(policy: Policy) -> None:
+    record, entry = dead(policy, "a")
+
+    assert actions.dismiss([entry.pk], "ann") == 1
+
+    record.refresh_from_db()
+    entry.refresh_from_db()
+    assert (record.state, entry.state) == (_State.DISMISSED, _Entry.DISMISSED)
+    operation = Operation.objects.get()
+    assert (operation.dead, operation.result) == (1, 0)
+    assert AuditLog.objects.get().action == "recovery_dismissed"
+
+
+def test_dismissing_leaves_a_newer_version_on_its_way(policy: Policy) -> None:
+    one = request("a", version=2)
+    record = make_record(make_operation(policy, one), one, _State.QUEUED)
+    entry = make_entry(record, policy.crm, version=1)
+
+    assert actions.dismiss([entry.pk], "ann") == 1
+
+    record.refresh_from_db()
+    assert record.state == _State.QUEUED
+
+
+def test_an_operation_that_its_queue_did_not_take_comes_back_at_once(policy: Policy) -> None:
+    first, second = request("a"), request("b")
+    operation = make_operation(policy, first, second)
+    stuck = make_record(operation, first, _State.QUEUED)
+    entry = make_entry(stuck, policy.crm, record_id=None, key="", error_class="queue")
+    queued_since = make_record(operation, second, _State.QUEUED)  # changed after the entry
+
+    assert actions.retry([entry.pk], "ann") == 1
+
+    stuck.refresh_from_db()
+    queued_since.refresh_from_db()
+    assert stuck.state == _State.QUEUED
+    assert _is_due(stuck)
+    assert not _is_due(queued_since)
+
+
+def test_an_edited_record_is_an_operation_of_its_own(policy: Policy) -> None:
+    record, entry = dead(policy, "a")
+    old = record.operation_id
+
+    actions.edit_and_retry(entry.pk, {"LastName": "王", "Email": None}, "ann")
+
+    record.refresh_from_db()
+    entry.refresh_from_db()
+    assert (record.state, record.version, record.attempt) == (_State.WAITING, 1, 0)
+    made = Operation.objects.get(pk=record.operation_id)
+    assert made.pk != old
+    assert (made.records, made.end_at) == (1, None)
+    (sent,) = orders.load(made.data)
+    assert sent == orders.Request("a", 1, {"LastName": "王", "Email": None})
+    assert record.digest == orders.digest(sent)
+    assert entry.state == _Entry.RETRIED
+    earlier = Operation.objects.get(pk=old)
+    assert (earlier.dead, earlier.result) == (1, 0)
+    assert operations_cache.read([made.pk])[made.pk].requests() == [sent]
+    audit = AuditLog.objects.get()
+    assert audit.detail == {"record": record.pk, "fields": ["Email", "LastName"]}
+
+
+def test_a_field_that_the_crm_does_not_have_is_refused(policy: Policy, tmp_path: Any) -> None:
+    policy.crm.settings, policy.crm.credentials = _crm_database(tmp_path)
+    policy.crm.save()
+    record, entry = dead(policy, "a")
+
+    with pytest.raises(InvalidInput) as caught:
+        actions.edit_and_retry(entry.pk, {"Nickname": "x"}, "ann")
+    assert caught.value.field == "Nickname"
+    record.refresh_from_db()
+    assert record.state == _State.DEAD
+
+    actions.edit_and_retry(entry.pk, {"LastName": "x"}, "ann")
+    record.refresh_from_db()
+    assert record.state == _State.WAITING
+
+
+def _crm_database(folder: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    path = folder / "crm.sqlite3"
+    database = sqlite3.connect(path)
+    database.execute(
+        "CREATE TABLE leads (hive_key TEXT PRIMARY KEY, version INTEGER, deleted INTEGER,"
+        " LastName TEXT)"
+    )
+    database.close()
+    return {"table": "leads", "key_column": "hive_key"}, {"url": f"sqlite:///{path}"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "at"),
+    [
+        ({}, "fields"),
+        ({"": "x"}, ""),
+        ({"n" * 129: "x"}, "n" * 128),
+        ({str(number): 1 for number in range(201)}, "fields"),
+        ({"LastName": "x" * actions.MAX_BYTES}, "fields"),
+        ({"LastName": object()}, "fields"),
+    ],
+)
+def test_fields_that_cannot_be_sent(policy: Policy, fields: dict[str, Any], at: str) -> None:
+    record, entry = dead(policy, "a")
+
+    with pytest.raises(InvalidInput) as caught:
+        actions.edit_and_retry(entry.pk, fields, "ann")
+
+    assert caught.value.field == at
+    record.refresh_from_db()
+    assert record.state == _State.DEAD
+
+
+def test_an_edit_never_replaces_a_newer_version(policy: Policy) -> None:
+    _record, entry = dead(policy, "a")
+    Record.objects.update(version=2)
+
+    with pytest.raises(InvalidInput, match="newer"):
+        actions.edit_and_retry(entry.pk, {"LastName": "x"}, "ann")
+
+    entry.refresh_from_db()
+    assert entry.state == _Entry.OPEN
+    assert Operation.objects.count() == 1
+
+
+def test_a_deletion_has_nothing_to_edit(policy: Policy) -> None:
+    _record, entry = dead(policy, "a")
+    Record.objects.update(deleted=True)
+
+    with pytest.raises(InvalidInput, match="deletion"):
+        actions.edit_and_retry(entry.pk, {"LastName": "x"}, "ann")
+
+
+def test_two_people_retry_the_same_entry(policy: Policy) -> None:
+    found = [dead(policy, f"key-{number}") for number in range(20)]
+    chosen = [entry.pk for _record, entry in found]
+    done: list[int] = []
+    begin = threading.Barrier(2)
+
+    def person(name: str) -> None:
+        begin.wait(60)
+        try:
+            done.append(actions.retry(chosen, name))
+        finally:
+            connection.close()
+
+    people = [threading.Thread(target=person, args=(name,)) for name in ("ann", "bob")]
+    for thread in people:
+        thread.start()
+    for thread in people:
+        thread.join(60)
+
+    assert sorted(done) == [0, 20]
+    assert AuditLog.objects.count() == 1
+    assert not Operation.objects.exclude(dead=0, end_at=None).exists()
+
+
+def _is_due(record: Record) -> bool:
+    return record.next_at is not None and record.next_at <= sql.now()
+
+
+def test_more_than_a_request_should_do(policy: Policy) -> None:
+    with pytest.raises(InvalidInput, match="bulk"):
+        actions.retry(range(501), "ann")
