@@ -60,6 +60,18 @@ class Source(models.Model):
     def is_hive(self) -> bool:
         return self.name == HIVE
 
+    @classmethod
+    def hive(cls) -> Source:
+        """The platform's own store of leads."""
+        fields = {
+            "table": "lead",
+            "time_column": "UpdateTime",
+            "deleted_column": "IsDelete",
+            "version_column": "version",
+            "value_columns": list(HIVE_COLUMNS),
+        }
+        return cls.objects.get_or_create(name=HIVE, defaults=fields)[0]
+
 
 class Policy(models.Model):
     """How one source is carried to one CRM.

@@ -207,8 +207,9 @@ class _Decisions:
         sql.insert_or_update(table, COLUMNS, sorted(rows, key=lambda row: row[0]))
         if made.requests:
             made.operation = models.Operation.objects.create(
-                id=this.operation, data=dump(made.requests), start_at=int(self._now.timestamp() * 1000),
-                policy_id=this.policy.id, run_id=this.run, records=len(made.requests),
+                id=this.operation, data=dump(made.requests), policy_id=this.policy.id,
+                start_at=int(self._now.timestamp() * 1000), run_id=this.run,
+                records=len(made.requests),
             )  # fmt: skip
         if self._ended:
             operation_counts.add(self._ended, self._now)

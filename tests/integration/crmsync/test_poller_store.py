@@ -1,0 +1,298 @@
+"""What a round makes of rows that were read, and what is due again."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis
+
+from crmsync import models, operations_cache, orders
+from crmsync.directory import crms, policies
+from crmsync.models import Operation, Record, RecoveryEntry
+from crmsync.orders import Order
+from crmsync.poller import due, requests
+from crmsync.poller.distribution import DistributionCenter
+from crmsync.poller.increment import Row, Watermark
+from crmsync.poller.store import Round, Stored, store
+from crmsync.queues import MainQueue, RetryQueue
+from msgplatform.core.data import ids, sql
+from msgplatform.core.errors import LeaseLost
+from msgplatform.core.queues import jobs
+from msgplatform.models import MinuteCounter
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+HOLDER = "h" * 32
+State = Record.State
+
+
+class Poller:
+    """A policy that this test holds, and rounds with rows of its own."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.crm_row = models.Crm.objects.create(
+            name="sales", adapter="sql", settings={"table": "customer"},
+            credentials={"url": "sqlite:////nowhere.db"},
+        )  # fmt: skip
+        given = {"mapping": "full_name = name\nmail = extra.email", **fields}
+        source = models.Source.hive()
+        self.row = models.Policy.objects.create(source=source, crm=self.crm_row, **given)
+        self.hold(60)
+        self.crm = crms.from_row(self.crm_row)
+
+    @property
+    def policy(self) -> policies.Policy:
+        return policies.from_row(models.Policy.objects.select_related("source").get(pk=self.row.pk))
+
+    def hold(self, seconds: float) -> None:
+        until = sql.now() + timedelta(seconds=seconds)
+        models.Policy.objects.filter(pk=self.row.pk).update(claimed_by=HOLDER, lease_until=until)
+
+    def round(self, *rows: Row, run: int = 0) -> tuple[Round, Stored]:
+        operation = ids.new(0)
+        mark = Watermark(rows[-1].time, rows[-1].key) if rows else None
+        wanted = requests.wanted(self.policy, rows, operation)
+        this = Round(self.policy, HOLDER, self.crm.id, operation, run, wanted, mark)
+        return this, store(this)
+
+
+def lead(key: int, version: int = 1, name: str = "王", deleted: bool = False, **values: Any) -> Row:
+    values = {"biz_id": 1, "appkey": "ad", "name": name, "extra": "{}", **values}
+    return Row(key, f"2026-11-22 08:00:{version:02d}.000000", deleted, version, values)
+
+
+def record(key: int = 1) -> Record:
+    return Record.objects.get(key=str(key))
+
+
+def mark(key: int, **fields: Any) -> None:
+    """What a handler would write."""
+    Record.objects.filter(key=str(key)).update(**fields)
+
+
+def confirm(key: int) -> None:
+    row = record(key)
+    mark(
+        key, state=State.CONFIRMED, sent_version=row.version, sent_digest=row.digest,
+        remote_id="r-1", claimed_by="", next_at=None, sending_operation=0,
+    )  # fmt: skip
+
+
+def counts(operation: int) -> tuple[int, int, int, int, int | None]:
+    row = Operation.objects.get(pk=operation)
+    return row.records, row.confirmed, row.replaced, row.dead, row.result
+
+
+@pytest.fixture
+def poller() -> Poller:
+    return Poller()
+
+
+class TestNew:
+    def test_everything_is_stored_in_one_step(self, poller: Poller) -> None:
+        this, stored = poller.round(lead(1), lead(2, name="Li", extra='{"email": "l@x.cn"}'))
+        row = record(2)
+        assert (row.state, row.version, row.attempt) == (State.QUEUED, 1, 0)
+        assert (row.operation_id, row.sending_operation) == (this.operation, this.operation)
+        assert (row.claimed_by, row.sent_version) == (this.claim, 0)
+        assert row.next_at is not None
+        assert row.next_at.timestamp() == pytest.approx(stored.lease_until, abs=0.01)
+        data = json.loads(bytes(Operation.objects.get().data))
+        assert data == [
+            {"key": "1", "version": 1, "fields": {"full_name": "王"}, "deleted": False},
+            {"key": "2", "version": 1, "deleted": False,
+             "fields": {"full_name": "Li", "mail": "l@x.cn"}},
+        ]  # fmt: skip
+        mark_row = models.Watermark.objects.get()
+        assert (mark_row.update_time, mark_row.key) == ("2026-11-22 08:00:01.000000", 2)
+        assert [entry.record for entry in stored.entries] == [record(1).pk, record(2).pk]
+        assert MinuteCounter.objects.get(flow="crmsync", name="read").value == 2
+
+    def test_the_same_rows_again_are_nothing_new(self, poller: Poller) -> None:
+        poller.round(lead(1))
+        before = record().operation_id
+        _, again = poller.round(lead(1))
+        assert (again.entries, again.operation, record().operation_id) == ([], None, before)
+
+    def test_a_lead_that_was_deleted_before_anybody_read_it(self, poller: Poller) -> None:
+        _, stored = poller.round(lead(1, deleted=True))
+        assert (stored.entries, stored.operation, stored.unchanged) == ([], None, 1)
+        assert (record().state, record().sent_version) == (State.CONFIRMED, 1)
+
+    def test_without_the_lease_nothing_is_stored(self, poller: Poller) -> None:
+        poller.hold(-1)
+        with pytest.raises(LeaseLost):
+            poller.round(lead(1))
+        assert not Record.objects.exists()
+        assert not Operation.objects.exists()
+        assert not models.Watermark.objects.exists()
+
+    def test_leads_of_other_systems_are_passed_over(self) -> None:
+        poller = Poller(appkeys=["ad-7"])
+        poller.round(lead(1), lead(2, appkey="ad-7"))
+        assert list(Record.objects.values_list("key", flat=True)) == ["2"]
+        assert models.Watermark.objects.get().key == 2
+
+
+class TestChanged:
+    def test_a_new_version_goes_out(self, poller: Poller) -> None:
+        poller.round(lead(1))
+        confirm(1)
+        this, stored = poller.round(lead(1, 2, "Zhang"))
+        (entry,) = stored.entries
+        assert (entry.request.fields, entry.remote_id) == ({"full_name": "Zhang"}, "r-1")
+        assert (record().state, record().operation_id) == (State.QUEUED, this.operation)
+
+    def test_no_call_when_the_crm_has_it_already(self, poller: Poller) -> None:
+        poller.round(lead(1))
+        confirm(1)
+        _, stored = poller.round(lead(1, 2, phone="something that is not mapped"))
+        assert (stored.entries, stored.unchanged) == ([], 1)
+        assert (record().version, record().sent_version) == (2, 2)
+        assert record().state == State.CONFIRMED
+
+    def test_an_older_version_is_left(self, poller: Poller) -> None:
+        poller.round(lead(1, 3))
+        confirm(1)
+        _, stored = poller.round(lead(1, 2, "older"))
+        assert (stored.entries, record().version) == ([], 3)
+
+    def test_a_deletion_has_no_fields(self, poller: Poller) -> None:
+        poller.round(lead(1))
+        confirm(1)
+        _, stored = poller.round(lead(1, 2, deleted=True))
+        (entry,) = stored.entries
+        assert (entry.request.deleted, entry.request.fields) == (True, {})
+
+    def test_what_is_on_its_way_is_not_sent_twice(self, poller: Poller) -> None:
+        first, _ = poller.round(lead(1))
+        second, stored = poller.round(lead(1, 2))
+        assert stored.entries == []
+        row = record()
+        assert (row.state, row.claimed_by, row.version) == (State.QUEUED, first.claim, 2)
+        assert (row.operation_id, row.sending_operation) == (second.operation, first.operation)
+        poller.round(lead(1, 3))
+        assert counts(second.operation) == (1, 0, 1, 0, 1)  # it was never sent
+        assert counts(first.operation) == (1, 0, 0, 0, None)  # its handler says how it ended
+
+    def test_a_newer_version_replaces_one_that_waits_for_another_try(self, poller: Poller) -> None:
+        first, _ = poller.round(lead(1))
+        mark(1, state=State.RETRY, attempt=2, claimed_by="", sending_operation=0)
+        _, stored = poller.round(lead(1, 2))
+        assert len(stored.entries) == 1
+        assert (record().state, record().attempt) == (State.QUEUED, 0)
+        assert counts(first.operation) == (1, 0, 1, 0, 1)
+
+    def test_a_lost_handler_is_looked_up(self, poller: Poller) -> None:
+        first, _ = poller.round(lead(1))
+        mark(1, next_at=sql.now() - timedelta(seconds=1))
+        _, stored = poller.round(lead(1, 2))
+        assert [entry.check for entry in stored.entries] == [True]
+        assert counts(first.operation) == (1, 0, 1, 0, 1)
+
+
+class TestMapping:
+    def test_a_row_that_cannot_be_mapped_is_dead_with_a_reason(self, poller: Poller) -> None:
+        this, stored = poller.round(lead(1, extra="no json"), lead(2))
+        assert [entry.record for entry in stored.entries] == [record(2).pk]
+        assert (record(1).state, record(1).error_class) == (State.DEAD, "mapping")
+        entry = RecoveryEntry.objects.get()
+        assert (entry.record_id, entry.field) == (record(1).pk, "mail")
+        assert "JSON" in entry.reason
+        assert counts(this.operation) == (2, 0, 0, 1, None)
+
+    def test_a_newer_row_that_can_be_goes_out(self, poller: Poller) -> None:
+        poller.round(lead(1, extra="no json"))
+        _, stored = poller.round(lead(1, 2))
+        assert len(stored.entries) == 1
+        assert record().state == State.QUEUED
+
+    def test_one_entry_a_record(self, poller: Poller) -> None:
+        poller.round(lead(1, extra="no json"))
+        poller.round(lead(1, 2, extra="no json"))
+        assert RecoveryEntry.objects.get().version == 2
+
+
+class TestDue:
+    def test_what_waits_and_what_failed_goes_out_again(self, poller: Poller) -> None:
+        this, _ = poller.round(lead(1), lead(2), lead(3), lead(4))
+        past = sql.now() - timedelta(seconds=1)
+        mark(1, state=State.RETRY, attempt=2, next_at=past, claimed_by="")
+        mark(2, state=State.WAITING, next_at=past, claimed_by="")
+        mark(3, next_at=past)  # its handler is gone
+        mark(4, state=State.RETRY, next_at=sql.now() + timedelta(hours=1), claimed_by="")
+        assert due.is_due(poller.policy.id, sql.now())
+        found = due.claim(poller.policy, poller.crm.id, 100)
+        by_record = {entry.record: entry for entry in found.entries}
+        assert set(by_record) == {record(n).pk for n in (1, 2, 3)}
+        assert by_record[record(1).pk].attempt == 2
+        assert [by_record[record(n).pk].check for n in (1, 2, 3)] == [False, False, True]
+        assert record(3).error_class == "unknown"
+        assert {entry.operation for entry in found.entries} == {this.operation}
+        for n in (1, 2, 3):
+            assert (record(n).state, record(n).claimed_by) == (State.QUEUED, found.claim)
+        assert not due.is_due(poller.policy.id, sql.now())
+
+    def test_no_more_than_asked_for(self, poller: Poller) -> None:
+        poller.round(*[lead(n) for n in range(1, 8)])
+        Record.objects.update(state=State.WAITING, next_at=sql.now())
+        assert len(due.claim(poller.policy, poller.crm.id, 5).entries) == 5
+
+    def test_the_newest_version_is_what_goes_out(self, poller: Poller) -> None:
+        first, _ = poller.round(lead(1))
+        second, _ = poller.round(lead(1, 2, "newer"))
+        mark(1, next_at=sql.now() - timedelta(seconds=1))  # the handler of the first is gone
+        (entry,) = due.claim(poller.policy, poller.crm.id, 9).entries
+        assert (entry.operation, entry.request.fields["full_name"]) == (second.operation, "newer")
+        assert counts(first.operation) == (1, 0, 1, 0, 1)
+
+    def test_a_lost_operation_is_a_persons(self, poller: Poller) -> None:
+        this, _ = poller.round(lead(1))
+        Operation.objects.all().delete()
+        mark(1, state=State.WAITING, next_at=sql.now())
+        assert due.claim(poller.policy, poller.crm.id, 9).entries == []
+        assert (record().state, record().error_class) == (State.DEAD, "fault")
+        assert f"--operation {this.operation}" in RecoveryEntry.objects.get().reason
+
+
+class TestQueues:
+    def test_the_copy_comes_before_the_work(self, poller: Poller, work_redis: redis.Redis) -> None:
+        this, stored = poller.round(lead(1))
+        DistributionCenter(poller.policy).distribute(poller.crm, this, stored)
+        claimed = MainQueue("sales").claim()
+        assert claimed is not None
+        order: Order = claimed.data
+        assert (order.claim, order.policy) == (this.claim, poller.policy.id)
+        assert [entry.request for entry in order.entries] == stored.requests
+        content = json.loads(work_redis.get(f"crm:operation:{this.operation}"))  # type: ignore[arg-type]
+        assert list(content) == ["id", "data", "start_at", "end_at", "result"]
+        assert isinstance(content["start_at"], int)
+        assert operations_cache.read([this.operation])[this.operation].requests() == orders.load(
+            bytes(Operation.objects.get().data)
+        )
+
+    def test_a_queue_that_takes_nothing_is_told_and_made_good(
+        self, poller: Poller, work_redis: redis.Redis
+    ) -> None:
+        this, stored = poller.round(lead(1))
+        center = DistributionCenter(poller.policy)
+        work_redis.set("rq:queue:crm-main-sales", "in the way")
+        with pytest.raises(redis.RedisError):
+            center.distribute(poller.crm, this, stored)
+        entry = RecoveryEntry.objects.get()
+        assert (entry.error_class, entry.operation_id) == ("queue", this.operation)
+        assert record().state == State.WAITING
+        work_redis.delete("rq:queue:crm-main-sales")
+        center.retry(poller.crm, due.claim(poller.policy, poller.crm.id, 9))
+        assert RetryQueue("sales").depth() == 1
+        entry.refresh_from_db()
+        assert entry.state == RecoveryEntry.State.SOLVED
+
+    def test_no_more_than_a_crm_can_take(self, poller: Poller, work_redis: redis.Redis) -> None:
+        center = DistributionCenter(poller.policy)
+        assert center.room(poller.crm, None) > 0
+        jobs.put(MainQueue("sales").name, [{}] * 4, ttl=60)
+        assert center.room(poller.crm, None) == 0
