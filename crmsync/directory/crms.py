@@ -62,7 +62,6 @@ class Crms(Snapshot[Mapping[int, Crm]]):
 def from_row(row: models.Crm) -> Crm:
     """Raises InvalidInput for settings that its adapter does not take, Undecryptable."""
     open_adapter(row.adapter, row.settings, row.credentials).close()
-    made_of = msgspec.json.encode([row.adapter, row.settings, row.credentials], order="sorted")
     return Crm(
         id=row.pk,
         name=row.name,
@@ -73,8 +72,14 @@ def from_row(row: models.Crm) -> Crm:
         waits=tuple(float(wait) for wait in row.retry_seconds),
         enabled=row.enabled,
         paused=row.paused_at is not None,
-        fingerprint=hashlib.sha256(made_of).hexdigest(),
+        fingerprint=fingerprint(row),
     )
+
+
+def fingerprint(row: models.Crm) -> str:
+    """Changes with whatever a CRM's adapter is made of. Raises Undecryptable."""
+    made_of = msgspec.json.encode([row.adapter, row.settings, row.credentials], order="sorted")
+    return hashlib.sha256(made_of).hexdigest()
 
 
 def _unusable(row: models.Crm, error: Exception) -> alerts.Condition:

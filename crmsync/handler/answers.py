@@ -1,0 +1,56 @@
+"""What became of each record of an order, as delivery hands it to the marks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from crmsync.adapters.outcomes import Outcome
+from crmsync.orders import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The adapter raised an error with this record: our own fault, or its author's."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unsent:
+    """Nobody tried; due again in `after` seconds."""
+
+    after: float = 0.0
+
+
+@dataclass(slots=True)
+class Answer:
+    """`remote_id` is what the CRM calls the record, as far as delivery heard of it.
+
+    A failure that `is_free` costs no attempt: it was the breaker's probe.
+    """
+
+    entry: Entry
+    outcome: Outcome | Fault | Unsent
+    milliseconds: int = 0
+    remote_id: str = ""
+    is_free: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCall:
+    """A call that failed as a whole, for the exception log."""
+
+    kind: str
+    message: str
+    operation: int
+    records: int
+
+
+@dataclass(slots=True)
+class Delivered:
+    """What delivering one order has come to."""
+
+    answers: list[Answer] = field(default_factory=list)
+    failed_calls: list[FailedCall] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)  # calls, call_ms

@@ -1,0 +1,67 @@
+"""One CRM that this process serves: as many lanes as it takes calls at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from crmsync.crm_status import Live
+from crmsync.directory import Crm
+from crmsync.handler.gate import Gate
+from crmsync.handler.lane import Count, Lane
+from msgplatform.core.rates import breaker
+
+
+class CrmLanes:
+    """`before` is what the handler that served the CRM until now last reported of it."""
+
+    def __init__(self, crm: Crm, policy: breaker.Policy, before: Live | None, count: Count) -> None:
+        self.crm = crm
+        self.gate = Gate(crm.id, policy, before)
+        self._owned_until = 0.0
+        self._stopping = threading.Event()
+        self._lanes = [
+            Lane(crm, self.gate, self._is_owned, self._stopping, count)
+            for _ in range(crm.concurrency)
+        ]
+
+    def start(self) -> None:
+        for lane in self._lanes:
+            lane.start()
+
+    def own(self, seconds: float) -> None:
+        """Nobody else takes this CRM's orders for so long."""
+        self._owned_until = time.monotonic() + seconds
+
+    def _is_owned(self) -> bool:
+        return time.monotonic() < self._owned_until
+
+    @property
+    def is_busy(self) -> bool:
+        return any(lane.hand for lane in self._lanes)
+
+    def is_over(self, seconds: float) -> bool:
+        """Without work for so long, and nothing to remember."""
+        now = time.monotonic()
+        return not self.is_busy and now > self._owned_until + seconds and not self.gate.pause()
+
+    def keep_leases(self) -> None:
+        """Raises what a database raises that is away."""
+        for lane in self._lanes:
+            if hand := lane.hand:
+                hand.renew_if_due()
+
+    def stop(self) -> None:
+        """Ask the lanes to end: what they have in hand is finished, nothing new is taken."""
+        self._stopping.set()
+        for lane in self._lanes:
+            lane.stop()
+
+    @property
+    def has_ended(self) -> bool:
+        return all(lane.has_ended for lane in self._lanes)
+
+    def wait(self, deadline: float) -> bool:
+        """Wait until the lanes have ended, or the deadline (monotonic); whether they have."""
+        ended = [lane.wait(max(0.0, deadline - time.monotonic())) for lane in self._lanes]
+        return all(ended)

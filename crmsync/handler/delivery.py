@@ -1,0 +1,223 @@
+"""An order's records to the CRM, call by call: one answer for each record, whatever happens."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+
+from crmsync.adapters.base import CRMAdapter, Record
+from crmsync.adapters.outcomes import (
+    Auth,
+    Conflict,
+    Invalid,
+    Outcome,
+    Refused,
+    Retry,
+    Throttled,
+    Unknown,
+)
+from crmsync.handler.answers import Answer, Delivered, FailedCall, Fault, Unsent
+from crmsync.handler.gate import Gate
+from crmsync.handler.hand import Hand
+from crmsync.monitor.counters import CALL_MS, CALLS
+from crmsync.orders import Entry
+from msgplatform.core import logging
+from msgplatform.core.connections import RedisError
+
+log = logging.get(__name__)
+
+# A longer wait for a limit gives the records back, so that the lane is not kept for it.
+_LONGEST_WAIT = 20.0
+_NO_REDIS = 1.0
+
+
+class Delivery:
+    """Delivers one order. It ends early when `stopping` is set or the lease is over: what was not
+    sent by then is `Unsent`."""
+
+    def __init__(
+        self, adapter: CRMAdapter, gate: Gate, hand: Hand, stopping: threading.Event
+    ) -> None:
+        self._adapter, self._gate, self._hand, self._stopping = adapter, gate, hand, stopping
+        self._refusing: Auth | Throttled | None = None  # what all further records get too
+        self._in_conflict: set[int] = set()  # records that are sent once more already
+        self._made = Delivered()
+        # Of the call that was answered last:
+        self._milliseconds, self._is_free = 0, False
+
+    def run(self, entries: Collection[Entry], replaced: Collection[Entry]) -> Delivered:
+        """`replaced` are not sent."""
+        self._unsent(replaced, 0.0)
+        self._send(entries)
+        return self._made
+
+    def _send(self, entries: Collection[Entry]) -> None:
+        """First what must be looked up; what that leaves is sent with the others."""
+        rest = deque(sorted(entries, key=lambda entry: not self._is_unsure(entry)))
+        while rest:
+            if self._refusing:
+                self._made.answers += [Answer(entry, self._refusing) for entry in rest]
+                return
+            unsure = self._is_unsure(rest[0])
+            most = sum(self._is_unsure(entry) is unsure for entry in rest)
+            size, after = self._admitted(min(most, self._adapter.batch_size))
+            if not size:
+                self._unsent(rest, after)
+                return
+            batch = [rest.popleft() for _ in range(size)]
+            if unsure:
+                rest.extendleft(reversed(self._look_up(batch)))
+            else:
+                rest.extend(self._store(batch))
+
+    def _is_unsure(self, entry: Entry) -> bool:
+        """It may have been stored already, and sending it again would make a second record."""
+        return entry.check and not self._adapter.is_upsert
+
+    def _admitted(self, records: int) -> tuple[int, float]:
+        """How many records the next call may have; else when the rest is due again."""
+        while True:
+            if self._stopping.is_set() or self._hand.is_lost:
+                return 0, 0.0
+            if pause := self._gate.pause():
+                return 0, pause
+            try:
+                size, wait = self._gate.admit(self._adapter, records)
+            except RedisError:
+                return 0, _NO_REDIS
+            if size or wait > _LONGEST_WAIT:
+                return size, wait
+            self._stopping.wait(wait)
+
+    # -- calls -----------------------------------------------------------------------------------
+    def _look_up(self, batch: Sequence[Entry]) -> list[Entry]:
+        """Answers those that are clear; returns those that are to be sent."""
+        outcomes = self._call(batch, self._adapter.look_up)
+        if outcomes is None:
+            return []
+        to_send = []
+        for entry, outcome in zip(batch, outcomes, strict=True):
+            match outcome:
+                case Retry():
+                    entry.check = False
+                    to_send.append(entry)
+                case Conflict(existing_id=remote_id) if remote_id:
+                    entry.check, entry.remote_id = False, remote_id
+                    to_send.append(entry)
+                case _:
+                    self._answer(entry, outcome)
+        return to_send
+
+    def _store(self, batch: Sequence[Entry]) -> list[Entry]:
+        """Answers those that are clear; returns those that are sent once more."""
+        outcomes = self._call(batch, self._adapter.send)
+        if outcomes is None:
+            return []
+        again, refused = [], []
+        for entry, outcome in zip(batch, outcomes, strict=True):
+            match outcome:
+                case Refused() if len(batch) > 1:
+                    refused.append(entry)
+                case Refused(message=text):
+                    self._answer(entry, Invalid("", text))
+                case Conflict(existing_id=remote_id) if (
+                    remote_id and entry.record not in self._in_conflict
+                ):
+                    self._in_conflict.add(entry.record)
+                    entry.remote_id = remote_id
+                    again.append(entry)
+                case _:
+                    self._answer(entry, outcome)
+        self._halves(refused)
+        return again
+
+    def _halves(self, entries: Sequence[Entry]) -> None:
+        half = len(entries) // 2
+        for part in (entries[:half], entries[half:]):
+            if part:
+                self._send(part)
+
+    def _call(
+        self,
+        batch: Sequence[Entry],
+        work: Callable[[Sequence[Record]], Sequence[Outcome]],
+    ) -> Sequence[Outcome] | None:
+        """The outcomes of one call; None when all of the batch is answered already."""
+        is_probe = self._gate.begin(len(batch))
+        if is_probe is None:
+            self._unsent(batch, self._gate.pause())
+            return None
+        started = time.monotonic()
+        outcomes: Sequence[Outcome] = ()
+        fault: Exception | None = None
+        try:
+            outcomes = list(work([entry.to_send() for entry in batch]))
+            if len(outcomes) != len(batch):
+                raise ValueError(f"{len(outcomes)} outcomes for {len(batch)} records")
+        except Exception as error:  # noqa: BLE001 - an adapter may be anybody's
+            fault, outcomes = error, ()
+        failed = bool(outcomes) and all(isinstance(each, Retry | Unknown) for each in outcomes)
+        self._gate.answered(len(batch), started, failed)
+        self._milliseconds, self._is_free = int((time.monotonic() - started) * 1000), is_probe
+        self._made.counts[CALLS] += self._adapter.calls(len(batch))
+        self._made.counts[CALL_MS] += self._milliseconds
+        if fault:
+            self._fault(batch, fault)
+            return None
+        self._note(batch, outcomes, failed)
+        return outcomes
+
+    # -- answers ---------------------------------------------------------------------------------
+    def _answer(self, entry: Entry, outcome: Outcome) -> None:
+        if isinstance(outcome, Unknown):
+            entry.check = True
+        self._made.answers.append(
+            Answer(entry, outcome, self._milliseconds, entry.remote_id, self._is_free)
+        )
+
+    def _unsent(self, entries: Collection[Entry], after: float) -> None:
+        self._made.answers += [Answer(entry, Unsent(after)) for entry in entries]
+
+    def _note(self, batch: Sequence[Entry], outcomes: Sequence[Outcome], failed: bool) -> None:
+        """What concerns more than one record."""
+        refusing = next((o for o in outcomes if isinstance(o, Auth | Throttled)), None)
+        if refusing:
+            self._refusing = refusing
+        if isinstance(refusing, Throttled):
+            try:
+                self._gate.hold(refusing.after)
+            except RedisError:
+                log.warning("crm_not_held", crm=self._hand.order.crm)
+        if refusing or failed:
+            kind, message = _kind(refusing or outcomes[0])
+            self._made.failed_calls.append(
+                FailedCall(kind, message, batch[0].operation, len(batch))
+            )
+
+    def _fault(self, batch: Sequence[Entry], error: Exception) -> None:
+        """The adapter raised an error: it is narrowed down to the record that makes it so. Others
+        of the batch may be stored by now."""
+        for entry in batch:
+            entry.check = True
+        if len(batch) > 1:
+            self._halves(batch)
+            return
+        log.error("crm_adapter_failed", crm=self._hand.order.crm, exc_info=error)
+        text = self._adapter.clean(f"{type(error).__name__}: {error}")
+        self._made.answers.append(Answer(batch[0], Fault(text), remote_id=batch[0].remote_id))
+
+
+def _kind(outcome: Outcome) -> tuple[str, str]:
+    """Of a call that failed as a whole, for the exception log."""
+    match outcome:
+        case Auth(message=text):
+            return "auth", text
+        case Throttled(after=seconds):
+            return "throttled", f"The CRM wants no call for {seconds:.0f} s."
+        case Unknown(message=text):
+            return "unknown", text
+        case Retry(why=text):
+            return ("unavailable" if text.startswith("HTTP") else "network"), text
+    return "unknown", str(outcome)

@@ -1,0 +1,85 @@
+"""The order that a lane has in hand: which of its records are still ours, and for how long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+
+from crmsync.models import Record
+from crmsync.orders import Entry, Order
+from msgplatform.core import logging
+from msgplatform.core.data import claims, sql
+from msgplatform.core.queues import jobs
+
+log = logging.get(__name__)
+
+# A call takes less than this (seconds), so that it is answered within the lease.
+CALL_SECONDS = 60.0
+# Whoever has an order for longer hangs: then the lease may end.
+_LONGEST_SECONDS = 1800.0
+
+
+class Hand:
+    """`check` reads the records and drops those that are not ours any more; `renew_if_due`, called
+    now and then by the program's loop, keeps the lease."""
+
+    def __init__(self, claimed: jobs.Claimed) -> None:
+        self.claimed = claimed
+        self.order: Order = claimed.data
+        self._began = time.monotonic()
+        self._ends = 0.0  # of the lease, monotonic
+        self._ids: Sequence[int] = ()
+
+    def check(self) -> tuple[list[Entry], list[Entry]]:
+        """Entries that are still to be sent, and those that a newer version has replaced. Raises
+        what a database raises that is away."""
+        wanted = {entry.record: entry for entry in self.order.entries}
+        rows, now = self._read(list(wanted))
+        if rows and min(until for *_, until in rows) < now + _spare():
+            claim = claims.Claim(self.order.claim, [row_id for row_id, *_ in rows], now)
+            claims.renew(Record, claim, settings.CRM_LEASE_SECONDS, until="next_at")
+            rows, now = self._read(claim.ids)
+        if len(rows) < len(wanted):
+            log.info("order_lost", records=len(wanted) - len(rows), crm=self.order.crm)
+        self._ids = [row_id for row_id, *_ in rows]
+        if rows:
+            self._ends = time.monotonic() + (min(row[2] for row in rows) - now).total_seconds()
+        ours: list[Entry] = []
+        replaced: list[Entry] = []
+        for row_id, operation, _ in rows:
+            entry = wanted[row_id]
+            (ours if operation == entry.operation else replaced).append(entry)
+        return ours, replaced
+
+    def _read(self, row_ids: Sequence[int]) -> tuple[list[tuple[int, int, datetime]], datetime]:
+        rows = Record.objects.filter(
+            pk__in=row_ids, claimed_by=self.order.claim, state=Record.State.QUEUED
+        )
+        found = list(rows.order_by("id").values_list("id", "operation_id", "next_at"))
+        return [(a, b, until) for a, b, until in found if until], sql.now()
+
+    @property
+    def is_lost(self) -> bool:
+        """The lease ended, or would before a call is answered: nothing more is sent."""
+        least = min(CALL_SECONDS, settings.CRM_LEASE_SECONDS / 4)
+        return time.monotonic() > self._ends - least
+
+    def renew_if_due(self) -> None:
+        """Raises what a database raises that is away."""
+        now = time.monotonic()
+        if not self._ids or now < self._ends - _spare().total_seconds():
+            return
+        if now > self._began + _LONGEST_SECONDS:
+            return
+        claim = claims.Claim(self.order.claim, list(self._ids), sql.now())
+        if claims.renew(Record, claim, settings.CRM_LEASE_SECONDS, until="next_at"):
+            self._ends = now + settings.CRM_LEASE_SECONDS
+
+
+def _spare() -> timedelta:
+    """A lease with less than this left is renewed."""
+    lease = settings.CRM_LEASE_SECONDS
+    return timedelta(seconds=min(lease * 0.75, max(lease / 2, 2 * CALL_SECONDS)))

@@ -1,0 +1,138 @@
+"""DataHandler: serves CRMs, each in lanes of its own, so that none delays another.
+
+A CRM is served by one process at a time. The loop decides which ones this process serves, keeps
+the leases of what is in hand and reports; lanes (threads) take the orders, send and mark them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+
+from django.conf import settings
+
+from crmsync import crm_status
+from crmsync.directory import Crm, Crms
+from crmsync.handler import dead_queue, pause
+from crmsync.handler.crm_lanes import CrmLanes
+from crmsync.handler.hand import CALL_SECONDS
+from crmsync.queues import MainQueue, RetryQueue
+from msgplatform.core.daemons.away import AWAY
+from msgplatform.core.daemons.daemon import Worker
+from msgplatform.core.daemons.timer import Every
+from msgplatform.core.queues import owners
+from msgplatform.core.rates import breaker
+
+# A CRM belongs to one handler at a time; a killed owner's CRM is free after this long.
+OWNERSHIP_SECONDS = 5.0
+_TURN_SECONDS = 0.1
+_REPORT_SECONDS = 1.0
+_LOOK_AFTER_SECONDS = 10.0
+# Threads of a CRM without work are kept for so long.
+_IDLE_SECONDS = 60.0
+
+
+class DataHandler(Worker):
+    role = "sync_handler"
+
+    def __init__(self, policy: breaker.Policy | None = None) -> None:
+        super().__init__()
+        self.name = uuid.uuid4().hex
+        self.crms = Crms()
+        self._policy = policy or breaker.Policy(
+            cap=settings.CRM_BREAKER_SECONDS, probe_timeout=2 * CALL_SECONDS
+        )
+        self._served: dict[int, CrmLanes] = {}
+        self._ending: list[CrmLanes] = []
+        self._counting = threading.Lock()
+        self._next_report = Every(_REPORT_SECONDS)
+        self._next_look = Every(_LOOK_AFTER_SECONDS)
+        self._reported: list[int] = []
+
+    def turn(self) -> bool:
+        self.crms.refresh()
+        self._stop_changed()
+        self._own()
+        if self._next_report.take():
+            self._report()
+        for lanes in (*self._served.values(), *self._ending):
+            lanes.keep_leases()
+        if self._next_look.take():
+            pause.reconcile()
+            dead_queue.mirror(self.crms.known[pk] for pk in self._served if pk in self.crms.known)
+        # Not in the loop, whose pauses grow: what is new must be owned soon.
+        self.stopping.wait(_TURN_SECONDS)
+        return True
+
+    def drain(self, deadline: float) -> None:
+        """Finish the orders in hand; a call that is cut off may be repeated."""
+        every = [*self._served.values(), *self._ending]
+        for lanes in every:
+            lanes.stop()
+        if any(lanes.is_busy for lanes in every):
+            deadline = max(deadline, time.monotonic() + CALL_SECONDS)
+        for lanes in every:
+            lanes.wait(deadline)
+
+    def stop(self) -> None:
+        for lanes in self._served.values():
+            lanes.stop()
+        try:
+            owners.disown([_owned_name(lanes.crm) for lanes in self._served.values()], self.name)
+            crm_status.withdraw(self._reported)
+        except AWAY:
+            return
+
+    # -- which CRMs ------------------------------------------------------------------------------
+    def _stop_changed(self) -> None:
+        """Lanes of a CRM that is set up otherwise now, or has had no work for long."""
+        self._ending = [lanes for lanes in self._ending if not lanes.has_ended]
+        for pk, lanes in list(self._served.items()):
+            is_same = self.crms.get(pk) == lanes.crm
+            if not is_same or lanes.is_over(_IDLE_SECONDS):
+                lanes.stop()
+                self._ending.append(lanes)
+                del self._served[pk]
+
+    def _own(self) -> None:
+        """Serve the CRMs that have work and that nobody else serves."""
+        ending = {lanes.crm.id for lanes in self._ending}
+        wanted = {
+            _owned_name(crm): crm
+            for crm in self.crms.known.values()
+            if crm.takes_work and crm.id not in ending
+        }
+        busy = [_owned_name(lanes.crm) for lanes in self._served.values() if lanes.is_busy]
+        owners.renew(busy, self.name, OWNERSHIP_SECONDS)
+        groups = {
+            name: [MainQueue(crm.name).name, RetryQueue(crm.name).name]
+            for name, crm in wanted.items()
+        }
+        for name in owners.own_groups(groups, self.name, OWNERSHIP_SECONDS):
+            crm = wanted[name]
+            if crm.id not in self._served:
+                self._served[crm.id] = self._serve(crm)
+            self._served[crm.id].own(OWNERSHIP_SECONDS - 2 * _TURN_SECONDS)
+
+    def _serve(self, crm: Crm) -> CrmLanes:
+        lanes = CrmLanes(crm, self._policy, crm_status.read().get(crm.id), self._count)
+        lanes.start()
+        return lanes
+
+    # -- reports ---------------------------------------------------------------------------------
+    def _count(self, done: int, failed: int) -> None:
+        """Called by the lanes."""
+        with self._counting:
+            self.heartbeat.done += done
+            self.heartbeat.failed += failed
+
+    def _report(self) -> None:
+        crm_status.withdraw([pk for pk in self._reported if pk not in self._served])
+        crm_status.report({pk: one.gate.live(self.name) for pk, one in self._served.items()})
+        self._reported = list(self._served)
+
+
+def _owned_name(crm: Crm) -> str:
+    """What is owned: the work of a CRM, first tries and others."""
+    return f"crm-{crm.name}"

@@ -1,0 +1,149 @@
+"""An order's answers in the database: one transaction, a few statements for hundreds of records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from operator import attrgetter
+
+from django.db import transaction
+
+from crmsync import operation_counts
+from crmsync.adapters.outcomes import Ok
+from crmsync.directory import Crm
+from crmsync.handler import recovery_entries
+from crmsync.handler.answers import Answer, Delivered, Fault, Unsent
+from crmsync.handler.verdicts import Row, Verdicts, name_of
+from crmsync.models import ExceptionEntry, Item, Record
+from crmsync.models.crms import MAX_REMOTE_ID
+from crmsync.models.operations import MAX_MESSAGE
+from crmsync.monitor import counters
+from crmsync.orders import Order
+from msgplatform.core import alerts
+from msgplatform.core.daemons.bisect import isolate
+from msgplatform.core.data import ids, sql
+
+_COLUMNS = tuple(Row.__dataclass_fields__)
+_values = attrgetter(*_COLUMNS)
+_ITEM = (
+    "id", "operation_id", "record_id", "crm_id", "version", "attempt", "outcome", "remote_id",
+    "field", "message", "at", "milliseconds",
+)  # fmt: skip
+_EXCEPTION = ("id", "policy_id", "crm_id", "operation_id", "kind", "message", "records", "at")
+
+
+def apply(crm: Crm, order: Order, delivered: Delivered) -> None:
+    """Mark all of them; may be repeated. An answer that cannot be written is set aside as a fault.
+
+    Raises what a database raises that is away: then nothing is marked.
+    """
+    part = partial(_apply, crm, order, delivered)
+    isolate(delivered.answers, part, partial(_set_aside, crm, order))
+
+
+def _apply(
+    crm: Crm, order: Order, delivered: Delivered, answers: Sequence[Answer]
+) -> Sequence[Answer]:
+    # What concerns the order as a whole goes with its first answer.
+    is_first = answers[0] is delivered.answers[0]
+    tried = [answer for answer in answers if not isinstance(answer.outcome, Unsent)]
+    calls = delivered.failed_calls if is_first else []
+    buckets = [answer.entry.record for answer in tried] + [order.policy] * len(calls)
+    made = ids.reserve(len(buckets)).ids(buckets) if buckets else []
+
+    def once() -> None:
+        with transaction.atomic(durable=True):
+            if made and Item.objects.filter(pk=made[0]).exists():
+                return  # the connection broke while it was committed
+            now = sql.now()
+            verdicts = _judged(crm, order, answers, now)
+            _write(crm, verdicts, now)
+            counts = _counted(verdicts)
+            if is_first:
+                counts += Counter({(order.policy, k): n for k, n in delivered.counts.items()})
+            counters.add(counts, now)
+            _log_tries(crm, tried, made, now)
+            _log_calls(crm, order, delivered, made[len(tried) :], now)
+
+    sql.retrying(once)
+    for fault in [answer.outcome for answer in tried if isinstance(answer.outcome, Fault)][:1]:
+        alerts.raise_event(_broken(crm, fault.message))
+    return answers
+
+
+def _judged(crm: Crm, order: Order, answers: Sequence[Answer], now: datetime) -> Verdicts:
+    row_ids = sorted(answer.entry.record for answer in answers)
+    locked = Record.objects.select_for_update().filter(pk__in=row_ids).order_by("id")
+    rows = {values[0]: Row(*values) for values in locked.values_list(*_COLUMNS)}
+    verdicts = Verdicts(order.claim, crm.waits, now)
+    for answer in answers:
+        if row := rows.get(answer.entry.record):
+            verdicts.judge(row, answer)
+    return verdicts
+
+
+def _write(crm: Crm, verdicts: Verdicts, now: datetime) -> None:
+    rows = sorted(verdicts.changed, key=lambda row: row.id)
+    table = Record._meta.db_table
+    sql.insert_or_update(table, _COLUMNS, map(_values, rows))
+    operation_counts.add(verdicts.ended, now)
+    recovery_entries.open_for(verdicts.dead, crm.id, now)
+    recovery_entries.solve(verdicts.confirmed, now)
+
+
+def _counted(verdicts: Verdicts) -> counters.Counts:
+    counts: counters.Counts = Counter()
+    for policy, outcome in verdicts.counted:
+        counts[policy, counters.CONFIRMED if outcome == "ok" else counters.failed(outcome)] += 1
+    for row, _, _ in verdicts.dead:
+        counts[row.policy_id, counters.DEAD] += 1
+    return counts
+
+
+def _log_tries(crm: Crm, tried: Sequence[Answer], made: Sequence[int], now: datetime) -> None:
+    rows = []
+    for item, answer in zip(made, tried, strict=False):
+        entry, outcome = answer.entry, answer.outcome
+        remote_id = outcome.remote_id if isinstance(outcome, Ok) else answer.remote_id
+        field, message = recovery_entries.said(outcome)
+        rows.append(
+            (
+                item, entry.operation, entry.record, crm.id, entry.request.version,
+                entry.attempt + 1, name_of(outcome), remote_id[:MAX_REMOTE_ID], field, message,
+                now, answer.milliseconds,
+            )
+        )  # fmt: skip
+    sql.insert(Item._meta.db_table, _ITEM, rows)
+
+
+def _log_calls(
+    crm: Crm, order: Order, delivered: Delivered, made: Sequence[int], now: datetime
+) -> None:
+    rows = [
+        (
+            pk, order.policy, crm.id, call.operation, call.kind, call.message[:MAX_MESSAGE],
+            call.records, now,
+        )
+        for pk, call in zip(made, delivered.failed_calls, strict=False)
+    ]  # fmt: skip
+    sql.insert(ExceptionEntry._meta.db_table, _EXCEPTION, rows)
+
+
+def _set_aside(crm: Crm, order: Order, answer: Answer, error: Exception) -> alerts.AlertEvent:
+    """Without what the CRM said, of which something cannot be written."""
+    text = f"The answer cannot be written: {type(error).__name__}"
+    is_ok = isinstance(answer.outcome, Ok)
+    plain = Answer(answer.entry, Ok("") if is_ok else Fault(text), answer.milliseconds)
+    _apply(crm, order, Delivered([plain]), [plain])
+    return _broken(crm, text)
+
+
+def _broken(crm: Crm, text: str) -> alerts.AlertEvent:
+    return alerts.AlertEvent(
+        "crm.fault",
+        f"Records of the CRM {crm.name} are set aside by a fault",
+        f"{text}. They are in the recovery log; correct the adapter and try them again.",
+        key=f"crm.fault:{crm.id}",
+    )

@@ -1,0 +1,78 @@
+"""The entries of the recovery log that belong to marks; in the transaction that marks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from crmsync.adapters.outcomes import Auth, Conflict, Invalid, Refused, Retry, Unknown
+from crmsync.handler.answers import Answer, Fault
+from crmsync.handler.verdicts import Row
+from crmsync.models import RecoveryEntry
+from crmsync.models.operations import MAX_MESSAGE
+from msgplatform.core.data import claims, sql
+from msgplatform.core.data.chunks import chunks
+
+_State = RecoveryEntry.State
+_MAX_FIELD = 128
+_COLUMNS = (
+    "policy_id", "crm_id", "operation_id", "record_id", "key", "version", "error_class", "field",
+    "reason", "attempts", "request", "state", "created_at", "handled_by",
+)  # fmt: skip
+
+
+def said(outcome: object) -> tuple[str, str]:
+    """The field at fault and the reason, as the CRM gave them, no longer than they are stored."""
+    match outcome:
+        case Invalid(field=field, message=text):
+            return field[:_MAX_FIELD], text[:MAX_MESSAGE]
+        case Retry(why=text):
+            return "", text[:MAX_MESSAGE]
+        case (
+            Unknown(message=text) | Refused(message=text) | Fault(message=text) | Auth(message=text)
+        ):
+            return "", text[:MAX_MESSAGE]
+        case Conflict(existing_id=other) if other:
+            return "", f"The CRM holds this person as another record: {other}"[:MAX_MESSAGE]
+        case Conflict():
+            return "", "The CRM holds this person as another record, and does not say which."
+    return "", ""
+
+
+def open_for(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: datetime) -> None:
+    """One open entry for each of these records; one that was open says what is so now."""
+    if not dead:
+        return
+    entries = RecoveryEntry.objects.filter(
+        record_id__in=[row.id for row, _, _ in dead], state=_State.OPEN
+    )
+    known = dict(entries.select_for_update().values_list("record_id", "id"))
+    new, old = [], []
+    for row, answer, error in dead:
+        field, reason = said(answer.outcome)
+        request = msgspec.json.encode(answer.entry.request)
+        values: list[Any] = [
+            row.policy_id, crm_id, answer.entry.operation, row.id, row.key,
+            answer.entry.request.version, error, field, reason, row.attempt, request,
+            int(_State.OPEN), now, "",
+        ]  # fmt: skip
+        if entry := known.get(row.id):
+            old.append([entry, *values])
+        else:
+            new.append(values)
+    table = RecoveryEntry._meta.db_table
+    sql.insert(table, _COLUMNS, new)
+    sql.insert_or_update(table, ("id", *_COLUMNS), old)
+
+
+def solve(record_ids: Sequence[int], now: datetime) -> None:
+    """The CRM holds these records now."""
+    for some in chunks(record_ids, claims.CHUNK):
+        entries = RecoveryEntry.objects.filter(
+            record_id__in=some, state__in=(_State.OPEN, _State.RETRIED)
+        )
+        if found := list(entries.values_list("id", flat=True)):
+            RecoveryEntry.objects.filter(pk__in=found).update(state=_State.SOLVED, handled_at=now)

@@ -1,0 +1,158 @@
+"""What an answer makes of a record. No I/O.
+
+Marks are monotone: a success applies whatever the state; anything else applies only while the
+record carries the order's claim, since otherwise it belongs to somebody else. When a newer version
+came meanwhile, that one is sent next, with all its attempts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from crmsync.adapters.outcomes import (
+    Auth,
+    Conflict,
+    Invalid,
+    Ok,
+    Refused,
+    Retry,
+    Throttled,
+    Unknown,
+)
+from crmsync.handler.answers import Answer, Fault, Unsent
+from crmsync.models import Record
+from crmsync.models.crms import MAX_REMOTE_ID
+from crmsync.orders import digest
+
+UNKNOWN = "unknown"  # the error class of a try that may have been stored: looked up before the next
+# A CRM that was paused is asked again no sooner, however quickly it is resumed.
+_PAUSED_SECONDS = 5.0
+_State = Record.State
+
+
+@dataclass(slots=True)
+class Row:
+    """A record as it is stored; the fields are its columns, in this order."""
+
+    id: int
+    policy_id: int
+    key: str
+    version: int
+    deleted: bool
+    operation_id: int
+    sending_operation: int
+    digest: str
+    state: int
+    attempt: int
+    next_at: datetime | None
+    claimed_by: str
+    sent_version: int
+    sent_digest: str
+    remote_id: str
+    error_class: str
+    updated_at: datetime
+
+
+def name_of(outcome: object) -> str:
+    """As it is stored: `ok`, `retry`, `invalid`, …"""
+    return type(outcome).__name__.lower()
+
+
+class Verdicts:
+    """For one order, at `now` by the database's clock. `ended` says how an operation's record
+    ended, `dead` which answers were the last try, `confirmed` which records the CRM holds."""
+
+    def __init__(self, claim: str, waits: Sequence[float], now: datetime) -> None:
+        self._claim, self._waits, self._now = claim, waits, now
+        self.ended: dict[tuple[int, str], int] = {}
+        self.changed: list[Row] = []
+        self.dead: list[tuple[Row, Answer, str]] = []
+        self.confirmed: list[int] = []
+        self.counted: list[tuple[int, str]] = []  # (policy, outcome), those that applied
+
+    def judge(self, row: Row, answer: Answer) -> None:
+        carries = row.state == _State.QUEUED and row.claimed_by == self._claim
+        if isinstance(outcome := answer.outcome, Ok):
+            if carries or row.sent_version < answer.entry.request.version:
+                self._confirm(row, answer, outcome, carries)
+        elif carries:
+            self._fail(row, answer)
+
+    def _confirm(self, row: Row, answer: Answer, outcome: Ok, carries: bool) -> None:
+        entry, request = answer.entry, answer.entry.request
+        is_newest = row.operation_id == entry.operation
+        if request.version >= row.sent_version:
+            row.sent_version, row.sent_digest = request.version, digest(request)
+        remote_id = outcome.remote_id or answer.remote_id
+        if len(remote_id) <= MAX_REMOTE_ID:
+            row.remote_id = remote_id or row.remote_id
+        if carries or (is_newest and row.state in Record.OPEN):
+            self._end(entry.operation, "confirmed")
+        if is_newest:
+            self._leave(row, _State.CONFIRMED, None, attempt=0)
+            self.confirmed.append(row.id)
+        elif carries:
+            self._leave(row, _State.WAITING, self._now, attempt=0)
+        row.updated_at = self._now
+        self.changed.append(row)
+        self.counted.append((row.policy_id, "ok"))
+
+    def _fail(self, row: Row, answer: Answer) -> None:
+        entry, outcome = answer.entry, answer.outcome
+        if answer.remote_id and len(answer.remote_id) <= MAX_REMOTE_ID:
+            row.remote_id = answer.remote_id
+        error = UNKNOWN if entry.check else name_of(outcome)
+        if row.operation_id != entry.operation:
+            self._end(entry.operation, "replaced")
+            self._leave(row, _State.WAITING, self._now, 0, error if entry.check else "")
+        else:
+            self._again(row, answer, error)
+        row.updated_at = self._now
+        self.changed.append(row)
+        if not isinstance(outcome, Unsent):
+            self.counted.append((row.policy_id, name_of(outcome)))
+
+    def _again(self, row: Row, answer: Answer, error: str) -> None:
+        match answer.outcome:
+            case Unsent(after=after):
+                kept = error if answer.entry.check else row.error_class
+                self._leave(row, _State.WAITING, self._in(after), row.attempt, kept)
+            case Throttled(after=after):
+                self._leave(row, _State.WAITING, self._in(after), row.attempt, error)
+            case Auth():
+                self._leave(row, _State.WAITING, self._in(_PAUSED_SECONDS), row.attempt, error)
+            case Retry(after=after):
+                self._count_attempt(row, answer, error, after)
+            case Unknown():
+                self._count_attempt(row, answer, error, 0.0)
+            case Invalid() | Conflict() | Refused() | Fault():
+                row.attempt += 1
+                self._die(row, answer, name_of(answer.outcome))
+
+    def _count_attempt(self, row: Row, answer: Answer, error: str, after: float) -> None:
+        attempt = row.attempt + (not answer.is_free)
+        if attempt > len(self._waits):
+            row.attempt = attempt
+            self._die(row, answer, error)
+            return
+        wait = self._waits[max(0, attempt - 1)] if self._waits else 0.0
+        self._leave(row, _State.RETRY, self._in(max(after, wait)), attempt, error)
+
+    def _die(self, row: Row, answer: Answer, error: str) -> None:
+        self._end(answer.entry.operation, "dead")
+        self._leave(row, _State.DEAD, None, row.attempt, error)
+        self.dead.append((row, answer, error))
+
+    def _leave(
+        self, row: Row, state: int, due: datetime | None, attempt: int, error: str = ""
+    ) -> None:
+        row.state, row.next_at, row.attempt, row.error_class = state, due, attempt, error
+        row.claimed_by, row.sending_operation = "", 0
+
+    def _in(self, seconds: float) -> datetime:
+        return self._now + timedelta(seconds=seconds)
+
+    def _end(self, operation: int, how: str) -> None:
+        self.ended[operation, how] = self.ended.get((operation, how), 0) + 1

@@ -1,0 +1,11 @@
+from typing import Any
+
+from crmsync.handler.handler import DataHandler
+from msgplatform.core.daemons.daemon import DaemonCommand
+
+
+class Command(DaemonCommand):
+    help = "CRM sync: sends queued records to their CRMs."
+
+    def worker(self, **options: Any) -> DataHandler:
+        return DataHandler()
