@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 from crmsync import directory, models, operations_cache, orders
 from crmsync.adapters.base import CredentialsRefused, UnknownField
 from crmsync.mapping import MAX_FIELD, MAX_RULES
-from crmsync.models import Operation, Record, RecoveryEntry
+from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.orders import Request
 from crmsync.recovery import entries
 from msgplatform.api.filters import MAX_SELECTION
@@ -49,26 +49,27 @@ def edit_and_retry(entry_id: int, fields: Mapping[str, Any], by: str) -> None:
     """
     entry = RecoveryEntry.objects.filter(pk=entry_id, state=RecoveryEntry.State.OPEN).first()
     if entry is None or entry.record_id is None:
-        raise InvalidInput(_("This entry is no longer open, or is not about one record."))
+        raise _no_longer_open()
     _check(fields)
     _ask_crm(entry.crm_id, fields)
     operation_id = ids.new(ids.bucket_of(entry.record_id))
-    made = sql.retrying(partial(_edit, entry, dict(fields), operation_id, by))
+    made = sql.retrying(partial(_edit, entry_id, dict(fields), operation_id, by))
     with contextlib.suppress(RedisError):  # the database has it
         operations_cache.remember(made)
 
 
-def _edit(entry: RecoveryEntry, fields: dict[str, Any], operation_id: int, by: str) -> Operation:
+def _edit(entry_id: int, fields: dict[str, Any], operation_id: int, by: str) -> Operation:
     with transaction.atomic():
-        still_open, records = entries.locked([entry.pk])
-        record = records.get(entry.record_id or 0)
-        if not still_open or record is None:
-            raise InvalidInput(_("This entry is no longer open, or is not about one record."))
+        found = entries.locked(entry_id)
+        if found is None:
+            raise _no_longer_open()
+        entry, record = found
         if record.state != Record.State.DEAD or record.version != entry.version:
             raise InvalidInput(_("A newer version of this record was read meanwhile."))
         if record.deleted:
             raise InvalidInput(_("This is a deletion, which has no fields to edit."))
-        request = Request(record.key, record.version, fields)
+        prefix = Policy.objects.values_list("key_prefix", flat=True).get(pk=record.policy_id)
+        request = Request(prefix + record.key, record.version, fields)
         now = sql.now()
         operation = Operation.objects.create(
             id=operation_id,
@@ -82,6 +83,10 @@ def _edit(entry: RecoveryEntry, fields: dict[str, Any], operation_id: int, by: s
         entries.close([entry.pk], RecoveryEntry.State.RETRIED, now, by)
         _audit(by, "recovery_edited", str(entry.pk), record=record.pk, fields=sorted(fields))
     return operation
+
+
+def _no_longer_open() -> InvalidInput:
+    return InvalidInput(_("This entry is no longer open, or is not about one record."))
 
 
 def _audited(

@@ -21,39 +21,40 @@ from django.db.models import Case, F, Value, When
 from django.db.models.functions import Now
 
 from crmsync import operation_counts
-from crmsync.models import Record, RecoveryEntry
+from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from msgplatform.core.data import claims, sql
 
 UNKNOWN = "unknown"  # the error class of a try that may have been stored: it is looked up first
+MAPPING = "mapping"  # that of a row of which the mapping made no request
 _State = Record.State
 
 # How a record begins anew; what may have been stored in the CRM is still looked up.
 AGAIN: Mapping[str, Any] = {
     "state": _State.WAITING, "next_at": Now(), "attempt": 0, "claimed_by": "",
-    "sending_operation": 0, "updated_at": Now(),
+    "updated_at": Now(),
     "error_class": Case(When(error_class=UNKNOWN, then=F("error_class")), default=Value("")),
 }  # fmt: skip
+# Older than any version, and like no request: whoever reads the row takes it for changed.
+_UNREAD: Mapping[str, Any] = {"version": 0, "digest": "", "updated_at": Now()}
 
 
 def retry(entry_ids: Sequence[int], by: str) -> int:
     """Send the records of open entries again, now; how many entries that were.
 
-    What is sent is the newest version that was read. Where the operation does not have its request
-    (the mapping failed, or the operation is no longer kept), the poller reads the row again. For
-    an operation that its queue did not take, the leases of its records end now. An entry whose
-    record is confirmed already becomes solved and does not count.
+    What is sent is the newest version that was read. A row that the mapping refused, or whose
+    operation is no longer kept, has to be read again: a run of its policy is asked for. What a
+    queue did not take is due already. An entry whose record is confirmed becomes solved and does
+    not count.
     """
     with transaction.atomic():
-        entries, records = locked(entry_ids)
+        entries, records = _locked(entry_ids)
         found = [records[e.record_id] for e in entries if e.record_id in records]
-        revive([record for record in found if record.state == _State.DEAD])
+        dead = [record for record in found if record.state == _State.DEAD]
+        sendable, unread = split(dead)
+        begin_anew(sendable)
+        read_again(unread, by)
         waiting = [r.pk for r in found if r.state in (_State.WAITING, _State.RETRY)]
-        if waiting:
-            rows = Record.objects.filter(id__in=waiting)
-            claims.update_by_key(rows, {"next_at": Now(), "updated_at": Now()})
-        for entry in entries:
-            if entry.record_id is None:
-                _end_leases(entry)
+        _update(waiting, {"next_at": Now(), "updated_at": Now()})
         confirmed = {record.pk for record in found if record.state == _State.CONFIRMED}
         solved = [entry.pk for entry in entries if entry.record_id in confirmed]
         retried = [entry.pk for entry in entries if entry.record_id not in confirmed]
@@ -69,35 +70,57 @@ def dismiss(entry_ids: Sequence[int], by: str) -> int:
     A version of the row that is read later is sent as usual.
     """
     with transaction.atomic():
-        entries, records = locked(entry_ids)
+        entries, records = _locked(entry_ids)
         found = [records[e.record_id] for e in entries if e.record_id in records]
         dead = [record.pk for record in found if record.state == _State.DEAD]
-        if dead:
-            rows = Record.objects.filter(id__in=dead)
-            given_up = {"state": _State.DISMISSED, "next_at": None, "updated_at": Now()}
-            claims.update_by_key(rows, given_up)
+        _update(dead, {"state": _State.DISMISSED, "next_at": None, "updated_at": Now()})
         now = sql.now()
         close([entry.pk for entry in entries], RecoveryEntry.State.DISMISSED, now, by)
     return len(entries)
 
 
-def locked(entry_ids: Iterable[int]) -> tuple[list[RecoveryEntry], dict[int, Record]]:
-    """Those of the entries that are open, and their records by id, in the caller's transaction."""
-    wanted = list(entry_ids)
-    are_open = RecoveryEntry.objects.filter(id__in=wanted, state=RecoveryEntry.State.OPEN)
-    of = are_open.filter(record_id__isnull=False).values_list("record_id", flat=True)
-    records = Record.objects.select_for_update().filter(id__in=set(of)).order_by("id")
-    by_id = {record.pk: record for record in records}
-    entries = are_open.select_for_update().defer("request").order_by("id")
-    return list(entries), by_id
+def locked(entry_id: int) -> tuple[RecoveryEntry, Record] | None:
+    """An entry that is open and about a record, and that record, in the caller's transaction."""
+    entries, records = _locked([entry_id])
+    for entry in entries:
+        if record := records.get(entry.record_id or 0):
+            return entry, record
+    return None
 
 
-def revive(dead: Sequence[Record]) -> None:
-    """Records that are dead and locked begin anew."""
-    if dead:
-        rows = Record.objects.filter(id__in=[record.pk for record in dead])
-        claims.update_by_key(rows, AGAIN)
-        operation_counts.take_back(Counter((record.operation_id, "dead") for record in dead))
+def split(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+    """Records whose request is stored, and those whose rows have to be read again."""
+    wanted = {record.operation_id for record in records}
+    stored = set(Operation.objects.filter(id__in=wanted).values_list("id", flat=True))
+    sendable: list[Record] = []
+    unread: list[Record] = []
+    for record in records:
+        is_stored = record.operation_id in stored and record.error_class != MAPPING
+        (sendable if is_stored else unread).append(record)
+    return sendable, unread
+
+
+def begin_anew(records: Sequence[Record], **also: Any) -> None:
+    """Records that are locked and not on their way are sent again, now; with `also` changed."""
+    ended = {_State.CONFIRMED: "confirmed", _State.DEAD: "dead"}
+    operation_counts.take_back(
+        Counter(
+            (record.operation_id, ended[_State(record.state)])
+            for record in records
+            if record.state in ended
+        )
+    )
+    _update([record.pk for record in records], {**AGAIN, **also})
+
+
+def read_again(records: Sequence[Record], by: str, **also: Any) -> None:
+    """The rows of records that are locked and not on their way are read again, and sent then:
+    by a comparison of versions, or where the source has none, from the beginning."""
+    _update([record.pk for record in records], {**_UNREAD, **also})
+    policies = Policy.objects.filter(id__in={record.policy_id for record in records})
+    for policy in policies.exclude(requested=Policy.Kind.FULL).select_related("source"):
+        kind = Policy.Kind.SWEEP if policy.source.version_column else Policy.Kind.FULL
+        Policy.objects.filter(pk=policy.pk).update(requested=kind, requested_by=by[:150])
 
 
 def close(entry_ids: Sequence[int], state: RecoveryEntry.State, now: datetime, by: str) -> None:
@@ -107,14 +130,17 @@ def close(entry_ids: Sequence[int], state: RecoveryEntry.State, now: datetime, b
         claims.update_by_key(rows, {"state": state, "handled_at": now, "handled_by": by[:150]})
 
 
-def _end_leases(entry: RecoveryEntry) -> None:
-    """Of the records that a queue did not take, unless they were queued again since."""
-    stuck = Record.objects.filter(
-        policy_id=entry.policy_id,
-        state=_State.QUEUED,
-        sending_operation=entry.operation_id,
-        updated_at__lte=entry.created_at,
-    )
-    ids = list(stuck.order_by().values_list("id", flat=True)[: claims.CHUNK])
-    if ids:
-        claims.update_by_key(stuck.filter(id__in=ids), {"next_at": Now()})
+def _locked(entry_ids: Iterable[int]) -> tuple[list[RecoveryEntry], dict[int, Record]]:
+    """Those of the entries that are open, and their records by id."""
+    wanted = list(entry_ids)
+    are_open = RecoveryEntry.objects.filter(id__in=wanted, state=RecoveryEntry.State.OPEN)
+    of = are_open.filter(record_id__isnull=False).values_list("record_id", flat=True)
+    records = Record.objects.select_for_update().filter(id__in=set(of)).order_by("id")
+    by_id = {record.pk: record for record in records}
+    entries = are_open.select_for_update().defer("request").order_by("id")
+    return list(entries), by_id
+
+
+def _update(record_ids: Sequence[int], change: Mapping[str, Any]) -> None:
+    if record_ids:
+        claims.update_by_key(Record.objects.filter(id__in=record_ids), change)

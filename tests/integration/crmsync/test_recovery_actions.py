@@ -127,23 +127,54 @@ def test_dismissing_leaves_a_newer_version_on_its_way(policy: Policy) -> None:
     assert record.state == _State.QUEUED
 
 
-def test_an_operation_that_its_queue_did_not_take_comes_back_at_once(policy: Policy) -> None:
-    first, second = request("a"), request("b")
-    operation = make_operation(policy, first, second)
-    stuck = make_record(operation, first, _State.QUEUED)
-    entry = make_entry(stuck, policy.crm, record_id=None, key="", error_class="queue")
-    queued_since = make_record(operation, second, _State.QUEUED)  # changed after the entry
+def test_what_a_queue_did_not_take_is_due_already(policy: Policy) -> None:
+    one = request("a")
+    waiting = make_record(make_operation(policy, one), one, _State.WAITING, next_at=sql.now())
+    entry = make_entry(waiting, policy.crm, record_id=None, key="", error_class="queue")
 
     assert actions.retry([entry.pk], "ann") == 1
 
-    stuck.refresh_from_db()
-    queued_since.refresh_from_db()
-    assert stuck.state == _State.QUEUED
-    assert _is_due(stuck)
-    assert not _is_due(queued_since)
+    waiting.refresh_from_db()
+    entry.refresh_from_db()
+    assert (waiting.state, entry.state) == (_State.WAITING, _Entry.RETRIED)
+    with pytest.raises(InvalidInput, match="one record"):
+        actions.edit_and_retry(entry.pk, {"LastName": "x"}, "ann")
+
+
+@pytest.mark.parametrize(("column", "kind"), [("version", "sweep"), ("", "full")])
+def test_a_row_that_the_mapping_refused_is_read_again(
+    policy: Policy, column: str, kind: str
+) -> None:
+    policy.source.version_column = column
+    policy.source.save()
+    record, entry = dead(policy, "a")
+    Record.objects.update(error_class="mapping")
+
+    assert actions.retry([entry.pk], "ann") == 1
+
+    record.refresh_from_db()
+    # Its request was never made: nothing may be sent before the row was read.
+    assert (record.state, record.version, record.digest) == (_State.DEAD, 0, "")
+    policy.refresh_from_db()
+    assert (policy.requested, policy.requested_by) == (kind, "ann")
+    assert Operation.objects.get().dead == 1
+
+
+def test_a_record_whose_operation_is_gone_is_read_again(policy: Policy) -> None:
+    record, entry = dead(policy, "a")
+    Operation.objects.all().delete()
+    Policy.objects.update(requested="full", requested_by="bob")
+
+    assert actions.retry([entry.pk], "ann") == 1
+
+    record.refresh_from_db()
+    policy.refresh_from_db()
+    assert (record.state, record.version) == (_State.DEAD, 0)
+    assert (policy.requested, policy.requested_by) == ("full", "bob")  # it reads this row too
 
 
 def test_an_edited_record_is_an_operation_of_its_own(policy: Policy) -> None:
+    Policy.objects.update(key_prefix="hive-")
     record, entry = dead(policy, "a")
     old = record.operation_id
 
@@ -156,7 +187,7 @@ def test_an_edited_record_is_an_operation_of_its_own(policy: Policy) -> None:
     assert made.pk != old
     assert (made.records, made.end_at) == (1, None)
     (sent,) = orders.load(made.data)
-    assert sent == orders.Request("a", 1, {"LastName": "王", "Email": None})
+    assert sent == orders.Request("hive-a", 1, {"LastName": "王", "Email": None})
     assert record.digest == orders.digest(sent)
     assert entry.state == _Entry.RETRIED
     earlier = Operation.objects.get(pk=old)
