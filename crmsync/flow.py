@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from crmsync import queues
+from crmsync.search import find as search
 from msgplatform.core import flows
 from msgplatform.core.daemons.daemon import AWAY
 
@@ -28,6 +29,7 @@ class CrmsyncFlow(flows.Flow):
         "leads:read": "read leads and what became of them",
         "sync:run": "start runs of the CRM sync, and read them",
     }
+    search_fields = search.FIELDS
     queue_pattern = queues.PATTERN
     environment_prefix = "CRM_"
 
@@ -38,10 +40,13 @@ class CrmsyncFlow(flows.Flow):
             return flows.Status(0, None, problem=str(error)[:200])
 
     def search(self, query: str, limit: int) -> list[flows.Hit]:
-        return []
+        return search.search(query, limit)
 
     def page(self, id: str) -> flows.Page | None:
-        return None
+        return search.page(id)
+
+    def find(self, filter: Mapping[str, str], cursor: str, limit: int) -> flows.Found:
+        return search.find(filter, cursor, limit)
 
     def metrics(self) -> Iterable[flows.Sample]:
         return ()

@@ -261,4 +261,8 @@ class Migration(migrations.Migration):
             model_name='policy',
             constraint=models.UniqueConstraint(fields=('source', 'crm'), name='sync_policy_source_crm'),
         ),
+        migrations.AddIndex(
+            model_name='lead',
+            index=models.Index(fields=['name', 'id'], name='lead_of_name'),
+        ),
     ]

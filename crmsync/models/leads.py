@@ -50,6 +50,7 @@ class Lead(models.Model):
             models.Index(fields=["appkey", "id"], name="lead_of_appkey"),
             models.Index(fields=["phone", "id"], name="lead_of_phone"),
             models.Index(fields=["uid", "id"], name="lead_of_uid"),
+            models.Index(fields=["name", "id"], name="lead_of_name"),
         ]
 
     def __str__(self) -> str:

@@ -1,0 +1,75 @@
+"""What each CRM holds of some leads, and what waits."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from django.db.models import OuterRef, Subquery
+from django.utils.translation import gettext as _
+
+from crmsync.models import Item, Lead, Policy, Record, RecoveryEntry
+from crmsync.search import policies
+from crmsync.search.policies import Policies
+
+_State = Record.State
+
+
+@dataclass(frozen=True, slots=True)
+class CrmState:
+    """A lead at one CRM. `record` is None until a poller has read the lead for it.
+
+    `message` is what the CRM said last of a record that is not confirmed, or why it is dead.
+    """
+
+    policy: Policy
+    record: Record | None
+    message: str = ""
+
+    @property
+    def name(self) -> str:
+        """The state's name, `unread` without a record."""
+        return _State(self.record.state).name.lower() if self.record else "unread"
+
+    @property
+    def label(self) -> str:
+        if self.record is None:
+            return _("not read yet")
+        return str(_State(self.record.state).label)
+
+    @property
+    def shown(self) -> str:
+        return f"{self.policy.crm}: {self.label}"
+
+
+def of_leads(leads: Iterable[Lead], known: Policies) -> dict[int, list[CrmState]]:
+    """By lead, a state for each CRM that it is for or was sent to."""
+    rows = {lead.pk: lead for lead in leads}
+    keys = {policies.key_of(pk): pk for pk in rows}
+    records: dict[int, dict[int, Record]] = defaultdict(dict)
+    found = Record.objects.filter(policy_id__in=policies.of_hive(known), key__in=list(keys))
+    for record in found.order_by():
+        records[keys[record.key]][record.policy_id] = record
+    why = messages([record for of_lead in records.values() for record in of_lead.values()])
+    states: dict[int, list[CrmState]] = {}
+    for pk, lead in rows.items():
+        wanted = {policy.pk for policy in policies.of_lead(known, lead) if policy.enabled}
+        states[pk] = [
+            CrmState(policy, record, why.get(record.pk, "") if record else "")
+            for policy_id, policy in known.items()
+            if (record := records[pk].get(policy_id)) or policy_id in wanted
+        ]
+    return states
+
+
+def messages(records: Sequence[Record]) -> dict[int, str]:
+    """Record → why it is not confirmed, where something is known of that; two queries."""
+    open_ones = [record.pk for record in records if record.state != _State.CONFIRMED]
+    if not open_ones:
+        return {}
+    last = Item.objects.filter(record_id=OuterRef("pk")).order_by("-id").values("message")[:1]
+    asked = Record.objects.filter(id__in=open_ones).annotate(message=Subquery(last)).order_by()
+    said = {pk: message or "" for pk, message in asked.values_list("id", "message")}
+    dead = RecoveryEntry.objects.filter(record_id__in=open_ones, state=RecoveryEntry.State.OPEN)
+    return said | dict(dead.order_by("id").values_list("record_id", "reason"))

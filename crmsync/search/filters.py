@@ -1,0 +1,85 @@
+"""What a person may narrow a search of CRM sync by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from crmsync import lead_fields
+from crmsync.models import Crm, Record
+from msgplatform.api import filters
+from msgplatform.core.errors import InvalidInput
+
+STATES = {state.name.lower(): state for state in Record.State}
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Values, None where nothing was asked. Times are ids: since <= id < until."""
+
+    id: int | None = None
+    phone: str | None = None
+    name: str | None = None
+    uid: str | None = None
+    appkey: str | None = None
+    biz: int | None = None
+    key: str | None = None
+    crm: int | None = None
+    state: int | None = None
+    error_class: str | None = None
+    operation: int | None = None
+    remote_id: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+    @property
+    def asks_leads(self) -> bool:
+        """Whether only leads of the hive can match."""
+        asked = (self.id, self.phone, self.name, self.uid, self.appkey)
+        return any(value is not None for value in asked)
+
+    @property
+    def asks_records(self) -> bool:
+        asked = (
+            self.key, self.crm, self.state, self.error_class, self.operation, self.remote_id,
+        )  # fmt: skip
+        return any(value is not None for value in asked)
+
+    @property
+    def lists_records(self) -> bool:
+        """Whether the search goes over records, so that those of other sources are found too."""
+        return self.asks_records and not self.asks_leads
+
+
+def parse(given: Mapping[str, Any], allowed: Iterable[str]) -> Filter:
+    """Raises InvalidInput naming the field. Empty texts count as not given."""
+    return Filter(**filters.values(given, _READERS, allowed))
+
+
+def _crm(text: str, field: str) -> int:
+    """A CRM's name, or its id."""
+    if text.isascii() and text.isdigit():
+        return filters.number(text, field)
+    found = Crm.objects.filter(name=filters.searchable(text, field)).values_list("id", flat=True)
+    if (crm := found.first()) is None:
+        raise InvalidInput(_("there is no CRM of this name"), field)
+    return crm
+
+
+def _state(text: str, field: str) -> int:
+    if text not in STATES:
+        raise InvalidInput(_("use one of %s") % ", ".join(STATES), field)
+    return STATES[text]
+
+
+_READERS = {
+    **filters.READERS,
+    "phone": lead_fields.clean_phone,
+    "crm": _crm,
+    "state": _state,
+    "operation": filters.number,
+}
+FIELDS = tuple(field.name for field in fields(Filter))

@@ -1,0 +1,47 @@
+"""Which policies there are, and which of them carry a lead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from crmsync.models import Lead, Policy
+
+Policies = Mapping[int, Policy]
+
+
+def by_id() -> Policies:
+    """Every policy with its source, CRM and system, in the order of CRMs; without secrets."""
+    rows = Policy.objects.select_related("source", "crm", "biz")
+    secret = ("mapping", "source__database", "crm__settings", "crm__credentials")
+    return {row.pk: row for row in rows.defer(*secret).order_by("crm__name", "id")}
+
+
+def of_hive(policies: Policies) -> list[int]:
+    return [pk for pk, policy in policies.items() if policy.source.is_hive]
+
+
+def of_crm(policies: Policies, crm: int | None) -> list[int]:
+    """Those of one CRM, or all."""
+    return [pk for pk, policy in policies.items() if crm in (None, policy.crm_id)]
+
+
+def of_lead(policies: Policies, lead: Lead) -> Iterator[Policy]:
+    """Those that carry it, as they are set up now."""
+    for policy in policies.values():
+        is_its = policy.biz_id in (None, lead.biz_id)
+        if (
+            policy.source.is_hive
+            and is_its
+            and (not policy.appkeys or lead.appkey in policy.appkeys)
+        ):
+            yield policy
+
+
+def key_of(lead_id: int) -> str:
+    """The key of a lead's records."""
+    return str(lead_id)
+
+
+def lead_of(key: str) -> int | None:
+    """The lead of a record of the hive; None for what is no key of one."""
+    return int(key) if key.isascii() and key.isdigit() and len(key) <= 19 else None
