@@ -76,8 +76,9 @@ class Records:
 
     @cached_property
     def _in_state(self) -> list[int] | None:
+        states = [] if self._filter.state is None else [self._filter.state]
         policies = of_crm(self._policies, self._filter.crm)
-        return _few(Record.objects.filter(policy_id__in=policies, state=self._filter.state))
+        return _few(Record.objects.filter(policy_id__in=policies, state__in=states))
 
 
 def named(leads: QuerySet[Lead], prefix: str) -> QuerySet[Lead]:

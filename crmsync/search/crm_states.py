@@ -49,8 +49,8 @@ def of_leads(leads: Iterable[Lead], known: Policies) -> dict[int, list[CrmState]
     keys = {policies.key_of(pk): pk for pk in rows}
     records: dict[int, dict[int, Record]] = defaultdict(dict)
     found = Record.objects.filter(policy_id__in=policies.of_hive(known), key__in=list(keys))
-    for record in found.order_by():
-        records[keys[record.key]][record.policy_id] = record
+    for row in found.order_by():
+        records[keys[row.key]][row.policy_id] = row
     why = messages([record for of_lead in records.values() for record in of_lead.values()])
     states: dict[int, list[CrmState]] = {}
     for pk, lead in rows.items():
@@ -72,4 +72,5 @@ def messages(records: Sequence[Record]) -> dict[int, str]:
     asked = Record.objects.filter(id__in=open_ones).annotate(message=Subquery(last)).order_by()
     said = {pk: message or "" for pk, message in asked.values_list("id", "message")}
     dead = RecoveryEntry.objects.filter(record_id__in=open_ones, state=RecoveryEntry.State.OPEN)
-    return said | dict(dead.order_by("id").values_list("record_id", "reason"))
+    reasons = dead.order_by("id").values_list("record_id", "reason")
+    return said | {pk: reason for pk, reason in reasons if pk is not None}

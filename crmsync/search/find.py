@@ -70,8 +70,7 @@ def _readings(query: str) -> Iterator[Filter]:
         yield Filter(id=number(query))
     with suppress(InvalidInput):
         yield Filter(phone=lead_fields.clean_phone(query))
-    for column in ("uid", "remote_id", "key", "appkey"):
-        yield Filter(**{column: query})
+    yield from (Filter(uid=query), Filter(remote_id=query), Filter(key=query), Filter(appkey=query))
     with suppress(InvalidInput):
         yield Filter(operation=number(query))
     yield Filter(name=query)
