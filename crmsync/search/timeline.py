@@ -60,7 +60,8 @@ def _lead_page(lead: Lead, known: policies.Policies) -> Page:
     states = crm_states.of_leads([lead], known)[lead.pk]
     form = LandingPage.objects.filter(appkey=lead.appkey).first()
     received = _("Form received") if form else _("Received")
-    timeline = [TimelineEntry(id_numbers.datetime_of(lead.pk), received, "accepted", lead.appkey)]
+    first = TimelineEntry(id_numbers.datetime_of(lead.pk), received, "accepted", lead.appkey)
+    timeline = []
     if lead.version > 1:
         changed = _("Deleted") if lead.is_delete else _("Changed")
         detail = _("version %d") % lead.version
@@ -77,7 +78,7 @@ def _lead_page(lead: Lead, known: policies.Policies) -> Page:
             **_facts(states),
         },
         body=_json(fields),
-        timeline=_in_order([*timeline, *_story(states)]),
+        timeline=[first, *_in_order([*timeline, *_story(states)])],
     )
 
 

@@ -1,0 +1,331 @@
+"""Leads and records found by what people know of them, and the story of each."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from crmsync.models import Item, LandingPage, Lead, Policy, Record
+from crmsync.search import candidates, find, timeline
+from crmsync.search.filters import parse
+from msgplatform.core import flows
+from msgplatform.core.data import ids, sql
+from msgplatform.core.errors import InvalidInput
+from msgplatform.models import Biz
+from tests.integration.crmsync.recovery_support import (
+    make_crm,
+    make_entry,
+    make_operation,
+    make_policy,
+    make_record,
+    request,
+)
+
+pytestmark = pytest.mark.django_db
+WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED = Record.State
+MAX_ID = 2**63 - 1
+
+
+@pytest.fixture
+def biz() -> Biz:
+    return Biz.objects.create(name="dealers")
+
+
+@pytest.fixture
+def policy() -> Policy:
+    return make_policy(make_crm("hubspot"))
+
+
+def new_lead(biz: Biz, **fields: Any) -> Lead:
+    fields = {"appkey": "ad-1", "name": "王小明", "phone": "13800000000", **fields}
+    return Lead.objects.create(id=ids.new(0), biz=biz, **fields)
+
+
+def carry(policy: Policy, lead: Lead | str, state: int = CONFIRMED, **fields: Any) -> Record:
+    """A record with its operation, in which it is alone."""
+    key = str(lead.pk) if isinstance(lead, Lead) else lead
+    one = request(policy.key_prefix + key)
+    fields = {"key": key, "remote_id": f"r-{key}", **fields}
+    return make_record(make_operation(policy, one, run_id=7), one, state, **fields)
+
+
+def tried(record: Record, outcome: str = "ok", **fields: Any) -> Item:
+    policy = Policy.objects.get(pk=record.policy_id)
+    fields = {"version": record.version, "attempt": 1, "milliseconds": 12, **fields}
+    return Item.objects.create(
+        id=ids.new(0), operation_id=record.operation_id, record_id=record.pk, at=sql.now(),
+        crm_id=policy.crm_id, outcome=outcome, **fields,
+    )  # fmt: skip
+
+
+def found(**filter: str) -> list[str]:
+    return [hit.id for hit in find.find(filter, "", 50).hits]
+
+
+def searched(query: str) -> list[str]:
+    return [hit.id for hit in find.search(query, 50)]
+
+
+class TestSearch:
+    def test_everything_that_a_lead_is_known_by(self, biz: Biz, policy: Policy) -> None:
+        lead, other = new_lead(biz, uid="u-1"), new_lead(biz, name="李", phone="13900000000")
+        record = carry(policy, lead)
+        carry(policy, other)
+        by = [str(lead.pk), "138 0000-0000", "u-1", "王小", "王小明", f"r-{lead.pk}",
+              str(record.operation_id)]  # fmt: skip
+        for query in by:
+            assert searched(query) == [str(lead.pk)], query
+        assert searched("ad-1") == [str(other.pk), str(lead.pk)]
+        assert searched("nobody") == searched("") == searched("\x00") == searched("9" * 25) == []
+
+    def test_a_record_of_another_source_by_its_key(self, biz: Biz) -> None:
+        policy = make_policy(make_crm(), source="people", key_prefix="p-", biz=biz)
+        record = carry(policy, "A7")
+        (hit,) = find.search("A7", 50)
+        assert (hit.id, hit.biz) == (f"record-{record.pk}", "dealers")
+        assert hit.title == "people · A7"
+        assert searched(str(record.operation_id)) == searched("r-A7") == [hit.id]
+
+    def test_a_line_says_how_it_stands_at_each_crm(self, biz: Biz, policy: Policy) -> None:
+        lead = new_lead(biz)
+        carry(make_policy(make_crm("tryton")), lead, DEAD)
+        make_policy(make_crm("off"), enabled=False)
+        make_policy(make_crm("others"), appkeys=["ad-2"])
+        (hit,) = find.search("王小明", 50)
+        assert hit.title == "王小明 · 13800000000"
+        assert hit.state == "hubspot: not read yet, tryton: dead"
+
+
+class TestFind:
+    def test_leads_by_what_their_records_are(self, biz: Biz, policy: Policy) -> None:
+        good, bad = new_lead(biz), new_lead(biz)
+        carry(policy, good)
+        carry(policy, bad, DEAD, error_class="invalid")
+        assert found(phone="13800000000") == [str(bad.pk), str(good.pk)]
+        assert found(phone="13800000000", state="dead") == [str(bad.pk)]
+        assert found(name="王", crm="hubspot", error_class="invalid") == [str(bad.pk)]
+        assert found(id=str(good.pk), state="dead") == []
+        assert found(biz="dealers") == [str(bad.pk), str(good.pk)]
+        assert found(biz="dealers", uid="u-9") == []
+        operation = str(Record.objects.get(key=str(bad.pk)).operation_id)
+        assert found(phone="13800000000", operation=operation) == [str(bad.pk)]
+
+    def test_records_of_every_source(self, biz: Biz, policy: Policy) -> None:
+        lead = new_lead(biz)
+        carry(policy, lead, DEAD, error_class="invalid")
+        people = make_policy(make_crm("tryton"), source="people", biz=biz)
+        record = carry(people, "A7", DEAD, error_class="retry")
+        carry(people, "A8")
+        dead = [f"record-{record.pk}", str(lead.pk)]
+        assert found(state="dead") == found(state="dead", biz="dealers") == dead
+        assert found(state="dead", crm="tryton") == dead[:1]
+        assert found(error_class="invalid") == dead[1:]
+        assert found(state="dead", biz=str(biz.pk + 1)) == []
+        assert found(operation=str(record.operation_id)) == dead[:1]
+        assert found(remote_id="r-A7", key="A7", state="confirmed") == []
+        (hit,) = find.find({"crm": "hubspot"}, "", 50).hits
+        assert (hit.title, hit.state) == ("王小明 · 13800000000", "hubspot: dead (invalid)")
+
+    def test_times(self, biz: Biz) -> None:
+        lead = new_lead(biz)
+        hour = timedelta(hours=1)
+        before, after = (f"{sql.now() + shift:%Y-%m-%d %H:%M:%S+00:00}" for shift in (-hour, hour))
+        assert found(since=before, until=after) == [str(lead.pk)]
+        assert found(since=after) == found(until=before) == []
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [("crm", "nowhere"), ("state", "lost"), ("phone", "abc"), ("operation", "x"),
+         ("colour", "red"), ("id", "-1")],
+    )  # fmt: skip
+    def test_what_cannot_be_asked(self, field: str, value: str) -> None:
+        with pytest.raises(InvalidInput) as error:
+            find.find({field: value}, "", 50)
+        assert error.value.field == field
+
+    def test_pages_go_on_by_key(self, biz: Biz, policy: Policy) -> None:
+        leads = [new_lead(biz, name=f"name {n}") for n in range(7)]
+        for lead in leads:
+            carry(policy, lead, DEAD)
+        wanted = [str(lead.pk) for lead in reversed(leads)]
+        for filter in ({"name": "name"}, {"state": "dead"}, {"phone": "13800000000"}):
+            seen, cursor = [], ""
+            while True:
+                page = find.find(filter, cursor, 3)
+                seen += [hit.id for hit in page.hits]
+                cursor = page.cursor
+                if not cursor:
+                    break
+            assert seen == wanted, filter
+
+    def test_a_search_that_finds_little_ends_with_a_notice(
+        self, biz: Biz, policy: Policy, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(find, "BATCH", 2)
+        monkeypatch.setattr(find, "SCANNED", 4)
+        monkeypatch.setattr(candidates, "FEW", 3)
+        first = new_lead(biz)
+        carry(policy, first, DEAD)
+        for _ in range(7):
+            carry(policy, new_lead(biz))
+        many = find.find({"name": "王", "state": "dead"}, "", 50)
+        assert (many.hits, bool(many.cursor)) == ([], True)
+        assert "4 messages were looked at" in many.notice
+        rest = find.find({"name": "王", "state": "dead"}, many.cursor, 50)
+        assert [hit.id for hit in rest.hits] == [str(first.pk)]
+
+    def test_letters_that_mean_something_to_a_pattern(self, biz: Biz) -> None:
+        new_lead(biz, name="100 cars")
+        percent = new_lead(biz, name="100% electric")
+        assert found(name="100%") == [str(percent.pk)]
+
+
+class TestPage:
+    def entries(self, lead: Lead | str) -> list[tuple[str, str]]:
+        page = timeline.page(str(lead.pk) if isinstance(lead, Lead) else lead)
+        assert page
+        return [(entry.title, entry.detail) for entry in page.timeline]
+
+    def test_from_the_form_to_the_crm(self, biz: Biz, policy: Policy) -> None:
+        LandingPage.objects.create(biz=biz, appkey="ad-1", title="Test drive")
+        lead = new_lead(biz, extra={"city": "上海"})
+        record = carry(policy, lead, sent_version=1)
+        tried(record, "retry", message="HTTP 503")
+        tried(record, attempt=2, remote_id="77")
+        Record.objects.update(updated_at=sql.now())
+        page = timeline.page(str(lead.pk))
+        assert page
+        assert page.title == "王小明 · 13800000000"
+        assert page.facts["Landing page"] == "Test drive (ad-1)"
+        assert page.facts["hive → hubspot"] == f"confirmed · holds version 1 · r-{lead.pk}"
+        assert '"city": "上海"' in page.body
+        titles = [entry.title for entry in page.timeline]
+        assert titles == [
+            "Form received", "hubspot: read, to be sent", "hubspot: not stored",
+            "hubspot: the CRM holds it", "hubspot: confirmed",
+        ]  # fmt: skip
+        details = [entry.detail for entry in page.timeline]
+        assert f'"LastName": "name of {lead.pk}"' in details[1]
+        assert f"operation {record.operation_id} of run 7" in details[1]
+        assert "HTTP 503" in details[2]
+        assert "id in the CRM 77" in details[3]
+
+    def test_what_waits_says_until_when_and_for_what(self, biz: Biz, policy: Policy) -> None:
+        lead = new_lead(biz)
+        make_policy(make_crm("tryton"))
+        later = sql.now() + timedelta(hours=1)
+        record = carry(policy, lead, RETRY, next_at=later)
+        tried(record, "retry", message="HTTP 503")
+        (retry, _), unread = self.entries(lead)[-2:], self.entries(lead)[-1]
+        assert retry[0] == "hubspot: failed, tried again"
+        assert "next try at" in retry[1]
+        assert "HTTP 503" in retry[1]
+        assert unread[0] == "tryton: not read yet"
+        policy.crm.paused_at, policy.crm.paused_because = sql.now(), "the password is wrong"
+        policy.crm.save()
+        assert "the CRM is paused: the password is wrong" in self.entries(lead)[-2][1]
+
+    def test_dead_with_its_reason(self, biz: Biz, policy: Policy) -> None:
+        lead = new_lead(biz)
+        record = carry(policy, lead, DEAD)
+        make_entry(record, policy.crm, reason="LastName is required")
+        assert ("hubspot: dead", "LastName is required") in self.entries(lead)
+
+    def test_a_lead_that_was_changed_or_deleted(self, biz: Biz) -> None:
+        lead = new_lead(biz)
+        Lead.objects.filter(pk=lead.pk).update(name="王大明")
+        assert self.entries(lead)[-1] == ("Changed", "version 2")
+        Lead.objects.filter(pk=lead.pk).update(is_delete=True)
+        assert self.entries(lead)[-1] == ("Deleted", "version 3")
+
+    def test_a_record_of_another_source(self) -> None:
+        policy = make_policy(make_crm(), source="people", key_prefix="p-")
+        record = carry(policy, "A7", QUEUED)
+        page = timeline.page(f"record-{record.pk}")
+        assert page
+        assert page.title == "people · A7"
+        assert '"LastName": "name of p-A7"' in page.body
+        assert page.timeline[-1].title == "sales: on its way"
+
+    def test_no_more_tries_than_a_page_shows(
+        self, biz: Biz, policy: Policy, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(timeline, "SHOWN_TRIES", 3)
+        lead = new_lead(biz)
+        record = carry(policy, lead, RETRY)
+        for number in range(5):
+            tried(record, "retry", message=f"answer {number}")
+        texts = " ".join(title + detail for title, detail in self.entries(lead))
+        assert "There were more tries; the last 3 are shown." in texts
+        assert [f"answer {n}" in texts for n in range(5)] == [False, False, True, True, True]
+
+    def test_an_unknown_id(self) -> None:
+        assert timeline.page("1") is timeline.page("record-1") is timeline.page("x") is None
+
+
+class TestCost:
+    def test_as_many_queries_for_200_as_for_20(self, biz: Biz, policy: Policy) -> None:
+        tryton = make_policy(make_crm("tryton"))
+        costs: list[tuple[int, ...]] = []
+        for count in (20, 180):
+            for _ in range(count):
+                lead = new_lead(biz)
+                carry(policy, lead, DEAD, error_class="invalid")
+                tried(carry(tryton, lead))
+            filters: list[dict[str, str]] = [
+                {}, {"phone": "13800000000"}, {"name": "王"}, {"state": "dead"}, {"crm": "tryton"},
+                {"biz": "dealers", "state": "dead"}, {"name": "王", "error_class": "invalid"},
+            ]  # fmt: skip
+            costs.append(tuple(self.cost(filter) for filter in filters))
+        assert costs[0] == costs[1]
+        assert max(costs[0]) <= 12
+
+    def cost(self, filter: dict[str, str]) -> int:
+        with CaptureQueriesContext(connection) as queries:
+            assert len(find.find(filter, "", 200).hits) >= 20
+        return len(queries)
+
+    @pytest.mark.parametrize(
+        ("filter", "index"),
+        [
+            ({"phone": "13800000000"}, "lead_of_phone"),
+            ({"uid": "u-1"}, "lead_of_uid"),
+            ({"appkey": "ad-1"}, "lead_of_appkey"),
+            ({"name": "王"}, "lead_of_name"),
+            ({"remote_id": "r-1"}, "sync_record_of_remote"),
+            ({"key": "1"}, "sync_record_of_key"),
+            ({"state": "dead", "crm": "hubspot"}, "sync_record_due"),
+        ],
+    )
+    def test_each_search_reads_an_index(
+        self, filter: dict[str, str], index: str, biz: Biz, policy: Policy
+    ) -> None:
+        crms = [policy, make_policy(make_crm("tryton"))]
+        for number in range(300):
+            lead = new_lead(
+                biz, name=f"name {number}", phone=f"138{number:08}", uid=f"u-{number}",
+                appkey=f"ad-{number}",
+            )  # fmt: skip
+            carry(crms[number % 2], lead, DEAD if number < 5 else CONFIRMED)
+        known = find.policies.by_id()
+        asked = parse(filter, find.FIELDS)
+        records = candidates.Records(asked, known).page
+        page = records if asked.lists_records else candidates.Leads(asked).page
+        with CaptureQueriesContext(connection) as queries:
+            page(MAX_ID, 500)
+        statement = queries.captured_queries[0]["sql"]
+        with connection.cursor() as cursor:
+            (step,) = sql.plan(cursor, statement.replace("%", "%%"))
+        assert index in str(step.get("key") or step.get("detail")), step
+
+
+def test_the_console_finds_and_shows_them(biz: Biz, policy: Policy, admin_client: Any) -> None:
+    lead = new_lead(biz)
+    carry(policy, lead)
+    answer = admin_client.get("/console/search", {"q": "王小明"}, follow=True)
+    assert str(lead.pk) in answer.content.decode()
+    assert flows.get("crmsync").page(str(lead.pk))  # type: ignore[union-attr]
