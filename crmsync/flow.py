@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from crmsync import queues
+from crmsync.monitor import findings, metrics
 from crmsync.search import find as search
 from msgplatform.core import flows
 from msgplatform.core.daemons.daemon import AWAY
@@ -35,7 +36,7 @@ class CrmsyncFlow(flows.Flow):
 
     def status(self) -> flows.Status:
         try:
-            return flows.Status(backlog=0, oldest_seconds=None)
+            return metrics.status()
         except AWAY as error:
             return flows.Status(0, None, problem=str(error)[:200])
 
@@ -48,8 +49,11 @@ class CrmsyncFlow(flows.Flow):
     def find(self, filter: Mapping[str, str], cursor: str, limit: int) -> flows.Found:
         return search.find(filter, cursor, limit)
 
+    def examine(self) -> Iterable[flows.Finding]:
+        return findings.examine()
+
     def metrics(self) -> Iterable[flows.Sample]:
-        return ()
+        return metrics.samples()
 
     def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:
         return {"accepted": 0, "lost": 0}

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime
 
+from django.db.models import Sum
+
 from msgplatform.models import MinuteCounter
 
 FLOW = "crmsync"
@@ -27,3 +29,12 @@ def add(counts: Counts, now: datetime) -> None:
     """Add to the minute of `now`, in the transaction that the caller is in."""
     by_key = {(0, policy, name): value for (policy, name), value in counts.items()}
     MinuteCounter.add(FLOW, by_key, now)
+
+
+def since(moment: datetime) -> Counts:
+    """The sums of all counters since then."""
+    rows = MinuteCounter.objects.filter(minute__gte=moment, flow=FLOW)
+    found: Counts = Counter()
+    sums = rows.values_list("subject", "name").annotate(Sum("value")).order_by()
+    found.update({(policy, name): value for policy, name, value in sums})
+    return found

@@ -1,0 +1,135 @@
+"""What needs a person as long as it holds; looked up and told every few seconds by each poller."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from crmsync import poller_status
+from crmsync.models import Record
+from crmsync.monitor import backlog, counters
+from crmsync.monitor.backlog import Standing
+from crmsync.poller_status import Facts
+from msgplatform.core import alerts
+from msgplatform.core.alerts import Condition
+from msgplatform.core.connections import RedisError
+from msgplatform.core.data import sql
+
+SOURCE, HORIZON, STALLED = "crm.source", "crm.horizon", "crm.stalled"
+DEAD, RECOVERY = "crm.dead", "crm.recovery"
+
+UNREADABLE_SECONDS = 60.0
+HORIZON_SECONDS = 600.0
+STALLED_SECONDS = 600.0
+DEAD_SHARE, DEAD_OF = 0.05, 20  # in the last hour, of at least so many records
+OPEN_FOR = timedelta(days=1)
+_COUNTED = 1_000
+_HOUR = timedelta(hours=1)
+
+
+class AlertConditions:
+    """For one process, which remembers since when nothing is confirmed; several may run."""
+
+    def __init__(self) -> None:
+        # CRM → the minute of its last confirmed record, and since when records were waiting
+        # whenever it was looked, by this process's clock.
+        self._stalls: dict[int, tuple[datetime | None, float]] = {}
+
+    def reconcile(self) -> None:
+        """Raise what holds, resolve what is over. Raises OperationalError."""
+        now = sql.now()
+        standings = backlog.standings(now)
+        working = [one for one in standings if one.takes_work]
+        self._look(working)
+        alerts.reconcile([STALLED], self._stalled(working), self._undecided(now))
+        alerts.reconcile([DEAD], _dying(standings, now))
+        alerts.reconcile([RECOVERY], _left_lying(now))
+        try:
+            facts = poller_status.read()
+        except RedisError:
+            return  # what was told of sources stays
+        unheld = [one.policy.pk for one in working if one.policy.pk not in facts]
+        undecided = {f"{kind}:{policy}" for kind in (SOURCE, HORIZON) for policy in unheld}
+        alerts.reconcile([SOURCE, HORIZON], _of_sources(working, facts), undecided)
+
+    # -- nothing is confirmed --------------------------------------------------------------------
+    def _look(self, working: Sequence[Standing]) -> None:
+        counted = backlog.counts([one.policy.pk for one in working], Record.OPEN, most=1)
+        waiting = [one for one in working if any(counted[one.policy.pk, s] for s in Record.OPEN)]
+        confirmed: dict[int, datetime | None] = {one.policy.crm_id: None for one in waiting}
+        for one in working:
+            crm, at = one.policy.crm_id, one.confirmed_at
+            if crm in confirmed and at is not None:
+                confirmed[crm] = max(at, confirmed[crm] or at)
+        begun = time.monotonic()
+        self._stalls = {
+            crm: old if (old := self._stalls.get(crm)) and old[0] == at else (at, begun)
+            for crm, at in confirmed.items()
+        }
+
+    def _stalled(self, working: Sequence[Standing]) -> Iterator[Condition]:
+        names = {one.policy.crm_id: one.policy.crm.name for one in working}
+        for crm, (_at, since) in self._stalls.items():
+            if time.monotonic() - since > STALLED_SECONDS:
+                yield Condition(
+                    f"{STALLED}:{crm}",
+                    f"{names[crm]} has confirmed nothing for {STALLED_SECONDS / 60:.0f} minutes",
+                    "Records wait for it. Look at its calls in the exception log, and see that "
+                    "run_sync_handler is running.",
+                )
+
+    def _undecided(self, now: datetime) -> set[str]:
+        """Of CRMs that were told of before this process began to look."""
+        recently = now - timedelta(seconds=STALLED_SECONDS)
+        looked = self._stalls.items()
+        return {f"{STALLED}:{crm}" for crm, (at, _) in looked if at is None or at < recently}
+
+
+def _of_sources(working: Sequence[Standing], facts: Mapping[int, Facts]) -> Iterator[Condition]:
+    for one in working:
+        policy, known = one.policy, facts.get(one.policy.pk)
+        if known is None:
+            continue
+        if known.problem and known.problem_for > UNREADABLE_SECONDS:
+            yield Condition(
+                f"{SOURCE}:{policy.pk}",
+                f"The source {policy.source} cannot be read",
+                f"{known.problem} Nothing new reaches {policy.crm} until it can. Correct the "
+                "source in the console, or see to its database; reading goes on by itself.",
+            )
+        # Where the horizon is only assumed, its age is what was set for the source.
+        elif known.exact and known.horizon_age > HORIZON_SECONDS:
+            yield Condition(
+                f"{HORIZON}:{policy.pk}",
+                f"A transaction at the source {policy.source} is left open",
+                f"It has been open for {known.horizon_age / 60:.0f} minutes. What is written "
+                f"meanwhile reaches {policy.crm} only after it ends: commit it, or end its "
+                "session in the source's database.",
+            )
+
+
+def _dying(standings: Sequence[Standing], now: datetime) -> Iterator[Condition]:
+    hour = counters.since(now - _HOUR)
+    for one in standings:
+        policy = one.policy
+        dead, confirmed = (hour[policy.pk, name] for name in (counters.DEAD, counters.CONFIRMED))
+        if dead + confirmed >= DEAD_OF and dead > DEAD_SHARE * (dead + confirmed):
+            yield Condition(
+                f"{DEAD}:{policy.pk}",
+                f"{policy}: {dead} of {dead + confirmed} records are dead",
+                "That was in the last hour. See in the recovery log what they were refused for, "
+                "correct the mapping or the data, and try them again there.",
+            )
+
+
+def _left_lying(now: datetime) -> Iterator[Condition]:
+    count = backlog.open_entries(now - OPEN_FOR, _COUNTED)
+    if count:
+        shown = f"{count} or more" if count == _COUNTED else str(count)
+        yield Condition(
+            f"{RECOVERY}:old",
+            f"Entries of the recovery log open for more than a day: {shown}",
+            "Nobody sends these records unless somebody decides: try them again, correct them or "
+            "dismiss them in the console.",
+        )

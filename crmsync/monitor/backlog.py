@@ -1,0 +1,100 @@
+"""How records stand right now, at a bounded cost: how many, and since when they wait.
+
+Counts stop at COUNTED: dead records pile up until a person looks at them, and an answer must not
+take longer each day.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import product
+from typing import NamedTuple
+
+from django.db import connection
+from django.db.models import F, OuterRef, Subquery
+
+from crmsync.models import Policy, Record, RecoveryEntry
+from crmsync.monitor.counters import CONFIRMED, FLOW
+from msgplatform.core.data.chunks import chunks
+from msgplatform.models import MinuteCounter
+
+COUNTED = 100_000
+_State = Record.State
+# Never the confirmed, whose number only grows.
+NOT_CONFIRMED = (*Record.OPEN, _State.DEAD)
+_TERMS = 100  # of one UNION; SQLite takes 500
+# A confirmed record is looked for no further back: each minute has a row for every counter.
+LOOKED_BACK = timedelta(days=1)
+
+
+class Standing(NamedTuple):
+    """A policy, and when the first of its records that wait is or was due.
+
+    `confirmed_at` is the minute of its last confirmed record, None when there was none for
+    LOOKED_BACK; `moved_at` is when its watermark moved, None before the first time.
+    """
+
+    policy: Policy
+    due_at: datetime | None
+    confirmed_at: datetime | None
+    moved_at: datetime | None
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return {"crm": self.policy.crm.name, "source": self.policy.source.name}
+
+    @property
+    def takes_work(self) -> bool:
+        crm = self.policy.crm
+        return self.policy.enabled and crm.enabled and crm.paused_at is None
+
+
+def standings(now: datetime) -> list[Standing]:
+    """Every policy; one query."""
+    rows = Policy.objects.select_related("source", "crm")
+    secret = ("mapping", "source__database", "crm__settings", "crm__credentials")
+    confirmed = MinuteCounter.objects.filter(
+        flow=FLOW, subject=OuterRef("pk"), name=CONFIRMED, minute__gte=now - LOOKED_BACK
+    ).order_by("-minute")
+    found = rows.defer(*secret).annotate(
+        waiting_at=_first(_State.WAITING),
+        retry_at=_first(_State.RETRY),
+        moved_at=F("watermark__moved_at"),
+        confirmed_at=Subquery(confirmed.values("minute")[:1]),
+    )
+    standings = []
+    for row in found.order_by("id"):
+        due = min(filter(None, (row.waiting_at, row.retry_at)), default=None)
+        standings.append(Standing(row, due, row.confirmed_at, row.moved_at))
+    return standings
+
+
+def counts(
+    policies: Iterable[int], states: Sequence[int] = NOT_CONFIRMED, most: int = COUNTED
+) -> Counter[tuple[int, int]]:
+    """(policy, state) → its records, each counted up to `most`; a query for a hundred of them."""
+    found: Counter[tuple[int, int]] = Counter()
+    one = (
+        "SELECT %s, %s, COUNT(*) FROM (SELECT 1 FROM sync_record "
+        "WHERE policy_id = %s AND state = %s LIMIT %s) AS some"
+    )
+    for pairs in chunks(list(product(policies, map(int, states))), _TERMS):
+        parameters = [value for pair in pairs for value in (*pair, *pair, most)]
+        with connection.cursor() as cursor:
+            cursor.execute(" UNION ALL ".join([one] * len(pairs)), parameters)
+            found.update({(policy, state): count for policy, state, count in cursor.fetchall()})
+    return found
+
+
+def open_entries(before: datetime, most: int) -> int:
+    """Entries of the recovery log that are open since before a time, counted up to `most`."""
+    rows = RecoveryEntry.objects.filter(state=RecoveryEntry.State.OPEN).order_by("id")
+    # Ids grow with time: the oldest come first in the index.
+    return sum(at < before for at in rows.values_list("created_at", flat=True)[:most])
+
+
+def _first(state: int) -> Subquery:
+    of_one = Record.objects.filter(policy_id=OuterRef("pk"), state=state)
+    return Subquery(of_one.order_by("next_at").values("next_at")[:1])

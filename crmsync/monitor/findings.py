@@ -1,0 +1,68 @@
+"""What `doctor` says of CRM sync."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.db import connection
+
+from crmsync import poller_status
+from crmsync.models import Crm, Policy
+from msgplatform.core.flows import Finding
+
+_TRIGGERS = ("lead_on_insert", "lead_on_update")
+_MYSQL = (
+    "SELECT COUNT(*) FROM information_schema.TRIGGERS "
+    "WHERE TRIGGER_SCHEMA = DATABASE() AND TRIGGER_NAME IN (%s, %s)"
+)
+_SQLITE = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'trigger' AND name IN (%s, %s)"
+
+
+def examine() -> Iterator[Finding]:
+    """May raise errors of the database and of Redis."""
+    yield _triggers()
+    secret = ("mapping", "source__database", "crm__settings", "crm__credentials")
+    policies = list(Policy.objects.select_related("source", "crm").defer(*secret).order_by("id"))
+    if not policies:
+        yield Finding("ok", "CRM sync: no policy, so leads are stored and carried nowhere")
+        return
+    for crm in Crm.objects.filter(enabled=True, paused_at__isnull=False).order_by("name"):
+        yield Finding(
+            "bad", f"CRM sync: {crm.name} is paused: {crm.paused_because}",
+            "correct its settings in the console, and let it go on there",
+        )  # fmt: skip
+    facts = poller_status.read()
+    for policy in policies:
+        if not (policy.enabled and policy.crm.enabled):
+            continue
+        yield _policy(policy, facts.get(policy.pk))
+
+
+def _triggers() -> Finding:
+    """A copy of the database that was made without triggers still works, and reads no change."""
+    statement = _MYSQL if connection.vendor == "mysql" else _SQLITE
+    with connection.cursor() as cursor:
+        cursor.execute(statement, _TRIGGERS)
+        ((count,),) = cursor.fetchall()
+    if count == len(_TRIGGERS):
+        return Finding("ok", "CRM sync: the triggers of the table lead are there")
+    return Finding(
+        "bad", "CRM sync: triggers of the table lead are missing, so its changes are not noticed",
+        "manage.py migrate crmsync 0001 --fake && manage.py migrate crmsync 0002 && "
+        "manage.py migrate crmsync --fake",
+    )  # fmt: skip
+
+
+def _policy(policy: Policy, known: poller_status.Facts | None) -> Finding:
+    name = f"CRM sync: {policy}"
+    if known is None:
+        return Finding("warn", f"{name} is held by no poller", "manage.py run_sync_poller")
+    if known.problem:
+        return Finding("bad", f"{name}: {known.problem}", "correct the source in the console")
+    if not known.exact:
+        return Finding(
+            "warn", f"{name}: the source does not show its open transactions",
+            "GRANT PROCESS ON *.* to the source's user; until then the longest transaction that "
+            "is set for the source has to be right",
+        )  # fmt: skip
+    return Finding("ok", name)

@@ -1,0 +1,297 @@
+"""What `/metrics`, the overview and `doctor` say of CRM sync, and what raises an alert."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from prometheus_client.parser import text_string_to_metric_families
+
+from crmsync import crm_status, poller_status
+from crmsync.crm_status import Live
+from crmsync.models import Crm, Policy, Record, Watermark, lead_triggers
+from crmsync.monitor import alert_conditions, backlog, counters, findings
+from crmsync.monitor import metrics as gauges
+from crmsync.monitor.alert_conditions import AlertConditions
+from crmsync.orders import Order
+from crmsync.poller_status import Facts
+from crmsync.queues import RetryQueue
+from msgplatform.core import flows, metrics
+from msgplatform.core.data import sql
+from msgplatform.core.rates.breaker import State
+from msgplatform.models import Alert
+from tests.integration.crmsync.recovery_support import (
+    dead,
+    make_crm,
+    make_operation,
+    make_policy,
+    make_record,
+    request,
+)
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED = Record.State
+LABELS = (("crm", "sales"), ("source", "hive"))
+
+
+@pytest.fixture
+def policy() -> Policy:
+    return make_policy(make_crm())
+
+
+def put(policy: Policy, state: int, key: str = "1", **fields: Any) -> Record:
+    one = request(key)
+    return make_record(make_operation(policy, one), one, state, **fields)
+
+
+def count(policy: Policy, minutes_ago: float = 0.0, **values: int) -> None:
+    at = sql.now() - timedelta(minutes=minutes_ago)
+    counters.add(Counter({(policy.pk, name): value for name, value in values.items()}), at)
+
+
+def scraped() -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """(name, labels) → value, as a Prometheus server reads them."""
+    families = text_string_to_metric_families(metrics.exposition().decode())
+    samples = [sample for family in families for sample in family.samples]
+    prefix = "msgplatform_crmsync_"
+    return {
+        (s.name.removeprefix(prefix), tuple(sorted(s.labels.items()))): s.value for s in samples
+    }
+
+
+def with_label(name: str, value: str) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((*LABELS, (name, value))))
+
+
+class TestMetrics:
+    def test_records_queues_and_ages(self, policy: Policy) -> None:
+        ago = sql.now() - timedelta(seconds=40)
+        put(policy, WAITING, next_at=ago)
+        put(policy, RETRY, "2", next_at=ago + timedelta(hours=1))
+        dead(policy, "3")
+        put(policy, CONFIRMED, "4")
+        RetryQueue("sales").put([Order(policy.pk, policy.crm_id, "c", 0.0, [])])
+        Watermark.objects.create(policy=policy, update_time="x", key=1, moved_at=ago)
+        found = scraped()
+        states = {"waiting": 1, "queued": 0, "retry": 1, "dead": 1}
+        for state, number in states.items():
+            assert found["records", with_label("state", state)] == number
+        assert ("records", with_label("state", "confirmed")) not in found
+        for kind, number in {"main": 0, "retry": 1, "dead": 0}.items():
+            assert found["queue_orders", (("crm", "sales"), ("queue", kind))] == number
+        assert 40 <= found["oldest_due_seconds", LABELS] < 100
+        assert 40 <= found["watermark_age_seconds", LABELS] < 100
+        assert found["redis_up", ()] == 1
+
+    def test_what_handlers_and_pollers_report(self, policy: Policy) -> None:
+        live = Live("h", in_flight=2, latency=0.25, breaker=State.OPEN, held_for=7)
+        crm_status.report({policy.crm_id: live})
+        poller_status.report({policy.pk: Facts("p", horizon_age=2.5, waiting=9, problem="gone")})
+        found = scraped()
+        of_crm = (("crm", "sales"),)
+        names = ("call_seconds", "in_flight", "breaker", "held_seconds", "paused")
+        assert [found[name, of_crm] for name in names] == [0.25, 2, 2, 7, 0]
+        names = ("policy_held", "horizon_age_seconds", "beyond_horizon", "source_readable")
+        assert [found[name, LABELS] for name in names] == [1, 2.5, 9, 0]
+
+    def test_the_last_hour(self, policy: Policy) -> None:
+        count(policy, 2, confirmed=5, read=7, calls=3)
+        count(policy, 90, confirmed=100)
+        found = scraped()
+        assert found["records_last_hour", with_label("what", "confirmed")] == 5
+        assert ("records_last_hour", with_label("what", "calls")) not in found
+        assert 120 <= found["since_confirmed_seconds", LABELS] < 240
+
+    def test_counts_end(self, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+        for number in range(5):
+            put(policy, DEAD, str(number))
+        assert backlog.counts([policy.pk], most=3) == Counter({(policy.pk, int(DEAD)): 3})
+
+    def test_the_overview(self, policy: Policy) -> None:
+        put(policy, WAITING, next_at=sql.now() - timedelta(seconds=40))
+        put(policy, QUEUED, "2")
+        dead(policy, "3")
+        count(policy, confirmed=4)
+        status = gauges.status()
+        assert status.backlog == 2
+        assert status.oldest_seconds
+        assert 40 <= status.oldest_seconds < 100
+        facts = {"waiting": 1, "on its way": 1, "dead": 1, "confirmed in the last hour": 4}
+        assert status.facts == facts
+        Crm.objects.update(paused_at=sql.now(), paused_because="the password is wrong")
+        assert gauges.status().facts["paused"] == "sales"
+        assert gauges.status().oldest_seconds is None
+
+    def test_as_many_queries_for_200_records_as_for_20(self, policy: Policy) -> None:
+        flow = flows.get("crmsync")
+        assert flow
+        costs = []
+        for start, end in ((0, 20), (20, 200)):
+            for number in range(start, end):
+                put(policy, (WAITING, DEAD, CONFIRMED)[number % 3], str(number))
+            with CaptureQueriesContext(connection) as queries:
+                list(flow.metrics())
+                flow.status()
+            costs.append(len(queries))
+        assert costs[0] == costs[1] <= 9
+
+    def test_the_oldest_and_the_counts_are_read_from_the_index(self, policy: Policy) -> None:
+        for number in range(200):
+            put(policy, CONFIRMED if number else WAITING, str(number), next_at=sql.now())
+        with CaptureQueriesContext(connection) as queries:
+            backlog.standings(sql.now())
+            backlog.counts([policy.pk])
+        for query in queries.captured_queries[1:]:
+            with connection.cursor() as cursor:
+                steps = sql.plan(cursor, query["sql"].replace("%", "%%"))
+            shown = [
+                str(step.get("key") or step.get("detail")) for step in steps
+                if "sync_record" in str(step)
+            ]  # fmt: skip
+            assert shown
+            assert all("sync_record_due" in step for step in shown), shown
+
+
+def opened() -> dict[str, str]:
+    rows = Alert.objects.filter(open_key__isnull=False, key__startswith="crm.")
+    return dict(rows.values_list("key", "subject"))
+
+
+class TestAlerts:
+    def test_a_source_that_cannot_be_read(self, policy: Policy) -> None:
+        conditions = AlertConditions()
+        key = f"crm.source:{policy.pk}"
+        report(policy, problem="no route", problem_for=59)
+        conditions.reconcile()
+        assert opened() == {}
+        report(policy, problem="no route", problem_for=61)
+        conditions.reconcile()
+        assert opened() == {key: "The source hive cannot be read"}
+        assert "no route" in Alert.objects.get(open_key=key).text
+        poller_status.withdraw([policy.pk])  # nobody can say whether it is over
+        conditions.reconcile()
+        assert list(opened()) == [key]
+        report(policy)
+        conditions.reconcile()
+        assert opened() == {}
+
+    def test_a_policy_that_is_switched_off_needs_nobody(self, policy: Policy) -> None:
+        report(policy, problem="no route", problem_for=61)
+        AlertConditions().reconcile()
+        Policy.objects.update(enabled=False)
+        AlertConditions().reconcile()
+        assert opened() == {}
+
+    def test_a_transaction_that_is_left_open(self, policy: Policy) -> None:
+        report(policy, horizon_age=601, exact=False)
+        AlertConditions().reconcile()
+        assert opened() == {}
+        report(policy, horizon_age=601)
+        AlertConditions().reconcile()
+        assert list(opened()) == [f"crm.horizon:{policy.pk}"]
+
+    def test_nothing_is_confirmed(self, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+        conditions = AlertConditions()
+        clock = Clock(monkeypatch)
+        record = put(policy, RETRY)
+        conditions.reconcile()
+        clock.seconds += 599
+        conditions.reconcile()
+        assert opened() == {}
+        clock.seconds += 2
+        conditions.reconcile()
+        assert opened() == {
+            f"crm.stalled:{policy.crm_id}": "sales has confirmed nothing for 10 minutes"
+        }
+        # Another process has not looked for as long: it leaves the alert alone.
+        AlertConditions().reconcile()
+        assert opened()
+        count(policy, confirmed=1)
+        conditions.reconcile()
+        assert opened() == {}
+        Record.objects.filter(pk=record.pk).update(state=CONFIRMED)
+        clock.seconds += 700
+        conditions.reconcile()
+        assert opened() == {}
+
+    def test_a_paused_crm_has_an_alert_of_its_own(
+        self, policy: Policy, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = Clock(monkeypatch)
+        conditions = AlertConditions()
+        put(policy, WAITING)
+        conditions.reconcile()
+        Crm.objects.update(paused_at=sql.now())
+        clock.seconds += 700
+        conditions.reconcile()
+        assert opened() == {}
+
+    @pytest.mark.parametrize(("ended", "is_told"), [((19, 0), False), ((1, 19), False),
+                                                    ((2, 18), True), ((0, 30), False)])  # fmt: skip
+    def test_the_share_of_the_dead(
+        self, policy: Policy, ended: tuple[int, int], is_told: bool
+    ) -> None:
+        count(policy, 5, dead=ended[0], confirmed=ended[1])
+        count(policy, 90, dead=500)
+        AlertConditions().reconcile()
+        assert (f"crm.dead:{policy.pk}" in opened()) == is_told
+
+    def test_the_recovery_log_is_left_lying(self, policy: Policy) -> None:
+        _record, entry = dead(policy, "1")
+        AlertConditions().reconcile()
+        assert opened() == {}
+        entry.created_at = sql.now() - timedelta(hours=25)
+        entry.save()
+        AlertConditions().reconcile()
+        assert opened() == {"crm.recovery:old":
+                            "Entries of the recovery log open for more than a day: 1"}  # fmt: skip
+
+    def test_an_alert_is_raised_once(self, policy: Policy) -> None:
+        report(policy, horizon_age=700)
+        for _ in range(3):
+            AlertConditions().reconcile()
+        assert Alert.objects.get().count == 1
+
+
+class Clock:
+    """Seconds by which the process's clock is ahead."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds, real = 0.0, alert_conditions.time.monotonic
+        monkeypatch.setattr(
+            alert_conditions,
+            "time",
+            type("Ahead", (), {"monotonic": lambda: real() + self.seconds}),
+        )
+
+
+def report(policy: Policy, **facts: Any) -> None:
+    poller_status.report({policy.pk: Facts("poller", **facts)})
+
+
+class TestDoctor:
+    def test_what_is_wrong_and_how_to_mend_it(self, policy: Policy) -> None:
+        assert [f.level for f in findings.examine()] == ["ok", "warn"]
+        report(policy)
+        assert [f.level for f in findings.examine()] == ["ok", "ok"]
+        report(policy, problem="no route")
+        Crm.objects.update(paused_at=sql.now(), paused_because="the password is wrong")
+        _triggers, crm, source = findings.examine()
+        assert (crm.level, crm.what) == (
+            "bad", "CRM sync: sales is paused: the password is wrong"
+        )  # fmt: skip
+        assert "no route" in source.what
+
+    def test_a_copy_without_triggers(self) -> None:
+        with connection.schema_editor() as editor:
+            lead_triggers.drop(editor)
+        try:
+            (finding, *_) = findings.examine()
+            assert (finding.level, "migrate" in finding.mend) == ("bad", True)
+        finally:
+            with connection.schema_editor() as editor:
+                lead_triggers.create(editor)
