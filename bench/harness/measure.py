@@ -47,11 +47,14 @@ class Side:
         """After the measured part, before everything is stopped."""
 
     def await_rest(self, crew: Crew, missing: Callable[[], int], seconds: float) -> None:
-        """No more requests; wait until of what was accepted nothing is missing."""
+        """No more requests; wait until of what was accepted nothing is missing. Raises BenchFailed
+        when nothing has moved for `seconds`."""
         crew.stop("load")
-        deadline = time.monotonic() + seconds
+        least, deadline = -1, 0.0
         while (left := missing()) > 0:
-            if time.monotonic() > deadline:
+            if left != least:
+                least, deadline = left, time.monotonic() + seconds
+            elif time.monotonic() > deadline:
                 raise BenchFailed(f"{left} messages are not through")
             crew.check("load")
             time.sleep(self.poll_seconds)
@@ -103,6 +106,7 @@ def run(side: Side) -> Stretch:
         _run_until(side, crew, min(_WARM_UP_SECONDS, side.seconds * _WARM_UP_SHARE))
         before = _look(side, crew)
         _run_until(side, crew, side.seconds)
+        _await_more(side, crew, before.count)
         after = _look(side, crew)
         pss_mb = crew.pss_mb()
         side.finish(crew)
@@ -126,6 +130,16 @@ def _await_first(side: Side, crew: Crew) -> None:
             raise BenchFailed(
                 f"{side.name}: nothing happened in {_FIRST_SECONDS:g} seconds\n{crew.said()}"
             )
+        time.sleep(side.poll_seconds)
+
+
+def _await_more(side: Side, crew: Crew, count: int) -> None:
+    """On a busy machine a short stretch may end before anything was done: it is longer then."""
+    deadline = time.monotonic() + _FIRST_SECONDS
+    while (done := side.count()) <= count and time.monotonic() < deadline:
+        if side.total and done >= side.total:
+            return
+        crew.check()
         time.sleep(side.poll_seconds)
 
 
