@@ -50,8 +50,13 @@ class Statements:
         """An outcome for each record; counts once the transaction is committed."""
         given, table = self.settings, self.table
         before = self._present([record.key for record in records])
-        removed = [r for r in records if r.deleted and not given.deleted_column]
-        kept = [r for r in records if not r.deleted or given.deleted_column]
+        apart = [r for r in records if r.deleted and not (given.deleted_column and self._is_row(r))]
+        if given.deleted_column:
+            self._mark_deleted(apart)
+        else:
+            self._delete(apart)
+        others = {record.key for record in records} - {record.key for record in apart}
+        kept = [record for record in records if record.key in others]
         # In the order of keys, so that two writers lock rows in the same order.
         kept.sort(key=lambda record: record.key)
         shapes: dict[tuple[str, ...], list[Record]] = {}
@@ -59,7 +64,6 @@ class Statements:
             shapes.setdefault(tuple(sorted(record.fields)), []).append(record)
         for names, group in shapes.items():
             self._upsert(names, group)
-        self._delete(removed)
         outcomes: dict[str, Outcome] = {
             record.key: Ok(
                 record.key, created=False if record.deleted else record.key not in before
@@ -111,13 +115,41 @@ class Statements:
         return [*row, record.version]
 
     def _delete(self, records: Sequence[Record]) -> None:
-        given, quoted, table = self.settings, self._quoted, self.table
-        version = quoted(given.version_column)
-        each = f"({quoted(given.key_column)} = %s AND ({version} IS NULL OR {version} <= %s))"
+        table = self._quoted(self.settings.table)
         for some in chunks(records, _KEYS_AT_ONCE):
-            which = " OR ".join([each] * len(some))
-            values = [value for r in some for value in (table.key(r.key), r.version)]
-            self.cursor.execute(f"DELETE FROM {quoted(given.table)} WHERE {which}", values)  # noqa: S608
+            self.cursor.execute(
+                f"DELETE FROM {table} WHERE {self._not_newer(len(some))}",  # noqa: S608
+                self._versions(some),
+            )
+
+    def _is_row(self, record: Record) -> bool:
+        """Whether a row can be made of it: the statement is refused otherwise, even where there is
+        a row already."""
+        given = self.settings
+        own = (given.key_column, given.version_column, given.deleted_column)
+        needed = {name for name, field in self.table.columns.items() if field.required}
+        return needed - {*own} <= record.fields.keys()
+
+    def _mark_deleted(self, records: Sequence[Record]) -> None:
+        given, quoted = self.settings, self._quoted
+        key, version = quoted(given.key_column), quoted(given.version_column)
+        for some in chunks(records, _KEYS_AT_ONCE):
+            cases = "WHEN %s THEN %s " * len(some)
+            self.cursor.execute(
+                f"UPDATE {quoted(given.table)} SET {quoted(given.deleted_column)} = 1, "  # noqa: S608
+                f"{version} = CASE {key} {cases}END WHERE {self._not_newer(len(some))}",
+                self._versions(some) * 2,
+            )
+
+    def _not_newer(self, count: int) -> str:
+        """The condition for rows of so many records, unless they are of a newer version."""
+        key = self._quoted(self.settings.key_column)
+        version = self._quoted(self.settings.version_column)
+        each = f"({key} = %s AND ({version} IS NULL OR {version} <= %s))"
+        return " OR ".join([each] * count)
+
+    def _versions(self, records: Sequence[Record]) -> list[str | int]:
+        return [value for r in records for value in (self.table.key(r.key), r.version)]
 
     def _present(self, keys: Collection[str]) -> set[str]:
         column = self._quoted(self.settings.key_column)

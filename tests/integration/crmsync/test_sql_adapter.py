@@ -134,6 +134,23 @@ def test_deletes_by_a_column(crm: Crm, open_adapter: Open) -> None:
     assert crm.rows()[0] == ("a", "name a", None, 0, 3)
 
 
+def test_deletes_by_a_column_in_a_table_that_wants_values(crm: Crm, open_adapter: Open) -> None:
+    """A deletion comes without any, and a row needs a name."""
+    adapter = open_adapter(crm.url, deleted_column="gone")
+    adapter.send([lead("a", 5), lead("b", 5), lead("c", 5)])
+    outcomes = adapter.send(
+        [Record("a", 6, {}, True), Record("b", 4, {}, True), Record("never", 1, {}, True),
+         lead("c", 6, name="new")]
+    )  # fmt: skip
+    assert outcomes == [Ok("a", False), Ok("b", False), Ok("never", False), Ok("c", False)]
+    adapter.send([lead("a", 5)])  # late: it does not come back to life
+    assert crm.rows() == [
+        ("a", "name a", None, 1, 6),
+        ("b", "name b", None, 0, 5),
+        ("c", "new", None, 0, 6),
+    ]
+
+
 def test_deletes_rows_when_there_is_no_column(crm: Crm, open_adapter: Open) -> None:
     adapter = open_adapter(crm.url)
     adapter.send([lead("a", 5), lead("b", 5)])
