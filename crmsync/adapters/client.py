@@ -54,15 +54,21 @@ class HttpClient:
         return self.exchange([self.request(method, url, headers, body)])[0]
 
     def request(
-        self, method: str, url: str, headers: Iterable[tuple[str, str]] = (), body: Any = None
+        self,
+        method: str,
+        url: str,
+        headers: Iterable[tuple[str, str]] = (),
+        body: Any = None,
+        once: bool = False,
     ) -> Request:
+        """`once`: a second one would make a second record."""
         given = list(headers)
         data = b""
         if body is not None:
             data = msgspec.json.encode(body)
             if not any(name.lower() == "content-type" for name, _ in given):
                 given.append(_JSON)
-        return Request(url, data, given, self.timeout, method=method)
+        return Request(url, data, given, self.timeout, method=method, once=once)
 
     def close(self) -> None:
         self._engine.close()

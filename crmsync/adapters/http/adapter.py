@@ -175,19 +175,23 @@ class HttpAdapter(CRMAdapter):
         values = {**self._secret, "records": made}
         if given.records_per_call == 1:
             values |= {**template.values_of(group[0]), "record": made[0]}
-        return self._request(given.method, given.url, given.body, values)
+        once = not self.is_upsert
+        return self._request(given.method, given.url, given.body, values, once)
 
     def _about(self, record: Record, call: Call) -> Request:
         values = self._secret | template.values_of(record)
         values["record"] = template.filled(self.settings.record, values)
         return self._request(call.method, call.url, call.body, values)
 
-    def _request(self, method: str, url: str, body: Any, values: Mapping[str, Any]) -> Request:
+    def _request(
+        self, method: str, url: str, body: Any, values: Mapping[str, Any], once: bool = False
+    ) -> Request:
         return self._client.request(
             method,
             template.url(url, values),
             self._headers,
             None if body is None else template.filled(body, values),
+            once,
         )
 
     # -- reading ---------------------------------------------------------------------------------

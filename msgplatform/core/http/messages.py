@@ -28,6 +28,9 @@ class Request(msgspec.Struct, gc=False):  # a tag that leads back to it would ne
     """`timeout` is the total deadline in seconds, from submit to the last byte of the body:
     waiting for a slot, DNS, connect, TLS, headers and body. `tag` comes back with the response.
 
+    `once`: it may not reach the peer twice, so it gets a connection of its own. On one that was
+    kept alive and ends without an answer, libcurl sends any request a second time.
+
     `networks`, when not empty, are the only ones that may be connected to for this request. It
     narrows what the engine's guard permits, and opens nothing.
 
@@ -44,6 +47,7 @@ class Request(msgspec.Struct, gc=False):  # a tag that leads back to it would ne
     networks: tuple[Network, ...] = ()
     outline: Any = None
     lines: Sequence[str] = ()
+    once: bool = False
 
 
 class Response(msgspec.Struct, gc=False):

@@ -68,6 +68,7 @@ class Transfer:
         self._destination: Destination | None = None
         self._pin, self._port = "", 0
         self._method, self._has_body, self._sends = "", False, False
+        self._is_fresh = False
         self._limit = self._share = 0  # milliseconds
         curl.setopt(pycurl.WRITEFUNCTION, self._on_body)
         # An append in C for each line; libcurl bounds the sum.
@@ -87,6 +88,9 @@ class Transfer:
         if self._sends:
             curl.setopt(pycurl.POSTFIELDS, body)
         curl.setopt(pycurl.HTTPHEADER, job.lines)
+        if request.once is not self._is_fresh:
+            self._is_fresh = request.once
+            curl.setopt(pycurl.FRESH_CONNECT, request.once)
         if destination is not self._destination:
             self._destination = destination
             curl.setopt(pycurl.URL, destination.url)
@@ -96,13 +100,7 @@ class Transfer:
                 self._set_pin(pin, destination.port)
         if job.peers:
             self._set_peers(job.peers)
-        left = job.deadline - now
-        limit = _milliseconds(left)
-        if limit != self._limit:
-            self._limit = limit
-            curl.setopt(pycurl.TIMEOUT_MS, limit)
-        if self._share or len(job.addresses) > 1:
-            self._set_share(len(job.addresses) - job.attempt, left)
+        self._set_deadline(job, now)
 
     def may_try_next(self, code: int, now: float) -> bool:
         """Whether no connection came about, and there is another address and time to try it."""
@@ -186,6 +184,15 @@ class Transfer:
         if proxy and not proxy.address:
             addresses = ",".join(map(bracketed, peers))
             self.curl.setopt(pycurl.RESOLVE, [f"{proxy.host}:{proxy.port}:{addresses}"])
+
+    def _set_deadline(self, job: Job, now: float) -> None:
+        left = job.deadline - now
+        limit = _milliseconds(left)
+        if limit != self._limit:
+            self._limit = limit
+            self.curl.setopt(pycurl.TIMEOUT_MS, limit)
+        if self._share or len(job.addresses) > 1:
+            self._set_share(len(job.addresses) - job.attempt, left)
 
     def _set_share(self, addresses: int, left: float) -> None:
         """How long one of so many addresses may take to connect."""

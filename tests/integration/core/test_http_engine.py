@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import os
 import socket
@@ -22,6 +23,7 @@ from msgplatform.core.http.admission import Admission
 from msgplatform.core.http.engine import (
     AddressGuard,
     Engine,
+    Request,
     engine_from_settings,
     outline,
 )
@@ -209,6 +211,32 @@ def test_a_handle_keeps_nothing_of_its_last_transfer(engine: Engine) -> None:
             assert response.headers == long[:8192]
     (dead,) = send(engine, request(url))
     assert (dead.status, dead.headers, dead.body, dead.error) == (0, b"", b"", "connect")
+
+
+@pytest.mark.parametrize(("once", "arrived"), [(True, 2), (False, 3)])
+def test_what_may_go_out_only_once_does(engine: Engine, once: bool, arrived: int) -> None:
+    """libcurl repeats a request when a connection that was kept alive ends without an answer."""
+    with Sink(one_answer_a_connection) as sink:
+        first, second = (
+            send(engine, Request(sink.url(), b"x", [], 10, once=once))[0] for _ in range(2)
+        )
+        cut = [seen.body for seen in sink.requests]
+    assert first.status == 200
+    assert cut == [b"x"] * arrived
+    assert (second.status, second.error) == (0, "reset") if once else second.status == 200
+
+
+async def one_answer_a_connection(
+    sink: Sink, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """The first connection is kept alive after an answer; the second request on any of them, or
+    the first on the second, is taken in and cut off."""
+    await sink.read(reader)
+    if sink.connections == 2 and len(sink.requests) == 2:
+        return
+    writer.write(sinks.OK)
+    await writer.drain()
+    await sink.read(reader)
 
 
 def test_deadlines_of_a_handle_are_each_their_own(happy: Sink) -> None:
