@@ -1,5 +1,12 @@
 from django.urls import path
 
+from crmsync.api.sync_views import (
+    LeadCrmsView,
+    PolicyListView,
+    PolicyRunsView,
+    RunListView,
+    RunView,
+)
 from crmsync.api.views import LeadBatchView, LeadListView, LeadView
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
 
@@ -7,4 +14,9 @@ urlpatterns = [
     path("leads", LeadListView.as_view(), name="leads"),
     path("leads/batch", LeadBatchView.as_view(), name="lead-batch"),
     path("leads/<id:pk>", LeadView.as_view(), name="lead"),
+    path("leads/<id:pk>/crms", LeadCrmsView.as_view(), name="lead-crms"),
+    path("sync/policies", PolicyListView.as_view(), name="sync-policies"),
+    path("sync/policies/<id:pk>/runs", PolicyRunsView.as_view(), name="sync-policy-runs"),
+    path("sync/runs", RunListView.as_view(), name="sync-runs"),
+    path("sync/runs/<id:pk>", RunView.as_view(), name="sync-run"),
 ]

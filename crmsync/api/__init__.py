@@ -1,1 +1,1 @@
-"""The REST API: `/api/v1/leads`, with an API key or from a page hosted elsewhere."""
+"""The REST API: leads, with an API key or from a page hosted elsewhere; policies and runs."""

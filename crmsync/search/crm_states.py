@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.db.models import OuterRef, Subquery
 from django.utils.translation import gettext as _
@@ -14,6 +15,7 @@ from crmsync.search import policies
 from crmsync.search.policies import Policies
 
 _State = Record.State
+UNREAD = "unread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +31,20 @@ class CrmState:
 
     @property
     def name(self) -> str:
-        """The state's name, `unread` without a record."""
-        return _State(self.record.state).name.lower() if self.record else "unread"
+        """The state's name, UNREAD without a record."""
+        return _State(self.record.state).name.lower() if self.record else UNREAD
 
     @property
     def label(self) -> str:
         if self.record is None:
             return _("not read yet")
         return str(_State(self.record.state).label)
+
+    @property
+    def next_try_at(self) -> datetime | None:
+        """When it is sent next, while it waits."""
+        waits = self.record and self.record.state in (_State.WAITING, _State.RETRY)
+        return self.record.next_at if self.record and waits else None
 
     @property
     def shown(self) -> str:

@@ -61,6 +61,7 @@ _ALL = (
         "The same key came with another content",
         "An idempotency key stands for one request. Use a new key for a new request.",
     ),
+    Kind("not-now", 409, "This cannot be done now", "`detail` says what stands in its way."),
     Kind(
         "body-too-large",
         413,

@@ -144,6 +144,11 @@ def _(exc: Exception, view: Any) -> Problem:
 
 
 @describe.register
+def _(exc: errors.NotNow, view: Any) -> Problem:
+    return Problem(KINDS["not-now"], str(exc))
+
+
+@describe.register
 def _(exc: errors.OutcomeUnknown, view: Any) -> Problem:
     return Problem(
         KINDS["outcome-unknown"],

@@ -111,7 +111,7 @@ class PlatformSchema(AutoSchema):
             statuses += [400]
         if "{" in self.path:
             statuses += [404]
-        if self._is_idempotent():
+        if self._is_idempotent() or getattr(self.view, "answers_not_now", False):
             statuses += [409]
         return sorted(statuses)
 

@@ -9,7 +9,8 @@
     └── Temporary               repeating later can help
         ├── Unavailable         Redis or the database is away
         ├── OutcomeUnknown      it may or may not have happened: repeat with the same key
-        └── LeaseLost           somebody else owns the claim now
+        ├── LeaseLost           somebody else owns the claim now
+        └── NotNow              something stands in its way at present
 
 `permanent` is what a retry loop asks.
 """
@@ -77,3 +78,7 @@ class OutcomeUnknown(Temporary):
 
 class LeaseLost(Temporary):
     """Somebody else owns the claim now."""
+
+
+class NotNow(Temporary):
+    """Something stands in its way at present; the message says what."""

@@ -1,0 +1,127 @@
+"""JSON shapes of policies, runs and what each CRM holds of a lead. Every id is a string."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from crmsync.models import Policy, Record, Run
+from crmsync.search.crm_states import UNREAD, CrmState
+
+_STATES = [UNREAD, *(state.name.lower() for state in Record.State)]
+
+
+class CrmStateSerializer(serializers.Serializer):
+    """A lead at one CRM; `unread` until it was read for it."""
+
+    crm = serializers.CharField()
+    state = serializers.ChoiceField(choices=_STATES)
+    version = serializers.IntegerField(
+        allow_null=True, help_text="The newest that was read for this CRM"
+    )
+    confirmed_version = serializers.IntegerField(
+        allow_null=True, help_text="The newest that the CRM has confirmed"
+    )
+    remote_id = serializers.CharField(help_text="The lead's id in the CRM, empty while not known")
+    error_class = serializers.CharField(help_text="Of the last try; empty when there was no error")
+    message = serializers.CharField(help_text="What the CRM said last, or why it is not sent")
+    next_try_at = serializers.DateTimeField(allow_null=True)
+    updated_at = serializers.DateTimeField(allow_null=True)
+
+
+class LeadCrmsSerializer(serializers.Serializer):
+    crms = CrmStateSerializer(many=True)
+
+
+class PolicySerializer(serializers.ModelSerializer):
+    id = serializers.CharField(read_only=True)
+    source = serializers.CharField(source="source.name", read_only=True)  # type: ignore[assignment]
+    crm = serializers.CharField(source="crm.name", read_only=True)
+    enabled = serializers.SerializerMethodField(help_text="Both the policy and its CRM")
+    paused = serializers.SerializerMethodField(help_text="Its CRM is paused")
+    requested = serializers.SerializerMethodField(
+        help_text="The kind of run that was asked for and has not begun, else empty"
+    )
+
+    class Meta:
+        model = Policy
+        fields = ["id", "source", "crm", "enabled", "paused", "requested", "requested_by"]
+        read_only_fields = fields
+
+    def get_enabled(self, policy: Policy) -> bool:
+        return policy.enabled and policy.crm.enabled
+
+    def get_paused(self, policy: Policy) -> bool:
+        return policy.crm.paused_at is not None
+
+    def get_requested(self, policy: Policy) -> str:
+        return policy.requested
+
+
+class NewRunSerializer(serializers.Serializer):
+    """Documents the request; the view decodes it with msgspec."""
+
+    kind = serializers.ChoiceField(
+        choices=Policy.Kind.choices,
+        help_text="changes: look for changes now; full: read everything from the beginning; "
+        "sweep: compare the version of every row with what was sent",
+    )
+
+
+class RequestedRunSerializer(serializers.Serializer):
+    policy = serializers.CharField()
+    kind = serializers.ChoiceField(choices=Policy.Kind.choices)
+    requested_by = serializers.CharField()
+
+
+class ProgressSerializer(serializers.Serializer):
+    """Counts of records."""
+
+    read = serializers.IntegerField()
+    unchanged = serializers.IntegerField(help_text="The CRM holds them as they are")
+    sent = serializers.IntegerField(help_text="Those to be sent; each ends as one of the next four")
+    confirmed = serializers.IntegerField()
+    replaced = serializers.IntegerField(help_text="By a newer version of the same row")
+    dead = serializers.IntegerField(help_text="Given up: they are in the recovery log")
+    waiting = serializers.IntegerField()
+    records_per_second = serializers.FloatField(
+        source="rate", allow_null=True, help_text="Done since it began; null once it is over"
+    )
+    seconds_left = serializers.FloatField(source="left", allow_null=True)
+    is_over = serializers.BooleanField()
+    partly = serializers.BooleanField(
+        help_text="It is too long for all of it to be added up: the counts from `sent` on are low"
+    )
+
+
+class RunSerializer(serializers.ModelSerializer):
+    id = serializers.CharField(read_only=True)
+    policy = serializers.CharField(source="policy_id", read_only=True)
+    state = serializers.SerializerMethodField()
+    progress = ProgressSerializer(read_only=True)
+
+    class Meta:
+        model = Run
+        fields = ["id", "policy", "kind", "state", "requested_by", "started_at", "read_at",
+                  "problem", "progress"]  # fmt: skip
+        read_only_fields = fields
+
+    def get_state(self, run: Run) -> str:
+        return Run.State(run.state).name.lower()
+
+
+def crm_state(state: CrmState) -> dict[str, Any]:
+    """A `crm_states.CrmState` as it is answered."""
+    record = state.record
+    return {
+        "crm": state.policy.crm.name,
+        "state": state.name,
+        "version": record.version if record else None,
+        "confirmed_version": record.sent_version or None if record else None,
+        "remote_id": record.remote_id if record else "",
+        "error_class": record.error_class if record else "",
+        "message": state.message,
+        "next_try_at": state.next_try_at,
+        "updated_at": record.updated_at if record else None,
+    }

@@ -1,0 +1,152 @@
+"""The REST endpoints of the CRM sync: what each CRM holds of a lead, policies, and their runs.
+
+A business system sees and starts the policies that are its own, and those of all systems.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from django.db.models import Q, QuerySet
+from django.http import Http404
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from crmsync import run_requests
+from crmsync.api.sync_serializers import (
+    LeadCrmsSerializer,
+    NewRunSerializer,
+    PolicySerializer,
+    RequestedRunSerializer,
+    RunSerializer,
+    crm_state,
+)
+from crmsync.models import Lead, Policy, Run
+from crmsync.monitor import progress
+from crmsync.search import crm_states, policies
+from msgplatform.api import filters
+from msgplatform.api.access.authentication import caller_of
+from msgplatform.api.json import decode
+from msgplatform.core.data import sql
+
+_BODY_BYTES = 4096
+
+
+class NewRunBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A run that is asked for."""
+
+    kind: str
+
+
+class LeadCrmsView(APIView):
+    """What each CRM holds of a lead, and what waits."""
+
+    required_scope = "leads:read"
+
+    @extend_schema(tags=["leads"], responses=LeadCrmsSerializer)
+    def get(self, request: Request, pk: int) -> Response:
+        biz = caller_of(request).biz_id
+        lead = Lead.objects.filter(biz_id=biz, pk=pk).first()
+        if lead is None:
+            raise Http404("There is no lead with this id.")
+        known = {pk: row for pk, row in policies.by_id().items() if row.biz_id in (None, biz)}
+        states = crm_states.of_leads([lead], known)[lead.pk]
+        return Response({"crms": [crm_state(state) for state in states]})
+
+
+@extend_schema(tags=["sync"])
+class PolicyListView(ListAPIView):
+    """The policies that carry your leads, each from a source to a CRM."""
+
+    required_scope = "sync:run"
+    serializer_class = PolicySerializer
+
+    def get_queryset(self) -> Any:
+        return _policies(self.request)
+
+
+@extend_schema(tags=["sync"])
+class PolicyRunsView(APIView):
+    """Ask for a run of a policy; its poller begins it within seconds."""
+
+    required_scope = "sync:run"
+    answers_not_now = True
+    max_body_bytes = _BODY_BYTES
+
+    @extend_schema(
+        request=NewRunSerializer,
+        responses={
+            202: OpenApiResponse(RequestedRunSerializer, "The run will begin; see /sync/runs."),
+        },
+    )
+    def post(self, request: Request, pk: int) -> Response:
+        """One at a time: 409 when a run is asked for already, or would not begin."""
+        body = decode(request, NewRunBody, _BODY_BYTES)
+        policy = _policies(request).filter(pk=pk).first()
+        if policy is None:
+            raise Http404("There is no policy with this id.")
+        by = str(caller_of(request))
+        run_requests.ask(policy, body.kind, by)
+        answer = {"policy": str(policy.pk), "kind": body.kind, "requested_by": by}
+        return Response(answer, status=202)
+
+
+@extend_schema(tags=["sync"])
+class RunListView(ListAPIView):
+    """Runs with their progress, newest first."""
+
+    required_scope = "sync:run"
+    serializer_class = RunSerializer
+
+    @property
+    def keyset_ordering(self) -> tuple[str, ...]:
+        return ("-policy_id", "-id") if "policy" in self.request.query_params else ("-id",)
+
+    def get_queryset(self) -> Any:
+        if getattr(self, "swagger_fake_view", False):  # there is no database then
+            return Run.objects.none()
+        seen = list(_policies(self.request).order_by("id").values_list("id", flat=True))
+        if asked := self.request.query_params.get("policy"):
+            policy = filters.number(asked, "policy")
+            rows = sql.of_one(Run.objects.all(), "policy_id", policy)
+            return rows if policy in seen else rows.none()
+        return Run.objects.filter(policy_id__in=seen)
+
+    def paginate_queryset(self, queryset: Any) -> Any:
+        return _with_progress(super().paginate_queryset(queryset) or [])
+
+    @extend_schema(parameters=[OpenApiParameter("policy", str, description="Of this policy")])
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return super().get(request, *args, **kwargs)
+
+
+@extend_schema(tags=["sync"])
+class RunView(APIView):
+    """One run with its progress."""
+
+    required_scope = "sync:run"
+
+    @extend_schema(responses=RunSerializer)
+    def get(self, request: Request, pk: int) -> Response:
+        run = Run.objects.filter(pk=pk).first()
+        if run is None or not _policies(request).filter(pk=run.policy_id).exists():
+            raise Http404("There is no run with this id.")
+        return Response(RunSerializer(_with_progress([run])[0]).data)
+
+
+def _policies(request: Any) -> QuerySet[Policy]:
+    """Those that the caller may see and start."""
+    its = Q(biz__isnull=True) | Q(biz_id=caller_of(request).biz_id)
+    secret = ("mapping", "source__database", "crm__settings", "crm__credentials")
+    return Policy.objects.filter(its).select_related("source", "crm").defer(*secret)
+
+
+def _with_progress(runs: list[Any]) -> list[Any]:
+    found = progress.of_runs(runs)
+    for run in runs:
+        run.progress = found[run.pk]
+    return runs

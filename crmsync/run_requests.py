@@ -1,0 +1,53 @@
+"""Runs that somebody asks for: the poller that holds the policy begins them within seconds."""
+
+from __future__ import annotations
+
+from django.db import transaction
+from django.utils.translation import gettext as _
+
+from crmsync.models import Policy
+from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.models import AuditLog
+
+_MOST = 150  # characters of who asked
+
+
+def kinds(policy: Policy) -> list[str]:
+    """The runs that can be asked for."""
+    found = [Policy.Kind.CHANGES, Policy.Kind.FULL]
+    if policy.source.version_column:
+        found.append(Policy.Kind.SWEEP)
+    return [kind.value for kind in found]
+
+
+def refusal(policy: Policy) -> str:
+    """Why no run would begin; '' when one would."""
+    if not policy.enabled:
+        return _("The policy is switched off: enable it first.")
+    if not policy.crm.enabled:
+        return _("Its CRM %s is switched off: enable it first.") % policy.crm
+    if policy.crm.paused_at:
+        return _("Its CRM %s is paused: resume it first.") % policy.crm
+    if policy.requested:
+        return _("%s asked for a run already; it begins within seconds.") % policy.requested_by
+    return ""
+
+
+def ask(policy: Policy, kind: str, by: str) -> None:
+    """Ask for a run, with an entry in the audit log.
+
+    Raises InvalidInput for a kind that the source does not have, and NotNow with the `refusal`,
+    also when somebody else was faster.
+    """
+    if kind not in (known := kinds(policy)):
+        raise InvalidInput(_("use one of %s") % ", ".join(known), "kind")
+    if why := refusal(policy):
+        raise NotNow(why)
+    with transaction.atomic():
+        rows = Policy.objects.filter(pk=policy.pk, requested="")
+        if not rows.update(requested=kind, requested_by=by[:_MOST]):
+            raise NotNow(_("Somebody asked for a run already; it begins within seconds."))
+        AuditLog.objects.create(
+            actor=by[:_MOST], action="run_requested", target=f"{policy} #{policy.pk}"[:200],
+            detail={"kind": kind},
+        )  # fmt: skip
