@@ -6,9 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from crmsync import queues
+from crmsync.bulk import actions
 from crmsync.monitor import findings, metrics
+from crmsync.recovery.retention import ARCHIVE
 from crmsync.search import find as search
 from msgplatform.core import flows
+from msgplatform.core.archive import retention
 from msgplatform.core.daemons.daemon import AWAY
 
 
@@ -31,6 +34,7 @@ class CrmsyncFlow(flows.Flow):
         "sync:run": "start runs of the CRM sync, and read them",
     }
     search_fields = search.FIELDS
+    bulk_actions = {name: action.shown for name, action in actions.ACTIONS.items()}
     queue_pattern = queues.PATTERN
     environment_prefix = "CRM_"
 
@@ -49,11 +53,19 @@ class CrmsyncFlow(flows.Flow):
     def find(self, filter: Mapping[str, str], cursor: str, limit: int) -> flows.Found:
         return search.find(filter, cursor, limit)
 
+    def bulk_count(self, action: str, filter: Mapping[str, Any]) -> flows.Counted:
+        return actions.count(action, filter)
+
+    def bulk_step(
+        self, action: str, filter: Mapping[str, Any], cursor: str, limit: int
+    ) -> flows.Step:
+        return actions.step(action, filter, cursor, limit)
+
     def examine(self) -> Iterable[flows.Finding]:
         return findings.examine()
 
     def metrics(self) -> Iterable[flows.Sample]:
-        return metrics.samples()
+        return [*metrics.samples(), *retention.samples(ARCHIVE)]
 
     def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:
         return {"accepted": 0, "lost": 0}

@@ -59,14 +59,14 @@ def parse(given: Mapping[str, Any], allowed: Iterable[str]) -> Filter:
     return Filter(**filters.values(given, _READERS, allowed))
 
 
-def _crm(text: str, field: str) -> int:
+def crm(text: str, field: str) -> int:
     """A CRM's name, or its id."""
     if text.isascii() and text.isdigit():
         return filters.number(text, field)
     found = Crm.objects.filter(name=filters.searchable(text, field)).values_list("id", flat=True)
-    if (crm := found.first()) is None:
+    if (crm_id := found.first()) is None:
         raise InvalidInput(_("there is no CRM of this name"), field)
-    return crm
+    return crm_id
 
 
 def _state(text: str, field: str) -> int:
@@ -78,7 +78,7 @@ def _state(text: str, field: str) -> int:
 _READERS = {
     **filters.READERS,
     "phone": lead_fields.clean_phone,
-    "crm": _crm,
+    "crm": crm,
     "state": _state,
     "operation": filters.number,
 }

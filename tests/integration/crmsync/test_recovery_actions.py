@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-import sqlite3
 import threading
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,23 +14,32 @@ from crmsync.recovery import actions
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import AuditLog
-from tests.integration.crmsync.recovery_support import (
+from tests.integration.crmsync import sync_support
+from tests.integration.crmsync.recovery_steps import (
     dead,
-    make_crm,
-    make_entry,
-    make_operation,
-    make_policy,
-    make_record,
     request,
+    send_what_is_due,
 )
+from tests.integration.crmsync.recovery_steps import (
+    entry as make_entry,
+)
+from tests.integration.crmsync.recovery_steps import (
+    record as make_record,
+)
+from tests.integration.crmsync.sync_support import Customers, new_operation
 
 pytestmark = pytest.mark.django_db(transaction=True)
 _State, _Entry = Record.State, RecoveryEntry.State
 
 
 @pytest.fixture
-def policy() -> Policy:
-    return make_policy(make_crm())
+def customers(tmp_path: Path) -> Customers:
+    return Customers(tmp_path)
+
+
+@pytest.fixture
+def policy(customers: Customers) -> Policy:
+    return sync_support.policy(customers.crm())
 
 
 def test_a_dead_record_begins_anew_and_its_operation_is_open_again(policy: Policy) -> None:
@@ -89,8 +98,8 @@ def test_a_record_that_a_newer_version_revived(
 ) -> None:
     one = request("a", version=2)
     later = sql.now() + timedelta(hours=1)
-    record = make_record(make_operation(policy, one), one, state, next_at=later)
-    entry = make_entry(record, policy.crm, version=1)
+    record = make_record(new_operation(policy, [one]), one, state, next_at=later)
+    entry = make_entry(record, policy, version=1)
 
     actions.retry([entry.pk], "ann")
 
@@ -100,7 +109,8 @@ def test_a_record_that_a_newer_version_revived(
     assert (record.state, entry.state) == (then, of_entry)
     due_at_once = state == _State.RETRY
     assert (record.next_at != before) is due_at_once
-    assert Operation.objects.get().end_at is None
+    counts = Operation.objects.values_list("confirmed", "dead").get()
+    assert counts == (1 if state == _State.CONFIRMED else 0, 0)
 
 
 def test_dismissed_records_stay_dead_in_the_counts(policy: Policy) -> None:
@@ -118,8 +128,8 @@ def test_dismissed_records_stay_dead_in_the_counts(policy: Policy) -> None:
 
 def test_dismissing_leaves_a_newer_version_on_its_way(policy: Policy) -> None:
     one = request("a", version=2)
-    record = make_record(make_operation(policy, one), one, _State.QUEUED)
-    entry = make_entry(record, policy.crm, version=1)
+    record = make_record(new_operation(policy, [one]), one, _State.QUEUED)
+    entry = make_entry(record, policy, version=1)
 
     assert actions.dismiss([entry.pk], "ann") == 1
 
@@ -129,8 +139,8 @@ def test_dismissing_leaves_a_newer_version_on_its_way(policy: Policy) -> None:
 
 def test_what_a_queue_did_not_take_is_due_already(policy: Policy) -> None:
     one = request("a")
-    waiting = make_record(make_operation(policy, one), one, _State.WAITING, next_at=sql.now())
-    entry = make_entry(waiting, policy.crm, record_id=None, key="", error_class="queue")
+    waiting = make_record(new_operation(policy, [one]), one, _State.WAITING, next_at=sql.now())
+    entry = make_entry(waiting, policy, record_id=None, key="", error_class="queue")
 
     assert actions.retry([entry.pk], "ann") == 1
 
@@ -138,7 +148,7 @@ def test_what_a_queue_did_not_take_is_due_already(policy: Policy) -> None:
     entry.refresh_from_db()
     assert (waiting.state, entry.state) == (_State.WAITING, _Entry.RETRIED)
     with pytest.raises(InvalidInput, match="one record"):
-        actions.edit_and_retry(entry.pk, {"LastName": "x"}, "ann")
+        actions.edit_and_retry(entry.pk, {"name": "x"}, "ann")
 
 
 @pytest.mark.parametrize(("column", "kind"), [("version", "sweep"), ("", "full")])
@@ -178,7 +188,7 @@ def test_an_edited_record_is_an_operation_of_its_own(policy: Policy) -> None:
     record, entry = dead(policy, "a")
     old = record.operation_id
 
-    actions.edit_and_retry(entry.pk, {"LastName": "王", "Email": None}, "ann")
+    actions.edit_and_retry(entry.pk, {"name": "王"}, "ann")
 
     record.refresh_from_db()
     entry.refresh_from_db()
@@ -187,41 +197,61 @@ def test_an_edited_record_is_an_operation_of_its_own(policy: Policy) -> None:
     assert made.pk != old
     assert (made.records, made.end_at) == (1, None)
     (sent,) = orders.load(made.data)
-    assert sent == orders.Request("hive-a", 1, {"LastName": "王", "Email": None})
+    assert sent == orders.Request("hive-a", 1, {"name": "王"})
     assert record.digest == orders.digest(sent)
     assert entry.state == _Entry.RETRIED
     earlier = Operation.objects.get(pk=old)
     assert (earlier.dead, earlier.result) == (1, 0)
-    assert operations_cache.read([made.pk])[made.pk].requests() == [sent]
+    assert orders.load(operations_cache.read([made.pk])[made.pk].data) == [sent]
     audit = AuditLog.objects.get()
-    assert audit.detail == {"record": record.pk, "fields": ["Email", "LastName"]}
+    assert audit.detail == {"record": record.pk, "fields": ["name"]}
 
 
-def test_a_field_that_the_crm_does_not_have_is_refused(policy: Policy, tmp_path: Any) -> None:
-    policy.crm.settings, policy.crm.credentials = _crm_database(tmp_path)
-    policy.crm.save()
+def test_a_field_that_the_crm_does_not_have_is_refused(policy: Policy) -> None:
     record, entry = dead(policy, "a")
 
     with pytest.raises(InvalidInput) as caught:
-        actions.edit_and_retry(entry.pk, {"Nickname": "x"}, "ann")
-    assert caught.value.field == "Nickname"
+        actions.edit_and_retry(entry.pk, {"nickname": "x"}, "ann")
+
+    assert caught.value.field == "nickname"
     record.refresh_from_db()
     assert record.state == _State.DEAD
 
-    actions.edit_and_retry(entry.pk, {"LastName": "x"}, "ann")
+
+def test_a_crm_that_cannot_be_asked_says_it_later(policy: Policy, tmp_path: Path) -> None:
+    (tmp_path / "customers.db").unlink()
+    record, entry = dead(policy, "a")
+
+    actions.edit_and_retry(entry.pk, {"nickname": "x"}, "ann")
+
     record.refresh_from_db()
     assert record.state == _State.WAITING
 
 
-def _crm_database(folder: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    path = folder / "crm.sqlite3"
-    database = sqlite3.connect(path)
-    database.execute(
-        "CREATE TABLE leads (hive_key TEXT PRIMARY KEY, version INTEGER, deleted INTEGER,"
-        " LastName TEXT)"
-    )
-    database.close()
-    return {"table": "leads", "key_column": "hive_key"}, {"url": f"sqlite:///{path}"}
+def test_the_crm_gets_what_was_edited(policy: Policy, customers: Customers) -> None:
+    record, entry = dead(policy, "a", error="invalid")
+    actions.edit_and_retry(entry.pk, {"name": "corrected"}, "ann")
+
+    send_what_is_due(policy)
+
+    assert customers.rows() == {"a": ("corrected", 1)}
+    record.refresh_from_db()
+    entry.refresh_from_db()
+    assert (record.state, entry.state) == (_State.CONFIRMED, _Entry.SOLVED)
+    ended = Operation.objects.order_by("id").values_list("confirmed", "dead", "result")
+    assert list(ended) == [(0, 1, 0), (1, 0, 1)]
+
+
+def test_the_crm_gets_what_is_tried_again(policy: Policy, customers: Customers) -> None:
+    found = [dead(policy, key) for key in ("a", "b")]
+    actions.retry([entry.pk for _record, entry in found], "ann")
+
+    send_what_is_due(policy)
+
+    assert customers.rows() == {"a": ("name a", 1), "b": ("name b", 1)}
+    assert set(RecoveryEntry.objects.values_list("state", flat=True)) == {_Entry.SOLVED}
+    ended = Operation.objects.values_list("confirmed", "dead", "result")
+    assert list(ended) == [(1, 0, 1), (1, 0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -231,8 +261,8 @@ def _crm_database(folder: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         ({"": "x"}, ""),
         ({"n" * 129: "x"}, "n" * 128),
         ({str(number): 1 for number in range(201)}, "fields"),
-        ({"LastName": "x" * actions.MAX_BYTES}, "fields"),
-        ({"LastName": object()}, "fields"),
+        ({"name": "x" * actions.MAX_BYTES}, "fields"),
+        ({"name": object()}, "fields"),
     ],
 )
 def test_fields_that_cannot_be_sent(policy: Policy, fields: dict[str, Any], at: str) -> None:
@@ -251,7 +281,7 @@ def test_an_edit_never_replaces_a_newer_version(policy: Policy) -> None:
     Record.objects.update(version=2)
 
     with pytest.raises(InvalidInput, match="newer"):
-        actions.edit_and_retry(entry.pk, {"LastName": "x"}, "ann")
+        actions.edit_and_retry(entry.pk, {"name": "x"}, "ann")
 
     entry.refresh_from_db()
     assert entry.state == _Entry.OPEN
@@ -263,7 +293,7 @@ def test_a_deletion_has_nothing_to_edit(policy: Policy) -> None:
     Record.objects.update(deleted=True)
 
     with pytest.raises(InvalidInput, match="deletion"):
-        actions.edit_and_retry(entry.pk, {"LastName": "x"}, "ann")
+        actions.edit_and_retry(entry.pk, {"name": "x"}, "ann")
 
 
 def test_two_people_retry_the_same_entry(policy: Policy) -> None:

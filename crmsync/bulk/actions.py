@@ -1,0 +1,131 @@
+"""CRM sync's bulk actions: what `run_bulk` does page by page, and the count that comes before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Protocol
+
+from django.utils.translation import gettext_lazy as _
+
+from crmsync.bulk.filters import Filter, parse
+from crmsync.bulk.pages import OpenEntries, Page, Records
+from crmsync.recovery import entries
+from crmsync.recovery.resend import resend
+from msgplatform.core import flows
+from msgplatform.core.bulk_cursor import BulkCursor
+from msgplatform.core.data import sql
+from msgplatform.core.errors import InvalidInput
+
+COUNT_MOST = 100_000
+_COUNT_PAGE = 2000
+_COUNT_STEPS = 200  # pages with few matches: the count must not take minutes
+BY = "bulk"  # the job says who started it
+
+
+class Chosen(Protocol):
+    def page(self, position: str, limit: int) -> Page: ...
+
+
+@dataclass(frozen=True)
+class _Action:
+    chosen: Callable[[Filter, datetime], Chosen]
+    apply: Callable[[Sequence[int], datetime], int]
+    shown: flows.BulkAction
+
+
+def _retry(ids: Sequence[int], begun: datetime) -> int:
+    return sql.retrying(partial(entries.retry, ids, BY))
+
+
+def _dismiss(ids: Sequence[int], begun: datetime) -> int:
+    return sql.retrying(partial(entries.dismiss, ids, BY))
+
+
+def _resend(ids: Sequence[int], begun: datetime) -> int:
+    return resend(ids, begun, BY)
+
+
+_CRM = _("Name or id of a CRM")
+_POLICY = _("Its id, or source/CRM such as hive/sales")
+_ENTRIES = {
+    "crm": _CRM,
+    "policy": _POLICY,
+    "error_class": _("Exact, such as retry, invalid, mapping or unknown"),
+    "since": _("In the recovery log since this time or later: 2026-11-20 14:30"),
+    "until": _("In the recovery log before this time"),
+    "ids": _("Ids of entries of the recovery log, at most 500"),
+}
+
+ACTIONS: Mapping[str, _Action] = {
+    "retry": _Action(
+        OpenEntries,
+        _retry,
+        flows.BulkAction(
+            _("Try dead records again"),
+            _ENTRIES,
+            _("Each gets all its tries anew. Rows that the mapping refused are read again."),
+        ),
+    ),
+    "dismiss": _Action(
+        OpenEntries,
+        _dismiss,
+        flows.BulkAction(
+            _("Dismiss dead records"),
+            _ENTRIES,
+            _("They are not sent. What changes at the source later is sent as usual."),
+        ),
+    ),
+    "resend": _Action(
+        Records,
+        _resend,
+        flows.BulkAction(
+            _("Send records again"),
+            {
+                "crm": _CRM,
+                "policy": _POLICY,
+                "key": _("Exact: the key of the row at its source"),
+                "since": _("Last changed at this time or later: 2026-11-20 14:30"),
+                "until": _("Last changed before this time"),
+            },
+            _("Confirmed records too: each is sent in its newest version. Choose a CRM or a "
+              "policy. Dismissed records stay."),
+        ),
+    ),
+}  # fmt: skip
+
+
+def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
+    """How many the action would touch now, to a bound."""
+    _chosen_action, chosen = _chosen(action, given, sql.now())
+    found, position = 0, ""
+    for _step in range(_COUNT_STEPS):
+        page = chosen.page(position, _COUNT_PAGE)
+        found += len(page.ids)
+        if found > COUNT_MOST:
+            return flows.Counted(COUNT_MOST, more=True)
+        position = page.position
+        if not position:
+            return flows.Counted(found)
+    return flows.Counted(found, more=True)
+
+
+def step(action: str, given: Mapping[str, Any], cursor: str, limit: int) -> flows.Step:
+    """The next page. A step that is repeated does nothing twice."""
+    if not cursor:
+        _chosen(action, given, sql.now())  # refuses a wrong filter
+        return flows.Step(BulkCursor.begin(), 0)
+    at = BulkCursor.read(cursor)
+    chosen_action, chosen = _chosen(action, given, at.begun)
+    page = chosen.page(at.position, limit)
+    done = chosen_action.apply(page.ids, at.begun) if page.ids else 0
+    return flows.Step(at.moved_to(page.position), done)
+
+
+def _chosen(action: str, given: Mapping[str, Any], begun: datetime) -> tuple[_Action, Chosen]:
+    if action not in ACTIONS:
+        raise InvalidInput("there is no such bulk action", "action")
+    found = ACTIONS[action]
+    return found, found.chosen(parse(given, found.shown.filters), begun)

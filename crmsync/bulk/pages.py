@@ -1,0 +1,128 @@
+"""Which entries and records a bulk action is about, a page at a time.
+
+A page reads a bounded number of rows, whatever matches; its position is the last row it looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from crmsync.bulk.filters import Filter
+from crmsync.models import Policy, Record, RecoveryEntry
+from crmsync.recovery import resend
+from msgplatform.core.bulk_cursor import read_id
+from msgplatform.core.data import sql
+from msgplatform.core.errors import InvalidInput
+
+SCANNED = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Ids that a step is about, and the position after them; '' at the end."""
+
+    ids: list[int]
+    position: str
+
+
+class OpenEntries:
+    """Open entries of the recovery log, in the order of their ids."""
+
+    def __init__(self, filter: Filter, begun: datetime) -> None:
+        self._filter, self._begun = filter, begun
+
+    def page(self, position: str, limit: int) -> Page:
+        after = read_id(position)
+        if self._filter.ids is not None:
+            left = [pk for pk in self._filter.ids if pk > after]
+            found = RecoveryEntry.objects.filter(id__in=left[:limit])
+            following = str(left[limit - 1]) if len(left) > limit else ""
+            return Page([row[0] for row in self._read(found) if self._matches(*row)], following)
+        state = RecoveryEntry.State.OPEN
+        rows = sql.of_one(RecoveryEntry.objects.filter(id__gt=after), "state", state)
+        first = "state"
+        if self._filter.crm is not None:
+            rows = sql.of_one(rows.filter(state=state), "crm_id", self._filter.crm)
+            first = "crm_id"
+        matches: list[int] = []
+        page = self._read(rows.order_by(first, "state", "id"))[:SCANNED]
+        for row in page:
+            if self._matches(*row):
+                matches.append(row[0])
+                if len(matches) == limit:
+                    return Page(matches, str(row[0]))
+        return Page(matches, str(page[-1][0]) if len(page) == SCANNED else "")
+
+    def _read(self, rows: Any) -> list[tuple[Any, ...]]:
+        columns = ("id", "state", "crm_id", "policy_id", "error_class", "created_at")
+        return list(rows.values_list(*columns)[:SCANNED])
+
+    def _matches(
+        self, _id: int, state: int, crm: int, policy: int, error: str, created_at: datetime
+    ) -> bool:
+        asked = self._filter
+        return (
+            state == RecoveryEntry.State.OPEN
+            and asked.crm in (None, crm)
+            and asked.policy in (None, policy)
+            and asked.error_class in (None, error)
+            and (asked.since is None or asked.since <= created_at)
+            and (asked.until is None or created_at < asked.until)
+            # What dies again while the job runs waits for another job.
+            and created_at <= self._begun
+        )
+
+
+class Records:
+    """Records of a CRM or a policy that are not on their way, policy by policy in the order of
+    their keys; times are those of their last change."""
+
+    def __init__(self, filter: Filter, begun: datetime) -> None:
+        if filter.crm is None and filter.policy is None:
+            raise InvalidInput(_("choose a CRM or a policy"), "crm")
+        self._filter, self._begun = filter, begun
+
+    def page(self, position: str, limit: int) -> Page:
+        """A position is the policy and the key of the last record."""
+        policy_text, _comma, after = position.partition(",")
+        matches: list[int] = []
+        scanned = 0
+        for policy in self._policies(read_id(policy_text)):
+            after = after if str(policy) == policy_text else ""
+            for key, record_id in self._read(policy, after):
+                scanned += 1
+                if record_id:
+                    matches.append(record_id)
+                if len(matches) == limit or scanned == SCANNED:
+                    return Page(matches, f"{policy},{key}")
+        return Page(matches, "")
+
+    def _policies(self, first: int) -> list[int]:
+        rows = Policy.objects.filter(id__gte=first)
+        if self._filter.policy is not None:
+            rows = rows.filter(id=self._filter.policy)
+        if self._filter.crm is not None:
+            rows = rows.filter(crm_id=self._filter.crm)
+        return list(rows.order_by("id").values_list("id", flat=True))
+
+    def _read(self, policy: int, after: str) -> Iterator[tuple[str, int]]:
+        """Key and id of records; 0 of those that do not match."""
+        asked = self._filter
+        rows = sql.of_one(Record.objects.all(), "policy_id", policy).filter(key__gt=after)
+        if asked.key is not None:
+            rows = Record.objects.filter(policy_id=policy, key=asked.key).filter(key__gt=after)
+        columns = ("key", "id", "state", "updated_at")
+        page = rows.order_by("policy_id", "key").values_list(*columns)[:SCANNED]
+        for key, record_id, state, updated_at in page:
+            matches = (
+                state not in resend.LEFT
+                and updated_at <= self._begun
+                and (asked.since is None or asked.since <= updated_at)
+                and (asked.until is None or updated_at < asked.until)
+            )
+            yield key, record_id if matches else 0

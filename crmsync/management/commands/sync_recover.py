@@ -1,0 +1,108 @@
+import json
+import re
+import time
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from crmsync.bulk.filters import policy as filter_policy
+from crmsync.recovery.found import Finder
+from crmsync.recovery.replay import Replayed, replay
+from msgplatform.api import filters
+from msgplatform.core.data import sql
+from msgplatform.core.errors import InvalidInput
+
+_AGE = re.compile(r"(\d{1,6})([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_PROGRESS_SECONDS = 5.0
+
+
+class Command(BaseCommand):
+    help = (
+        "Send records to their CRMs again, by the operations that sent them: those in the "
+        "database, and those of which only Redis has a copy, such as after the database was "
+        "restored from an older backup. It can be interrupted and repeated while the platform runs."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        which = parser.add_mutually_exclusive_group(required=True)
+        which.add_argument(
+            "--since",
+            metavar="TIME",
+            help='operations that began then or later: "2026-11-20 14:30", a day, or 2h, 30m, 7d',
+        )
+        which.add_argument(
+            "--operation",
+            metavar="ID",
+            type=int,
+            action="append",
+            help="this operation; can be repeated",
+        )
+        parser.add_argument("--policy", help="only this one: its id, or source/crm: hive/sales")
+        parser.add_argument("--dry-run", action="store_true", help="count, and change nothing")
+        parser.add_argument("--json", action="store_true", help="the summary as JSON")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        begun = sql.now()
+        finder = Finder(_policy(options["policy"]))
+        if options["operation"]:
+            found = finder.these(options["operation"])
+        else:
+            found = finder.since(_moment(options["since"], begun))
+        total = Replayed()
+        next_line = time.monotonic() + _PROGRESS_SECONDS
+        for operation in found:
+            total.add(replay(operation, begun, "sync_recover", options["dry_run"]))
+            if time.monotonic() >= next_line:
+                self.stderr.write(f"{total.operations} operations, {total.again} records so far")
+                next_line = time.monotonic() + _PROGRESS_SECONDS
+        if options["json"]:
+            summary = asdict(total) | {
+                "dry_run": options["dry_run"],
+                "missing": finder.missing,
+                "redis_problem": finder.problem,
+            }
+            self.stdout.write(json.dumps(summary))
+        else:
+            self._tell(total, finder, options["dry_run"])
+        if finder.missing:
+            raise CommandError(
+                "These operations are neither in the database nor in Redis: "
+                + ", ".join(map(str, finder.missing))
+            )
+
+    def _tell(self, total: Replayed, finder: Finder, dry_run: bool) -> None:
+        lines = ["This is what would be done:"] if dry_run else []
+        lines += [
+            f"Operations: {total.operations}, of them only in Redis: {total.from_redis}",
+            f"Records sent again: {total.again}, of them missing in the database or older there: "
+            f"{total.made}",
+            f"Records left: {total.on_their_way} on their way, {total.dismissed} dismissed, "
+            f"{total.since} changed since this began",
+        ]
+        if total.without_policy:
+            lines.append(f"Operations whose policy is gone: {total.without_policy}")
+        if finder.problem:
+            lines.append(f"Redis could not be read, so only the database was: {finder.problem}")
+        for line in lines:
+            self.stdout.write(line)
+
+
+def _moment(text: str, now: datetime) -> datetime:
+    if age := _AGE.fullmatch(text.strip()):
+        return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
+    try:
+        return filters.moment(text.strip(), "since")
+    except InvalidInput as error:
+        raise CommandError(f"--since: {error}; or an age such as 2h, 30m, 7d") from None
+
+
+def _policy(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return filter_policy(text, "--policy")
+    except InvalidInput as error:
+        raise CommandError(f"--policy: {error}") from None

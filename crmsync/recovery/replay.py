@@ -1,0 +1,201 @@
+"""Replay operations, as they are found in the database or in Redis: their records are sent again.
+
+What the database does not have, because it was restored from an older backup, is made again from
+the copy in Redis: the operation, and records that are missing or older.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from functools import partial
+
+from django.db import transaction
+
+from crmsync import operation_counts, orders
+from crmsync.models import Operation, Policy, Record
+from crmsync.orders import Request
+from crmsync.recovery import entries, resend
+from crmsync.recovery.found import Found
+from msgplatform.core.data import ids, sql
+
+_State = Record.State
+_COLUMNS = tuple(column.attname for column in Record._meta.fields)
+
+
+@dataclass(slots=True)
+class Replayed:
+    """What became of operations, and of their records.
+
+    `again` are sent again; `made` are among them, which the database did not have, or only in an
+    older version. Nothing is done for those `on_their_way`, those `dismissed` and those that
+    changed `since` the replay began. `without_policy` are operations whose policy is gone.
+    """
+
+    operations: int = 0
+    from_redis: int = 0
+    without_policy: int = 0
+    again: int = 0
+    made: int = 0
+    on_their_way: int = 0
+    dismissed: int = 0
+    since: int = 0
+
+    def add(self, other: Replayed) -> None:
+        for name, count in asdict(other).items():
+            setattr(self, name, getattr(self, name) + count)
+
+
+def replay(operation: Found, begun: datetime, by: str, dry_run: bool = False) -> Replayed:
+    """Send the operation's records again, each in the newest version that is known.
+
+    A record that changed since `begun` stays as it is, so that one replay of many operations
+    sends it once; not so one that is older than the operation.
+    """
+    policy = Policy.objects.filter(pk=operation.policy_id).first()
+    if policy is None:
+        return Replayed(1, int(not operation.is_stored), without_policy=1)
+    newest = _by_key(operation.requests, policy.key_prefix)
+    known = Record.objects.filter(policy_id=policy.pk, key__in=list(newest))
+    if dry_run:
+        return _Plan(operation, newest, list(known), begun).counts()
+    missing = len(newest) - known.count()
+    block = ids.reserve(missing) if missing else None
+    return sql.retrying(partial(_replay, operation, newest, block, begun, by))
+
+
+def _by_key(requests: Iterable[Request], prefix: str) -> dict[str, Request]:
+    """The newest request of each record, by the source's key."""
+    found: dict[str, Request] = {}
+    for request in requests:
+        known = found.setdefault(request.key.removeprefix(prefix), request)
+        if request.version > known.version:
+            found[request.key.removeprefix(prefix)] = request
+    return found
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What is to be done with each record of an operation; a request without a record is `new`,
+    and `older` are records that know an older version only."""
+
+    operation: Found
+    newest: Mapping[str, Request]
+    records: Sequence[Record]
+    begun: datetime
+    new: list[Record] = field(default_factory=list)
+    older: list[Record] = field(default_factory=list)
+    again: list[Record] = field(default_factory=list)
+    flying: list[Record] = field(default_factory=list)
+    dismissed: list[Record] = field(default_factory=list)
+    since: list[Record] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for record in self.records:
+            self._place(record, self.newest[record.key])
+        known = {record.key for record in self.records}
+        policy = self.operation.policy_id
+        self.new = [
+            Record(policy_id=policy, key=key, version=0, sent_version=0)
+            for key, request in self.newest.items()
+            if key not in known and _was_made(request)
+        ]
+
+    def _place(self, record: Record, request: Request) -> None:
+        if record.state == _State.QUEUED:
+            self.flying.append(record)
+        elif record.version < request.version and _was_made(request):
+            self.older.append(record)
+        elif record.state == _State.DISMISSED:
+            self.dismissed.append(record)
+        elif record.updated_at > self.begun:
+            self.since.append(record)
+        else:
+            self.again.append(record)
+
+    def counts(self) -> Replayed:
+        made = len(self.new) + len(self.older)
+        return Replayed(
+            operations=1,
+            from_redis=int(not self.operation.is_stored),
+            again=made + len(self.again),
+            made=made,
+            on_their_way=len(self.flying),
+            dismissed=len(self.dismissed),
+            since=len(self.since),
+        )
+
+
+def _was_made(request: Request) -> bool:
+    """Not of one that the mapping refused: its row is read again, by whoever finds it behind."""
+    return request.deleted or bool(request.fields)
+
+
+def _replay(
+    operation: Found,
+    newest: Mapping[str, Request],
+    block: ids.Block | None,
+    begun: datetime,
+    by: str,
+) -> Replayed:
+    with transaction.atomic():
+        # A poller that stores what it read of this policy waits, or is waited for.
+        Policy.objects.select_for_update().get(pk=operation.policy_id)
+        rows = Record.objects.select_for_update().filter(policy_id=operation.policy_id)
+        locked = list(rows.filter(key__in=list(newest)).order_by("id"))
+        plan = _Plan(operation, newest, locked, begun)
+        if block:
+            buckets = [ids.bucket(operation.policy_id, record.key) for record in plan.new]
+            for record, record_id in zip(plan.new, block.ids(buckets), strict=True):
+                record.pk = record_id
+        now = sql.now()
+        _take_over(plan, now, by)
+        if not operation.is_stored:
+            _store(plan, now)
+        resend.forget(plan.again, by)
+    return plan.counts()
+
+
+def _take_over(plan: _Plan, now: datetime, by: str) -> None:
+    """Requests of the operation become the newest version of records that are behind it."""
+    flying = [r for r in plan.flying if r.version < plan.newest[r.key].version]
+    replaced: Counter[tuple[int, str]] = Counter()
+    for record in [*plan.older, *flying]:
+        if record.state in Record.OPEN:
+            counted = {record.operation_id, record.sending_operation} - {0}
+            if record.state == _State.QUEUED:  # whoever marks it, or queues it again, counts that
+                counted.discard(record.sending_operation)
+            replaced.update((each, "replaced") for each in counted)
+    operation_counts.add(replaced, now)
+    resend.solve_entries([record.pk for record in plan.older], by)
+    for record in [*plan.new, *plan.older]:
+        record.state, record.attempt, record.next_at = _State.WAITING, 0, now
+        record.claimed_by, record.sending_operation = "", 0
+        record.sent_version, record.sent_digest = 0, ""
+        record.error_class = record.error_class if record.error_class == entries.UNKNOWN else ""
+    changed = [*plan.new, *plan.older, *flying]
+    for record in changed:
+        request = plan.newest[record.key]
+        record.version, record.deleted = request.version, request.deleted
+        record.operation_id, record.digest = plan.operation.id, orders.digest(request)
+        record.updated_at = now
+    rows = [tuple(getattr(record, column) for column in _COLUMNS) for record in changed]
+    sql.insert_or_update(Record._meta.db_table, _COLUMNS, sorted(rows))
+
+
+def _store(plan: _Plan, now: datetime) -> None:
+    """The row of an operation that the database has lost. It is open for the records that wait
+    for it; the others have a newer version, or ended."""
+    operation = plan.operation
+    waiting = [*plan.new, *plan.older, *plan.flying, *plan.again]
+    mine = sum(record.operation_id == operation.id for record in waiting)
+    Operation.objects.create(
+        id=operation.id,
+        data=orders.dump(operation.requests),
+        start_at=operation.start_at,
+        policy_id=operation.policy_id,
+        records=len(plan.newest),
+    )
+    operation_counts.add({(operation.id, "replaced"): len(plan.newest) - mine}, now)

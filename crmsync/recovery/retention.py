@@ -1,0 +1,106 @@
+"""What is deleted when it has been kept for CRM_KEEP_DAYS: runs, operations with their items, the
+exception log, and entries of the recovery log that are not open.
+
+A run that still reads and an operation that has not ended stay, unless their policy is gone.
+Records stay: they say what the CRMs hold.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import partial
+
+from django.conf import settings
+from django.db import DatabaseError
+from django.db.models import Q
+
+from crmsync.models import ExceptionEntry, Item, Operation, Policy, RecoveryEntry, Run
+from msgplatform.core import logging
+from msgplatform.core.archive.ages import DAY
+from msgplatform.core.archive.description import Archive, Table
+from msgplatform.core.archive.retention import EVERY_SECONDS, Retention
+from msgplatform.core.daemons.timer import Every
+from msgplatform.core.data import sql
+from msgplatform.core.errors import Unavailable
+
+log = logging.get(__name__)
+
+CHUNK = 500
+_State = RecoveryEntry.State
+_HANDLED = (_State.RETRIED, _State.SOLVED, _State.DISMISSED)
+
+
+def keep() -> float | None:
+    """Seconds; None: for ever."""
+    return float(settings.CRM_KEEP_DAYS) * DAY or None
+
+
+def still_read(now: datetime) -> Q:
+    return Q(state=Run.State.READING, policy_id__in=_policies())
+
+
+def not_ended(now: datetime) -> Q:
+    return Q(end_at__isnull=True, policy_id__in=_policies())
+
+
+def _policies() -> list[int]:
+    # A list, because a month is looked at while its table is locked, and no other may be read.
+    return list(Policy.objects.order_by("id").values_list("id", flat=True))
+
+
+ARCHIVE = Archive(
+    "crmsync",
+    (
+        Table(Run, not_final=still_read),
+        Table(Operation, (Table(Item, of="operation_id"),), not_final=not_ended),
+        Table(ExceptionEntry),
+    ),
+    keep,
+)
+
+
+class Housekeeping:
+    """Makes partitions ahead and deletes what is old, a bounded number each time. Its owner's loop
+    asks as often as it likes; several processes may."""
+
+    def __init__(self) -> None:
+        self._archive, self._next = Retention(ARCHIVE), Every(EVERY_SECONDS)
+        self._looked = dict.fromkeys(_HANDLED, 0)  # the last id that was looked at
+
+    def turn_if_due(self) -> bool:
+        """True while there is more to delete. What goes wrong waits for the next time: it must not
+        keep its owner from its work."""
+        if not self._next.is_due:
+            return False
+        try:
+            more = self._archive.turn()
+            more = self._delete_entries() or more
+        except (DatabaseError, Unavailable) as error:
+            log.warning("sync_housekeeping_failed", error=str(error)[:300])
+            more = False
+        if not more:
+            self._next.restart()
+        return more
+
+    def _delete_entries(self) -> bool:
+        """Entries of the recovery log; true while there are more to look at."""
+        age = keep()
+        if age is None:
+            return False
+        before = sql.now() - timedelta(seconds=age)
+        return any(self._delete_page(state, before) for state in _HANDLED)
+
+    def _delete_page(self, state: _State, before: datetime) -> bool:
+        """Those handled before then, of the next ones by id. Ids follow the time of creation, so
+        that a page without an old one is the last."""
+        rows = sql.of_one(RecoveryEntry.objects.all(), "state", state)
+        rows = rows.filter(id__gt=self._looked[state]).order_by("state", "id")
+        page = list(rows.values_list("id", "created_at", "handled_at")[:CHUNK])
+        old = [pk for pk, created_at, handled_at in page if (handled_at or created_at) < before]
+        if old:
+            gone = RecoveryEntry.objects.filter(id__in=old, state=state)
+            deleted = sql.retrying(partial(gone._raw_delete, gone.db))
+            log.info("recovery_entries_deleted", rows=deleted)
+        is_last = len(page) < CHUNK or all(created_at >= before for _, created_at, _ in page)
+        self._looked[state] = 0 if is_last else page[-1][0]
+        return not is_last

@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from crmsync import operations_cache, orders
+from crmsync.models import Operation, Policy, Record, RecoveryEntry
+from crmsync.recovery import found
+from msgplatform.core.connections import work_redis
+from msgplatform.core.data import sql
+from tests.integration.crmsync import sync_support
+from tests.integration.crmsync.recovery_steps import (
+    confirmed,
+    dead,
+    longer_ago,
+    record,
+    request,
+    send_what_is_due,
+)
+from tests.integration.crmsync.sync_support import Customers, new_operation, requests
+
+pytestmark = pytest.mark.django_db(transaction=True)
+_State = Record.State
+
+
+@pytest.fixture(autouse=True)
+def empty_redis() -> Iterator[None]:
+    work_redis().flushdb()
+    yield
+    work_redis().flushdb()
+
+
+@pytest.fixture
+def customers(tmp_path: Path) -> Customers:
+    return Customers(tmp_path)
+
+
+@pytest.fixture
+def policy(customers: Customers) -> Policy:
+    return sync_support.policy(customers.crm())
+
+
+def recover(*given: str) -> dict[str, Any]:
+    """The summary of a run, in which only what is not 0 or empty is left."""
+    out = StringIO()
+    call_command("sync_recover", *given, "--json", stdout=out, stderr=StringIO())
+    return {name: value for name, value in json.loads(out.getvalue()).items() if value}
+
+
+def lose(*operations: Operation) -> None:
+    """The database is restored from a backup that does not have these; Redis has."""
+    for operation in operations:
+        operations_cache.remember(operation)
+        Record.objects.filter(operation_id=operation.pk).delete()
+        operation.delete()
+
+
+def states() -> dict[str, Record.State]:
+    return {r.key: _State(r.state) for r in Record.objects.order_by("key")}
+
+
+def test_what_was_sent_since_a_time_is_sent_again(policy: Policy, customers: Customers) -> None:
+    old = confirmed(policy, "old")
+    begin = sql.now() - timedelta(hours=3)
+    Operation.objects.update(start_at=int(begin.timestamp() * 1000))
+    for key in "abc":
+        confirmed(policy, key)
+    longer_ago()
+
+    assert recover("--since", "2h") == {"operations": 3, "again": 3}
+
+    assert states() == {
+        "old": _State.CONFIRMED, "a": _State.WAITING, "b": _State.WAITING, "c": _State.WAITING,
+    }  # fmt: skip
+    send_what_is_due(policy)
+    assert customers.rows() == {key: (f"name {key}", 1) for key in "abc"}
+    counts = Operation.objects.exclude(pk=old.operation_id).values_list("confirmed", "result")
+    assert list(counts) == [(1, 1)] * 3
+    old.refresh_from_db()
+    assert old.sent_version == 1
+
+
+def test_pages_of_operations(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(found, "PAGE", 2)
+    monkeypatch.setattr(operations_cache, "PAGE", 2)
+    kept = [confirmed(policy, f"kept-{number}") for number in range(5)]
+    lost = [new_operation(policy, [request(f"lost-{number}")]) for number in range(5)]
+    same_time = lost[0].start_at
+    for operation in lost:
+        operation.start_at = same_time
+    lose(*lost)
+    longer_ago()
+
+    assert recover("--since", "1h") == {
+        "operations": 10, "from_redis": 5, "again": 10, "made": 5,
+    }  # fmt: skip
+    assert set(states().values()) == {_State.WAITING}
+    assert len(states()) == len(kept) + len(lost)
+
+
+def test_records_and_operations_are_made_again_from_redis(
+    policy: Policy, customers: Customers
+) -> None:
+    made = requests(["a", "b", "c"])
+    made[2] = orders.Request("c", 1, deleted=True)
+    operation = new_operation(policy, made)
+    data, start_at = bytes(operation.data), operation.start_at
+    for one in made:
+        record(operation, one, _State.QUEUED)
+    pk = operation.pk
+    lose(operation)
+
+    assert recover("--operation", str(pk)) == {
+        "operations": 1, "from_redis": 1, "again": 3, "made": 3,
+    }  # fmt: skip
+
+    again = Operation.objects.get(pk=pk)
+    assert (bytes(again.data), again.start_at, again.records) == (data, start_at, 3)
+    assert (again.policy_id, again.end_at) == (policy.pk, None)
+    assert Record.objects.get(key="c").deleted
+    send_what_is_due(policy)
+    assert customers.rows() == {"a": ("name a", 1), "b": ("name b", 1)}
+    again.refresh_from_db()
+    assert (again.confirmed, again.result) == (3, 1)
+
+
+def test_the_newest_version_wins(policy: Policy, customers: Customers) -> None:
+    """Versions 2 and 3 of a, 2 of b and 1 of c are lost, while the backup has version 1 of a and
+    3 of b."""
+    a, b = confirmed(policy, "a"), confirmed(policy, "b", version=3)
+    lost = [
+        new_operation(policy, [request("a", 3), request("b", 2)]),
+        new_operation(policy, [request("a", 2), request("c", 1)]),
+    ]
+    lose(*lost)
+    longer_ago()
+
+    summary = recover("--since", "1h")
+
+    assert summary["operations"] == 4
+    a.refresh_from_db()
+    b.refresh_from_db()
+    assert (a.version, a.state, a.sent_version) == (3, _State.WAITING, 0)
+    assert (b.version, b.state) == (3, _State.WAITING)
+    send_what_is_due(policy)
+    assert {key: version for key, (_, version) in customers.rows().items()} == {
+        "a": 3, "b": 3, "c": 1,
+    }  # fmt: skip
+    assert not Operation.objects.filter(end_at=None).exists()
+    for operation in Operation.objects.all():
+        assert operation.confirmed + operation.replaced == operation.records
+
+
+def test_each_record_is_sent_once_by_one_replay(policy: Policy) -> None:
+    """Its operations follow each other, and it is confirmed again in between."""
+    first = confirmed(policy, "a")
+    second = new_operation(policy, [request("a")])
+    longer_ago()
+
+    assert recover("--since", "1h") == {"operations": 2, "again": 1, "since": 1}
+
+    first.refresh_from_db()
+    assert first.operation_id != second.pk
+
+
+def test_what_is_on_its_way_is_left(policy: Policy) -> None:
+    one = request("a")
+    operation = new_operation(policy, [one])
+    flying = record(operation, one, _State.QUEUED)
+    before = (flying.next_at, flying.claimed_by)
+    longer_ago()
+
+    assert recover("--since", "1h") == {"operations": 1, "on_their_way": 1}
+
+    flying.refresh_from_db()
+    assert (flying.next_at, flying.claimed_by) == before
+
+
+def test_what_is_on_its_way_goes_on_with_the_newer_version(
+    policy: Policy, customers: Customers
+) -> None:
+    on_its_way = sync_support.queued(policy, requests(["a"]))
+    newer = new_operation(policy, [request("a", 2)])
+    pk = newer.pk
+    lose(newer)
+
+    assert recover("--since", "1h") == {"operations": 2, "from_redis": 1, "on_their_way": 2}
+
+    sync_support.handled(on_its_way)
+    assert on_its_way.states() == {"a": _State.WAITING}
+    send_what_is_due(policy)
+    assert customers.rows() == {"a": ("name a", 2)}
+    assert Operation.objects.get(pk=pk).result == 1
+
+
+def test_dismissed_records_stay(policy: Policy) -> None:
+    gone, _entry = dead(policy, "a")
+    Record.objects.update(state=_State.DISMISSED)
+    longer_ago()
+
+    assert recover("--operation", str(gone.operation_id)) == {"operations": 1, "dismissed": 1}
+
+
+def test_dead_records_leave_the_recovery_log(policy: Policy) -> None:
+    gone, entry = dead(policy, "a")
+    longer_ago()
+
+    assert recover("--operation", str(gone.operation_id)) == {"operations": 1, "again": 1}
+
+    entry.refresh_from_db()
+    assert entry.state == RecoveryEntry.State.RETRIED
+    assert states() == {"a": _State.WAITING}
+
+
+def test_an_operation_that_the_poller_did_not_find(policy: Policy, customers: Customers) -> None:
+    gone, _entry = dead(policy, "a", error="fault")
+    operation = Operation.objects.get()
+    operations_cache.remember(operation)
+    Operation.objects.all().delete()
+    longer_ago()
+
+    assert recover("--operation", str(gone.operation_id)) == {
+        "operations": 1, "from_redis": 1, "again": 1,
+    }  # fmt: skip
+    send_what_is_due(policy)
+    assert customers.rows() == {"a": ("name a", 1)}
+    assert Operation.objects.get().result == 1
+
+
+def test_a_row_that_the_mapping_refused_is_not_sent_empty(policy: Policy) -> None:
+    operation = new_operation(policy, [orders.Request("a", 1)])
+    pk = operation.pk
+    lose(operation)
+
+    assert recover("--operation", str(pk)) == {"operations": 1, "from_redis": 1}
+
+    assert not states()
+    assert Operation.objects.get().replaced == 1
+
+
+def test_a_dry_run_changes_nothing(policy: Policy) -> None:
+    kept = confirmed(policy, "a")
+    lost = new_operation(policy, [request("b")])
+    lose(lost)
+    longer_ago()
+
+    assert recover("--since", "1h", "--dry-run") == {
+        "operations": 2, "from_redis": 1, "again": 2, "made": 1, "dry_run": True,
+    }  # fmt: skip
+
+    assert states() == {"a": _State.CONFIRMED}
+    assert Operation.objects.get().pk == kept.operation_id
+
+
+def test_only_one_policy(policy: Policy) -> None:
+    other = sync_support.policy(sync_support.crm("support"))
+    confirmed(policy, "a")
+    confirmed(other, "b")
+    lose(new_operation(policy, [request("c")]), new_operation(other, [request("d")]))
+    longer_ago()
+
+    assert recover("--since", "1h", "--policy", "leads/support") == {
+        "operations": 2, "from_redis": 1, "again": 2, "made": 1,
+    }  # fmt: skip
+    assert states() == {"a": _State.CONFIRMED, "b": _State.WAITING, "d": _State.WAITING}
+
+
+def test_operations_of_a_policy_that_is_gone(policy: Policy) -> None:
+    operation = new_operation(policy, [request("a")])
+    lose(operation)
+    policy.delete()
+
+    assert recover("--since", "1h") == {"operations": 1, "from_redis": 1, "without_policy": 1}
+
+
+def test_an_operation_that_is_nowhere(policy: Policy) -> None:
+    with pytest.raises(CommandError, match="neither in the database nor in Redis: 12"):
+        recover("--operation", "12")
+
+
+def test_without_redis_the_database_is_replayed(policy: Policy, settings: Any) -> None:
+    confirmed(policy, "a")
+    longer_ago()
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    out = StringIO()
+
+    call_command("sync_recover", "--since", "1h", stdout=out)
+
+    assert "Records sent again: 1," in out.getvalue()
+    assert "Redis could not be read" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (["--since", "soon"], "such as 2h"),
+        (["--since", "1h", "--policy", "leads/nobody"], "policy"),
+        (["--since", "1h", "--operation", "1"], "not allowed with"),
+        ([], "required"),
+    ],
+)
+def test_what_it_does_not_understand(policy: Policy, given: list[str], problem: str) -> None:
+    with pytest.raises(CommandError, match=problem):
+        recover(*given)
+
+
+def test_old_copies_leave_redis(policy: Policy, settings: Any) -> None:
+    settings.CRM_OPERATION_DAYS = 1.0
+    old, new = new_operation(policy, [request("a")]), new_operation(policy, [request("b")])
+    old.start_at -= 2 * 86_400_000
+    operations_cache.remember(old)
+    operations_cache.remember(new)
+
+    assert list(operations_cache.since(0)) == [[new.pk]]
+    client = work_redis()
+    assert 0 < client.pttl(f"crm:operation:{new.pk}") <= 86_400_000
+    assert 0 < client.pttl(f"crm:operation-policy:{new.pk}") <= 86_400_000
+    content = json.loads(client.get(f"crm:operation:{new.pk}"))
+    assert content == {
+        "id": new.pk, "data": [{"key": "b", "version": 1, "fields": {"name": "name b"},
+        "deleted": False}], "start_at": new.start_at, "end_at": None, "result": None,
+    }  # fmt: skip
+
+
+def test_no_copies_when_they_are_not_wanted(policy: Policy, settings: Any) -> None:
+    settings.CRM_OPERATION_DAYS = 0
+    operations_cache.remember(new_operation(policy, [request("a")]))
+    assert not work_redis().keys("crm:operation*")
