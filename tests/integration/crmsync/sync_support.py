@@ -7,11 +7,14 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from django.db import connection
 
 from crmsync import orders
 from crmsync.handler.handler import DataHandler
@@ -19,6 +22,10 @@ from crmsync.models import Crm, Operation, Policy, Record, Source
 from crmsync.orders import Entry, Order, Request
 from crmsync.queues import MainQueue, Queue
 from msgplatform.core.data import ids, sql
+from tests.integration.support.http_sinks import Sink
+from tests.integration.support.json_stub import Answer, Asked
+
+T = TypeVar("T")
 
 DEADLINE = 60.0
 TABLE = "CREATE TABLE customer (id VARCHAR(40) PRIMARY KEY, name VARCHAR(20), version BIGINT)"
@@ -163,6 +170,19 @@ def newer(queued: Queued, keys: Iterable[str], version: int = 2) -> Operation:
     return operation
 
 
+def aside(work: Callable[[], T]) -> T:
+    """`work()` in a thread of its own: the event loop of a sink may not use the database."""
+
+    def once() -> T:
+        try:
+            return work()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(once).result()
+
+
 @contextlib.contextmanager
 def running(**options: Any) -> Iterator[DataHandler]:
     """A handler; `turn_until` lets it work."""
@@ -189,3 +209,87 @@ def handled(*all_queued: Queued, **options: Any) -> None:
     claims = [each.order.claim for each in all_queued]
     with running(**options) as handler:
         turn_until(handler, lambda: not Record.objects.filter(claimed_by__in=claims).exists())
+
+
+# -- a CRM that speaks HTTP ----------------------------------------------------------------------
+class Store:
+    """Leads by key, made by POST /leads and changed by PATCH /leads/<remote id>; the remote id is
+    `r-<key>`. `says` holds what is answered instead, by key, the first one first; an Answer with
+    `.stores` set is given after the lead was stored all the same."""
+
+    def __init__(self, is_upsert: bool = False) -> None:
+        self.is_upsert = is_upsert
+        self.leads: dict[str, Any] = {}
+        self.says: dict[str, list[Answer]] = {}
+        self.always: Answer | None = None
+        self.token = "hush"
+        self.changed: list[str] = []  # keys, at each call that stores
+        self.calls = 0
+
+    def __call__(self, request: Asked) -> Answer:
+        self.calls += 1
+        if request.headers.get("authorization") != f"Bearer {self.token}":
+            return Answer({"message": "who are you"}, 401)
+        last = request.path.rsplit("/", 1)[-1]
+        if request.method == "GET":
+            found = self.leads.get(last)
+            return Answer({"lead": found, "rid": f"r-{last}"}) if found else Answer({}, 404)
+        rows = request.body if isinstance(request.body, list) else [request.body]
+        for row in rows:
+            if self.says.get(row["id"]):
+                made = self.says[row["id"]].pop(0)
+                if getattr(made, "stores", False):
+                    self._store(row)
+                return made
+        if self.always:
+            return self.always
+        if request.method == "POST" and not self.is_upsert and rows[0]["id"] in self.leads:
+            return Answer({"message": "there is one"}, 409)
+        for row in rows:
+            self._store(row)
+        return Answer({"rid": last if request.method == "PATCH" else f"r-{rows[0]['id']}"})
+
+    def _store(self, row: dict[str, Any]) -> None:
+        self.leads[row["id"]] = row
+        self.changed.append(row["id"])
+
+
+def stored(made: Answer) -> Answer:
+    """An answer that is given although the lead is stored."""
+    made.stores = True  # type: ignore[attr-defined]
+    return made
+
+
+def http_crm(server: Sink, store: Store, name: str = "web", **fields: Any) -> Crm:
+    """`settings` in `fields` are added to those that fit the store."""
+    leads = server.url("/leads")
+    body = {"id": "{key}", "name": "{field.name}", "v": "{version}"}
+    made = {
+        "url": leads,
+        "body": body,
+        "is_upsert": store.is_upsert,
+        "headers": {"Authorization": "Bearer {secret.token}"},
+        "update": {"method": "PATCH", "url": f"{leads}/{{remote_id}}", "body": body},
+        "read": {
+            "url": f"{leads}/{{key}}",
+            "record": "lead",
+            "remote_id": "rid",
+            "version": "lead.v",
+        },
+        "answer": {
+            "remote_id": "rid",
+            "existing_id": "rid",
+            "field": "field",
+            "message": "message",
+        },
+        **fields.pop("settings", {}),
+    }
+    return crm(name, "http", settings=made, credentials={"token": "hush"}, **fields)
+
+
+BATCHES = {
+    "records_per_call": 100,
+    "body": "{records}",
+    "record": {"id": "{key}", "name": "{field.name}", "v": "{version}"},
+    "update": None,
+}
