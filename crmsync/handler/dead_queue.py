@@ -15,28 +15,29 @@ from msgplatform.core.connections import work_redis
 from msgplatform.core.data.chunks import chunks
 
 MOST = 10_000  # the newest
+EVERY_SECONDS = 30.0
 _IN_ONE = 500
+_SHOWN = (
+    "id", "record_id", "key", "version", "operation_id", "error_class", "field", "reason",
+    "attempts",
+)  # fmt: skip
 
 
 def mirror(crms: Iterable[Crm]) -> None:
-    """Make these CRMs' mirrors anew where they are missing or old. Raises RedisError, and what a
-    database raises that is away."""
+    """Make these CRMs' mirrors anew where they are missing or old; nothing while another handler
+    does. Raises RedisError, and what a database raises that is away."""
+    if not work_redis().set("crm:dead", 1, nx=True, px=int(EVERY_SECONDS * 500)):
+        return
     for crm in crms:
         entries = RecoveryEntry.objects.filter(
             crm_id=crm.id, state=RecoveryEntry.State.OPEN, record_id__isnull=False
         ).order_by("-id")
-        found = list(entries.values_list("id", "version")[:MOST])
-        said = hashlib.sha256(msgspec.json.encode(found)).hexdigest()
+        found = list(entries.values_list("id", "version", "attempts", "error_class")[:MOST])
+        is_like = hashlib.sha256(msgspec.json.encode(found)).hexdigest()
         key, queue = f"crm:dead:{crm.id}", DeadQueue(crm.name)
-        parts = -(-len(found) // _IN_ONE)
         known: Any = work_redis().get(key)
-        if known == said.encode() and queue.depth() == parts:
+        if known == is_like.encode() and queue.depth() == -(-len(found) // _IN_ONE):
             continue
-        rows = list(
-            entries.values(
-                "id", "record_id", "key", "version", "operation_id", "error_class", "field",
-                "reason", "attempts",
-            )[:MOST]
-        )  # fmt: skip
+        rows = list(entries.values(*_SHOWN)[:MOST])
         queue.replace([list(part) for part in chunks(rows, _IN_ONE)])
-        work_redis().set(key, said)
+        work_redis().set(key, is_like)

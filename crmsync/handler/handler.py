@@ -48,6 +48,7 @@ class DataHandler(Worker):
         self._counting = threading.Lock()
         self._next_report = Every(_REPORT_SECONDS)
         self._next_look = Every(_LOOK_AFTER_SECONDS)
+        self._next_mirror = Every(dead_queue.EVERY_SECONDS)
         self._reported: list[int] = []
 
     def turn(self) -> bool:
@@ -60,7 +61,8 @@ class DataHandler(Worker):
             lanes.keep_leases()
         if self._next_look.take():
             pause.reconcile()
-            dead_queue.mirror(self.crms.known[pk] for pk in self._served if pk in self.crms.known)
+        if self._next_mirror.take():
+            dead_queue.mirror(self.crms.known.values())
         # Not in the loop, whose pauses grow: what is new must be owned soon.
         self.stopping.wait(_TURN_SECONDS)
         return True

@@ -49,7 +49,12 @@ def open_for(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: datetime
     entries = RecoveryEntry.objects.filter(
         record_id__in=[row.id for row, _, _ in dead], state=_State.OPEN
     )
-    known = dict(entries.select_for_update().values_list("record_id", "id"))
+    known = {
+        record: (entry, since)
+        for record, entry, since in entries.select_for_update().values_list(
+            "record_id", "id", "created_at"
+        )
+    }
     new, old = [], []
     for row, answer, error in dead:
         field, reason = said(answer.outcome)
@@ -57,12 +62,13 @@ def open_for(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: datetime
         values: list[Any] = [
             row.policy_id, crm_id, answer.entry.operation, row.id, row.key,
             answer.entry.request.version, error, field, reason, row.attempt, request,
-            int(_State.OPEN), now, "",
+            int(_State.OPEN),
         ]  # fmt: skip
-        if entry := known.get(row.id):
-            old.append([entry, *values])
+        if row.id in known:
+            entry, since = known[row.id]
+            old.append([entry, *values, since, ""])
         else:
-            new.append(values)
+            new.append([*values, now, ""])
     table = RecoveryEntry._meta.db_table
     sql.insert(table, _COLUMNS, new)
     sql.insert_or_update(table, ("id", *_COLUMNS), old)

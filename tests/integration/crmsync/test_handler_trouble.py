@@ -1,0 +1,366 @@
+"""The handler in trouble: CRMs that are slow, full, down or refuse; adapters that raise; kills."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from crmsync import crm_status
+from crmsync.adapters.registry import registry
+from crmsync.models import Crm, ExceptionEntry, Item, Record, RecoveryEntry
+from crmsync.queues import DeadQueue, MainQueue
+from msgplatform.core.data import sql
+from msgplatform.core.queues import jobs
+from msgplatform.core.rates import breaker
+from msgplatform.models import Alert
+from tests.integration.crmsync import sync_support as sync
+from tests.integration.crmsync.sync_support import Customers, Store
+from tests.integration.support.children import child
+from tests.integration.support.http_sinks import Sink
+from tests.integration.support.json_stub import Answer, serving
+
+pytestmark = pytest.mark.django_db(transaction=True)
+WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED = Record.State
+QUICK = breaker.Policy(failures_in_a_row=3, first=0.3, factor=1.0, jitter=0.0)
+KILLED = -9
+
+
+@pytest.fixture(autouse=True)
+def _loopback(settings: Any, work_redis: Redis) -> None:
+    settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+
+
+@pytest.fixture
+def customers(tmp_path: Path) -> Customers:
+    return Customers(tmp_path)
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store(is_upsert=True)
+
+
+@pytest.fixture
+def server(store: Store) -> Iterator[Sink]:
+    with serving(store) as sink:
+        yield sink
+
+
+class TestThrottled:
+    def test_it_costs_no_attempt_and_nothing_is_taken_meanwhile(
+        self, server: Sink, store: Store, work_redis: Redis
+    ) -> None:
+        crm = sync.http_crm(server, store, settings={"concurrency": 1})
+        first = sync.policy(crm)
+        store.says["a"] = [Answer({}, 429, Retry_After="30")]
+        queued = sync.queued(first, sync.requests("abc"))
+        before = sql.now()
+        with sync.running() as handler:
+            sync.turn_until(handler, lambda: set(queued.states().values()) == {WAITING})
+            assert store.calls == 1  # after the first answer nothing more was sent
+            for record in queued.records():
+                assert (record.attempt, record.error_class) == (0, "throttled")
+                assert record.next_at - before > timedelta(seconds=29)
+            assert queued.counts() == (0, 0, 0, None)
+            other = sync.queued(sync.policy(crm, "others"), sync.requests("d"))
+            report = crm_status.read
+            sync.turn_until(handler, lambda: 20 < report()[crm.pk].held_for <= 30)
+            assert store.calls == 1
+            assert other.record("d").state == QUEUED
+            work_redis.delete(f"crm:hold:{crm.pk}")  # the time is over
+            sync.turn_until(handler, lambda: other.record("d").state == CONFIRMED)
+        assert ExceptionEntry.objects.get().kind == "throttled"
+
+    def test_the_rate_is_kept_by_all_lanes_together(self, server: Sink, store: Store) -> None:
+        crm = sync.http_crm(server, store, settings={"per_second": 20}, concurrency=3)
+        made = [sync.queued(sync.policy(crm, f"s{n}"), sync.requests("abcdefghij")) for n in "123"]
+        started = time.monotonic()
+        sync.handled(*made)
+        took = time.monotonic() - started
+        assert store.calls == 30
+        assert took >= (30 - 2) / 20  # a burst of two
+
+    def test_the_limit_of_a_day_holds_the_crm(self, server: Sink, store: Store) -> None:
+        crm = sync.http_crm(server, store, settings={"per_day": 5})
+        queued = sync.queued(sync.policy(crm), sync.requests("abcdefgh"))
+        before = sql.now()
+        with sync.running() as handler:
+            sync.turn_until(handler, lambda: QUEUED not in queued.states().values())
+        assert store.calls == 5
+        states = queued.states()
+        left = [key for key, state in states.items() if state == WAITING]
+        assert len(left) == 3
+        for key in left:
+            record = queued.record(key)
+            assert record.attempt == 0
+            assert record.next_at - before > timedelta(hours=23)
+        assert Item.objects.count() == 5
+
+
+class TestCredentials:
+    def test_a_refusal_pauses_the_crm_until_somebody_resumes_it(
+        self, server: Sink, store: Store
+    ) -> None:
+        crm = sync.http_crm(server, store)
+        policy = sync.policy(crm)
+        store.token = "another"
+        queued = sync.queued(policy, sync.requests("ab"))
+        with sync.running() as handler:
+            sync.turn_until(handler, lambda: set(queued.states().values()) == {WAITING})
+            crm.refresh_from_db()
+            assert crm.paused_at is not None
+            assert crm.paused_because == "HTTP 401: who are you"
+            assert all(record.attempt == 0 for record in queued.records())
+            alert = Alert.objects.get(key=f"crm.paused:{crm.pk}")
+            assert alert.resolved_at is None
+            calls = store.calls
+            sync.turn_until(handler, lambda: not handler._served)
+            queued.order = sync.again(queued)
+            for _ in range(10):
+                handler.turn()
+            assert store.calls == calls
+            crm.credentials, crm.paused_at, crm.paused_because = {"token": "another"}, None, ""
+            crm.save()
+            sync.turn_until(handler, lambda: set(queued.states().values()) == {CONFIRMED})
+            sync.turn_until(
+                handler, lambda: Alert.objects.get(key=alert.key).resolved_at is not None
+            )
+
+    def test_an_old_refusal_does_not_pause_what_was_corrected(
+        self, server: Sink, store: Store
+    ) -> None:
+        crm = sync.http_crm(server, store)
+        queued = sync.on_its_way(sync.policy(crm), sync.requests("a"))
+
+        def corrected_meanwhile(request: Any) -> Answer:
+            crm.credentials = {"token": "new"}
+            sync.aside(crm.save)
+            return Answer({"message": "expired"}, 401)
+
+        server.personality = serving(corrected_meanwhile).personality
+        MainQueue(crm.name).put([queued.order])
+        sync.handled(queued)
+        assert queued.record("a").state == WAITING
+        assert Crm.objects.get().paused_at is None
+
+
+class TestBreaker:
+    def test_probes_cost_no_attempts_and_the_end_of_the_outage_is_seen(
+        self, server: Sink, store: Store
+    ) -> None:
+        crm = sync.http_crm(server, store, retry_seconds=[0] * 3, settings={"concurrency": 1})
+        queued = sync.queued(sync.policy(crm), sync.requests("abcdef"))
+        store.always = Answer({}, 503)
+        with sync.running(policy=QUICK) as handler:
+            sync.turn_until(handler, lambda: QUEUED not in queued.states().values())
+            assert store.calls == 3  # then it was open; the others were not sent
+            attempts = [record.attempt for record in queued.records()]
+            assert sorted(attempts) == [0, 0, 0, 1, 1, 1]
+            sync.turn_until(handler, lambda: crm_status.read()[crm.pk].is_open)
+            for probe in range(1, 6):
+                sync.again(queued)
+                sync.turn_until(handler, lambda: QUEUED not in queued.states().values())
+                assert store.calls == 3 + probe  # one record each time
+            assert [record.attempt for record in queued.records()] == attempts
+            store.always = None
+            sync.again(queued)
+            sync.turn_until(handler, lambda: set(queued.states().values()) == {CONFIRMED})
+            sync.turn_until(handler, lambda: not crm_status.read()[crm.pk].is_open)
+        assert queued.counts() == (6, 0, 0, 1)
+
+    def test_another_handler_goes_on_with_an_open_breaker(self, server: Sink, store: Store) -> None:
+        slow = breaker.Policy(failures_in_a_row=1, first=600, cap=600, jitter=0.0)
+        crm = sync.http_crm(server, store)
+        queued = sync.queued(sync.policy(crm), sync.requests("a"))
+        crm_status.report({crm.pk: crm_status.Live("x", breaker=breaker.State.OPEN, retry_in=600)})
+        with sync.running(policy=slow) as handler:
+            for _ in range(15):
+                handler.turn()
+            assert store.calls == 0
+            assert queued.record("a").state == QUEUED
+
+
+BROKEN = """
+from crmsync.adapters.base import CRMAdapter
+from crmsync.adapters.outcomes import Ok
+
+class Broken(CRMAdapter):
+    name, title, is_upsert = "broken", "The broken one", True
+
+    def deliver(self, batch):
+        if any(record.key == "c" for record in batch):
+            raise KeyError("token hush-hush")
+        return [Ok("r-" + record.key) for record in batch]
+
+    def fields(self):
+        return None
+
+    def read(self, keys):
+        return {}
+"""
+
+
+@pytest.fixture
+def broken_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An installed package that brings an adapter with a bug."""
+    (tmp_path / "broken_crm.py").write_text(BROKEN)
+    info = tmp_path / "broken_crm-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-crm\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[msgplatform.crm_adapters]\nbroken = broken_crm:Broken\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry.cache_clear()
+    yield
+    registry.cache_clear()
+    sys.modules.pop("broken_crm", None)
+
+
+@pytest.mark.usefixtures("broken_adapter")
+def test_a_record_with_which_an_adapter_fails_is_dead_and_nobody_waits_for_it(
+    customers: Customers,
+) -> None:
+    bad = sync.queued(sync.policy(sync.crm("broken", "broken")), sync.requests("abcdefg"))
+    good = sync.queued(sync.policy(customers.crm()), sync.requests("xyz"))
+    sync.handled(bad, good)
+    assert bad.states() == {**dict.fromkeys("abdefg", CONFIRMED), "c": DEAD}
+    assert bad.counts() == (6, 0, 1, 0)
+    assert good.counts() == (3, 0, 0, 1)
+    entry = RecoveryEntry.objects.get()
+    assert (entry.error_class, entry.key) == ("fault", "c")
+    assert entry.reason.startswith("KeyError")
+    assert Alert.objects.filter(key=f"crm.fault:{bad.policy.crm_id}").exists()
+
+
+def test_a_crm_that_hangs_does_not_delay_another(customers: Customers, store: Store) -> None:
+    def hang(request: Any) -> Answer:
+        time.sleep(3)
+        return store(request)
+
+    with serving(hang) as server:
+        slow = sync.queued(sync.policy(sync.http_crm(server, store)), sync.requests("a"))
+        with sync.running() as handler:
+            sync.turn_until(handler, lambda: crm_status.read().get(slow.policy.crm_id))
+            quick = sync.queued(sync.policy(customers.crm()), sync.requests("xyz"))
+            sync.turn_until(handler, lambda: set(quick.states().values()) == {CONFIRMED})
+            assert slow.record("a").state == QUEUED
+            sync.turn_until(handler, lambda: slow.record("a").state == CONFIRMED)
+
+
+# -- processes -----------------------------------------------------------------------------------
+RUN = """
+from django.core.management import call_command
+say("ready")
+call_command("run_sync_handler")
+say("stopped")
+"""
+
+
+class TestKilled:
+    @pytest.mark.parametrize("at", ["after_send_before_mark", "after_mark_before_done"])
+    def test_what_was_sent_is_not_made_twice(self, at: str) -> None:
+        store = Store()
+        with serving(store) as server:
+            policy = sync.policy(sync.http_crm(server, store))
+            queued = sync.queued(policy, sync.requests("abc"))
+            with child(RUN, MSGPLATFORM_FAILPOINT=at, OUTBOUND_ALLOW="127.0.0.0/8") as process:
+                assert process.ended() == KILLED
+            assert sorted(store.changed) == list("abc")
+            is_marked = at == "after_mark_before_done"
+            assert set(queued.states().values()) == {CONFIRMED if is_marked else QUEUED}
+            if not is_marked:
+                queued.order = sync.again(queued)  # its lease is over
+            else:
+                MainQueue(policy.crm.name).put([queued.order])
+            sync.handled(queued)
+            assert queued.counts() == (3, 0, 0, 1)
+            assert sorted(store.changed) == list("abc")  # looked up, not sent
+            assert Item.objects.count() == 3
+
+    def test_the_first_signal_finishes_the_order_in_hand_and_takes_no_other(
+        self, store: Store
+    ) -> None:
+        crm_name = "slow"
+        begun: list[float] = []
+
+        def slowly(request: Any) -> Answer:
+            begun.append(time.monotonic())
+            time.sleep(1.0)
+            return store(request)
+
+        with serving(slowly) as server:
+            crm = sync.http_crm(server, store, crm_name, settings={"concurrency": 1})
+            first = sync.queued(sync.policy(crm), sync.requests("a"))
+            second = sync.queued(sync.policy(crm, "others"), sync.requests("b"))
+            with child(RUN, OUTBOUND_ALLOW="127.0.0.0/8") as process:
+                process.ready()
+                deadline = time.monotonic() + sync.DEADLINE
+                while not begun:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.01)
+                process.process.terminate()
+                assert process.heard() == "stopped"
+                assert process.ended() == 0
+        states = {first.record("a").state, second.record("b").state}
+        assert states == {CONFIRMED, QUEUED}
+        assert MainQueue(crm_name).depth() == 1
+
+    def test_one_process_at_a_time_serves_a_crm(self, server: Sink, store: Store) -> None:
+        crm = sync.http_crm(server, store)
+        policy = sync.policy(crm)
+        with sync.running() as one, sync.running() as two:
+            queued = sync.queued(policy, sync.requests("a"))
+            sync.turn_until(one, lambda: queued.record("a").state == CONFIRMED)
+            more = sync.queued(sync.policy(crm, "others"), sync.requests("b"))
+            one.turn()
+            two.turn()
+            assert not two._served
+            sync.turn_until(one, lambda: more.record("b").state == CONFIRMED)
+
+
+def test_dead_records_are_mirrored_in_the_dead_queue(
+    server: Sink, store: Store, work_redis: Redis
+) -> None:
+    crm = sync.http_crm(server, store)
+    store.says["a"] = [Answer({"message": "no"}, 422)]
+    queued = sync.queued(sync.policy(crm), sync.requests("ab"))
+    queue = DeadQueue(crm.name)
+    with sync.running() as handler:
+        sync.turn_until(handler, lambda: queued.record("a").state == DEAD)
+        work_redis.delete("crm:dead")  # whose turn it was, until now
+        handler._next_mirror.at_once()
+        handler.turn()
+        assert queue.depth() == 1
+        held = jobs.claim(queue.name, 60)
+        assert held
+        assert [(row["key"], row["reason"]) for row in held.data] == [("a", "no")]
+        work_redis.flushall()
+        RecoveryEntry.objects.update(state=RecoveryEntry.State.SOLVED)
+        handler._next_mirror.at_once()
+        handler.turn()
+        assert queue.depth() == 0
+        RecoveryEntry.objects.update(state=RecoveryEntry.State.OPEN)
+        work_redis.flushall()
+        handler._next_mirror.at_once()
+        handler.turn()
+        assert queue.depth() == 1
+
+
+def test_what_is_reported(server: Sink, store: Store) -> None:
+    crm = sync.http_crm(server, store)
+    queued = sync.queued(sync.policy(crm), sync.requests("abc"))
+    with sync.running() as handler:
+        sync.turn_until(handler, lambda: set(queued.states().values()) == {CONFIRMED})
+        sync.turn_until(handler, lambda: crm_status.read()[crm.pk].latency > 0)
+        live = crm_status.read()[crm.pk]
+        assert (live.handler, live.breaker, live.in_flight) == (handler.name, "closed", 0)
+        sync.turn_until(handler, lambda: handler.heartbeat.done == 3)
+    assert crm_status.read() == {}
