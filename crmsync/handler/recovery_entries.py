@@ -74,11 +74,12 @@ def open_for(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: datetime
     sql.insert_or_update(table, ("id", *_COLUMNS), old)
 
 
-def solve(record_ids: Sequence[int], now: datetime) -> None:
+def solve(record_ids: Sequence[int], crm_id: int, now: datetime) -> None:
     """The CRM holds these records now."""
+    unsolved = RecoveryEntry.objects.filter(crm_id=crm_id, state__in=(_State.OPEN, _State.RETRIED))
+    if not record_ids or not unsolved.order_by().exists():
+        return
     for some in chunks(record_ids, claims.CHUNK):
-        entries = RecoveryEntry.objects.filter(
-            record_id__in=some, state__in=(_State.OPEN, _State.RETRIED)
-        )
+        entries = unsolved.filter(record_id__in=some).order_by()
         if found := list(entries.values_list("id", flat=True)):
             RecoveryEntry.objects.filter(pk__in=found).update(state=_State.SOLVED, handled_at=now)

@@ -7,6 +7,7 @@ came meanwhile, that one is sent next, with all its attempts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -34,7 +35,8 @@ _State = Record.State
 
 @dataclass(slots=True)
 class Row:
-    """A record as it is stored; the fields are its columns, in this order."""
+    """A record as it is stored; the fields are its columns, in this order. Times are not read: a
+    verdict sets them, or they stay as they are."""
 
     id: int
     policy_id: int
@@ -46,13 +48,11 @@ class Row:
     digest: str
     state: int
     attempt: int
-    next_at: datetime | None
     claimed_by: str
     sent_version: int
     sent_digest: str
     remote_id: str
     error_class: str
-    updated_at: datetime
 
 
 def name_of(outcome: object) -> str:
@@ -61,16 +61,21 @@ def name_of(outcome: object) -> str:
 
 
 class Verdicts:
-    """For one order, at `now` by the database's clock. `ended` says how an operation's record
-    ended, `dead` which answers were the last try, `confirmed` which records the CRM holds."""
+    """For one order, at `now` by the database's clock.
+
+    Rows are `confirmed` (the CRM holds the newest version), `changed` (with when they are due), or
+    `late`: they are somebody else's, and only what was sent is noted. `ended` says how records of
+    operations ended, `dead` which answers were the last try, `counted` which outcomes applied.
+    """
 
     def __init__(self, claim: str, waits: Sequence[float], now: datetime) -> None:
         self._claim, self._waits, self._now = claim, waits, now
-        self.ended: dict[tuple[int, str], int] = {}
-        self.changed: list[Row] = []
+        self.confirmed: list[tuple[Row, str]] = []  # with the remote id
+        self.changed: list[tuple[Row, datetime | None]] = []
+        self.late: list[Row] = []
+        self.ended: Counter[tuple[int, str]] = Counter()
         self.dead: list[tuple[Row, Answer, str]] = []
-        self.confirmed: list[int] = []
-        self.counted: list[tuple[int, str]] = []  # (policy, outcome), those that applied
+        self.counted: Counter[tuple[int, str]] = Counter()  # (policy, outcome)
 
     def judge(self, row: Row, answer: Answer) -> None:
         carries = row.state == _State.QUEUED and row.claimed_by == self._claim
@@ -83,36 +88,32 @@ class Verdicts:
     def _confirm(self, row: Row, answer: Answer, outcome: Ok, carries: bool) -> None:
         entry, request = answer.entry, answer.entry.request
         is_newest = row.operation_id == entry.operation
+        remote_id = _usable(outcome.remote_id) or _usable(answer.remote_id) or row.remote_id
+        if carries or (is_newest and row.state in Record.OPEN):
+            self.ended[entry.operation, "confirmed"] += 1
+        self.counted[row.policy_id, "ok"] += 1
+        if is_newest:
+            self.confirmed.append((row, remote_id))
+            return
         if request.version >= row.sent_version:
             row.sent_version, row.sent_digest = request.version, digest(request)
-        remote_id = outcome.remote_id or answer.remote_id
-        if len(remote_id) <= MAX_REMOTE_ID:
-            row.remote_id = remote_id or row.remote_id
-        if carries or (is_newest and row.state in Record.OPEN):
-            self._end(entry.operation, "confirmed")
-        if is_newest:
-            self._leave(row, _State.CONFIRMED, None, attempt=0)
-            self.confirmed.append(row.id)
-        elif carries:
+        row.remote_id = remote_id
+        if carries:
             self._leave(row, _State.WAITING, self._now, attempt=0)
-        row.updated_at = self._now
-        self.changed.append(row)
-        self.counted.append((row.policy_id, "ok"))
+        else:
+            self.late.append(row)
 
     def _fail(self, row: Row, answer: Answer) -> None:
         entry, outcome = answer.entry, answer.outcome
-        if answer.remote_id and len(answer.remote_id) <= MAX_REMOTE_ID:
-            row.remote_id = answer.remote_id
+        row.remote_id = _usable(answer.remote_id) or row.remote_id
         error = UNKNOWN if entry.check else name_of(outcome)
         if row.operation_id != entry.operation:
-            self._end(entry.operation, "replaced")
+            self.ended[entry.operation, "replaced"] += 1
             self._leave(row, _State.WAITING, self._now, 0, error if entry.check else "")
         else:
             self._again(row, answer, error)
-        row.updated_at = self._now
-        self.changed.append(row)
         if not isinstance(outcome, Unsent):
-            self.counted.append((row.policy_id, name_of(outcome)))
+            self.counted[row.policy_id, name_of(outcome)] += 1
 
     def _again(self, row: Row, answer: Answer, error: str) -> None:
         match answer.outcome:
@@ -141,18 +142,21 @@ class Verdicts:
         self._leave(row, _State.RETRY, self._in(max(after, wait)), attempt, error)
 
     def _die(self, row: Row, answer: Answer, error: str) -> None:
-        self._end(answer.entry.operation, "dead")
+        self.ended[answer.entry.operation, "dead"] += 1
         self._leave(row, _State.DEAD, None, row.attempt, error)
         self.dead.append((row, answer, error))
 
     def _leave(
         self, row: Row, state: int, due: datetime | None, attempt: int, error: str = ""
     ) -> None:
-        row.state, row.next_at, row.attempt, row.error_class = state, due, attempt, error
+        row.state, row.attempt, row.error_class = state, attempt, error
         row.claimed_by, row.sending_operation = "", 0
+        self.changed.append((row, due))
 
     def _in(self, seconds: float) -> datetime:
         return self._now + timedelta(seconds=seconds)
 
-    def _end(self, operation: int, how: str) -> None:
-        self.ended[operation, how] = self.ended.get((operation, how), 0) + 1
+
+def _usable(remote_id: str) -> str:
+    """Without one that is too long to be stored."""
+    return remote_id if len(remote_id) <= MAX_REMOTE_ID else ""
