@@ -18,6 +18,7 @@ import msgspec
 from django.conf import settings
 
 from crmsync.models import Operation
+from crmsync.orders import Request, load
 from msgplatform.core.connections import work_redis
 
 INDEX = "crm:operations"
@@ -44,6 +45,10 @@ class Copy:
     start_at: int
     end_at: int | None
     result: int | None
+
+    def requests(self) -> list[Request]:
+        """Raises msgspec.DecodeError."""
+        return load(self.data)
 
 
 def remember(operation: Operation) -> None:
