@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.utils.translation import gettext as _
+
 from crmsync.adapters import client
 from crmsync.adapters.outcomes import (
     Auth,
@@ -44,7 +46,7 @@ def judged(
     if status in (408, 423, 425, 477):
         return Retry(client.wait_seconds(response) or _LOCKED_SECONDS, text)
     if 300 <= status < 400:
-        return Auth(f"{text}. The CRM's address has changed; redirects are not followed.")
+        return Auth(_("%s. The CRM's address has changed; redirects are not followed.") % text)
     if size > 1:
         return Refused(text)
     return Conflict("") if status == 409 else Invalid("", text)
@@ -53,7 +55,7 @@ def judged(
 def _broken(response: Response, text: str) -> Outcome:
     """No answer, or one that broke off."""
     if response.error in _NEVER_SENT:
-        return Auth(f"The address cannot be called: {text}")
+        return Auth(_("The address cannot be called: %s") % text)
     if response.error in _NOT_SENT and not response.status:
         return Retry(0.0, text)
     return Unknown(text or response.error)

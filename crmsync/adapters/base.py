@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import msgspec
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
 
 from crmsync.adapters.outcomes import Auth, Invalid, Outcome, Refused, Retry, Throttled, Unknown
 from crmsync.adapters.records import Field, Record, Stored, compared
@@ -62,7 +64,7 @@ class CRMAdapter(ABC):
     """
 
     name: ClassVar[str]
-    title: ClassVar[str]
+    title: ClassVar[str | Promise]
     Settings: ClassVar[type[AdapterSettings]] = AdapterSettings
     Credentials: ClassVar[type[AdapterCredentials]] = AdapterCredentials
     settings: Any
@@ -161,7 +163,7 @@ class CRMAdapter(ABC):
             return Check("field", self.clean(str(error)))
         except InvalidInput as error:
             return Check("settings", self.clean(str(error)))
-        return Check("ok", f"{self.title} answers and accepts the credentials.")
+        return Check("ok", _("%s answers and accepts the credentials.") % self.title)
 
     def check_mapping(self, names: Collection[str]) -> None:
         """Raises UnknownField for a name that is no field to be written, and as `fields` does."""
@@ -170,11 +172,22 @@ class CRMAdapter(ABC):
             return
         for name in names:
             if name not in known:
-                similar = difflib.get_close_matches(name, known, n=1)
-                hint = f" Did you mean {similar[0]}?" if similar else ""
-                raise UnknownField(f"{self.title} has no field {name}.{hint}", name)
+                raise UnknownField(self._unknown(name, known), name)
             if not known[name].writable:
-                raise UnknownField(f"The field {name} of {self.title} cannot be written.", name)
+                raise UnknownField(
+                    _("The field %(name)s of %(crm)s cannot be written.")
+                    % {"name": name, "crm": self.title},
+                    name,
+                )
+
+    def _unknown(self, name: str, known: Collection[str]) -> str:
+        if similar := difflib.get_close_matches(name, known, n=1):
+            return _("%(crm)s has no field %(name)s. Did you mean %(similar)s?") % {
+                "crm": self.title,
+                "name": name,
+                "similar": similar[0],
+            }
+        return _("%(crm)s has no field %(name)s.") % {"crm": self.title, "name": name}
 
     def clean(self, text: str) -> str:
         """A message to be stored and shown: without secrets, on one line, capped."""
@@ -185,7 +198,10 @@ class CRMAdapter(ABC):
     def _deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
         given = self.deliver(batch)
         if len(given) != len(batch):
-            why = f"The adapter gave {len(given)} outcomes for {len(batch)} records."
+            why = _("The adapter gave %(given)s outcomes for %(count)s records.") % {
+                "given": len(given),
+                "count": len(batch),
+            }
             return [Unknown(why)] * len(batch)
         return [self._cleaned(outcome) for outcome in given]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import CredentialsRefused
 from msgplatform.core.errors import InvalidInput, Unavailable
@@ -75,7 +76,7 @@ class HttpClient:
 
 
 def _nothing(request: Request, seconds: float) -> Response:
-    return Response(request, 0, b"", b"", seconds, "timeout", "No answer came.", "")
+    return Response(request, 0, b"", b"", seconds, "timeout", _("No answer came."), "")
 
 
 def decoded(response: Response) -> Any:
@@ -110,12 +111,12 @@ def raise_for(response: Response) -> None:
         return
     text = described(response)
     if response.status in (401, 403):
-        raise CredentialsRefused(f"The CRM refuses the credentials: {text}")
+        raise CredentialsRefused(_("The CRM refuses the credentials: %s") % text)
     if response.error in ("address_forbidden", "bad_url"):
-        raise InvalidInput(f"The CRM's address cannot be used: {text}", "url")
+        raise InvalidInput(_("The CRM's address cannot be used: %s") % text, "url")
     if 300 <= response.status < 500 and response.status not in (408, 423, 425, 429):
-        raise InvalidInput(f"The CRM refuses the request: {text}", "url")
-    raise Unavailable(f"The CRM cannot be reached: {text}")
+        raise InvalidInput(_("The CRM refuses the request: %s") % text, "url")
+    raise Unavailable(_("The CRM cannot be reached: %s") % text)
 
 
 def _words(body: Any) -> str:

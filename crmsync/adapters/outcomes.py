@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
+
 
 @dataclass(frozen=True, slots=True)
 class Ok:
@@ -72,3 +74,17 @@ class Refused:
 
 
 Outcome = Ok | Retry | Throttled | Invalid | Conflict | Auth | Unknown | Refused
+
+
+def sentence(outcome: Outcome) -> str:
+    """What people read of an outcome, '' for Ok."""
+    match outcome:
+        case Ok():
+            return ""
+        case Retry(why=text):
+            return text
+        case Throttled():
+            return _("The CRM wants fewer calls.")
+        case Conflict():
+            return _("The CRM holds this person as another record.")
+    return outcome.message

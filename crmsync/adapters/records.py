@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from crmsync.adapters.outcomes import Conflict, Ok, Outcome, Retry
 
 
@@ -51,9 +53,9 @@ def compared(record: Record, stored: Stored | None) -> Outcome:
     if record.deleted:
         if stored is None or stored.deleted:
             return Ok(stored.remote_id if stored else "", created=False)
-        return Retry(0.0, "The CRM still holds the record that is to be deleted.")
+        return Retry(0.0, _("The CRM still holds the record that is to be deleted."))
     if stored is None or stored.deleted:
-        return Retry(0.0, "The CRM does not hold the record.")
+        return Retry(0.0, _("The CRM does not hold the record."))
     if stored.version is not None:
         is_same = stored.version >= record.version
     else:

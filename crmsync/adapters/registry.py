@@ -12,6 +12,8 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from crmsync.adapters.base import CRMAdapter
 from msgplatform.core import logging
 from msgplatform.core.errors import InvalidInput
@@ -40,9 +42,17 @@ class Registry:
         if name in self.adapters:
             return self.adapters[name]
         if name in self.broken:
-            raise InvalidInput(f"The adapter {name} cannot be used: {self.broken[name]}", "adapter")
+            raise InvalidInput(
+                _("The adapter %(name)s cannot be used: %(reason)s")
+                % {"name": name, "reason": self.broken[name]},
+                "adapter",
+            )
         known = ", ".join(sorted(self.adapters))
-        raise InvalidInput(f"There is no adapter {name}. Known are: {known}.", "adapter")
+        raise InvalidInput(
+            _("There is no adapter %(name)s. Known are: %(known)s.")
+            % {"name": name, "known": known},
+            "adapter",
+        )
 
 
 @lru_cache(maxsize=1)

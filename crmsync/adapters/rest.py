@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import CRMAdapter, Record
 from crmsync.adapters.client import HttpClient
@@ -34,7 +35,7 @@ class RestAdapter(CRMAdapter):
             try:
                 msgspec.json.encode([record.key, record.fields])
             except (UnicodeEncodeError, TypeError, ValueError, OverflowError) as error:
-                text = f"The values cannot be written as JSON: {type(error).__name__}."
+                text = _("The values cannot be written as JSON: %s.") % type(error).__name__
                 outcomes[record.key] = Invalid("", text)
             else:
                 good.append(record)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 import msgspec
+from django.utils.translation import gettext as _
 
 from msgplatform.core.errors import InvalidInput
 
@@ -38,18 +39,22 @@ def read_settings(kind: type[S], given: Mapping[str, Any]) -> S:
     without its value, which may be a secret."""
     for name in kind.__struct_fields__:
         if name not in given and _is_required(kind, name):
-            raise InvalidInput(f"The setting {name} is missing.", name)
+            raise InvalidInput(_("The setting %s is missing.") % name, name)
     for name in given:
         if name not in kind.__struct_fields__:
-            raise InvalidInput(f"There is no setting {name}.", name)
+            raise InvalidInput(_("There is no setting %s.") % name, name)
     try:
         return msgspec.convert(dict(given), kind)
     except msgspec.ValidationError as error:
         # "Expected `int`, got `str` - at `$.batch_size`"
-        problem, _, path = str(error).partition(" - at ")
+        problem, path = str(error).partition(" - at ")[::2]
         name = path.strip("`").removeprefix("$.")
         expected = problem.partition(", got")[0].partition(": ")[0].lower()
-        raise InvalidInput(f"The setting {name} cannot be used: {expected}.", name) from None
+        raise InvalidInput(
+            _("The setting %(name)s cannot be used: %(expected)s.")
+            % {"name": name, "expected": expected},
+            name,
+        ) from None
 
 
 def _is_required(kind: type[msgspec.Struct], name: str) -> bool:

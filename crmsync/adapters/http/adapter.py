@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from crmsync.adapters.base import (
     AdapterCredentials,
@@ -19,7 +21,7 @@ from crmsync.adapters.base import (
 from crmsync.adapters.client import HttpClient, decoded, raise_for
 from crmsync.adapters.http import template
 from crmsync.adapters.http.answer import AnswerRules, at, understand
-from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Refused
+from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Refused, sentence
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Request, Response
@@ -83,7 +85,7 @@ class HttpAdapter(CRMAdapter):
     """Records become calls as the templates say. Credentials are any names with their values."""
 
     name = "http"
-    title = "The CRM"
+    title = gettext_lazy("The CRM")
     Settings = HttpSettings
     Credentials = HttpCredentials
     batch_size = 10_000
@@ -118,11 +120,11 @@ class HttpAdapter(CRMAdapter):
         template.check(given.body, "body", secrets, "record", "records")
         template.check(dict(given.headers), "headers", secrets)
         if given.records_per_call > 1 and "records" not in template.places(given.body):
-            raise InvalidInput("body needs {records} when a call takes several records.", "body")
+            raise InvalidInput(_("body needs {records} when a call takes several records."), "body")
         if given.records_per_call > 1 and any(template.places(given.url)):
             for place in template.places(given.url):
                 if not place.startswith("secret."):
-                    raise InvalidInput("url is the same for all records of a call.", "url")
+                    raise InvalidInput(_("url is the same for all records of a call."), "url")
         for name in ("url", "update", "delete", "read", "test"):
             call = getattr(given, name)
             template.check(call.url if isinstance(call, Call) else call, name, secrets)
@@ -208,7 +210,7 @@ class HttpAdapter(CRMAdapter):
     def read(self, keys: Collection[str]) -> Mapping[str, Stored]:
         call = self.settings.read
         if call is None:
-            raise InvalidInput("No call is set that reads a record.", "read")
+            raise InvalidInput(_("No call is set that reads a record."), "read")
         requests = [self._about(Record(key, 0, {}), call) for key in keys]
         found: dict[str, Stored] = {}
         for key, response in zip(keys, self._client.exchange(requests), strict=True):
@@ -230,15 +232,15 @@ class HttpAdapter(CRMAdapter):
 
 
 def _unwritable(error: Exception, size: int) -> Outcome:
-    text = f"The values cannot be written as JSON: {type(error).__name__}."
+    text = _("The values cannot be written as JSON: %s.") % type(error).__name__
     return Invalid("", text) if size == 1 else Refused(text)
 
 
 def _raise_outcome(outcome: Outcome) -> None:
     match outcome:
         case Auth(message=text):
-            raise CredentialsRefused(f"The CRM refuses the credentials: {text}")
+            raise CredentialsRefused(_("The CRM refuses the credentials: %s") % text)
         case Ok():
             return
         case _:
-            raise Unavailable(f"The CRM answers the test with an error: {outcome}")
+            raise Unavailable(_("The CRM answers the test with an error: %s") % sentence(outcome))

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
+from django.utils.translation import gettext as _
 
 from crmsync.adapters import answers, client
 from crmsync.adapters.base import Record
@@ -107,7 +108,7 @@ def understand(
     code = rules.code_of(body)
     if code is not None:
         kind = rules.kind(code)
-        text = f"{text}, code {code}"
+        text = _("%(text)s, code %(code)s") % {"text": text, "code": code}
         # A status that is an error counts for more than a code that nobody listed.
         if kind != "ok" and (by_status is None or str(code) in rules.kinds):
             return [rules.outcome(kind, body, text, size, wait)] * size
@@ -118,7 +119,12 @@ def understand(
         return [_with_words(by_status, rules, body)] * size
     if rules.code and code is None:
         # A login page, a proxy: nobody who says anything of the records.
-        return [Unknown(f"{text}, without {rules.code}: is this the CRM?")] * size
+        return [
+            Unknown(
+                _("%(text)s, without %(path)s: is this the CRM?")
+                % {"text": text, "path": rules.code}
+            )
+        ] * size
     return _each(rules, body, records, text)
 
 
@@ -126,13 +132,18 @@ def _each(rules: AnswerRules, body: Any, records: Sequence[Record], text: str) -
     if rules.results:
         results = at(body, rules.results)
         if not isinstance(results, list) or len(results) != len(records):
-            return [Unknown(f"{text}, without a result for each record")] * len(records)
+            return [Unknown(_("%s, without a result for each record.") % text)] * len(records)
         return [_result(rules.result, result, text) for result in results]
     ok = rules.outcome("ok", body, text, len(records), 0.0)
     if rules.failures:
         failures = at(body, rules.failures) or {}
         if not isinstance(failures, Mapping):
-            return [Unknown(f"{text}, and {rules.failures} is no object")] * len(records)
+            return [
+                Unknown(
+                    _("%(text)s, and %(path)s is no object.")
+                    % {"text": text, "path": rules.failures}
+                )
+            ] * len(records)
         return [_failure(rules, failures, record) or ok for record in records]
     return [ok] * len(records)
 
@@ -141,7 +152,13 @@ def _result(rules: Rules, result: Any, text: str) -> Outcome:
     if not rules.code:
         return rules.outcome("ok", result, text, 1, 0.0)
     code = rules.code_of(result)
-    return rules.outcome(rules.kind(code), result, f"{text}, code {code}", 1, 0.0)
+    return rules.outcome(
+        rules.kind(code),
+        result,
+        _("%(text)s, code %(code)s") % {"text": text, "code": code},
+        1,
+        0.0,
+    )
 
 
 def _failure(rules: AnswerRules, failures: Mapping[str, Any], record: Record) -> Outcome | None:

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from django.utils.translation import gettext as _
+
 from crmsync.adapters.base import Record
 from msgplatform.core.errors import InvalidInput
 
@@ -41,12 +43,20 @@ def places(template: Any) -> Iterator[str]:
 def check(template: Any, setting: str, secrets: Mapping[str, str], *more: str) -> None:
     """Raises InvalidInput for a place that nothing can fill; `more` are allowed besides."""
     for place in places(template):
-        kind, _, name = place.partition(".")
+        kind, name = place.partition(".")[::2]
         if kind == "secret" and name and name not in secrets:
-            raise InvalidInput(f"{setting} names {{{place}}}, and no such secret is set.", setting)
+            raise InvalidInput(
+                _("%(setting)s names {%(place)s}, and no such secret is set.")
+                % {"setting": setting, "place": place},
+                setting,
+            )
         if place in _OF_RECORD or place in more or (kind in ("field", "secret") and name):
             continue
-        raise InvalidInput(f"{setting} names {{{place}}}, which does not exist.", setting)
+        raise InvalidInput(
+            _("%(setting)s names {%(place)s}, which does not exist.")
+            % {"setting": setting, "place": place},
+            setting,
+        )
 
 
 def values_of(record: Record) -> dict[str, Any]:

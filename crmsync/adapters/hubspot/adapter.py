@@ -13,6 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings, Field, Record, Stored
 from crmsync.adapters.client import decoded, is_whole, raise_for
 from crmsync.adapters.hubspot import errors
@@ -128,7 +130,7 @@ class HubSpotAdapter(RestAdapter):
             found[left[0]] = errors.of_record(faults[0], self.settings.time_zone)
         elif left:
             # It cannot be said whose error it was: alone each of them gets its own.
-            text = "HubSpot did not say what became of the record."
+            text = _("HubSpot did not say what became of the record.")
             lost: Outcome = Refused(text) if len(records) > 1 else Unknown(text)
             found.update(dict.fromkeys(left, lost))
         return found
@@ -153,7 +155,7 @@ class HubSpotAdapter(RestAdapter):
 
     def _refused(self, response: Response, size: int) -> Outcome:
         if is_whole(response):
-            return Retry(0.0, "HubSpot's answer is no JSON object.")
+            return Retry(0.0, _("HubSpot's answer is no JSON object."))
         return errors.of_batch(response, size, self.settings.time_zone)
 
     # -- reading ---------------------------------------------------------------------------------
@@ -167,8 +169,11 @@ class HubSpotAdapter(RestAdapter):
         own = properties.pop(given.id_property, None)
         if own is None or not own.get("hasUniqueValue"):
             raise InvalidInput(
-                f"HubSpot needs a property {given.id_property} of {given.object} "
-                "that is set to have unique values.",
+                _(
+                    "HubSpot needs a property %(name)s of %(object)s that is set to have "
+                    "unique values."
+                )
+                % {"name": given.id_property, "object": given.object},
                 "id_property",
             )
         return {

@@ -9,6 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
+from django.utils.translation import gettext as _
 
 from crmsync.adapters import answers, client
 from crmsync.adapters.outcomes import Auth, Conflict, Invalid, Outcome, Retry, Throttled
@@ -38,7 +39,7 @@ def of_batch(response: Response, size: int, time_zone: str) -> Outcome:
 def of_record(error: Mapping[str, Any], time_zone: str) -> Outcome:
     """Of one record; `error` is HubSpot's object, every property of which is optional."""
     category = str(error.get("category", ""))
-    message = str(error.get("message") or category or "HubSpot gave no reason.")
+    message = str(error.get("message") or category or _("HubSpot gave no reason."))
     if category == "OBJECT_NOT_FOUND":
         return Invalid("", message)
     if category == "RATE_LIMITS":
@@ -66,7 +67,7 @@ def check_time_zone(name: str) -> None:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidInput(f"There is no time zone {name}.", "time_zone") from None
+        raise InvalidInput(_("There is no time zone %s.") % name, "time_zone") from None
 
 
 def _blamed(error: Mapping[str, Any], message: str) -> tuple[str, str]:

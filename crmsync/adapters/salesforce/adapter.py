@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from django.utils.translation import gettext as _
+
 from crmsync.adapters.base import CredentialsRefused, Field, Record, Stored
 from crmsync.adapters.client import decoded, is_whole, raise_for
 from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry
@@ -39,7 +41,7 @@ class SalesforceAdapter(RestAdapter):
         super().__init__(settings, credentials)
         for name in ("object", "external_id"):
             if not getattr(self.settings, name).isidentifier():
-                raise InvalidInput(f"The setting {name} is no name of Salesforce.", name)
+                raise InvalidInput(_("The setting %s is no name of Salesforce.") % name, name)
         self._session = Session(self.client, self.settings, self.credentials)
 
     def secrets(self) -> Iterable[str]:
@@ -99,9 +101,13 @@ class SalesforceAdapter(RestAdapter):
         response = self._session.ask("PATCH", path, fields)
         if response.status == 300:
             name = self.settings.external_id
-            return Invalid(name, f"Several records of Salesforce have {name} {record.key}.")
+            return Invalid(
+                name,
+                _("Several records of Salesforce have %(name)s %(key)s.")
+                % {"name": name, "key": record.key},
+            )
         if response.status == 404 and record.remote_id:
-            return Invalid("", f"Salesforce holds no record {record.remote_id}.")
+            return Invalid("", _("Salesforce holds no record %s.") % record.remote_id)
         if not is_whole(response):
             return errors.of_call(response, 1)
         body = decoded(response) if response.body else None
@@ -137,14 +143,14 @@ class SalesforceAdapter(RestAdapter):
         given = self.settings
         response = self._session.ask("GET", f"sobjects/{given.object}/describe")
         if response.status == 404:
-            raise InvalidInput(f"Salesforce has no object {given.object}.", "object")
+            raise InvalidInput(_("Salesforce has no object %s.") % given.object, "object")
         raise_for(response)
         described_fields = {each["name"]: each for each in decoded(response)["fields"]}
         own = described_fields.pop(given.external_id, None)
         if own is None or not own.get("externalId"):
             raise InvalidInput(
-                f"Salesforce needs a field {given.external_id} of {given.object} "
-                "that is flagged External ID.",
+                _("Salesforce needs a field %(name)s of %(object)s that is flagged External ID.")
+                % {"name": given.external_id, "object": given.object},
                 "external_id",
             )
         return {

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from crmsync.adapters import answers, client
 from crmsync.adapters.outcomes import (
     Auth,
@@ -41,7 +43,7 @@ _LIMIT_SECONDS = 900.0
 def of_call(response: Response, size: int) -> Outcome:
     """Of a call that was not answered with what was expected."""
     if client.is_whole(response):
-        return Unknown("Salesforce's answer has no result for each record.")
+        return Unknown(_("Salesforce's answer has no result for each record."))
     body = client.decoded(response) if response.body else None
     error = body[0] if isinstance(body, list) and body and isinstance(body[0], dict) else {}
     code = str(error.get("errorCode", ""))
@@ -60,7 +62,7 @@ def of_call(response: Response, size: int) -> Outcome:
 def of_result(result: Any, external_id: str) -> Outcome:
     """Of one record in the answer to a call."""
     if not isinstance(result, Mapping):
-        return Unknown("Salesforce's answer has a result that is no object.")
+        return Unknown(_("Salesforce's answer has a result that is no object."))
     if result.get("success"):
         return Ok(str(result.get("id", "")), result.get("created"))
     errors = result.get("errors") or [{}]
@@ -78,7 +80,7 @@ def is_gone(result: Any) -> bool:
 
 
 def _meaning(code: str, error: Mapping[str, Any]) -> Outcome:
-    message = _message(error) or code or "Salesforce gave no reason."
+    message = _message(error) or code or _("Salesforce gave no reason.")
     if code == "REQUEST_LIMIT_EXCEEDED":
         return Throttled(_LIMIT_SECONDS)
     if code in _RETRY:
@@ -87,7 +89,7 @@ def _meaning(code: str, error: Mapping[str, Any]) -> Outcome:
         if found := _ID.search(message.partition("with id")[2]):
             return Conflict(found[1])
         # A duplicate rule found others, and does not say which: a person decides.
-        message = f"Salesforce holds a duplicate: {message}"
+        message = _("Salesforce holds a duplicate: %s") % message
     fields = error.get("fields") or ()
     return Invalid(str(fields[0]) if fields else "", message)
 

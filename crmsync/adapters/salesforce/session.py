@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
+from django.utils.translation import gettext as _
+
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings, CredentialsRefused
 from crmsync.adapters.client import HttpClient, decoded, described, raise_for
 from msgplatform.core.errors import Unavailable
@@ -74,10 +76,12 @@ class Session:
         response = self.client.exchange([request])[0]
         self.token = ""
         if response.status in (400, 401):  # invalid_grant, invalid_client_id
-            raise CredentialsRefused(f"Salesforce refuses the credentials: {described(response)}")
+            raise CredentialsRefused(
+                _("Salesforce refuses the credentials: %s") % described(response)
+            )
         raise_for(response)
         body = decoded(response)
         if not isinstance(body, dict) or not body.get("access_token"):
-            raise Unavailable("Salesforce's login answered without an access token.")
+            raise Unavailable(_("Salesforce's login answered without an access token."))
         self.token = str(body["access_token"])
         self._instance = str(body.get("instance_url") or self.settings.login_url).rstrip("/")

@@ -18,6 +18,8 @@ from urllib.parse import unquote, urlsplit
 from django.db import DatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import ConnectionHandler
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from crmsync.adapters.base import (
     AdapterCredentials,
@@ -45,7 +47,7 @@ class SqlAdapter(CRMAdapter):
     """Rows of a table in MySQL, MariaDB or SQLite."""
 
     name = "sql"
-    title = "The database"
+    title = gettext_lazy("The database")
     Settings = SqlSettings
     Credentials = SqlCredentials
     batch_size = 500
@@ -60,7 +62,9 @@ class SqlAdapter(CRMAdapter):
         for name in ("table", "key_column", "version_column", "deleted_column"):
             value = getattr(given, name)
             if not _NAME.fullmatch(value) and (value or name != "deleted_column"):
-                raise InvalidInput(f"The setting {name} is no name of a table or column.", name)
+                raise InvalidInput(
+                    _("The setting %s is no name of a table or column.") % name, name
+                )
         config = databases.for_writing(self.credentials.url)
         if not databases.is_mysql(config):  # a wrong path is an error, not a new database
             config["NAME"] = f"file:{config['NAME']}?mode=rw"
@@ -87,10 +91,15 @@ class SqlAdapter(CRMAdapter):
         for setting in ("key_column", "version_column", "deleted_column"):
             name = getattr(given, setting)
             if name and name not in table.columns:
-                raise InvalidInput(f"The table {given.table} has no column {name}.", setting)
+                raise InvalidInput(
+                    _("The table %(table)s has no column %(name)s.")
+                    % {"table": given.table, "name": name},
+                    setting,
+                )
         if not table.key_is_unique:
             raise InvalidInput(
-                f"The column {given.key_column} of the table {given.table} needs a unique key.",
+                _("The column %(column)s of the table %(table)s needs a unique key.")
+                % {"column": given.key_column, "table": given.table},
                 "key_column",
             )
         own = (given.key_column, given.version_column, given.deleted_column)
@@ -140,7 +149,7 @@ class SqlAdapter(CRMAdapter):
                 self._drop()
             outcome = self._verdict(error, len(records))
             if stage == "commit" and sql.error_code(error) in errors.LOST:
-                outcome = Unknown("The connection was lost while the transaction was committed.")
+                outcome = Unknown(_("The connection was lost while the transaction was committed."))
             return {record.key: outcome for record in records}
         except BaseException:  # a value that the driver cannot write is a fault of ours
             self._drop()
@@ -168,10 +177,14 @@ class SqlAdapter(CRMAdapter):
         text = self.clean(errors.message(error))
         self._drop()
         if errors.is_credentials(error):
-            return CredentialsRefused(f"The database refuses the credentials: {text}")
+            return CredentialsRefused(_("The database refuses the credentials: %s") % text)
         if errors.is_setup(error):
-            return InvalidInput(f"The table {self.settings.table} cannot be used: {text}", "table")
-        return Unavailable(f"The database cannot be reached: {text}")
+            return InvalidInput(
+                _("The table %(table)s cannot be used: %(text)s")
+                % {"table": self.settings.table, "text": text},
+                "table",
+            )
+        return Unavailable(_("The database cannot be reached: %s") % text)
 
     def _roll_back(self) -> None:
         try:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from django.db import DatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import Field, Record
 from crmsync.adapters.outcomes import Invalid
@@ -42,11 +43,15 @@ class Table:
     def problem(self, record: Record) -> Invalid | None:
         """What can be seen before anything is sent."""
         if not self.takes_key(record.key):
-            return Invalid("", f"The key {record.key!r} is no number.")
+            return Invalid("", _("The key %r is no number.") % record.key)
         for name, value in record.fields.items():
             field = self.columns.get(name)
             if field is None:
-                return Invalid(name, f"The table {self.name} has no column {name}.")
+                return Invalid(
+                    name,
+                    _("The table %(table)s has no column %(name)s.")
+                    % {"table": self.name, "name": name},
+                )
             if fault := self._fault(field, value):
                 return Invalid(name, fault)
         return None
@@ -54,25 +59,27 @@ class Table:
     def _fault(self, field: Field, value: Any) -> str:
         name = field.name
         if value is None and name in self.required:
-            return f"The column {name} cannot be empty."
+            return _("The column %s cannot be empty.") % name
         if isinstance(value, str):
             if field.max_length and len(value) > field.max_length:
                 most = field.max_length
-                return f"The value for {name} has {len(value)} characters; {most} are allowed."
+                return _(
+                    "The value for %(name)s has %(count)s characters; %(most)s are allowed."
+                ) % {"name": name, "count": len(value), "most": most}
             if not value.isascii() and not _is_text(value):
-                return f"The value for {name} is no valid text."
+                return _("The value for %s is no valid text.") % name
         elif isinstance(value, float) and not math.isfinite(value):
-            return f"The value for {name} is no finite number."
+            return _("The value for %s is no finite number.") % name
         elif isinstance(value, int) and not -_BIGGEST <= value < _BIGGEST:
-            return f"The number for {name} is too large."
+            return _("The number for %s is too large.") % name
         return ""
 
     def doubled(self) -> Invalid:
-        names = ", ".join(self.others)
-        return Invalid(
-            self.others[0] if len(self.others) == 1 else "",
-            f"Another row has the same value in a unique column{f' ({names})' if names else ''}.",
-        )
+        if not self.others:
+            return Invalid("", _("Another row has a key that the table takes for the same."))
+        text = _("Another row has the same value in a unique column (%s).")
+        name = self.others[0] if len(self.others) == 1 else ""
+        return Invalid(name, text % ", ".join(self.others))
 
     def takes_key(self, key: str) -> bool:
         return not self.key_is_number or (key.isascii() and key.lstrip("-").isdigit())

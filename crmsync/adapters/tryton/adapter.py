@@ -13,8 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from crmsync.adapters.base import CredentialsRefused, Field, Record, Stored
-from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry, Unknown
+from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry, Unknown, sentence
 from crmsync.adapters.rest import RestAdapter
 from crmsync.adapters.tryton import contacts, errors
 from crmsync.adapters.tryton.contacts import Contacts
@@ -72,7 +74,11 @@ class TrytonAdapter(RestAdapter):
             elif record.deleted:
                 gone.append(record)
             elif odd is not None:
-                outcomes[record.key] = Invalid(odd, f"{self.settings.model} has no field {odd}.")
+                outcomes[record.key] = Invalid(
+                    odd,
+                    _("%(model)s has no field %(field)s.")
+                    % {"model": self.settings.model, "field": odd},
+                )
             else:
                 (old if record.key in held else new).append(record)
         created = self._together(new, lambda: self._create(new))
@@ -100,7 +106,7 @@ class TrytonAdapter(RestAdapter):
         given = [{**self._values(record, 0, {}), key: record.key} for record in records]
         made = self._session.call("create", given)
         if not isinstance(made, list) or len(made) != len(records):
-            raise NotAnswered(Unknown("Tryton's answer has no id for each record."))
+            raise NotAnswered(Unknown(_("Tryton's answer has no id for each record.")))
         return {
             record.key: Ok(str(remote_id), created=True)
             for record, remote_id in zip(records, made, strict=True)
@@ -111,9 +117,9 @@ class TrytonAdapter(RestAdapter):
         try:
             if record.key not in self._held([record]):
                 return created
-            why = "An earlier call has stored the record meanwhile."
+            why = _("An earlier call has stored the record meanwhile.")
         except (NotAnswered, RpcError):
-            why = "It is not known whether an earlier call has stored the record."
+            why = _("It is not known whether an earlier call has stored the record.")
         return {record.key: Retry(0.0, why)}
 
     def _write(self, records: Sequence[Record], held: Mapping[str, Held]) -> dict[str, Outcome]:
@@ -180,7 +186,11 @@ class TrytonAdapter(RestAdapter):
             raise self._error(error) from None
         given = self.settings
         if given.key_field not in known:
-            raise InvalidInput(f"{given.model} has no field {given.key_field}.", "key_field")
+            raise InvalidInput(
+                _("%(model)s has no field %(field)s.")
+                % {"model": given.model, "field": given.key_field},
+                "key_field",
+            )
         return {
             name: Field(
                 name,
@@ -219,9 +229,13 @@ class TrytonAdapter(RestAdapter):
 
     def _error(self, error: NotAnswered | RpcError) -> Exception:
         if isinstance(error, NotAnswered):
-            text = self.clean(errors.said(error.outcome))
+            text = self.clean(sentence(error.outcome))
             if isinstance(error.outcome, Auth):
                 return CredentialsRefused(text)
-            return Unavailable(f"Tryton cannot be reached: {text}")
+            return Unavailable(_("Tryton cannot be reached: %s") % text)
         model = self.settings.model
-        return InvalidInput(f"The model {model} cannot be used: {self.clean(str(error))}", "model")
+        return InvalidInput(
+            _("The model %(model)s cannot be used: %(text)s")
+            % {"model": model, "text": self.clean(str(error))},
+            "model",
+        )

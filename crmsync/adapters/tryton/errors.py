@@ -39,12 +39,3 @@ def meaning(error: NotAnswered | RpcError, size: int, sent: bool) -> Outcome:
     if not sent:
         return Auth(text)  # the model or the key field does not exist, or may not be read
     return Refused(text) if size > 1 else Invalid("", text)
-
-
-def said(outcome: Outcome) -> str:
-    match outcome:
-        case Auth(message=text) | Unknown(message=text) | Invalid(message=text):
-            return text
-        case Retry(why=text):
-            return text
-    return str(outcome)

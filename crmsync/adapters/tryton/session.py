@@ -7,6 +7,8 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from crmsync.adapters import answers
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings
 from crmsync.adapters.client import HttpClient, decoded, wait_seconds
@@ -62,14 +64,14 @@ class Session:
         asked = [given.user, {"password": self.credentials.password}]
         response = self._ask("common.db.login", asked)
         if response.status == 401:
-            raise NotAnswered(Auth("Tryton refuses the user or the password."))
+            raise NotAnswered(Auth(_("Tryton refuses the user or the password.")))
         if response.status == 429:
             raise NotAnswered(Throttled(wait_seconds(response) or _LOGIN_FLOOD_SECONDS))
         if response.status == 404:
-            raise NotAnswered(Auth(f"Tryton has no database {given.database}."))
+            raise NotAnswered(Auth(_("Tryton has no database %s.") % given.database))
         found = self._result(response)
         if not isinstance(found, list) or len(found) < 2:
-            raise NotAnswered(Auth("Tryton asks for more than a password."))
+            raise NotAnswered(Auth(_("Tryton asks for more than a password.")))
         session = f"{given.user}:{found[0]}:{found[1]}"
         self.token = base64.b64encode(session.encode()).decode()
 
@@ -84,7 +86,7 @@ class Session:
             raise NotAnswered(outcome)
         body = decoded(response)
         if not isinstance(body, dict) or not ("result" in body or "error" in body):
-            raise NotAnswered(Unknown("The answer is not Tryton's: is this the right address?"))
+            raise NotAnswered(Unknown(_("The answer is not Tryton's: is this the right address?")))
         if error := body.get("error"):
             raise RpcError(str(error[0]), _message(error))
         return body["result"]
