@@ -42,3 +42,4 @@ tools:
 	@deploy/packages.sh $(PYTHON)
 	@$(bootstrap) requirements-dev.txt $(embedded)
 	@deploy/npm_packages.sh .venv
+	@deploy/tryton.sh .venv

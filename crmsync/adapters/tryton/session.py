@@ -21,7 +21,7 @@ _LOGIN_FLOOD_SECONDS = 60.0
 
 class TrytonSettings(AdapterSettings, frozen=True, kw_only=True):
     """`url` is the server's, `database` the name of its database. `key_field` is a field of
-    `model` with unique values; it holds the key."""
+    `model` with unique values; it holds the key. Tryton never changes the code of a party."""
 
     url: str
     database: str
