@@ -1,47 +1,48 @@
-"""HubSpot's contacts, as far as an integration sees them: batches, 200 and 207, unique values."""
+"""HubSpot's contacts, as far as an integration sees them: batches, 200 and 207, unique values.
+
+That the shapes are HubSpot's is shown by its own client in test_hubspot_client.py.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tests.integration.support.json_stub import Answer, Asked
 
 _TIME = "2026-03-01T00:00:00.000Z"
+_CALL = "6828d000-3d2f-4701-8d90-b21e53b0d005"
 
 
 class HubSpotStub:
     """`contacts` by id. `traces`: an error names the record by objectWriteTraceId, else by its
-    id; `names_nobody`: by nothing. E-mail addresses are unique and end in something."""
+    id; `names_nobody`: by nothing. E-mail addresses are unique and end in something. `limit` is
+    the policy whose limit has been reached."""
 
     def __init__(self, token: str) -> None:
         self.token = token
         self.objects, self.properties = "/crm/v3/objects", "/crm/v3/properties"
         self.contacts: dict[str, dict[str, str]] = {}
         self.traces, self.names_nobody = True, False
+        self.limit = ""
         self._last = 500
 
     def __call__(self, request: Asked) -> Answer:
         if request.headers.get("authorization") != f"Bearer {self.token}":
             message = "Authentication credentials not found."
-            return Answer(
-                {"status": "error", "message": message, "category": "INVALID_AUTHENTICATION"}, 401
-            )
+            return _error(401, "INVALID_AUTHENTICATION", message)
+        if self.limit:
+            return _throttled(self.limit)
         if (request.method, request.path) == ("GET", f"{self.properties}/contacts"):
-            return Answer({"results": [
-                {"name": "hive_id", "type": "string", "hasUniqueValue": True},
-                {"name": "firstname", "type": "string"}, {"name": "email", "type": "string"},
-                {"name": "phone", "type": "string", "hasUniqueValue": False},
-                {"name": "createdate", "type": "datetime",
-                 "modificationMetadata": {"readOnlyValue": True}},
-            ]})  # fmt: skip
+            return Answer({"results": _PROPERTIES})
         prefix = f"{self.objects}/contacts/batch/"
         if request.method != "POST" or not request.path.startswith(prefix):
-            return Answer({"status": "error", "message": "resource not found"}, 404)
+            return _error(404, "OBJECT_NOT_FOUND", "resource not found")
         action = request.path.removeprefix(prefix)
         inputs = request.body["inputs"]
         ids = [each["id"] for each in inputs]
         if len(ids) > 100 or len(ids) != len(set(ids)):
-            return Answer({"category": "VALIDATION_ERROR", "message": "Duplicate or too many"}, 400)
+            return _error(400, "VALIDATION_ERROR", "Duplicate or too many inputs")
         if action == "archive":
             for each in ids:
                 self.contacts.pop(each, None)
@@ -59,18 +60,16 @@ class HubSpotStub:
             if found := self._find(body["idProperty"], each["id"]):
                 held = self.contacts[found]
                 shown = {name: held.get(name) for name in body["properties"]}
-                results.append({"id": found, "properties": shown, "archived": False})
+                results.append(
+                    {"id": found, "properties": shown, "createdAt": _TIME, "updatedAt": _TIME,
+                     "archived": False}
+                )  # fmt: skip
             else:
                 errors.append(each["id"])
         if not errors:
-            return Answer({"status": "COMPLETE", "results": results})
-        error = {
-            "status": "error", "category": "OBJECT_NOT_FOUND", "context": {"ids": errors},
-            "message": "Could not get some CONTACT objects, they may be deleted or not exist.",
-        }  # fmt: skip
-        return Answer(
-            {"status": "COMPLETE", "results": results, "numErrors": 1, "errors": [error]}, 207
-        )
+            return _batch(results)
+        text = "Could not get some CONTACT objects, they may be deleted or not exist."
+        return _batch(results, [_of_record("OBJECT_NOT_FOUND", text, {"ids": errors})])
 
     def _write(self, inputs: list[Any], action: str) -> Answer:
         results: list[Any] = []
@@ -87,19 +86,17 @@ class HubSpotStub:
             own = {each["idProperty"]: each["id"]} if "idProperty" in each else {}
             self.contacts.setdefault(known, {}).update({**own, **each["properties"]})
             result = {
-                "id": known, "new": is_new, "properties": dict(self.contacts[known]),
-                "createdAt": _TIME, "updatedAt": _TIME, "archived": False,
+                "id": known, "properties": dict(self.contacts[known]), "createdAt": _TIME,
+                "updatedAt": _TIME, "archived": False,
             }  # fmt: skip
+            if action == "upsert":
+                result["new"] = is_new
             if self.traces:
                 result["objectWriteTraceId"] = each["objectWriteTraceId"]
             results.append(result)
         if len(errors) == len(inputs) == 1 and errors[0]["category"] == "CONFLICT":
-            return Answer(errors[0], 409)
-        body = {"status": "COMPLETE", "results": results[::-1], "startedAt": _TIME,
-                "completedAt": _TIME}  # fmt: skip
-        if not errors:
-            return Answer(body)
-        return Answer({**body, "numErrors": len(errors), "errors": errors}, 207)
+            return _error(409, "CONFLICT", errors[0]["message"])
+        return _batch(results[::-1], errors)
 
     def _problem(self, each: Any, known: str) -> Any:
         email = each["properties"].get("email", "")
@@ -111,11 +108,54 @@ class HubSpotStub:
         if email.endswith("@"):
             detail = {"message": f"Email address {email} is invalid", "in": "email",
                       "code": "INVALID_EMAIL"}  # fmt: skip
-            return {"status": "error", "category": "VALIDATION_ERROR", "message": "not valid",
-                    "context": context, "errors": [detail]}  # fmt: skip
+            return _of_record("VALIDATION_ERROR", "not valid", context, detail)
         other = self._find("email", email)
         if other and other != known:
             message = f"Contact already exists. Existing ID: {other}"
-            return {"status": "error", "category": "CONFLICT", "message": message,
-                    "context": context}  # fmt: skip
+            return _of_record("CONFLICT", message, context)
+        if known and known not in self.contacts:
+            return _of_record("OBJECT_NOT_FOUND", "No CONTACT object has this id", context)
         return None
+
+
+def _batch(results: list[Any], errors: Sequence[Any] = ()) -> Answer:
+    body = {"status": "COMPLETE", "results": results, "startedAt": _TIME, "completedAt": _TIME}
+    if not errors:
+        return Answer(body)
+    return Answer({**body, "numErrors": len(errors), "errors": errors}, 207)
+
+
+def _of_record(category: str, message: str, context: Any, *details: Any) -> Any:
+    """One of the errors in an answer to a batch."""
+    return {"status": "error", "category": category, "message": message, "context": context,
+            "links": {}, "errors": details}  # fmt: skip
+
+
+def _error(status: int, category: str, message: str) -> Answer:
+    """Of a call as a whole."""
+    body = {"status": "error", "message": message, "category": category, "correlationId": _CALL}
+    return Answer(body, status)
+
+
+def _throttled(policy: str) -> Answer:
+    body = {"status": "error", "message": f"You have reached your {policy.lower()} limit.",
+            "errorType": "RATE_LIMIT", "correlationId": _CALL, "policyName": policy}  # fmt: skip
+    return Answer(body, 429, X_HubSpot_RateLimit_Max="100", X_HubSpot_RateLimit_Remaining="0")
+
+
+def _property(name: str, kind: str = "string", **more: Any) -> Any:
+    return {"name": name, "label": name.title(), "type": kind, "fieldType": "text",
+            "groupName": "contactinformation", "description": "", "options": [], **more}  # fmt: skip
+
+
+def _modification(is_read_only: bool) -> Any:
+    return {"archivable": True, "readOnlyDefinition": True, "readOnlyValue": is_read_only}
+
+
+_PROPERTIES = [
+    _property("hive_id", hasUniqueValue=True),
+    _property("firstname", modificationMetadata=_modification(False)),
+    _property("email"),
+    _property("phone", hasUniqueValue=False),
+    _property("createdate", "datetime", modificationMetadata=_modification(True)),
+]
