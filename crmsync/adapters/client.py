@@ -87,6 +87,16 @@ def decoded(response: Response) -> Any:
         return None
 
 
+def json_object(response: Response) -> dict[str, Any]:
+    """The answer's JSON object. Raises as `raise_for` does, and Unavailable when it is none."""
+    raise_for(response)
+    body = decoded(response)
+    if not isinstance(body, dict):
+        # A login page, a proxy: nobody who says anything of the records.
+        raise Unavailable(_("The answer is no JSON object: is this the right address?"))
+    return body
+
+
 def is_whole(response: Response) -> bool:
     """Whether a 2xx answer came, to its last byte."""
     return 200 <= response.status < 300 and not response.error

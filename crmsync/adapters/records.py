@@ -17,7 +17,8 @@ class Record:
 
     `key` is the id by which both sides know it. `fields` are values by the CRM's field names: a
     field that is not in it is left as it is, None clears it. With `remote_id` that record of the
-    CRM is changed, whatever key it has (after Conflict); without it the record is found by `key`.
+    CRM is changed, whatever key it has; without it, or when there is no such record any more, the
+    record is found by `key`, or created.
     """
 
     key: str

@@ -9,6 +9,7 @@ by `objectWriteTraceId`, and for lack of it by the unique property.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any
@@ -16,12 +17,12 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings, Field, Record, Stored
-from crmsync.adapters.client import decoded, is_whole, raise_for
+from crmsync.adapters.client import decoded, is_whole, json_object
 from crmsync.adapters.hubspot import errors
 from crmsync.adapters.outcomes import Ok, Outcome, Refused, Retry, Unknown
 from crmsync.adapters.rest import RestAdapter
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.errors import InvalidInput
+from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Response
 
 _LARGEST_BATCH = 100
@@ -72,34 +73,38 @@ class HubSpotAdapter(RestAdapter):
         deleted = [record for record in batch if record.deleted]
         known = [record for record in batch if record.remote_id and not record.deleted]
         others = [record for record in batch if not record.remote_id and not record.deleted]
+        if known:
+            updated, gone = self._updated(known)
+            outcomes.update(updated)
+            # Deleted in HubSpot since: they are stored anew, by key.
+            others += [dataclasses.replace(record, remote_id="") for record in gone]
         if others:
             inputs = [
-                {
-                    "idProperty": self.settings.id_property,
-                    "id": record.key,
-                    "properties": self._properties(record),
-                    "objectWriteTraceId": record.key,
-                }
+                {"idProperty": self.settings.id_property, "id": record.key, **self._given(record)}
                 for record in others
             ]
             outcomes.update(self._settled(others, self._batch("upsert", {"inputs": inputs})))
-        if known:
-            inputs = [
-                {
-                    "id": record.remote_id,
-                    "properties": self._properties(record),
-                    "objectWriteTraceId": record.key,
-                }
-                for record in known
-            ]
-            outcomes.update(self._settled(known, self._batch("update", {"inputs": inputs})))
         if deleted:
             outcomes.update(self._archived(deleted))
         return outcomes
 
-    def _properties(self, record: Record) -> dict[str, str]:
+    def _updated(self, records: Sequence[Record]) -> tuple[dict[str, Outcome], Sequence[Record]]:
+        """By remote id; and the records that HubSpot does not hold."""
+        inputs = [{"id": record.remote_id, **self._given(record)} for record in records]
+        response = self._batch("update", {"inputs": inputs})
+        if len(records) == 1 and errors.is_not_found(response):
+            return {}, records
+        settled = self._settled(records, response)
+        missing = errors.not_found(response)
+        gone = [r for r in records if {r.key, r.remote_id} & missing]
+        for record in gone:
+            del settled[record.key]
+        return settled, gone
+
+    def _given(self, record: Record) -> dict[str, Any]:
         made = {name: _text(value) for name, value in record.fields.items()}
-        return {**made, self.settings.id_property: record.key}
+        properties = {**made, self.settings.id_property: record.key}
+        return {"properties": properties, "objectWriteTraceId": record.key}
 
     def _settled(self, records: Sequence[Record], response: Response) -> dict[str, Outcome]:
         """An outcome for each record of a batch."""
@@ -144,11 +149,15 @@ class HubSpotAdapter(RestAdapter):
             if not is_whole(response):
                 outcome = self._refused(response, 1)
                 return {record.key: outcome for record in records}
-            ids.update((key, stored.remote_id) for key, stored in self._stored(response).items())
+            try:
+                found = self._stored(response)
+            except Unavailable as error:
+                return {record.key: Retry(0.0, str(error)) for record in records}
+            ids.update((key, stored.remote_id) for key, stored in found.items())
         if ids:
             inputs = [{"id": remote_id} for remote_id in ids.values()]
             response = self._batch("archive", {"inputs": inputs})
-            if not is_whole(response) and response.status != 404:
+            if not is_whole(response) and not (len(ids) == 1 and errors.is_not_found(response)):
                 outcome = self._refused(response, len(ids))
                 return {record.key: outcome for record in records}
         return {record.key: Ok(ids.get(record.key, ""), created=False) for record in records}
@@ -164,8 +173,7 @@ class HubSpotAdapter(RestAdapter):
         response = self.client.ask(
             "GET", f"{given.base_url}{given.properties_path}/{given.object}", self._headers()
         )
-        raise_for(response)
-        properties = {each["name"]: each for each in (decoded(response) or {}).get("results", ())}
+        properties = {each["name"]: each for each in json_object(response).get("results", ())}
         own = properties.pop(given.id_property, None)
         if own is None or not own.get("hasUniqueValue"):
             raise InvalidInput(
@@ -189,9 +197,7 @@ class HubSpotAdapter(RestAdapter):
         names = sorted(self.fields())
         found: dict[str, Stored] = {}
         for some in chunks(sorted(keys), _LARGEST_BATCH):
-            response = self._read_batch(some, names)
-            raise_for(response)
-            found.update(self._stored(response))
+            found.update(self._stored(self._read_batch(some, names)))
         return found
 
     def _read_batch(self, keys: Sequence[str], names: Sequence[str]) -> Response:
@@ -202,10 +208,14 @@ class HubSpotAdapter(RestAdapter):
         return self._batch("read", asked)
 
     def _stored(self, response: Response) -> dict[str, Stored]:
-        body, own = decoded(response), self.settings.id_property
-        results = (body.get("results") if isinstance(body, dict) else None) or ()
+        """What a batch/read found. Raises as `read` does."""
+        body, own = json_object(response), self.settings.id_property
+        for error in body.get("errors") or ():
+            if error.get("category") != errors.NOT_FOUND:
+                # What is not among the results may be there all the same.
+                raise Unavailable(str(error.get("message") or error.get("category")))
         found: dict[str, Stored] = {}
-        for result in results:
+        for result in body.get("results") or ():
             properties = dict(result.get("properties") or {})
             key = properties.pop(own, None)
             if key is not None:

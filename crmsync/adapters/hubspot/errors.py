@@ -16,6 +16,7 @@ from crmsync.adapters.outcomes import Auth, Conflict, Invalid, Outcome, Retry, T
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http.engine import Response
 
+NOT_FOUND = "OBJECT_NOT_FOUND"
 _EXISTING = re.compile(r"Existing ID: *(\d+)")
 _AUTH = {"MISSING_SCOPES", "INVALID_AUTHENTICATION", "EXPIRED_AUTHENTICATION", "BANNED"}
 _NEVER = {"VALIDATION_ERROR", "BAD_REQUEST", "OBJECT_ALREADY_EXISTS", "PROPERTY_DOESNT_EXIST"}
@@ -40,7 +41,7 @@ def of_record(error: Mapping[str, Any], time_zone: str) -> Outcome:
     """Of one record; `error` is HubSpot's object, every property of which is optional."""
     category = str(error.get("category", ""))
     message = str(error.get("message") or category or _("HubSpot gave no reason."))
-    if category == "OBJECT_NOT_FOUND":
+    if category == NOT_FOUND:
         return Invalid("", message)
     if category == "RATE_LIMITS":
         return Throttled(_limit(error, time_zone))
@@ -53,6 +54,20 @@ def of_record(error: Mapping[str, Any], time_zone: str) -> Outcome:
         field, reason = _blamed(error, message)
         return Invalid(field, reason)
     return Retry(0.0, message)
+
+
+def is_not_found(response: Response) -> bool:
+    """Whether a call as a whole found no object with the id that was sent."""
+    body = client.decoded(response) if response.status == 404 else None
+    return isinstance(body, Mapping) and body.get("category") == NOT_FOUND
+
+
+def not_found(response: Response) -> set[str]:
+    """The traces and ids of the records of a batch that HubSpot does not hold."""
+    body = client.decoded(response) if client.is_whole(response) else None
+    errors = (body.get("errors") if isinstance(body, Mapping) else None) or ()
+    pairs = [named(error) for error in errors if error.get("category") == NOT_FOUND]
+    return {name for traces, ids in pairs for name in traces | ids}
 
 
 def named(error: Mapping[str, Any]) -> tuple[set[str], set[str]]:

@@ -8,6 +8,7 @@ DELETE composite/sobjects?ids=                 deleted records
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -15,13 +16,14 @@ from urllib.parse import quote, urlencode
 from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import CredentialsRefused, Field, Record, Stored
-from crmsync.adapters.client import decoded, is_whole, raise_for
-from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry
+from crmsync.adapters.client import decoded, is_whole, json_object
+from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry, Throttled
 from crmsync.adapters.rest import RestAdapter
 from crmsync.adapters.salesforce import errors
 from crmsync.adapters.salesforce.session import SalesforceCredentials, SalesforceSettings, Session
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.core.http.engine import Response
 
 _KEYS_IN_QUERY = 100  # a query goes in the URL
 
@@ -54,16 +56,20 @@ class SalesforceAdapter(RestAdapter):
         known = [record for record in batch if record.remote_id and not record.deleted]
         others = [record for record in batch if not record.remote_id and not record.deleted]
         try:
+            if known:
+                updated, gone = self._updated(known)
+                outcomes.update(updated)
+                # Deleted in Salesforce since: they are stored anew, by key.
+                others += [dataclasses.replace(record, remote_id="") for record in gone]
             if others:
                 outcomes.update(self._upserted(others))
-            for record in known:
-                path = f"sobjects/{self.settings.object}/{quote(record.remote_id, safe='')}"
-                own = {self.settings.external_id: record.key}
-                outcomes[record.key] = self._single(record, path, {**record.fields, **own})
             if deleted:
                 outcomes.update(self._deleted(deleted))
         except CredentialsRefused as error:
             outcomes.update((r.key, Auth(str(error))) for r in batch if r.key not in outcomes)
+        except errors.LimitReached as error:
+            left = [record.key for record in batch if record.key not in outcomes]
+            outcomes.update(dict.fromkeys(left, Throttled(error.after)))
         except (Unavailable, InvalidInput) as error:
             # Nothing was sent: there was no token, or it was not found what is to be deleted.
             outcomes.update((r.key, Retry(0.0, str(error))) for r in batch if r.key not in outcomes)
@@ -74,40 +80,59 @@ class SalesforceAdapter(RestAdapter):
         if len(records) == 1:
             record = records[0]
             path = f"sobjects/{given.object}/{given.external_id}/{quote(record.key, safe='')}"
-            return {record.key: self._single(record, path, record.fields)}
-        body = {
-            "allOrNone": False,
-            "records": [
-                {
-                    "attributes": {"type": given.object},
-                    **record.fields,
-                    given.external_id: record.key,
-                }
-                for record in records
-            ],
-        }
+            response = self._session.ask("PATCH", path, record.fields)
+            return {record.key: self._one(record, response)}
         path = f"composite/sobjects/{given.object}/{given.external_id}"
-        response = self._session.ask("PATCH", path, body)
-        results = decoded(response) if is_whole(response) else None
-        if not isinstance(results, list) or len(results) != len(records):
-            outcome = errors.of_call(response, len(records))
-            return {record.key: outcome for record in records}
-        return {
-            record.key: errors.of_result(result, given.external_id)
-            for record, result in zip(records, results, strict=True)
-        }
+        outcomes, _gone = self._together(path, [(record, {}) for record in records])
+        return outcomes
 
-    def _single(self, record: Record, path: str, fields: Mapping[str, Any]) -> Outcome:
-        response = self._session.ask("PATCH", path, fields)
+    def _updated(self, records: Sequence[Record]) -> tuple[dict[str, Outcome], Sequence[Record]]:
+        """By remote id; and the records that Salesforce does not hold."""
+        if len(records) == 1:
+            record = records[0]
+            path = f"sobjects/{self.settings.object}/{quote(record.remote_id, safe='')}"
+            fields = {**record.fields, self.settings.external_id: record.key}
+            response = self._session.ask("PATCH", path, fields)
+            if response.status == 404 and not response.error:
+                return {}, records
+            return {record.key: self._one(record, response)}, ()
+        named = [(record, {"id": record.remote_id}) for record in records]
+        return self._together("composite/sobjects", named)
+
+    def _together(
+        self, path: str, named: Sequence[tuple[Record, Mapping[str, str]]]
+    ) -> tuple[dict[str, Outcome], list[Record]]:
+        """Outcomes of a call with several records, and those whose id Salesforce does not hold."""
+        given = self.settings
+        made = [
+            {
+                "attributes": {"type": given.object},
+                **record.fields,
+                given.external_id: record.key,
+                **by_id,
+            }
+            for record, by_id in named
+        ]
+        response = self._session.ask("PATCH", path, {"allOrNone": False, "records": made})
+        results = decoded(response) if is_whole(response) else None
+        if not isinstance(results, list) or len(results) != len(named):
+            outcome = errors.of_call(response, len(named))
+            return {record.key: outcome for record, _by_id in named}, []
+        outcomes: dict[str, Outcome] = {}
+        gone: list[Record] = []
+        for (record, by_id), result in zip(named, results, strict=True):
+            if by_id and errors.is_gone(result):
+                gone.append(record)
+            else:
+                outcomes[record.key] = errors.of_result(result, given.external_id)
+        return outcomes, gone
+
+    def _one(self, record: Record, response: Response) -> Outcome:
+        """Of a call with one record."""
+        name = self.settings.external_id
         if response.status == 300:
-            name = self.settings.external_id
-            return Invalid(
-                name,
-                _("Several records of Salesforce have %(name)s %(key)s.")
-                % {"name": name, "key": record.key},
-            )
-        if response.status == 404 and record.remote_id:
-            return Invalid("", _("Salesforce holds no record %s.") % record.remote_id)
+            text = _("Several records of Salesforce have %(name)s %(key)s.")
+            return Invalid(name, text % {"name": name, "key": record.key})
         if not is_whole(response):
             return errors.of_call(response, 1)
         body = decoded(response) if response.body else None
@@ -144,8 +169,8 @@ class SalesforceAdapter(RestAdapter):
         response = self._session.ask("GET", f"sobjects/{given.object}/describe")
         if response.status == 404:
             raise InvalidInput(_("Salesforce has no object %s.") % given.object, "object")
-        raise_for(response)
-        described_fields = {each["name"]: each for each in decoded(response)["fields"]}
+        errors.raise_for(response)
+        described_fields = {each["name"]: each for each in json_object(response).get("fields", ())}
         own = described_fields.pop(given.external_id, None)
         if own is None or not own.get("externalId"):
             raise InvalidInput(
@@ -179,8 +204,8 @@ class SalesforceAdapter(RestAdapter):
                 f"WHERE {given.external_id} IN ({listed})"
             )
             response = self._session.ask("GET", f"query?{urlencode({'q': query})}")
-            raise_for(response)
-            for row in decoded(response)["records"]:
+            errors.raise_for(response)
+            for row in json_object(response).get("records", ()):
                 key = str(row[given.external_id])
                 found[key] = Stored(str(row["Id"]), {name: row.get(name) for name in names})
         return found

@@ -23,6 +23,7 @@ from crmsync.adapters.outcomes import (
     Throttled,
     Unknown,
 )
+from msgplatform.core.errors import Unavailable
 from msgplatform.core.http.engine import Response
 
 _RETRY = {
@@ -38,6 +39,22 @@ _GONE = {"ENTITY_IS_DELETED", "INVALID_CROSS_REFERENCE_KEY"}
 _ID = re.compile(r"\b([a-zA-Z0-9]{15}(?:[a-zA-Z0-9]{3})?)\b")
 # The daily limit is one of the last 24 hours: a little of it comes back all the time.
 _LIMIT_SECONDS = 900.0
+
+
+class LimitReached(Unavailable):
+    """The calls of a day are used up; `after` in seconds."""
+
+    def __init__(self, message: str, after: float) -> None:
+        super().__init__(message)
+        self.after = after
+
+
+def raise_for(response: Response) -> None:
+    """As that of `client`, and LimitReached."""
+    outcome = None if client.is_whole(response) else of_call(response, 1)
+    if isinstance(outcome, Throttled):
+        raise LimitReached(client.described(response), outcome.after)
+    client.raise_for(response)
 
 
 def of_call(response: Response, size: int) -> Outcome:
@@ -74,9 +91,10 @@ def of_result(result: Any, external_id: str) -> Outcome:
 
 
 def is_gone(result: Any) -> bool:
-    """Whether a record that was to be deleted was not there."""
-    errors = (result.get("errors") if isinstance(result, Mapping) else None) or ()
-    return any(error.get("statusCode") in _GONE for error in errors)
+    """Whether the record with the id that was sent is not there."""
+    found = (result.get("errors") if isinstance(result, Mapping) else None) or ()
+    # With `fields` it is a reference of the record to another one that is wrong.
+    return any(e.get("statusCode") in _GONE and not e.get("fields") for e in found)
 
 
 def _meaning(code: str, error: Mapping[str, Any]) -> Outcome:

@@ -87,9 +87,12 @@ class Session:
         body = decoded(response)
         if not isinstance(body, dict) or not ("result" in body or "error" in body):
             raise NotAnswered(Unknown(_("The answer is not Tryton's: is this the right address?")))
-        if error := body.get("error"):
+        error = body.get("error")
+        if isinstance(error, list) and error:
             raise RpcError(str(error[0]), _message(error))
-        return body["result"]
+        if error:
+            raise NotAnswered(Unknown(_("The answer is not Tryton's: is this the right address?")))
+        return body.get("result")
 
 
 def _message(error: Sequence[Any]) -> str:

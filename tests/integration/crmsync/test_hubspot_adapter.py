@@ -118,6 +118,72 @@ def test_a_contact_that_exists_is_changed_by_its_id(
         assert adapter.send([lead("a", 2)]) == [Ok("77", False)]
 
 
+@pytest.mark.parametrize("traces", [True, False])
+def test_a_contact_that_is_gone_is_stored_anew(
+    open_adapter: Open, hubspot: HubSpotStub, traces: bool
+) -> None:
+    hubspot.traces = traces
+    with serving(hubspot) as server:
+        adapter = open_adapter(server.url(""))
+        assert adapter.send([lead("a"), lead("b")]) == [Ok("501", True), Ok("502", True)]
+        del hubspot.contacts["501"]  # by a person
+        again = [
+            Record(key, 2, {"phone": "1"}, remote_id=i) for key, i in (("a", "501"), ("b", "502"))
+        ]
+        assert adapter.send(again) == [Ok("503", True), Ok("502")]
+        assert hubspot.contacts["503"] == {"hive_id": "a", "phone": "1"}
+        del hubspot.contacts["503"]
+        assert adapter.send([Record("a", 3, {}, remote_id="503")]) == [Ok("504", True)]
+        assert not server.trouble
+
+
+READ_FAILED = {"status": "error", "category": "INTERNAL_ERROR", "message": "try again"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (Answer(b"<html>Sign in</html>"), Retry),
+        (Answer({"results": [], "numErrors": 1, "errors": [READ_FAILED]}, 207), Retry),
+        (Answer({"policyName": "SECONDLY"}, 429), Throttled),
+    ],
+)
+def test_what_was_not_found_for_certain_is_not_called_deleted(
+    open_adapter: Open, answer: Answer, kind: type[Outcome]
+) -> None:
+    with serving(lambda _: answer) as server:
+        adapter = open_adapter(server.url(""))
+        gone = [Record(key, 1, {}, deleted=True) for key in ("a", "b")]
+        assert [type(outcome) for outcome in adapter.send(gone)] == [kind, kind]
+        assert [type(outcome) for outcome in adapter.look_up([lead("a")])] == [Unknown]
+
+
+def test_deleting_at_a_wrong_address_is_not_done(open_adapter: Open, hubspot: HubSpotStub) -> None:
+    hubspot.contacts["501"] = {"hive_id": "a"}
+    gone = Record("a", 1, {}, True, "501")
+    with serving(hubspot) as server:
+        (outcome,) = open_adapter(server.url(""), objects_path="/crm/v9/objects").send([gone])
+        assert not isinstance(outcome, Ok)
+        assert "501" in hubspot.contacts
+    missing = {"status": "error", "category": "OBJECT_NOT_FOUND", "message": "no such object"}
+    with serving(lambda _: Answer(missing, 404)) as server:
+        adapter = open_adapter(server.url(""))
+        assert adapter.send([gone]) == [Ok("501", False)]
+        both = adapter.send([gone, Record("b", 1, {}, True, "502")])
+        assert [type(outcome) for outcome in both] == [Refused, Refused]
+
+
+@pytest.mark.parametrize(("policy", "seconds"), [("TEN_SECONDLY_ROLLING", 10.0), ("SECONDLY", 1.0)])
+def test_after_a_limit_nothing_more_is_sent(
+    open_adapter: Open, hubspot: HubSpotStub, policy: str, seconds: float
+) -> None:
+    hubspot.limit = policy
+    with serving(hubspot) as server:
+        outcomes = open_adapter(server.url("")).send([lead(f"k{number}") for number in range(250)])
+        assert outcomes == [Throttled(seconds)] * 250
+        assert len(server.requests) == 1
+
+
 NOT_VALID = (
     'Property values were not valid: [{"isValid":false,"message":"Email address x is invalid",'
     '"error":"INVALID_EMAIL","name":"email"}]'

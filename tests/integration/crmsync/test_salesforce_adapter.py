@@ -147,6 +147,72 @@ def test_a_record_that_exists_is_changed_by_its_id(
     assert isinstance(nobody, Invalid)
 
 
+def test_records_whose_ids_are_known_go_in_one_call(
+    open_adapter: Open, salesforce: SalesforceStub, server: Sink
+) -> None:
+    adapter = open_adapter(server.url(""))
+    made = adapter.send([lead("a"), lead("b"), lead("c")])
+    ids = [outcome.remote_id for outcome in made if isinstance(outcome, Ok)]
+    del salesforce.leads[ids[1]]  # by a person: it is stored anew
+    salesforce.locked = {"c"}
+    before = len(server.requests)
+    again = [Record(k, 2, {"LastName": "n"}, remote_id=i) for k, i in zip("abc", ids, strict=True)]
+    first, second, third = adapter.send(again)
+    assert first == Ok(ids[0])
+    assert isinstance(second, Ok)
+    assert second.created
+    assert second.remote_id not in ids
+    assert isinstance(third, Retry)
+    assert salesforce.leads[ids[0]] == {"LastName": "n", "Company": "X", "Hive_Id__c": "a"}
+    assert [each.path.rpartition("v61.0/")[2] for each in asked(server)[before:]] == [
+        "composite/sobjects", "sobjects/Lead/Hive_Id__c/b",
+    ]  # fmt: skip
+    assert not server.trouble
+
+
+def test_a_reference_to_nothing_is_invalid_and_not_stored_twice(open_adapter: Open) -> None:
+    def answer(request: Asked) -> Answer:
+        if request.path == "/services/oauth2/token":
+            return Answer({"access_token": "token-1", "instance_url": server.url("")})
+        error = {"statusCode": "INVALID_CROSS_REFERENCE_KEY", "message": "Owner ID: nobody",
+                 "fields": ["OwnerId"]}  # fmt: skip
+        return Answer([{"success": False, "errors": [error]}] * 2)
+
+    with serving(answer) as server:
+        known = [Record(key, 1, {"OwnerId": "x"}, remote_id=key) for key in ("a", "b")]
+        outcomes = open_adapter(server.url("")).send(known)
+        assert outcomes == [Invalid("OwnerId", "Owner ID: nobody")] * 2
+        assert len(server.requests) == 2
+
+
+def test_a_limit_while_ids_are_looked_up_costs_no_attempt(open_adapter: Open) -> None:
+    def answer(request: Asked) -> Answer:
+        if request.path == "/services/oauth2/token":
+            return Answer({"access_token": "token-1", "instance_url": server.url("")})
+        error = {"errorCode": "REQUEST_LIMIT_EXCEEDED", "message": "TotalRequests Limit exceeded."}
+        return Answer([error], 403)
+
+    with serving(answer) as server:
+        adapter = open_adapter(server.url(""))
+        assert adapter.send([Record("a", 1, {}, deleted=True)]) == [Throttled(900.0)]
+        assert [type(outcome) for outcome in adapter.look_up([lead("a")])] == [Unknown]
+        assert adapter.check().kind == "unreachable"
+
+
+@pytest.mark.parametrize("page", [b"<html>Maintenance</html>", b"[]"])
+def test_a_page_of_somebody_else_is_no_answer(open_adapter: Open, page: bytes) -> None:
+    def answer(request: Asked) -> Answer:
+        if request.path == "/services/oauth2/token":
+            return Answer({"access_token": "token-1", "instance_url": server.url("")})
+        return Answer(page)
+
+    with serving(answer) as server:
+        adapter = open_adapter(server.url(""))
+        assert [type(o) for o in adapter.send([Record("a", 1, {}, deleted=True)])] == [Retry]
+        assert [type(o) for o in adapter.look_up([lead("a")])] == [Unknown]
+        assert adapter.check().kind == "unreachable"
+
+
 def test_an_expired_token_is_fetched_anew_once(
     open_adapter: Open, salesforce: SalesforceStub, server: Sink
 ) -> None:

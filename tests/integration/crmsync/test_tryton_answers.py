@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from crmsync.adapters.base import Record
-from crmsync.adapters.outcomes import Invalid, Ok, Outcome, Retry, Unknown
+from crmsync.adapters.outcomes import Invalid, Ok, Outcome, Retry, Throttled, Unknown
 from crmsync.adapters.tryton.adapter import TrytonAdapter
 from tests.integration.support.json_stub import Answer, Asked, asked, serving
 
@@ -61,6 +61,8 @@ def test_an_ended_session_is_opened_anew_once(open_adapter: Open) -> None:
         (Answer(drop=True), Unknown),
         (Answer({}, 502), Retry),
         (Answer(b"<html>"), Unknown),
+        (Answer({"error": {"message": "not found"}}), Unknown),
+        (Answer({"error": []}), Unknown),
         (Answer({"id": 1, "result": []}), Unknown),
     ],
 )  # fmt: skip
@@ -77,3 +79,9 @@ def test_what_an_answer_to_a_change_means(
     with serving(answering) as server:
         (outcome,) = open_adapter(server.url("")).send([lead("a")])
         assert isinstance(outcome, kind)
+
+
+def test_too_many_wrong_logins_are_waited_for(open_adapter: Open) -> None:
+    with serving(lambda _: Answer(b"", 429)) as server:
+        assert open_adapter(server.url("")).send([lead("a"), lead("b")]) == [Throttled(60.0)] * 2
+        assert len(server.requests) == 1

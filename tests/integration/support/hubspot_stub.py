@@ -37,7 +37,7 @@ class HubSpotStub:
             return Answer({"results": _PROPERTIES})
         prefix = f"{self.objects}/contacts/batch/"
         if request.method != "POST" or not request.path.startswith(prefix):
-            return _error(404, "OBJECT_NOT_FOUND", "resource not found")
+            return Answer({"status": "error", "message": "resource not found"}, 404)
         action = request.path.removeprefix(prefix)
         inputs = request.body["inputs"]
         ids = [each["id"] for each in inputs]
@@ -144,8 +144,8 @@ def _throttled(policy: str) -> Answer:
 
 
 def _property(name: str, kind: str = "string", **more: Any) -> Any:
-    return {"name": name, "label": name.title(), "type": kind, "fieldType": "text",
-            "groupName": "contactinformation", "description": "", "options": [], **more}  # fmt: skip
+    return {"name": name, "label": name.title(), "type": kind, "fieldType": "text", "options": [],
+            "groupName": "contactinformation", "description": "", **more}  # fmt: skip
 
 
 def _modification(is_read_only: bool) -> Any:

@@ -1,7 +1,11 @@
-"""Salesforce's REST interface for leads, as far as an integration sees it."""
+"""Salesforce's REST interface for leads, as far as an integration sees it.
+
+That the shapes are Salesforce's is shown by a client of others in test_salesforce_client.py.
+"""
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import Any
 from urllib.parse import parse_qs, unquote
@@ -33,26 +37,36 @@ class SalesforceStub:
         return made
 
     def __call__(self, request: Asked) -> Answer:
+        answer = self._answer(request)
+        answer.headers["Sforce_Limit_Info"] = "api-usage=18/5000"
+        return answer
+
+    def _answer(self, request: Asked) -> Answer:
         if request.path == "/services/oauth2/token":
-            return self._log_in(parse_qs(request.raw.decode()))
+            return self._log_in(request)
         if not self._token or request.headers.get("authorization") != f"Bearer {self._token}":
             return _error(401, "INVALID_SESSION_ID", "Session expired or invalid")
         path = request.path.removeprefix(_DATA)
         if path == "composite/sobjects/Lead/Hive_Id__c" and request.method == "PATCH":
             return self._collection(request.body["records"])
+        if path == "composite/sobjects" and request.method == "PATCH":
+            return Answer([self._update(record) for record in request.body["records"]])
         if path == "composite/sobjects" and request.method == "DELETE":
             return Answer([self._delete(each) for each in request.query["ids"].split(",")])
         if path == "sobjects/Lead/describe":
             return Answer({"name": "Lead", "fields": _described()})
-        if path == "query":
+        if path.rstrip("/") == "query":
             return self._query(request.query["q"])
         if request.method == "PATCH" and path.startswith("sobjects/Lead/"):
             return self._single(path.removeprefix("sobjects/Lead/"), request)
         return _error(404, "NOT_FOUND", "The requested resource does not exist")
 
-    def _log_in(self, form: dict[str, list[str]]) -> Answer:
+    def _log_in(self, request: Asked) -> Answer:
+        """The secret comes in the form, or as the password of the header."""
         self.logins += 1
-        if form.get("client_secret") != ["hush-hush"]:
+        form = parse_qs(request.raw.decode())
+        header = base64.b64decode(request.headers.get("authorization", "").removeprefix("Basic "))
+        if "hush-hush" not in (*form.get("client_secret", ()), header.decode().partition(":")[2]):
             said = {"error": "invalid_client", "error_description": "invalid client credentials"}
             return Answer(said, 400)
         assert form["grant_type"] == ["client_credentials"]
@@ -81,6 +95,16 @@ class SalesforceStub:
         self.leads[made].update(record)
         return {"id": made, "success": True, "errors": [], "created": not found}
 
+    def _update(self, record: Any) -> Any:
+        assert record.pop("attributes") == {"type": "Lead"}
+        made = record.pop("id")
+        if made not in self.leads:
+            return _failed("INVALID_CROSS_REFERENCE_KEY", "invalid cross reference id")
+        if problem := self._problem({"LastName": "-", **record}, made):
+            return _failed(*problem)
+        self.leads[made].update(record)
+        return {"id": made, "success": True, "errors": []}
+
     def _problem(self, record: Any, known: str) -> tuple[str, str, list[str]] | None:
         for name in record:
             if name not in (*_FIELDS, "Hive_Id__c"):
@@ -88,7 +112,7 @@ class SalesforceStub:
         if not known and not record.get("LastName"):
             text = "Required fields are missing: [LastName]"
             return "REQUIRED_FIELD_MISSING", text, ["LastName"]
-        if record["Hive_Id__c"] in self.locked:
+        if record.get("Hive_Id__c") in self.locked:
             return "UNABLE_TO_LOCK_ROW", "unable to obtain exclusive access to this record", []
         for other, lead in self.leads.items():
             if other != known and record.get("Email") and lead.get("Email") == record["Email"]:
