@@ -66,7 +66,7 @@ def registry() -> Registry:
             continue
         try:
             adapters[point.name] = _loaded(point)
-        except Exception as error:  # noqa: BLE001 - a third party's module may raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's code
             broken[point.name] = f"{type(error).__name__}: {error}"
             log.error("crm_adapter_broken", name=point.name, reason=broken[point.name])
     return Registry(adapters, broken)
@@ -83,6 +83,9 @@ def _loaded(point: EntryPoint) -> type[CRMAdapter]:
     found = point.load()
     if not (isinstance(found, type) and issubclass(found, CRMAdapter)):
         raise TypeError(f"{point.value} is no subclass of CRMAdapter")
-    if abstract := sorted(found.__abstractmethods__):
-        raise TypeError(f"{point.value} does not define {', '.join(abstract)}")
+    missing = {name for name in ("name", "title") if not hasattr(found, name)}
+    if missing := missing | found.__abstractmethods__:
+        raise TypeError(f"{point.value} does not define {', '.join(sorted(missing))}")
+    if found.name != point.name:
+        raise TypeError(f"{point.value} calls itself {found.name}")
     return found
