@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import msgspec
 from django.utils.translation import gettext as _
@@ -106,13 +107,15 @@ class HttpAdapter(CRMAdapter):
         self._client = HttpClient(given.concurrency, given.timeout)
 
     def secrets(self) -> Iterable[str]:
-        return self.credentials.values.values()
+        values = self.credentials.values.values()
+        return [*values, *(quote(value, safe="") for value in values)]  # as in a URL
 
     def close(self) -> None:
         self._client.close()
 
     def calls(self, count: int) -> int:
-        return -(-count // self.settings.records_per_call)
+        # Records whose ids are known, which may be all of them, go one by one.
+        return count if self.settings.update else -(-count // self.settings.records_per_call)
 
     def _check_templates(self) -> None:
         given, secrets = self.settings, self.credentials.values

@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from django.db import DatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -67,7 +67,7 @@ class SqlAdapter(CRMAdapter):
                 )
         config = databases.for_writing(self.credentials.url)
         if not databases.is_mysql(config):  # a wrong path is an error, not a new database
-            config["NAME"] = f"file:{config['NAME']}?mode=rw"
+            config["NAME"] = f"file:{quote(str(config['NAME']))}?mode=rw"
         # Not among Django's own connections: this one is not migrated, and goes with the adapter.
         self._handler = ConnectionHandler({"default": config})
         self._mysql = databases.is_mysql(config)

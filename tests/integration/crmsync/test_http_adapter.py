@@ -284,6 +284,26 @@ def test_the_other_record_is_changed_after_a_conflict(open_adapter: Open) -> Non
         assert adapter.send([again]) == [Ok("7")]
 
 
+def test_the_calls_that_limits_count(open_adapter: Open) -> None:
+    together = {"records_per_call": 50, "body": {"leads": "{records}"}}
+    assert open_adapter("http://x/leads", **together).calls(120) == 3
+    update = {"method": "PATCH", "url": "http://x/leads/{remote_id}"}
+    assert open_adapter("http://x/leads", update=update, **together).calls(120) == 120
+
+
+def test_a_secret_in_an_address_is_not_shown(settings: Any) -> None:
+    settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+
+    def answer(request: Asked) -> Answer:
+        return Answer({"message": f"no such page: {request.target}"}, 400)
+
+    with serving(answer) as server:
+        adapter = HttpAdapter({"url": server.url("/{secret.token}")}, {"token": "hush/hush"})
+        (outcome,) = adapter.send([lead("a")])
+        adapter.close()
+        assert outcome == Invalid("", "HTTP 400: no such page: /•••")
+
+
 def test_the_test_button(open_adapter: Open) -> None:
     with serving(LeadStore()) as server:
         test = {"url": server.url("/leads/none"), "method": "GET"}

@@ -359,3 +359,11 @@ def test_many_records_go_in_batches(crm: Crm, open_adapter: Open) -> None:
     records = [lead(f"k{number:04}") for number in range(1000)]
     assert adapter.send(records) == [Ok(record.key, True) for record in records]
     assert crm.run("SELECT COUNT(*) FROM customer") == [(1000,)]
+
+
+def test_a_file_whose_name_is_special_in_urls(tmp_path: Path, open_adapter: Open) -> None:
+    path = tmp_path / "crm #1? 50%41.db"
+    made = Crm(f"sqlite:///{quote(str(path))}", lambda: sqlite3.connect(path))
+    made.run(TABLE.format(key="VARCHAR(40)"))
+    assert open_adapter(made.url).send([lead("a")]) == [Ok("a", True)]
+    assert made.rows() == [("a", "name a", None, 0, 1)]
