@@ -18,7 +18,17 @@ import msgspec
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 
-from crmsync.adapters.outcomes import Auth, Invalid, Outcome, Refused, Retry, Throttled, Unknown
+from crmsync.adapters.outcomes import (
+    Auth,
+    Conflict,
+    Invalid,
+    Ok,
+    Outcome,
+    Refused,
+    Retry,
+    Throttled,
+    Unknown,
+)
 from crmsync.adapters.records import Field, Record, Stored, compared
 from crmsync.adapters.settings import AdapterCredentials, AdapterSettings, read_settings
 from msgplatform.core.data.chunks import chunks
@@ -119,10 +129,10 @@ class CRMAdapter(ABC):
 
     # -- what every adapter has ------------------------------------------------------------------
     def send(self, records: Sequence[Record]) -> list[Outcome]:
-        """One outcome for each record, in order, whatever happens.
+        """One outcome for each record, in order.
 
         Of several versions of a record the newest is sent. After Auth or Throttled nothing more is
-        sent: the rest gets the same outcome.
+        sent: the rest gets the same outcome. What is raised is a fault of the adapter.
         """
         newest: dict[str, Record] = {}
         for record in records:
@@ -213,4 +223,6 @@ class CRMAdapter(ABC):
                 return dataclasses.replace(outcome, message=self.clean(text))
             case Refused(message=text):
                 return dataclasses.replace(outcome, message=self.clean(text))
-        return outcome
+            case Ok() | Retry() | Throttled() | Conflict():
+                return outcome
+        raise TypeError(f"{type(self).__name__} gave {type(outcome).__name__} for an outcome")

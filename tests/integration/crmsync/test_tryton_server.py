@@ -118,6 +118,17 @@ def test_in_a_refused_batch_the_bad_record_is_found(
     assert "BE0897290878" in bad.message
     assert kinds(list(outcomes.values())) == [Ok] * 12
     assert [code for code, _, _ in tryton.rows(PARTIES, "three")] == sorted(outcomes)
+
+    again = [lead(record.key, 2, name="changed") for record in batch if record.key in outcomes]
+    again[4] = lead("three-04", 2, identifiers=[["create", [wrong]]])
+    assert kinds(adapter.send(again)) == [Refused] * 12
+    assert {name for _, name, _ in tryton.rows(PARTIES, "three")} == {
+        f"name {key}" for key in outcomes
+    }
+    changed = bisected(adapter, again)
+    assert isinstance(changed.pop("three-04"), Invalid)
+    assert kinds(list(changed.values())) == [Ok] * 11
+    assert [n for _, n, _ in tryton.rows(PARTIES, "three")].count("changed") == 11
     (odd,) = adapter.send([lead("three-99", color="red")])
     assert odd == Invalid("color", "party.party has no field color.")
 

@@ -108,6 +108,13 @@ def test_an_adapter_that_miscounts_leaves_records_unknown() -> None:
     assert {type(outcome) for outcome in paper.send(records("a", "b"))} == {Unknown}
 
 
+def test_what_is_no_outcome_is_a_fault_of_the_adapter() -> None:
+    paper = Paper()
+    paper.answers = [[Ok("a"), None]]  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="Paper gave NoneType for an outcome"):
+        paper.send(records("a", "b"))
+
+
 def test_no_secret_is_in_a_message_or_a_repr() -> None:
     paper = Paper()
     text = "refused hush-hush\n here"
