@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from crmsync import poller_status
 from crmsync.directory import Crms, Policies
+from crmsync.monitor.alert_conditions import AlertConditions
 from crmsync.poller.holdings import Holdings
 from crmsync.poller.policy_poll import PolicyPoll
 from msgplatform.core import logging
@@ -21,6 +22,7 @@ log = logging.get(__name__)
 
 _SAY_SECONDS = 1.0
 _RECOVER_SECONDS = 10.0
+_ALERT_SECONDS = 10.0
 _ROUND_SECONDS = 20.0  # a round that has begun is waited for
 
 
@@ -33,6 +35,7 @@ class Poll(Worker):
         self.holdings = Holdings(self._let_go)
         self._polls: dict[int, tuple[PolicyPoll, ThreadLoop]] = {}
         self._next_say, self._next_recover = Every(_SAY_SECONDS), Every(_RECOVER_SECONDS)
+        self._alert_conditions, self._next_alerts = AlertConditions(), Every(_ALERT_SECONDS)
 
     def turn(self) -> bool:
         """Never says that it worked: the policies' threads do the work."""
@@ -47,6 +50,8 @@ class Poll(Worker):
         if self._next_recover.take():
             # An order can be made again from the database.
             jobs.recover(put_back=names.holds_only_copies)
+        if self._next_alerts.take():
+            self._alert_conditions.reconcile()
         return False
 
     def drain(self, deadline: float) -> None:
