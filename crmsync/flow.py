@@ -8,7 +8,7 @@ from typing import Any
 from crmsync import queues
 from crmsync.bulk import actions
 from crmsync.monitor import findings, metrics
-from crmsync.recovery.retention import ARCHIVE
+from crmsync.retention import ARCHIVE
 from crmsync.search import find as search
 from msgplatform.core import flows
 from msgplatform.core.archive import retention

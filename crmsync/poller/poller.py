@@ -12,6 +12,7 @@ from crmsync.directory import Crms, Policies
 from crmsync.monitor.alert_conditions import AlertConditions
 from crmsync.poller.holdings import Holdings
 from crmsync.poller.policy_poll import PolicyPoll
+from crmsync.retention import Housekeeping
 from msgplatform.core import logging
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.thread_loop import ThreadLoop
@@ -23,6 +24,7 @@ log = logging.get(__name__)
 _SAY_SECONDS = 1.0
 _RECOVER_SECONDS = 10.0
 _ALERT_SECONDS = 10.0
+_CLEAN_SECONDS = 30.0
 _ROUND_SECONDS = 20.0  # a round that has begun is waited for
 
 
@@ -35,7 +37,12 @@ class Poll(Worker):
         self.holdings = Holdings(self._let_go)
         self._polls: dict[int, tuple[PolicyPoll, ThreadLoop]] = {}
         self._next_say, self._next_recover = Every(_SAY_SECONDS), Every(_RECOVER_SECONDS)
+        self._housekeeping = Housekeeping()
+        self._cleaner = ThreadLoop("cleaner", self._clean)  # a statement there may take long
         self._alert_conditions, self._next_alerts = AlertConditions(), Every(_ALERT_SECONDS)
+
+    def start(self) -> None:
+        self._cleaner.start()
 
     def turn(self) -> bool:
         """Never says that it worked: the policies' threads do the work."""
@@ -55,6 +62,7 @@ class Poll(Worker):
         return False
 
     def drain(self, deadline: float) -> None:
+        self._cleaner.stop()
         self._let_go(list(self._polls))
 
     def stop(self) -> None:
@@ -75,6 +83,9 @@ class Poll(Worker):
         for loop in loops:
             loop.stop(wait=_ROUND_SECONDS)
         poller_status.withdraw(list(policies))
+
+    def _clean(self) -> float:
+        return 0.0 if self._housekeeping.turn_if_due() else _CLEAN_SECONDS
 
     def _worked(self, rounds: int) -> None:
         self.heartbeat.done += rounds

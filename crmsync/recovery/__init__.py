@@ -1,2 +1,2 @@
-"""What a person does about records that are dead, sending again what was sent, and what is deleted
-when it has been kept long enough; console, `run_bulk`, `sync_recover` and the poller use it."""
+"""What a person does about records that are dead, and sending again what was sent; console,
+`run_bulk` and `sync_recover` use it."""

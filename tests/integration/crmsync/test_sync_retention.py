@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from crmsync.flow import CrmsyncFlow
 from crmsync.models import ExceptionEntry, Item, Operation, Policy, Record, RecoveryEntry, Run
 from crmsync.recovery import actions, retention
-from crmsync.recovery.retention import ARCHIVE, Housekeeping
+from crmsync.retention import ARCHIVE, Housekeeping
 from msgplatform.core.archive import partitions
 from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.data import ids, sql
