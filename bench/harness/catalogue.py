@@ -2,7 +2,7 @@
 
 Such a module has also `ORDER` (where it stands among the others), `ABOUT` (a paragraph for
 docs/benchmarks.md) and `sides()` (subclasses of `measure.Side`, ours first). It may have
-`facts(ground)`: called after all runs, for what the result says beside the rates.
+`facts(ground)`: called after all runs, for what the result says beside the rates; and `UNIT`.
 """
 
 from __future__ import annotations

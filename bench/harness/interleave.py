@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from bench.harness import catalogue, measure, outcome
+from bench.harness import batch, catalogue, measure, outcome
 from bench.harness.ground import Ground
 
 
@@ -17,14 +17,16 @@ def run_bench(name: str, ground: Ground, seconds: float, runs: int) -> dict[str,
         raise LookupError(name)
     load_before = os.getloadavg()[0]
     sides = module.sides()
+    unit = getattr(module, "UNIT", outcome.UNIT)
     stretches: dict[str, list[measure.Stretch]] = {side.name: [] for side in sides}
     for number in range(runs):
         for side in sides:
             made = side(ground, seconds, f"{side.name.replace('+', '-')}-{number}")
-            stretch = measure.run(made)
+            stretch = batch.run(made) if isinstance(made, batch.Batch) else measure.run(made)
             stretches[side.name].append(stretch)
-            _say(name, number, runs, side.name, stretch)
+            _say(name, number, runs, side.name, stretch, unit)
     facts = {
+        "unit": unit,
         "runs": runs,
         "seconds": seconds,
         "database": ground.database,
@@ -35,11 +37,12 @@ def run_bench(name: str, ground: Ground, seconds: float, runs: int) -> dict[str,
     return outcome.result(name, stretches, facts)
 
 
-def _say(name: str, number: int, runs: int, side: str, stretch: measure.Stretch) -> None:
+def _say(name: str, number: int, runs: int, side: str, stretch: measure.Stretch, unit: str) -> None:
     load = f", load generator {stretch.load_cpu:.2f} cores" if stretch.load else ""
+    parts = "".join(f"; {part}: {rate:,.0f} {unit}" for part, rate in stretch.later.items())
     print(
-        f"{name} run {number + 1}/{runs}  {side:<24} {stretch.rate:>9,.0f} {outcome.UNIT}"
-        f"  ({stretch.seconds:.1f} s, {stretch.pss_mb:.0f} MB{load})",
+        f"{name} run {number + 1}/{runs}  {side:<24} {stretch.rate:>9,.0f} {unit}"
+        f"  ({stretch.seconds:.1f} s, {stretch.pss_mb:.0f} MB{load}){parts}",
         file=sys.stderr,
         flush=True,
     )

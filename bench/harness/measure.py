@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bench.harness.ground import ROOT, Ground
@@ -69,6 +69,7 @@ class Stretch:
     """What one stretch gave: units a second, CPU seconds by process, memory of the side.
 
     `measured` and `load` say which processes are the side's, and which make or take in the work.
+    `later` are the rates of further parts, by name, where the work had some.
     """
 
     rate: float
@@ -79,6 +80,7 @@ class Stretch:
     load: list[str]
     pss_mb: float
     extra: dict[str, Any]
+    later: dict[str, float] = field(default_factory=dict)
 
     @property
     def load_cpu(self) -> float:
@@ -155,6 +157,12 @@ def _run_until(side: Side, crew: Crew, seconds: float) -> None:
 
 
 def _look(side: Side, crew: Crew) -> _Moment:
-    servers = {name: cpu_seconds(pid) for name, pid in side.ground.servers().items()}
+    cpu = cpu_of(side, crew)
     at = time.monotonic() - side.idle_seconds()
-    return _Moment(at, side.count(), {**crew.cpu_seconds(), **servers})
+    return _Moment(at, side.count(), cpu)
+
+
+def cpu_of(side: Side, crew: Crew) -> dict[str, float]:
+    """CPU seconds so far, by process; the servers among them."""
+    servers = {name: cpu_seconds(pid) for name, pid in side.ground.servers().items()}
+    return {**crew.cpu_seconds(), **servers}

@@ -46,6 +46,7 @@ def result(
         },
         "cpu_us": {side: _medians(s.cpu_us for s in runs) for side, runs in stretches.items()},
         **_latencies(stretches),
+        **_later(stretches),
         **facts,
     }
 
@@ -62,6 +63,22 @@ def _latencies(stretches: Mapping[str, Sequence[Stretch]]) -> dict[str, Any]:
         if "p95_ms" in runs[0].extra:
             found[side] = _medians({n: s.extra[n] for n in ("p50_ms", "p95_ms")} for s in runs)
     return {"answer_ms": found} if found else {}
+
+
+def _later(stretches: Mapping[str, Sequence[Stretch]]) -> dict[str, Any]:
+    """The further parts of the work, each with what is said of the first one."""
+    ours, *references = stretches
+    found: dict[str, Any] = {}
+    for part in stretches[ours][0].later:
+        rates = {side: [s.later[part] for s in runs] for side, runs in stretches.items()}
+        medians = {side: statistics.median(values) for side, values in rates.items()}
+        found[part] = {
+            "rate": _short(medians[ours]),
+            "against": {side: _short(medians[side]) for side in references},
+            "ratio": {side: round(medians[ours] / medians[side], 2) for side in references},
+            "rates": {side: [_short(value) for value in values] for side, values in rates.items()},
+        }
+    return {"later": found} if found else {}
 
 
 def _short(rate: float) -> float:

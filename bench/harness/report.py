@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any
@@ -46,6 +46,11 @@ def table(results: Iterable[Result]) -> str:
         for name, rate in result["against"].items():
             ratio = f"{result['ratio'][name]:g} ×"
             lines.append(f"{'':<17}{name:<24}{_rate(rate):>12}{ratio:>10}{spread[name]:>9.0%}")
+        for part, later in result.get("later", {}).items():
+            lines.append(f"{'':<17}{part + ', ours':<24}{_rate(later['rate']):>12}")
+            for name, rate in later["against"].items():
+                ratio = f"{later['ratio'][name]:g} ×"
+                lines.append(f"{'':<17}{part + ', ' + name:<24}{_rate(rate):>12}{ratio:>10}")
     return "\n".join(lines)
 
 
@@ -81,12 +86,11 @@ def _overview(results: Sequence[Result]) -> str:
         "|---|---:|---|---:|---:|---:|",
     ]
     lines = []
-    for result in results:
-        ours = [f"`{result['bench']}`", f"{_rate(result['rate'])}/s"]
-        memory = f"{result['rss_mb']:.0f} MB"
+    for name, result, memory in _measured(results):
+        ours = [name, f"{_rate(result['rate'])}/s"]
         others = [
-            [f"`{name}`", f"{_rate(rate)}/s", f"{result['ratio'][name]:g} ×"]
-            for name, rate in result["against"].items()
+            [f"`{side}`", f"{_rate(rate)}/s", f"{result['ratio'][side]:g} ×"]
+            for side, rate in result["against"].items()
         ] or [["", "", ""]]
         for number, other in enumerate(others):
             cells = [*ours, *other, memory] if number == 0 else ["", "", *other, ""]
@@ -94,10 +98,19 @@ def _overview(results: Sequence[Result]) -> str:
     return "\n".join(["## Results", "", *head, *lines, ""])
 
 
+def _measured(results: Iterable[Result]) -> Iterator[tuple[str, Result, str]]:
+    """Name, rates and memory of each bench, and of the further parts of its work."""
+    for result in results:
+        yield f"`{result['bench']}`", result, f"{result['rss_mb']:.0f} MB"
+        for part, rates in result.get("later", {}).items():
+            yield f"`{result['bench']}`, {part}", rates, ""
+
+
 def _section(result: Result) -> str:
     module = catalogue.get(result["bench"])
     about = textwrap.fill(module.ABOUT, 100) if module else ""
-    parts = [f"## {result['bench']}", "", about, "", *_references(module), *_sides(result), ""]
+    parts = [f"## {result['bench']}", "", about, "", *_references(module), *_sides(result)]
+    parts += [*_later(result), ""]
     parts += ["CPU microseconds a message, by process:", "", *_cpu(result), ""]
     return "\n".join(parts)
 
@@ -127,6 +140,14 @@ def _sides(result: Result) -> list[str]:
             cells.append(f"{times['p50_ms']:.1f} ms, {times['p95_ms']:.1f} ms")
         lines.append(f"| {' | '.join(cells)} |")
     return [head, rule, *lines]
+
+
+def _later(result: Result) -> list[str]:
+    lines = []
+    for part, later in result.get("later", {}).items():
+        lines += ["", f"Runs of the {part}:", ""]
+        lines += [f"- `{side}`: " + ", ".join(map(_rate, r)) for side, r in later["rates"].items()]
+    return lines
 
 
 def _cpu(result: Result) -> list[str]:
