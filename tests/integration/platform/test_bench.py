@@ -8,13 +8,14 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
+from bench.crmsync import leads
 from bench.gateway import sgip, sgip_messages, sms_messages, sms_rows
 from bench.gateway.sgip_sp import submit
 from bench.harness import messages, outcome
@@ -24,6 +25,7 @@ from bench.notify import notify_rows
 from bench.references import echo_frames
 from gateway.models import SgipMt
 from gateway.sgip import Report, ReportResp, SubmitResp
+from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.env import BASE_DIR
 from msgplatform.models import Biz
 from notify import intake
@@ -31,7 +33,7 @@ from notify.models import BizMsg
 
 NAMES = [
     "intake", "intake-batch", "maker", "sender", "http-engine", "marker", "notify",
-    "notify-at-scale", "sgip", "sms",
+    "notify-at-scale", "sgip", "sms", "sync",
 ]  # fmt: skip
 SECONDS = 1.0
 
@@ -253,6 +255,60 @@ class TestSms:
         sms_rows.check_submitted(written([(1, 0), (2, 1)]), accepted)
         with pytest.raises(BenchFailed):
             sms_rows.check_submitted(written(lines), accepted)
+
+
+class TestLeads:
+    """The check of the bench `sync`, on a copy that is right at first."""
+
+    @pytest.fixture
+    def cursor(self, mariadb: MariaDb) -> Iterator[Any]:
+        mariadb.create("bench_leads")
+        connection = mariadb.connect("bench_leads")
+        connection.set_character_set("utf8mb4")
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "CREATE TABLE lead (id BIGINT PRIMARY KEY, biz_id INT, appkey TEXT, uid TEXT, "
+                "name TEXT, phone TEXT, extra JSON, UpdateTime DATETIME(6), IsDelete BOOL, "
+                "version INT)"
+            )
+            cursor.execute(
+                "CREATE TRIGGER changed BEFORE UPDATE ON lead FOR EACH ROW "
+                "SET NEW.UpdateTime = UTC_TIMESTAMP(6), NEW.version = OLD.version + 1"
+            )
+            leads.fill(cursor, 1_500)
+            assert leads.change(cursor, 1_500, 10, 3) == 150
+            cursor.execute(
+                "CREATE TABLE copy SELECT id, appkey, uid, name, phone, extra, "
+                "IsDelete AS is_delete, version FROM lead"
+            )
+            yield cursor
+        connection.close()
+        mariadb.execute("DROP DATABASE bench_leads")
+
+    def test_equal(self, cursor: Any) -> None:
+        assert leads.check_equal(cursor, "lead", "copy") == 1_500
+        cursor.execute("SELECT COUNT(*), COUNT(DISTINCT UpdateTime) FROM lead WHERE version = 2")
+        assert cursor.fetchone() == (150, 2)
+        cursor.execute("SELECT COUNT(*) FROM lead WHERE IsDelete")
+        assert cursor.fetchone() == (3,)
+
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            "DELETE FROM copy ORDER BY id LIMIT 1",
+            "INSERT INTO copy SELECT * FROM copy LIMIT 1",
+            "UPDATE copy SET id = 1 ORDER BY id LIMIT 1",
+            "UPDATE copy SET name = UPPER(CONCAT(name, ' ')) ORDER BY id LIMIT 1",
+            "UPDATE copy SET phone = NULL ORDER BY id LIMIT 1",
+            "UPDATE copy SET extra = JSON_SET(extra, '$.budget', 'x') ORDER BY id LIMIT 1",
+            "UPDATE copy SET version = 1 WHERE version = 2",
+            "UPDATE copy SET is_delete = 0",
+        ],
+    )
+    def test_differing(self, cursor: Any, fault: str) -> None:
+        cursor.execute(fault)
+        with pytest.raises(BenchFailed):
+            leads.check_equal(cursor, "lead", "copy")
 
 
 class TestChecks:

@@ -1,0 +1,124 @@
+"""Leads that benches start from, made inside MariaDB, and whether a CRM's table equals them.
+
+Nothing of the platform is used but the hive's table: whoever is measured, the check is the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from bench.harness.processes import BenchFailed
+
+APPKEY = "spring-sale"
+# The fields of a lead that a CRM gets, and what the CRM's columns are called.
+FIELDS = {"appkey": "appkey", "uid": "uid", "name": "name", "phone": "phone", "extra": "extra"}
+# The safe horizon is two seconds and a clock's tick behind the present time, in whole seconds.
+_HORIZON_SECONDS = 4.0
+# Leads of one statement have the same UpdateTime; in life few have.
+_AT_ONCE = 1_000
+_STEP = 1 << 15  # as far apart as the ids that the platform makes
+_FIRST_ID = 1 << 52
+_PLACES = "'上海', '北京', '广州', '深圳', '杭州', '成都', '武汉', '西安'"
+_NAMES = "'王小明', '李雷', '韩梅梅', '陈静', '刘洋', '赵敏', '孙悦', '周杰'"
+
+
+def empty(cursor: Any) -> None:
+    cursor.execute("TRUNCATE TABLE lead")
+
+
+def fill(cursor: Any, count: int, before: int = 0) -> None:
+    """`count` leads more; `before` is how many there are. About 300 bytes each."""
+    for first in range(before + 1, before + count + 1, _AT_ONCE):
+        last = min(before + count, first + _AT_ONCE - 1)
+        _insert(cursor, first, last, "UTC_TIMESTAMP(6)")
+
+
+def fill_past(cursor: Any, count: int) -> None:
+    """`count` leads in an empty table, as if one had come each second until a day ago.
+
+    The triggers must have been dropped: they would set the time, and MariaDB fills an empty table
+    by sorting only when it has none.
+    """
+    empty(cursor)
+    cursor.execute("SET SESSION unique_checks = 0, foreign_key_checks = 0")
+    _insert(cursor, 1, count, f"UTC_TIMESTAMP(6) - INTERVAL 86400 + {count} - n.seq SECOND")
+    cursor.execute("SET SESSION unique_checks = 1, foreign_key_checks = 1")
+    cursor.execute("ANALYZE TABLE lead")
+    cursor.fetchall()
+
+
+def _insert(cursor: Any, first: int, last: int, changed: str) -> None:
+    cursor.execute(
+        "INSERT INTO lead (id, biz_id, appkey, uid, name, phone, extra, UpdateTime, IsDelete, "
+        f"version) SELECT {_FIRST_ID} + n.seq * {_STEP}, 1 + n.seq MOD 20, '{APPKEY}', "
+        f"CONCAT('u', MD5(n.seq)), CONCAT(ELT(1 + n.seq MOD 8, {_NAMES}), n.seq), "
+        "CONCAT('139', LPAD(n.seq, 8, '0')), CONCAT('{\"email\":\"', MD5(n.seq + 7), "
+        f'\'@example.com","city":"\', ELT(1 + n.seq MOD 8, {_PLACES}), '
+        "'\",\"budget\":', n.seq MOD 100000, ',\"wishes\":\"', SHA1(n.seq), ' ', "
+        f"SHA1(n.seq + 1), '\"}}'), {changed}, 0, 1 FROM seq_{first}_to_{last} n"
+    )
+    if cursor.rowcount != last - first + 1:
+        raise BenchFailed(f"{cursor.rowcount} leads were made instead of {last - first + 1}")
+
+
+def change(cursor: Any, count: int, parts: int, turn: int) -> int:
+    """Of `count` leads give each `parts`-th another phone and budget, and delete one in fifty of
+    them softly instead; how many were changed. Another turn changes others.
+    """
+    number, changed = f"((id - {_FIRST_ID}) DIV {_STEP})", 0
+    deletes = f"({number} DIV {parts}) MOD 50 = {turn % 50}"
+    for first in range(1, count + 1, _AT_ONCE):
+        last = min(count, first + _AT_ONCE - 1)
+        cursor.execute(
+            f"UPDATE lead SET IsDelete = {deletes}, phone = IF({deletes}, phone, "
+            f"CONCAT('138', LPAD({turn % 100}, 2, '0'), SUBSTRING(phone, 6))), "
+            f"extra = IF({deletes}, extra, JSON_SET(extra, '$.budget', {turn})) "
+            f"WHERE id BETWEEN {_FIRST_ID + first * _STEP} AND {_FIRST_ID + last * _STEP} "
+            f"AND {number} MOD {parts} = {turn % parts}"
+        )
+        changed += cursor.rowcount
+    return changed
+
+
+@contextmanager
+def old_when_committed(connection: Any) -> Iterator[Any]:
+    """A cursor whose writes are committed together, and only when the horizon is beyond them.
+
+    Then all of it can be read at once, and the clock of a stretch starts with the commit.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("START TRANSACTION")
+        try:
+            yield cursor
+            time.sleep(_HORIZON_SECONDS)
+            cursor.execute("COMMIT")
+        except BaseException:
+            cursor.execute("ROLLBACK")
+            raise
+
+
+def check_equal(cursor: Any, hive: str, table: str, deleted: str = "is_delete") -> int:
+    """Every lead is in the CRM's table with the content and version that the hive has, and no
+    other row; how many there are. Raises BenchFailed with an example.
+
+    `hive` and `table` are names with their database; `deleted` is the CRM's column of soft deletes.
+    """
+    cursor.execute(f"SELECT COUNT(*) FROM {hive}")
+    wanted = cursor.fetchone()[0]
+    cursor.execute(f"SELECT COUNT(*), COUNT(DISTINCT id) FROM {table}")
+    if (found := cursor.fetchone()) != (wanted, wanted):
+        raise BenchFailed(f"{found[0]} rows ({found[1]} leads) in {table}, {wanted} in {hive}")
+    pairs = {f"h.`{ours}`": f"c.`{theirs}`" for ours, theirs in FIELDS.items() if ours != "extra"}
+    pairs |= {"h.IsDelete": f"c.`{deleted}`", "h.version": "c.version"}
+    same = " AND ".join(f"BINARY {ours} <=> BINARY {theirs}" for ours, theirs in pairs.items())
+    same += f" AND JSON_EQUALS(h.extra, c.`{FIELDS['extra']}`) = 1"
+    cursor.execute(
+        f"SELECT h.id FROM {hive} h LEFT JOIN {table} c ON c.id = h.id "
+        f"WHERE c.id IS NULL OR NOT COALESCE({same}, 0) LIMIT 1"
+    )
+    if differing := cursor.fetchone():
+        raise BenchFailed(f"lead {differing[0]} differs in {table}")
+    return int(wanted)

@@ -1,0 +1,199 @@
+"""The hive into the table of a CRM: a first load, and the leads that change afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from bench.crmsync import leads
+from bench.harness.batch import Batch
+from bench.harness.processes import BenchFailed, Crew, Program
+from bench.harness.progress import Progress
+from bench.references import environment
+from crmsync.models import Crm, Policy, Source
+from crmsync.models.sources import HIVE
+from msgplatform.core.connections import work_redis
+
+NAME = "sync"
+ORDER = 100
+ABOUT = (
+    "The platform's own hive into a table of another database of the same server: first all "
+    "leads, then the tenth of them that changed, some of which were deleted softly. What is "
+    "copied is committed at once, and the clock runs until the table equals the hive. Ours are "
+    "one `run_sync_poller` and one `run_sync_handler`, with a policy that looks every second; "
+    "their clock starts when the poller has looked, that of a reference when its run is called."
+)
+UNIT = "rows/s"
+INITIAL, CHANGED = "initial load", "changed rows"
+ROWS_A_SECOND = 20_000  # as many leads for each second of `--seconds`
+PARTS = 10  # one lead in so many changes
+WARM = 200
+CRM = "crm"  # the CRM's database
+TABLE = "lead"
+_SAMPLE = 10
+_LOOK_SECONDS = 0.05
+_LONGEST_SECONDS = 600.0
+
+
+class Copy(Batch):
+    """What both sides have in common: the leads, and the check."""
+
+    parts = (INITIAL, CHANGED)
+
+    def prepare(self) -> None:
+        if self.ground.mariadb is None:
+            raise BenchFailed(f"{NAME} needs MariaDB")
+        self._rows = max(WARM, int(self.seconds * ROWS_A_SECOND))
+        self._turn = 0
+        for database in (CRM, f"{CRM}_staging"):
+            self.ground.mariadb.execute(f"DROP DATABASE IF EXISTS {database}")
+        self.ground.mariadb.execute(f"CREATE DATABASE {CRM}")
+        self.hive = self.ground.mariadb.connect("bench")
+        self.hive.set_character_set("utf8mb4")
+        with self.hive.cursor() as cursor:
+            leads.empty(cursor)
+
+    def warm_up(self, crew: Crew) -> None:
+        """A few leads go both ways."""
+        for part in self.parts:
+            self._give(part, WARM, 0)
+            self.wait(crew)
+        self.check(crew)
+
+    def give(self, part: str) -> int:
+        return self._give(part, self._rows, WARM)
+
+    def _give(self, part: str, count: int, before: int) -> int:
+        with leads.old_when_committed(self.hive) as cursor:
+            if part == INITIAL:
+                leads.fill(cursor, count, before)
+                units = count
+            else:
+                self._turn += 1
+                units = leads.change(cursor, before + count, PARTS, self._turn)
+        self.given = time.monotonic()
+        self.ask()
+        return units
+
+    def ask(self) -> None:
+        """What is given may be copied."""
+
+    def check(self, crew: Crew) -> None:
+        with self.hive.cursor() as cursor:
+            leads.check_equal(cursor, "bench.lead", f"{CRM}.{TABLE}")
+
+
+class Ours(Copy):
+    """Our processes, as an operator starts them."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        _empty(self.hive)
+        assert self.ground.mariadb
+        self.ground.mariadb.execute(
+            f"CREATE TABLE {CRM}.{TABLE} (id BIGINT PRIMARY KEY, appkey VARCHAR(64), "
+            "uid VARCHAR(64), name VARCHAR(100), phone VARCHAR(32), extra LONGTEXT, "
+            "is_delete TINYINT(1) NOT NULL DEFAULT 0, version INT) "
+            "CHARACTER SET utf8mb4"
+        )
+        crm = Crm.objects.create(
+            name=CRM, adapter="sql", credentials={"url": self.ground.mariadb.url(CRM)},
+            settings={"table": TABLE, "deleted_column": "is_delete"},
+        )  # fmt: skip
+        Policy.objects.create(
+            source=Source.objects.get(name=HIVE), crm=crm, interval_seconds=1,
+            mapping="\n".join(f"{theirs} = {ours}" for ours, theirs in leads.FIELDS.items()),
+        )  # fmt: skip
+
+    def programs(self) -> Sequence[Program]:
+        return [self.ground.daemon("run_sync_handler"), self.ground.daemon("run_sync_poller")]
+
+    def wait(self, crew: Crew) -> float:
+        """Looks at the leads that were written last, before it compares all of them."""
+        with self.hive.cursor() as cursor:
+            cursor.execute(f"SELECT id FROM lead ORDER BY UpdateTime DESC, id DESC LIMIT {_SAMPLE}")
+            last = ", ".join(str(row[0]) for row in cursor.fetchall())
+            while True:
+                now = time.monotonic()
+                if not _behind(cursor, f"WHERE h.id IN ({last})") and not _behind(cursor, ""):
+                    break
+                crew.check()
+                if now > self.given + _LONGEST_SECONDS:
+                    left = _behind(cursor, "")
+                    raise BenchFailed(f"{left} leads are not copied\n{crew.said()}")
+                time.sleep(_LOOK_SECONDS)
+            cursor.execute(
+                "SELECT TIMESTAMPDIFF(MICROSECOND, MAX(started_at), UTC_TIMESTAMP(6)) FROM sync_run"
+            )
+            looked = time.monotonic() - cursor.fetchone()[0] / 1e6
+        return now - max(self.given, looked)
+
+
+class DltSqlalchemy(Copy):
+    """dlt with its backend `sqlalchemy` (rows as Python objects), in an environment of its own:
+    `sql_table` with an incremental cursor on UpdateTime, the destination `sqlalchemy`, write
+    disposition `merge` by primary key. It runs again and again in one warm process.
+    """
+
+    name = "dlt-sqlalchemy"
+    backend = "sqlalchemy"
+
+    def programs(self) -> Sequence[Program]:
+        self._asked = Progress(self.ground.file("dlt.asked"))
+        self._done = Progress(self.ground.file("dlt.done"))
+        python = environment.python("dlt")
+        argv = [
+            *(python, "-m", "bench.references.dlt_sync", "--backend", self.backend),
+            *("--asked", self._asked.file, "--progress", self._done.file),
+            *("--source", self._url("bench"), "--target", self._url(CRM), "--dataset", CRM),
+            *("--state", self.ground.folder / f"dlt-{self.stretch}"),
+        ]
+        return [Program("dlt", list(map(str, argv)), self.ground.environment)]
+
+    def _url(self, database: str) -> str:
+        assert self.ground.mariadb
+        url = self.ground.mariadb.url(database).replace("mysql://", "mysql+mysqldb://")
+        return f"{url}&charset=utf8mb4"
+
+    def ask(self) -> None:
+        self._asked.add(1)
+
+    def wait(self, crew: Crew) -> float:
+        while self._done.count < self._asked.count:
+            crew.check()
+            time.sleep(self.poll_seconds)
+        return time.monotonic() - self.given
+
+
+class DltPyarrow(DltSqlalchemy):
+    """The same with the backend `pyarrow`: rows as Arrow tables, in Parquet files."""
+
+    name = "dlt-pyarrow"
+    backend = "pyarrow"
+
+
+def sides() -> list[type[Copy]]:
+    return [Ours, DltSqlalchemy, DltPyarrow]
+
+
+def _behind(cursor: Any, which: str) -> int:
+    """How many leads the CRM does not have in the version of the hive."""
+    cursor.execute(
+        f"SELECT COUNT(*) - COUNT(c.id) FROM bench.lead h LEFT JOIN {CRM}.{TABLE} c "
+        f"ON c.id = h.id AND c.version = h.version {which}"
+    )
+    return int(cursor.fetchone()[0])
+
+
+def _empty(connection: Any) -> None:
+    """No CRM, no policy, nothing that was ever copied; the hive as a source stays."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION foreign_key_checks = 0")
+        for table in (
+            "sync_policy", "crm", "sync_watermark", "sync_run", "sync_record", "sync_operation",
+            "sync_item", "recovery_log", "exception_log",
+        ):  # fmt: skip
+            cursor.execute(f"TRUNCATE TABLE {table}")
+        cursor.execute("SET SESSION foreign_key_checks = 1")
+    work_redis().flushall()
