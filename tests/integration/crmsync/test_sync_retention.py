@@ -9,9 +9,10 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
+from crmsync import retention
 from crmsync.flow import CrmsyncFlow
 from crmsync.models import ExceptionEntry, Item, Operation, Policy, Record, RecoveryEntry, Run
-from crmsync.recovery import actions, retention
+from crmsync.recovery import actions
 from crmsync.retention import ARCHIVE, Housekeeping
 from msgplatform.core.archive import partitions
 from msgplatform.core.archive.partitions import partitions_of
