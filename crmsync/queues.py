@@ -33,7 +33,7 @@ class Queue:
     def claim(self) -> jobs.Claimed | None:
         """Take the first order, which is a `jobs.Claimed` whose `data` is an Order; forget it with
         `jobs.done`."""
-        claimed, _ = jobs.claim_all([self.name], 2.0 * settings.CRM_LEASE_SECONDS, Order)
+        claimed, _ = jobs.claim_all([self.name], settings.CRM_LEASE_SECONDS, Order)
         return claimed[0] if claimed else None
 
     def depth(self) -> int:

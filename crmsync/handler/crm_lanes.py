@@ -21,7 +21,7 @@ class CrmLanes:
         self._owned_until = 0.0
         self._stopping = threading.Event()
         self._lanes = [
-            Lane(crm, self.gate, self._is_owned, self._stopping, count)
+            Lane(crm, self.gate, self.is_owned, self._stopping, count)
             for _ in range(crm.concurrency)
         ]
 
@@ -33,17 +33,22 @@ class CrmLanes:
         """Nobody else takes this CRM's orders for so long."""
         self._owned_until = time.monotonic() + seconds
 
-    def _is_owned(self) -> bool:
+    def is_owned(self) -> bool:
         return time.monotonic() < self._owned_until
 
     @property
     def is_busy(self) -> bool:
         return any(lane.hand for lane in self._lanes)
 
+    @property
+    def is_held(self) -> bool:
+        """A limit or the breaker keeps it from sending, which nobody else knows."""
+        return self.gate.pause()[0] > 0
+
     def is_over(self, seconds: float) -> bool:
         """Without work for so long, and nothing to remember."""
         now = time.monotonic()
-        return not self.is_busy and now > self._owned_until + seconds and not self.gate.pause()
+        return not self.is_busy and now > self._owned_until + seconds and not self.is_held
 
     def keep_leases(self) -> None:
         """Raises what a database raises that is away."""

@@ -31,6 +31,7 @@ log = logging.get(__name__)
 # A longer wait for a limit gives the records back, so that the lane is not kept for it.
 _LONGEST_WAIT = 20.0
 _NO_REDIS = 1.0
+_LOOK_SECONDS = 0.05
 
 
 class Delivery:
@@ -78,11 +79,7 @@ class Delivery:
 
     def _admitted(self, records: int) -> tuple[int, float]:
         """How many records the next call may have; else when the rest is due again."""
-        while True:
-            if self._stopping.is_set() or self._hand.is_lost:
-                return 0, 0.0
-            if pause := self._gate.pause():
-                return 0, pause
+        while (after := self._refused()) is None:
             try:
                 size, wait = self._gate.admit(self._adapter, records)
             except RedisError:
@@ -90,6 +87,19 @@ class Delivery:
             if size or wait > _LONGEST_WAIT:
                 return size, wait
             self._stopping.wait(wait)
+        return 0, after
+
+    def _refused(self) -> float | None:
+        """None when a call may go, else when the rest is due again. Another lane's probe is waited
+        for: it is over soon."""
+        while not self._stopping.is_set() and not self._hand.is_lost:
+            pause, is_probe = self._gate.pause()
+            if not pause:
+                return None
+            if not is_probe:
+                return pause
+            self._stopping.wait(_LOOK_SECONDS)
+        return 0.0
 
     # -- calls -----------------------------------------------------------------------------------
     def _look_up(self, batch: Sequence[Entry]) -> list[Entry]:
@@ -145,10 +155,10 @@ class Delivery:
         work: Callable[[Sequence[Record]], Sequence[Outcome]],
     ) -> Sequence[Outcome] | None:
         """The outcomes of one call; None when all of the batch is answered already."""
-        is_probe = self._gate.begin(len(batch))
-        if is_probe is None:
-            self._unsent(batch, self._gate.pause())
-            return None
+        while (is_probe := self._gate.begin(len(batch))) is None:
+            if (after := self._refused()) is not None:
+                self._unsent(batch, after)
+                return None
         started = time.monotonic()
         outcomes: Sequence[Outcome] = ()
         fault: Exception | None = None

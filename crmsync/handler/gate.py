@@ -36,7 +36,9 @@ class Gate:
         self._breaker = breaker.Breaker(policy)
         if before and before.is_open:
             now = time.monotonic()
-            self._breaker.resume(now, before.retry_in, 1, now)
+            # A probe that was under way has no result any more.
+            wait = before.retry_in if before.breaker is breaker.State.OPEN else 0.0
+            self._breaker.resume(now, wait, 1, now)
         self._rate = SharedRateLimit(work_redis, f"crm:rate:{crm}")
         self._quota = Quota(work_redis)
         self._held_until = 0.0  # monotonic
@@ -55,11 +57,14 @@ class Gate:
             self._held_until = now + held
             return max(held, self._breaker.wait(now))
 
-    def pause(self) -> float:
-        """As `closed_for`, by what this process knows already; for what is in hand."""
+    def pause(self) -> tuple[float, bool]:
+        """As `closed_for`, by what this process knows already; for what is in hand. And whether it
+        is only for the probe, which is under way."""
         now = time.monotonic()
         with self._lock:
-            return max(0.0, self._held_until - now, self._breaker.wait(now))
+            held = max(0.0, self._held_until - now)
+            is_probing = self._breaker.state is breaker.State.HALF_OPEN
+            return max(held, self._breaker.wait(now)), is_probing and not held
 
     def begin(self, records: int) -> bool | None:
         """A call with so many records may go: None when the breaker says no, else whether it is

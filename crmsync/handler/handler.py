@@ -20,6 +20,8 @@ from crmsync.handler.hand import CALL_SECONDS
 from crmsync.queues import MainQueue, RetryQueue
 from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.daemon import Worker
+from msgplatform.core.daemons.heartbeats import alive
+from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.queues import owners
 from msgplatform.core.rates import breaker
@@ -29,8 +31,11 @@ OWNERSHIP_SECONDS = 5.0
 _TURN_SECONDS = 0.1
 _REPORT_SECONDS = 1.0
 _LOOK_AFTER_SECONDS = 10.0
+_KEEP_SECONDS = 0.5
 # Threads of a CRM without work are kept for so long.
 _IDLE_SECONDS = 60.0
+# A handler that serves its share takes further CRMs only so often: others come before it.
+_MORE_SECONDS = 1.0
 
 
 class DataHandler(Worker):
@@ -46,10 +51,17 @@ class DataHandler(Worker):
         self._served: dict[int, CrmLanes] = {}
         self._ending: list[CrmLanes] = []
         self._counting = threading.Lock()
+        # Beside the loop, which a Redis that is away holds up.
+        self._keeper = ThreadLoop("crm-leases", self._keep_leases, every=_KEEP_SECONDS)
         self._next_report = Every(_REPORT_SECONDS)
         self._next_look = Every(_LOOK_AFTER_SECONDS)
+        self._handlers = 1
+        self._next_more = Every(_MORE_SECONDS)
         self._next_mirror = Every(dead_queue.EVERY_SECONDS)
         self._reported: list[int] = []
+
+    def start(self) -> None:
+        self._keeper.start()
 
     def turn(self) -> bool:
         self.crms.refresh()
@@ -57,8 +69,6 @@ class DataHandler(Worker):
         self._own()
         if self._next_report.take():
             self._report()
-        for lanes in (*self._served.values(), *self._ending):
-            lanes.keep_leases()
         if self._next_look.take():
             pause.reconcile()
         if self._next_mirror.take():
@@ -78,6 +88,7 @@ class DataHandler(Worker):
             lanes.wait(deadline)
 
     def stop(self) -> None:
+        self._keeper.stop()
         for lanes in self._served.values():
             lanes.stop()
         try:
@@ -105,11 +116,13 @@ class DataHandler(Worker):
             for crm in self.crms.known.values()
             if crm.takes_work and crm.id not in ending
         }
-        busy = [_owned_name(lanes.crm) for lanes in self._served.values() if lanes.is_busy]
-        owners.renew(busy, self.name, OWNERSHIP_SECONDS)
+        self._keep_owned()
+        busy = sum(lanes.is_busy for lanes in self._served.values())
+        may_take_more = busy < -(-len(wanted) // self._handlers) or self._next_more.take()
         groups = {
             name: [MainQueue(crm.name).name, RetryQueue(crm.name).name]
             for name, crm in wanted.items()
+            if may_take_more or crm.id in self._served
         }
         for name in owners.own_groups(groups, self.name, OWNERSHIP_SECONDS):
             crm = wanted[name]
@@ -117,10 +130,22 @@ class DataHandler(Worker):
                 self._served[crm.id] = self._serve(crm)
             self._served[crm.id].own(OWNERSHIP_SECONDS - 2 * _TURN_SECONDS)
 
+    def _keep_owned(self) -> None:
+        """Also without work in the queues, as long as something is in hand or to be waited for."""
+        kept = [one for one in self._served.values() if one.is_busy or one.is_held]
+        kept = [one for one in kept if one.is_owned()]
+        owners.renew([_owned_name(one.crm) for one in kept], self.name, OWNERSHIP_SECONDS)
+        for lanes in kept:
+            lanes.own(OWNERSHIP_SECONDS - 2 * _TURN_SECONDS)
+
     def _serve(self, crm: Crm) -> CrmLanes:
         lanes = CrmLanes(crm, self._policy, crm_status.read().get(crm.id), self._count)
         lanes.start()
         return lanes
+
+    def _keep_leases(self) -> None:
+        for lanes in (*list(self._served.values()), *self._ending):
+            lanes.keep_leases()
 
     # -- reports ---------------------------------------------------------------------------------
     def _count(self, done: int, failed: int) -> None:
@@ -131,8 +156,10 @@ class DataHandler(Worker):
 
     def _report(self) -> None:
         crm_status.withdraw([pk for pk in self._reported if pk not in self._served])
-        crm_status.report({pk: one.gate.live(self.name) for pk, one in self._served.items()})
-        self._reported = list(self._served)
+        mine = {pk: one for pk, one in self._served.items() if one.is_owned() or one.is_busy}
+        crm_status.report({pk: lanes.gate.live(self.name) for pk, lanes in mine.items()})
+        self._reported = list(mine)
+        self._handlers = max(1, sum(beat.role == self.role for beat in alive()))
 
 
 def _owned_name(crm: Crm) -> str:

@@ -364,3 +364,35 @@ def test_what_is_reported(server: Sink, store: Store) -> None:
         assert (live.handler, live.breaker, live.in_flight) == (handler.name, "closed", 0)
         sync.turn_until(handler, lambda: handler.heartbeat.done == 3)
     assert crm_status.read() == {}
+
+
+class TestWaiting:
+    def test_other_lanes_wait_for_the_probe(self, server: Sink, store: Store) -> None:
+        crm = sync.http_crm(server, store, concurrency=3, retry_seconds=[0] * 3)
+        first = sync.queued(sync.policy(crm, "s0"), sync.requests("abc"))
+        store.always = Answer({}, 503)
+        with sync.running(policy=QUICK) as handler:
+            sync.turn_until(handler, lambda: QUEUED not in first.states().values())
+            store.always = None
+            more = [sync.queued(sync.policy(crm, f"s{n}"), sync.requests("xyz")) for n in "123"]
+            for each in more:
+                sync.turn_until(handler, lambda q=each: set(q.states().values()) == {CONFIRMED})
+
+    def test_a_lease_is_kept_while_a_call_takes_long(self, store: Store, settings: Any) -> None:
+        settings.CRM_LEASE_SECONDS = 5
+
+        def slowly(request: Any) -> Answer:
+            time.sleep(8)
+            return store(request)
+
+        with serving(slowly) as server:
+            queued = sync.queued(sync.policy(sync.http_crm(server, store)), sync.requests("a"))
+            with sync.running() as handler:
+                sync.turn_until(
+                    handler,
+                    lambda: (
+                        queued.record("a").state == CONFIRMED
+                        or (queued.record("a").next_at < sql.now())
+                    ),
+                )
+                assert queued.record("a").state == CONFIRMED
