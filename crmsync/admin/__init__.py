@@ -2,6 +2,7 @@
 
 landing_pages  what people fill in, with a link to the page
 leads          the hive, read only
+reports        statistics by source, CRM and class of error, and as CSV
 """
 
 from crmsync.admin import landing_pages, leads

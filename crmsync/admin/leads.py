@@ -9,10 +9,12 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
+from django.urls import URLPattern, path
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync import lead_fields
+from crmsync.admin import reports
 from crmsync.models import LandingPage, Lead
 from msgplatform.admin import IdTimeFilter, PickFilter, ReadOnlyAdmin, cells, row_id
 from msgplatform.core.data import ids
@@ -68,8 +70,18 @@ class LeadAdmin(ReadOnlyAdmin):
     sortable_by = ()
     search_fields = ["id"]
     search_help_text = _("Id, phone number, UID or APPKEY, whole")
-    fields = ["id", "biz", "appkey", "uid", "name", "phone", "extra", "is_delete", "version",
+    fields = ["id", "story", "biz", "appkey", "uid", "name", "phone", "extra", "is_delete", "version",
               "created", "update_time"]  # fmt: skip
+
+    list_before_template = "admin/crmsync/leads_bar.html"
+
+    def get_urls(self) -> list[URLPattern]:
+        wrap = self.admin_site.admin_view
+        return [
+            path("statistics/", wrap(reports.page(self)), name="crmsync_statistics"),
+            path("statistics.csv", wrap(reports.as_csv(self)), name="crmsync_statistics_csv"),
+            *super().get_urls(),
+        ]
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet, search_term: str
@@ -88,6 +100,10 @@ class LeadAdmin(ReadOnlyAdmin):
         if row.is_delete:
             return cells.mark(gettext("deleted"), "plain")
         return cells.mark(gettext("stored"), "good")
+
+    @admin.display(description=_("at the CRMs"))
+    def story(self, row: Lead) -> str:
+        return cells.message_link("crmsync", row.pk)
 
     @admin.display(description=_("created"))
     def created(self, row: Lead) -> str:

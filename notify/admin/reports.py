@@ -14,6 +14,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import ModelAdmin, RowSelect, Select, cells, report
+from msgplatform.jobs.time_steps import Step
 from msgplatform.models import Biz
 from notify.admin import chart
 from notify.models import BizReceive, ReceiveMsg
@@ -120,7 +121,7 @@ def _happened(point: statistics.Point) -> bool:
 
 
 def _worst(
-    step: statistics.Step, since: datetime, until: datetime, biz: int | None
+    step: Step, since: datetime, until: datetime, biz: int | None
 ) -> list[tuple[BizReceive, statistics.Point, str]]:
     """Subscriptions with attempts, those with most failures first."""
     found = statistics.by_subscription(step, since, until, biz=biz)

@@ -7,11 +7,8 @@
     by_subscription("hour", since, until)           {subscription id: Point} of the whole time
     csv_rows("day", since, until, biz=3)            lists of texts, the header first
 
-`since` and `until` are aware; the first step is the one that `since` lies in, `until` itself is
-not included (a day counts as a whole). Minutes and hours come from the minute counters, kept for
-MINUTE_COUNTER_DAYS; days (in settings.TIME_ZONE) from the daily ones, kept for DAY_COUNTER_DAYS and
-a minute or more late. Hours begin with UTC's hours. Raises InvalidInput for a time that is too
-long for its step.
+`since`, `until` and the steps are those of `msgplatform.jobs.time_steps`. Raises InvalidInput for a
+time that is too long for its step.
 
 Percentiles come from histograms: exact to the bucket, interpolated within it.
 """
@@ -21,28 +18,18 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import datetime
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any
 
-from django.db.models import F, QuerySet, Sum
-from django.db.models.functions import TruncHour
-from django.utils import timezone
+from django.db.models import QuerySet, Sum
 from django.utils.translation import gettext as _
 
-from msgplatform.core.errors import InvalidInput
-from msgplatform.models import Biz, DayCounter, MinuteCounter
+from msgplatform.jobs import time_steps
+from msgplatform.jobs.time_steps import Step
+from msgplatform.models import Biz
 from notify.models import BizReceive
 from notify.monitor.counters import ACCEPTED, DURATION, FLOW, LATENCY
-
-Step = Literal["minute", "hour", "day"]
-STEPS: tuple[Step, ...] = ("minute", "hour", "day")
-# Steps that one answer may have: two days of minutes, four months of hours.
-MAX_POINTS = 3000
-_LENGTH = {
-    "minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1),
-}  # fmt: skip
-_INSTANT = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +65,11 @@ def series(
     biz: int | None = None, subscription: int | None = None,
 ) -> list[Point]:  # fmt: skip
     """A Point for every step from `since` to `until`, also for those without anything."""
-    starts = _starts(step, since, until)
+    starts = time_steps.starts(step, since, until)
     counts: dict[datetime, Counter[str]] = defaultdict(Counter)
     rows = _rows(step, since, until, biz, subscription)
     for at, name, value in rows.values_list("at", "name").annotate(Sum("value")).order_by():
-        counts[_moment(at)][name] += value
+        counts[time_steps.moment(at)][name] += value
     return [_point(start, counts.get(start, {})) for start in starts]
 
 
@@ -93,7 +80,7 @@ def total(
     """The whole time as one Point; `step` says from which counters."""
     rows = _rows(step, since, until, biz, subscription)
     counts = dict(rows.values_list("name").annotate(Sum("value")).order_by())
-    return _point(_start(step, since), counts)
+    return _point(time_steps.start(step, since), counts)
 
 
 def by_subscription(
@@ -104,7 +91,7 @@ def by_subscription(
     counts: dict[int, Counter[str]] = defaultdict(Counter)
     for subject, name, value in rows.values_list("subject", "name").annotate(Sum("value")):
         counts[subject][name] += value
-    begin = _start(step, since)
+    begin = time_steps.start(step, since)
     return {subject: _point(begin, found) for subject, found in counts.items()}
 
 
@@ -116,7 +103,7 @@ def csv_rows(
 
     Times are ISO 8601 with their zone, days are dates; times in seconds, shares from 0 to 1.
     """
-    _starts(step, since, until)
+    time_steps.starts(step, since, until)
     systems = dict(Biz.objects.values_list("id", "name"))
     consumers = dict(BizReceive.objects.values_list("id", "receive__name"))
     yield [
@@ -125,10 +112,8 @@ def csv_rows(
         _("latency p95"), _("request p50"), _("request p95"),
     ]  # fmt: skip
     rows = _rows(step, since, until, biz, subscription)
-    order = "day" if step == "day" else "minute"
-    wanted = rows.order_by(order, "biz_id", "subject").values_list(
-        "at", "biz_id", "subject", "name", "value"
-    )
+    columns = ("at", "biz_id", "subject", "name", "value")
+    wanted = time_steps.in_order(step, rows).values_list(*columns)
     for at, lines in groupby(wanted.iterator(chunk_size=5000), key=lambda row: row[0]):
         found: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
         for _at, biz_id, subject, name, value in lines:
@@ -137,7 +122,7 @@ def csv_rows(
             when = at.isoformat()
             owner = [systems.get(biz_id, str(biz_id)), str(subject or ""),
                      consumers.get(subject, "")]  # fmt: skip
-            yield [when, *owner, *_texts(_point(_moment(at), counts))]
+            yield [when, *owner, *_texts(_point(time_steps.moment(at), counts))]
 
 
 def _texts(point: Point) -> list[str]:
@@ -158,47 +143,7 @@ def _rows(
         owner["biz_id"] = biz
     if subscription is not None:
         owner["subject"] = subscription
-    if step == "day":
-        first, last = _day(since), _day(until - _INSTANT)
-        return DayCounter.objects.filter(day__range=(first, last), **owner).annotate(at=F("day"))
-    minutes = MinuteCounter.objects.filter(
-        minute__gte=_start(step, since), minute__lt=until, **owner
-    )
-    return minutes.annotate(at=F("minute") if step == "minute" else TruncHour("minute", tzinfo=UTC))
-
-
-def _starts(step: Step, since: datetime, until: datetime) -> list[datetime]:
-    """The start of every step; InvalidInput for none and for too many."""
-    if since >= until:
-        raise InvalidInput(_("the end must be after the beginning"), "until")
-    if (until - since) / _LENGTH[step] > MAX_POINTS:
-        raise InvalidInput(_("choose a shorter time or a larger step"), "since")
-    if step == "day":
-        first, last = _day(since), _day(until - _INSTANT)
-        return [_moment(first + timedelta(days=n)) for n in range((last - first).days + 1)]
-    start, found = _start(step, since), []
-    while start < until:
-        found.append(start)
-        start += _LENGTH[step]
-    return found
-
-
-def _start(step: Step, moment: datetime) -> datetime:
-    if step == "day":
-        return _moment(_day(moment))
-    whole = moment.astimezone(UTC).replace(second=0, microsecond=0)
-    return whole.replace(minute=0) if step == "hour" else whole
-
-
-def _day(moment: datetime) -> date:
-    return timezone.localtime(moment, timezone.get_default_timezone()).date()
-
-
-def _moment(at: date) -> datetime:
-    """The start of a step as databases give it: a time, or a day in settings.TIME_ZONE."""
-    if isinstance(at, datetime):
-        return at
-    return datetime.combine(at, time(), tzinfo=timezone.get_default_timezone())
+    return time_steps.rows(step, since, until, **owner)
 
 
 def _point(at: datetime, counts: Mapping[str, int]) -> Point:
