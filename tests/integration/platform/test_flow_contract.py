@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import redis
 
+from crmsync.models import Crm
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
@@ -108,6 +109,8 @@ class TestContract:
             biz, _ = Biz.objects.get_or_create(name="orders")
             row = BizReceive.objects.first() or subscription(biz)
             return str(row.pk)
+        if field == "crm":
+            return str(Crm.objects.get_or_create(name="sales", adapter="sql")[0].pk)
         return "1" if field == "biz" else "2026-01-01"
 
     def test_an_unknown_bulk_action_is_refused(self, flow: flows.Flow) -> None:
