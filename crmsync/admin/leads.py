@@ -70,8 +70,8 @@ class LeadAdmin(ReadOnlyAdmin):
     sortable_by = ()
     search_fields = ["id"]
     search_help_text = _("Id, phone number, UID or APPKEY, whole")
-    fields = ["id", "story", "biz", "appkey", "uid", "name", "phone", "extra", "is_delete", "version",
-              "created", "update_time"]  # fmt: skip
+    fields = ["id", "story", "biz", "appkey", "uid", "name", "phone", "extra", "is_delete",
+              "version", "created", "update_time"]  # fmt: skip
 
     list_before_template = "admin/crmsync/leads_bar.html"
 
