@@ -102,7 +102,7 @@ def await_equal(
 ) -> None:
     """Fails with the stories of some leads that differ."""
     try:
-        cluster.wait_until(lambda: held() == expected, f"{what} to equal the hive", 50)
+        cluster.wait_until(lambda: held() == expected, f"{what} to equal the hive", 300)
     except AssertionError as error:
         found = held()
         keys = [k for k in {**found, **expected} if found.get(k) != expected.get(k)]
