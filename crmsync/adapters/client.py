@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from django.conf import settings
 from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import CredentialsRefused
@@ -28,7 +29,9 @@ class HttpClient:
     proxy are those of the settings OUTBOUND_*."""
 
     def __init__(self, window: int = 1, timeout: float = TIMEOUT_SECONDS) -> None:
-        self.timeout = timeout
+        # A process that was stopped for longer than its lease must not go on with a call: another
+        # one may have made it since. libcurl gives up what is late before it sends it.
+        self.timeout = min(timeout, settings.CRM_LEASE_SECONDS / 4)
         self._engine = engine_from_settings(window=window, body_cap=_ANSWER_CAP)
 
     def exchange(self, requests: Sequence[Request]) -> list[Response]:

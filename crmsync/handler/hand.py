@@ -63,7 +63,8 @@ class Hand:
 
     @property
     def is_lost(self) -> bool:
-        """The lease ended, or would before a call is answered: nothing more is sent."""
+        """The lease ended, or would before a call is answered (adapters give up after a quarter
+        of it): nothing more is sent."""
         least = min(CALL_SECONDS, settings.CRM_LEASE_SECONDS / 4)
         return time.monotonic() > self._ends - least
 

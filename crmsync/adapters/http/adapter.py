@@ -52,7 +52,8 @@ class ReadCall(Call, frozen=True, kw_only=True):
 
 class HttpSettings(AdapterSettings, frozen=True, kw_only=True):
     """`url`, `method` and `body` are the call that stores records, `records_per_call` of them;
-    `concurrency` calls are made at once. `is_upsert`: repeating it makes no second record.
+    `concurrency` calls are made at once, each given up after `timeout` seconds, or a quarter of
+    CRM_LEASE_SECONDS if that is less. `is_upsert`: repeating it makes no second record.
 
     `update` is the call for a record whose remote id is known, and `delete` that for a deleted
     one; without them `url` is called. `read` fetches a record and `test` is for the test button.
