@@ -321,6 +321,15 @@ def test_the_test_button(open_adapter: Open) -> None:
     assert adapter.check().kind == "unreachable"
 
 
+def test_the_test_call_of_a_crm_that_takes_batches_lists_no_results(open_adapter: Open) -> None:
+    with serving(lambda _: Answer({"held": 7})) as server:
+        adapter = open_adapter(
+            server.url(), test={"url": server.url("/health")},
+            answer={"results": "results", "result": {"code": "status"}},
+        )  # fmt: skip
+        assert adapter.check().kind == "ok"
+
+
 @pytest.mark.parametrize(
     ("given", "field"),
     [
