@@ -67,5 +67,13 @@ class CrmsyncFlow(flows.Flow):
     def metrics(self) -> Iterable[flows.Sample]:
         return [*metrics.samples(), *retention.samples(ARCHIVE)]
 
+    def demo_environment(self) -> Mapping[str, str]:
+        # All people of the demo have one address; a CRM that fails is probed soon.
+        return {
+            "CRM_RATE_ADDRESS": "off", "CRM_RATE_APPKEY": "off", "CRM_BREAKER_SECONDS": "4",
+        }  # fmt: skip
+
     def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:
-        return {"accepted": 0, "lost": 0}
+        from crmsync.demo.run import run_demo
+
+        return run_demo(run)

@@ -67,6 +67,9 @@ def test_every_command_of_the_readme_works(clone: Path) -> None:
     assert notify["accepted"] >= 1000
     assert notify["lost"] == 0
     assert min(notify["systems"], notify["subscribers"]) >= 3
+    crmsync = account["flows"]["crmsync"]
+    assert crmsync["equal"] == {"sales-table": True, "call-centre": True, "hive": True}
+    assert min(crmsync["changed"], crmsync["deleted"], crmsync["forms"]) >= 200
     assert "ok    settings" in outputs[1]
 
 

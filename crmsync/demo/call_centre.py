@@ -1,0 +1,163 @@
+"""A small CRM with an HTTP interface, which behaves as CRMs do.
+
+    python -m crmsync.demo.call_centre
+
+Prints its port and its token. `POST /contacts` takes a list of contacts and has a result for each;
+`GET /contacts?after=…` lists what it holds, `GET /contacts/<external id>` is one of them, and
+`GET /answers` says how often it answered what. It wants fewer calls now and then, fails once after
+it has stored, and is slow once. It holds everything in memory, and ends when its standard input is
+closed. Standard library only: it must not share code with what it checks.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import secrets
+import sys
+import threading
+import time
+from collections import Counter
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+PROPERTIES = {"LastName", "Phone", "Email", "Company", "Budget", "LeadSource"}
+BLOCKED = "@throwaway.example"
+_PAGE = 500
+# Which of its calls it answers how.
+_THROTTLED_EVERY = 15
+_FAILS, _IS_SLOW = 4, 8
+_SLOW_SECONDS = 1.5
+
+
+class Contacts:
+    """By external id. A deleted one stays, so that an older version does not come after it."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, dict[str, Any]] = {}
+        self._lock = threading.Lock()
+        self._calls = 0
+        self.answers: Counter[str] = Counter()
+
+    def call(self) -> tuple[int, int]:
+        """The number of this call, and the status that it gets."""
+        with self._lock:
+            self._calls += 1
+            status = 200
+            if self._calls % _THROTTLED_EVERY == 0:
+                status = 429
+            elif self._calls == _FAILS:
+                status = 500
+            self.answers["calls"] += 1
+            self.answers[str(status)] += 1
+            return self._calls, status
+
+    def store(self, contact: dict[str, Any]) -> dict[str, Any]:
+        properties = contact.get("properties") or {}
+        if problem := _problem(contact, properties):
+            field, message = problem
+            return {"status": "refused", "property": field, "message": message}
+        with self._lock:
+            key = contact["external_id"]
+            known = self._by_id.get(key)
+            created = known is None
+            if known is None:
+                known = {"external_id": key, "id": f"C-{len(self._by_id) + 1}", "version": 0,
+                         "deleted": False, "properties": {}}  # fmt: skip
+                self._by_id[key] = known
+            if contact["version"] >= known["version"]:
+                merged = {**known["properties"], **properties}
+                known["properties"] = {k: v for k, v in merged.items() if v is not None}
+                known["version"], known["deleted"] = contact["version"], contact["deleted"]
+            return {"status": "stored", "id": known["id"], "created": created}
+
+    def one(self, key: str) -> dict[str, Any] | None:
+        with self._lock:
+            return self._by_id.get(key)
+
+    def page(self, after: str) -> list[dict[str, Any]]:
+        with self._lock:
+            keys = sorted(key for key in self._by_id if key > after)[:_PAGE]
+            return [self._by_id[key] for key in keys]
+
+
+def _problem(contact: dict[str, Any], properties: dict[str, Any]) -> tuple[str, str] | None:
+    """(property, sentence) of what is not taken."""
+    if contact["deleted"]:
+        return None
+    if strange := sorted(properties.keys() - PROPERTIES):
+        return strange[0], f"There is no property {strange[0]}."
+    email = properties.get("Email") or ""
+    if email.endswith(BLOCKED):
+        domain = email.partition("@")[2]
+        return "Email", f"Addresses of {domain} are blocked: ask for another Email."
+    return None
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer is one packet
+    contacts: Contacts
+    token: str
+
+    def do_GET(self) -> None:
+        if not self._is_known():
+            return
+        parts = urlsplit(self.path)
+        if parts.path == "/answers":
+            self._answer(200, dict(self.contacts.answers))
+        elif parts.path == "/contacts":
+            after = parse_qs(parts.query).get("after", [""])[0]
+            self._answer(200, {"contacts": self.contacts.page(after)})
+        elif found := self.contacts.one(parts.path.removeprefix("/contacts/")):
+            self._answer(200, found)
+        else:
+            self._answer(404, {"message": "There is no such contact."})
+
+    def do_POST(self) -> None:
+        data = self.rfile.read(int(self.headers["Content-Length"]))
+        if not self._is_known():
+            return
+        number, status = self.contacts.call()
+        if status == 429:
+            self._answer(429, {"message": "Too many calls."}, {"Retry-After": "1"})
+            return
+        results = [self.contacts.store(each) for each in json.loads(data)["contacts"]]
+        if number == _IS_SLOW:
+            time.sleep(_SLOW_SECONDS)
+        if status == 500:
+            self._answer(500, {"message": "Something went wrong."})
+        else:
+            self._answer(200, {"results": results})
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+    def _is_known(self) -> bool:
+        if self.headers.get("Authorization") == f"Bearer {self.token}":
+            return True
+        self._answer(401, {"message": "Who are you?"})
+        return False
+
+    def _answer(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        for name, value in {"Content-Type": "application/json", **(headers or {})}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def main() -> None:
+    Handler.contacts, Handler.token = Contacts(), secrets.token_urlsafe(16)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(server.server_address[1], Handler.token, flush=True)
+    sys.stdin.read()  # closed when the starter is gone, even by SIGKILL
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""A connection to the platform that is kept open; what may be repeated is repeated."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+_PATIENCE = 120.0  # seconds, for one request
+_AGAIN = (429, 503)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`headers` by their names in small letters."""
+
+    status: int
+    headers: Mapping[str, str]
+    cookies: Mapping[str, str]
+    text: str
+
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+    def require(self, *statuses: int) -> Answer:
+        """Raises RuntimeError for another status."""
+        if self.status not in statuses:
+            raise RuntimeError(f"HTTP {self.status}: {self.text[:300]}")
+        return self
+
+
+class Connection:
+    """For one thread. Every request of the demo may be repeated: it carries a key, or says the
+    same again."""
+
+    def __init__(self, base_url: str) -> None:
+        self.base_url = base_url
+        self._http = http.client.HTTPConnection(urlsplit(base_url).netloc, timeout=60)
+
+    def request(
+        self, method: str, path: str, body: str | None = None, headers: Mapping[str, str] = {}
+    ) -> Answer:
+        """The answer, unless it asks to come again later. Raises RuntimeError when nothing was
+        answered in two minutes."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                self.send(method, path, body, headers)
+                answer = self.receive()
+            except (OSError, http.client.HTTPException) as error:
+                self._http.close()
+                answer = Answer(503, {}, {}, str(error))
+            if answer.status not in _AGAIN:
+                return answer
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"nothing but HTTP {answer.status} in {_PATIENCE:g} s: {path}")
+            time.sleep(0.5)
+
+    def json(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Answer:
+        text = None if body is None else json.dumps(body)
+        return self.request(method, path, text, {"Content-Type": "application/json", **headers})
+
+    def send(self, method: str, path: str, body: str | None, headers: Mapping[str, str]) -> None:
+        self._http.request(method, path, None if body is None else body.encode(), dict(headers))
+
+    def receive(self) -> Answer:
+        response = self._http.getresponse()
+        cookies = {}
+        for line in response.headers.get_all("Set-Cookie") or []:
+            name, _, value = line.partition(";")[0].partition("=")
+            cookies[name] = value
+        return Answer(
+            response.status,
+            {k.lower(): v for k, v in response.headers.items()},
+            cookies,
+            response.read().decode(),
+        )
+
+    def close(self) -> None:
+        self._http.close()

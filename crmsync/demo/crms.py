@@ -1,0 +1,95 @@
+"""The two CRMs of the demo, as their owners see them: started, and read back past the platform."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import urllib.request
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from crmsync.demo.account import Held
+from crmsync.demo.leads import MAX_COMPANY
+
+_COLUMNS = ("name", "phone", "email", "company", "city", "page")
+
+
+class SalesTable:
+    """A table in a database of its own."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        with closing(sqlite3.connect(file)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")  # it is read while it is written
+            connection.execute(
+                "CREATE TABLE customer (lead VARCHAR(40) NOT NULL PRIMARY KEY, "
+                "name VARCHAR(120) NOT NULL, phone VARCHAR(20) NOT NULL, email VARCHAR(254), "
+                f"company VARCHAR({MAX_COMPANY}), city VARCHAR(100), page VARCHAR(64) NOT NULL, "
+                "gone INTEGER NOT NULL DEFAULT 0, version BIGINT NOT NULL)"
+            )
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self._file.resolve()}"
+
+    def read(self) -> list[Held]:
+        """What it holds, without what is marked as deleted."""
+        statement = f"SELECT lead, {', '.join(_COLUMNS)} FROM customer WHERE gone = 0"  # noqa: S608
+        with closing(sqlite3.connect(self._file, timeout=30)) as connection:
+            rows = connection.execute(statement).fetchall()
+        return [_held(lead, "phone", dict(zip(_COLUMNS, row, strict=True))) for lead, *row in rows]
+
+
+class CallCentre:
+    """A running `crmsync.demo.call_centre`."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "crmsync.demo.call_centre"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self._process.stdout is not None  # noqa: S101
+        line = self._process.stdout.readline()
+        if not line.strip():
+            raise RuntimeError("the CRM of the demo did not start")
+        port, self.token = line.split()
+        self.url = f"http://127.0.0.1:{port}"
+
+    def read(self) -> list[Held]:
+        """What it holds, without what is marked as deleted."""
+        held: list[Held] = []
+        after = ""
+        while page := self._get(f"/contacts?after={after}")["contacts"]:
+            held += [
+                _held(each["external_id"], "Phone", each["properties"])
+                for each in page
+                if not each["deleted"]
+            ]
+            after = page[-1]["external_id"]
+        return held
+
+    def answers(self) -> dict[str, int]:
+        """How often it answered what, by status; `calls` are all."""
+        return dict(self._get("/answers"))
+
+    def _get(self, path: str) -> Any:
+        request = urllib.request.Request(  # noqa: S310 - our own address
+            self.url + path, headers={"Authorization": f"Bearer {self.token}"}
+        )
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=60) as answer:
+            return json.load(answer)
+
+    def __enter__(self) -> CallCentre:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate(timeout=60)
+
+
+def _held(id: str, phone: str, fields: dict[str, Any]) -> Held:
+    kept = {name: value for name, value in fields.items() if value not in (None, "")}
+    return Held(id, str(fields.get(phone) or ""), kept)

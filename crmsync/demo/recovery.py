@@ -1,0 +1,54 @@
+"""What a person sees in the recovery log of the poisoned leads, and does about two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from crmsync.demo.account import CRMS, TABLE
+from crmsync.demo.leads import MAX_COMPANY, Lead, Poison
+from crmsync.demo.traffic import Traffic
+from crmsync.models import Crm, RecoveryEntry
+from crmsync.recovery import actions
+
+# What the CRM that refuses it calls the field.
+_FIELDS: Mapping[Poison, str] = {"company": "company", "name": "name", "email": "Email"}
+Key = tuple[str, str]  # the CRM's name and the lead's id
+Entries = Mapping[Key, RecoveryEntry]
+
+
+def entries() -> Entries:
+    """The open ones."""
+    names = dict(Crm.objects.values_list("id", "name"))
+    rows = RecoveryEntry.objects.filter(state=RecoveryEntry.State.OPEN)
+    return {(names.get(row.crm_id, ""), row.key): row for row in rows}
+
+
+def poisoned(leads: Sequence[Lead]) -> dict[Key, Lead]:
+    """What each CRM refuses."""
+    return {(s.name, lead.id): lead for s in CRMS for lead in leads if s.is_refused(lead)}
+
+
+def is_explained(found: Entries, key: Key, lead: Lead) -> bool:
+    """Whether a person knows what to change: the field has its place and is in the sentence."""
+    entry, field = found.get(key), _FIELDS[lead.poison]
+    return entry is not None and entry.field == field and field in entry.reason
+
+
+def mend_two(traffic: Traffic, found: Entries) -> list[str]:
+    """The first long company is corrected in the recovery log, where only this CRM gets the new
+    name; the second by its business system, as a change that every CRM gets. What was done."""
+    long = [one for one in traffic.leads if one.poison == "company"][:2]
+    if len(long) < 2:
+        return []
+    in_log, at_source = long
+    entry = found[TABLE, in_log.id]
+    shorter = f"Corrected {in_log.number}"
+    fields = msgspec.json.decode(bytes(entry.request))["fields"]
+    actions.edit_and_retry(entry.pk, {**fields, "company": shorter}, by="demo")
+    in_log.corrected[TABLE] = {"company": shorter}
+    traffic.shorten_company(at_source, at_source.extra["company"][:MAX_COMPANY].strip())
+    at_source.poison = ""
+    return [f"{TABLE}: lead {in_log.id} edited and tried again",
+            f"{TABLE}: lead {at_source.id} corrected by its system"]  # fmt: skip

@@ -1,0 +1,150 @@
+"""The demo of CRM sync: leads come in, change and go, until two CRMs hold the same as the hive."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crmsync.demo import account, cast, recovery
+from crmsync.demo.account import CALL_CENTRE, CRMS, IN_HIVE, TABLE, Differences, Held, compare
+from crmsync.demo.crms import CallCentre, SalesTable
+from crmsync.demo.leads import all_leads
+from crmsync.demo.traffic import Traffic
+from msgplatform.core.daemons.timer import Every
+from msgplatform.core.flows import DemoRun
+
+# Below it the demo shows nothing and says so.
+MIN_LEADS = 2_000
+_SHARE = 4  # of the demo's messages; a lead is several records and requests
+_LOOK_SECONDS = 0.3
+
+
+@dataclass
+class Account:
+    """The demo's own list, and what is held."""
+
+    traffic: Traffic
+    readers: Mapping[str, Callable[[], Sequence[Held]]]
+
+    def held(self) -> dict[str, int]:
+        return {name: len(read()) for name, read in self.readers.items()}
+
+    def differences(self) -> dict[str, Differences]:
+        return {
+            side.name: compare(side, self.traffic.leads, self.readers[side.name]()) for side in CRMS
+        }
+
+    def in_hive(self) -> Differences:
+        return compare(IN_HIVE, self.traffic.leads, self.traffic.listed())
+
+    def misreported(self) -> list[str]:
+        """Records that the recovery log does not explain, and those that it has no reason for."""
+        found, dead = recovery.entries(), recovery.poisoned(self.traffic.leads)
+        silent = [key for key, lead in dead.items() if not recovery.is_explained(found, key, lead)]
+        return [f"{crm}: lead {lead}" for crm, lead in [*silent, *sorted(found.keys() - dead)]]
+
+
+def run_demo(run: DemoRun) -> Mapping[str, Any]:
+    """Send, change, delete, mend, wait for the CRMs, account for every record."""
+    table = SalesTable(Path(run.folder) / "sales.sqlite3")
+    with CallCentre() as call_centre:
+        tokens = cast.create_pages()
+        cast.create_crms(table, call_centre)
+        leads = all_leads(max(1, run.messages // _SHARE))
+        traffic = Traffic(run.base_url, tokens, leads)
+        told = Account(traffic, {TABLE: table.read, CALL_CENTRE: call_centre.read})
+        _introduce(run, traffic)
+        traffic.create()
+        traffic.learn_ids()
+        deadline = time.monotonic() + run.timeout
+        # Some are changed that the CRMs hold, and some before.
+        half = len(leads) // 2
+        _await(run, deadline, "leads on their way", lambda: half - min(told.held().values()))
+        run.say("crmsync: the systems change and delete leads")
+        traffic.change()
+        _await(run, deadline, "records not refused yet", lambda: len(told.misreported()))
+        mended = recovery.mend_two(traffic, recovery.entries()) if not told.misreported() else []
+        for what in mended:
+            run.say(f"crmsync:   {what}")
+        _await(run, deadline, "records differ", lambda: _left(told))
+        return _report(run, told, len(mended), call_centre.answers())
+
+
+def _introduce(run: DemoRun, traffic: Traffic) -> None:
+    forms = sum(lead.route == "form" for lead in traffic.leads)
+    run.say(
+        f"crmsync: {len(traffic.leads)} leads of {len(traffic.tokens)} business systems, "
+        f"{forms} of them by real forms, to"
+    )
+    for name, story in cast.STORIES.items():
+        run.say(f"crmsync:   {name:<15} {story}")
+
+
+def _left(told: Account) -> int:
+    differ = sum(found.count for found in told.differences().values())
+    return differ or len(told.misreported())
+
+
+def _await(run: DemoRun, deadline: float, what: str, left: Callable[[], int]) -> None:
+    """Until nothing is left or time is up."""
+    progress = Every(2.0)
+    while (count := left()) > 0 and time.monotonic() < deadline:
+        if progress.take():
+            run.say(f"crmsync: {count} {what}")
+        time.sleep(_LOOK_SECONDS)
+
+
+def _report(
+    run: DemoRun, told: Account, mended: int, answers: Mapping[str, int]
+) -> Mapping[str, Any]:
+    traffic = told.traffic
+    found = told.differences() | {account.HIVE: told.in_hive()}
+    poisoned, misreported = recovery.poisoned(traffic.leads), told.misreported()
+    lost = sum(found[side.name].lost for side in CRMS)
+    reasons = _reasons()
+    for reason in reasons:
+        run.say(f"crmsync:   refused by {reason}")
+    differ = {name: each.count for name, each in found.items() if each.count}
+    problems = [
+        f"differ from what was answered: {differ}" if differ else "",
+        f"not as the recovery log says: {'; '.join(misreported[:3])}" if misreported else "",
+        "no poisoned record was mended" if not mended else "",
+        f"only {traffic.changed} changes and {traffic.deleted} deletions were made"
+        if not traffic.changed or not traffic.deleted
+        else "",
+    ]
+    copies = len(traffic.leads) * len(CRMS)
+    return {
+        "accepted": sum(bool(lead.id) for lead in traffic.leads),
+        "at_least": MIN_LEADS,
+        "systems": len(traffic.tokens),
+        "crms": len(CRMS),
+        "forms": sum(lead.route == "form" for lead in traffic.leads),
+        "changed": traffic.changed,
+        "deleted": traffic.deleted,
+        "refused": dict(traffic.refused),
+        "copies": copies,
+        "delivered": copies - len(poisoned) - lost,
+        "exhausted": len(poisoned),
+        "mended": mended,
+        "equal": {name: each.count == 0 for name, each in found.items()},
+        "dead": reasons,
+        "answers_of_the_call_centre": dict(answers),
+        "lost": lost,
+        "duplicates": sum(len(each.more) for each in found.values()),
+        "problem": "; ".join(filter(None, problems)),
+    }
+
+
+def _reasons() -> list[str]:
+    """One sentence of each kind in the recovery log, with how often it is there."""
+    by_kind: dict[tuple[str, str], list[str]] = {}
+    for (crm, _), entry in sorted(recovery.entries().items()):
+        by_kind.setdefault((crm, entry.field), []).append(entry.reason)
+    return [
+        f"{crm}, field {field}: {all[0]} ({len(all)} leads)"
+        for (crm, field), all in by_kind.items()
+    ]

@@ -1,0 +1,107 @@
+"""Sends the leads and what changes of them, on several threads; keeps what was answered."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+from crmsync.demo import leads, visitor
+from crmsync.demo.account import Held
+from crmsync.demo.caller import BATCH, Business, Script
+from crmsync.demo.connection import Connection
+from crmsync.demo.leads import PAGES, Lead
+from msgplatform.core.data.chunks import chunks
+
+_THREADS = 8
+
+
+class Traffic:
+    """`tokens` are the API keys of the pages' systems. `refused` counts what was refused as it
+    has to be, by what was wrong with it."""
+
+    def __init__(self, base_url: str, tokens: Mapping[str, str], all_leads: Sequence[Lead]) -> None:
+        self._base_url, self.tokens = base_url, tokens
+        self.leads = all_leads
+        self.refused: Counter[str] = Counter()
+        self.changed = self.deleted = 0
+        self._lock = threading.Lock()
+
+    def create(self) -> None:
+        """Every lead by its route. Raises RuntimeError."""
+        self._spread(self._batches, [one for one in self.leads if one.route == "batch"])
+        self._spread(self._one_by_one, [one for one in self.leads if one.route != "batch"])
+
+    def learn_ids(self) -> None:
+        """A form does not tell its lead's id: the system looks its leads up."""
+        ids = {held.phone: held.id for held in self.listed()}
+        for one in self.leads:
+            one.id = one.id or ids.get(one.phone, "")
+
+    def change(self) -> None:
+        """Leads that came in are changed and deleted. Raises RuntimeError."""
+        self._spread(self._changes, [one for one in self.leads if leads.changes(one) and one.id])
+
+    def shorten_company(self, one: Lead, company: str) -> None:
+        """What a business system does about a lead that a CRM refuses."""
+        with closing(Connection(self._base_url)) as connection:
+            extra = {**one.extra, "company": company}
+            change = leads.Change("PATCH", {"extra": {"company": company}}, one.name, extra)
+            self._business(connection, one.page).change(one, change)
+        leads.apply(one, change)
+
+    def listed(self) -> list[Held]:
+        """The hive, as the API gives it."""
+        with closing(Connection(self._base_url)) as connection:
+            pages = [self._business(connection, page).listed(page) for page in PAGES]
+            return [held for page in pages for held in page]
+
+    def _spread(
+        self, work: Callable[[Connection, Sequence[Lead]], None], some: Sequence[Lead]
+    ) -> None:
+        """On threads, each with a connection of its own; each lead is one thread's."""
+
+        def run(share: Sequence[Lead]) -> None:
+            with closing(Connection(self._base_url)) as connection:
+                work(connection, share)
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(run, [some[number::_THREADS] for number in range(_THREADS)]))
+
+    def _batches(self, connection: Connection, share: Sequence[Lead]) -> None:
+        for page in PAGES:
+            business = self._business(connection, page)
+            for some in chunks([one for one in share if one.page == page], BATCH):
+                self._count("items of batches", business.store_many(some))
+
+    def _one_by_one(self, connection: Connection, share: Sequence[Lead]) -> None:
+        script = Script(connection)
+        with closing(Connection(self._base_url)) as second:
+            for one in share:
+                if one.route == "form":
+                    refused, robots = visitor.fill_in((connection, second), one)
+                    self._count("forms", refused)
+                    self._count("robots", robots)
+                elif one.route == "script":
+                    self._count("strange pages", script.store(one))
+                else:
+                    self._business(connection, one.page).store(one)
+
+    def _changes(self, connection: Connection, share: Sequence[Lead]) -> None:
+        for one in share:
+            business = self._business(connection, one.page)
+            for change in leads.changes(one):
+                business.change(one, change)
+                leads.apply(one, change)
+                with self._lock:
+                    self.deleted += change.method == "DELETE"
+                    self.changed += change.method != "DELETE"
+
+    def _business(self, connection: Connection, page: str) -> Business:
+        return Business(connection, self.tokens[page])
+
+    def _count(self, what: str, count: int) -> None:
+        with self._lock:
+            self.refused[what] += count
