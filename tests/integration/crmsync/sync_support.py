@@ -69,6 +69,11 @@ def policy(crm: Crm, source: str = "leads", **fields: Any) -> Policy:
     return Policy.objects.create(source=found, crm=crm, mapping="name = name", **fields)
 
 
+def hive(name: str = "sales", **fields: Any) -> Policy:
+    """Leads for a new CRM of this name, which nobody can speak to."""
+    return policy(crm(name), "hive", **fields)
+
+
 @dataclass
 class Queued:
     """Records on their way in one order."""
@@ -99,11 +104,11 @@ def requests(
     return [Request(key, version, {"name": f"name {key}", **(values or {})}) for key in keys]
 
 
-def new_operation(policy: Policy, made: Sequence[Request]) -> Operation:
+def new_operation(policy: Policy, made: Sequence[Request], **fields: Any) -> Operation:
+    fields = {"records": len(made), "start_at": int(time.time() * 1000), **fields}
     return Operation.objects.create(
-        id=ids.new(0), data=orders.dump(made), start_at=int(time.time() * 1000),
-        policy_id=policy.pk, records=len(made),
-    )  # fmt: skip
+        id=ids.new(0), data=orders.dump(made), policy_id=policy.pk, **fields
+    )
 
 
 def on_its_way(

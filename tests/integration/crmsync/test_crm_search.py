@@ -16,14 +16,8 @@ from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
-from tests.integration.crmsync.recovery_support import (
-    make_crm,
-    make_entry,
-    make_operation,
-    make_policy,
-    make_record,
-    request,
-)
+from tests.integration.crmsync import recovery_steps, sync_support
+from tests.integration.crmsync.sync_support import crm, hive
 
 pytestmark = pytest.mark.django_db
 WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED = Record.State
@@ -37,7 +31,7 @@ def biz() -> Biz:
 
 @pytest.fixture
 def policy() -> Policy:
-    return make_policy(make_crm("hubspot"))
+    return hive("hubspot")
 
 
 def new_lead(biz: Biz, **fields: Any) -> Lead:
@@ -48,9 +42,11 @@ def new_lead(biz: Biz, **fields: Any) -> Lead:
 def carry(policy: Policy, lead: Lead | str, state: int = CONFIRMED, **fields: Any) -> Record:
     """A record with its operation, in which it is alone."""
     key = str(lead.pk) if isinstance(lead, Lead) else lead
-    one = request(policy.key_prefix + key)
+    one = recovery_steps.request(policy.key_prefix + key)
     fields = {"key": key, "remote_id": f"r-{key}", **fields}
-    return make_record(make_operation(policy, one, run_id=7), one, state, **fields)
+    return recovery_steps.record(
+        sync_support.new_operation(policy, [one], run_id=7), one, state, **fields
+    )
 
 
 def tried(record: Record, outcome: str = "ok", **fields: Any) -> Item:
@@ -83,7 +79,7 @@ class TestSearch:
         assert searched("nobody") == searched("") == searched("\x00") == searched("9" * 25) == []
 
     def test_a_record_of_another_source_by_its_key(self, biz: Biz) -> None:
-        policy = make_policy(make_crm(), source="people", key_prefix="p-", biz=biz)
+        policy = sync_support.policy(crm(), "people", key_prefix="p-", biz=biz)
         record = carry(policy, "A7")
         (hit,) = find.search("A7", 50)
         assert (hit.id, hit.biz) == (f"record-{record.pk}", "dealers")
@@ -92,9 +88,9 @@ class TestSearch:
 
     def test_a_line_says_how_it_stands_at_each_crm(self, biz: Biz, policy: Policy) -> None:
         lead = new_lead(biz)
-        carry(make_policy(make_crm("tryton")), lead, DEAD)
-        make_policy(make_crm("off"), enabled=False)
-        make_policy(make_crm("others"), appkeys=["ad-2"])
+        carry(hive("tryton"), lead, DEAD)
+        hive("off", enabled=False)
+        hive("others", appkeys=["ad-2"])
         (hit,) = find.search("王小明", 50)
         assert hit.title == "王小明 · 13800000000"
         assert hit.state == "hubspot: not read yet, tryton: dead"
@@ -117,7 +113,7 @@ class TestFind:
     def test_records_of_every_source(self, biz: Biz, policy: Policy) -> None:
         lead = new_lead(biz)
         carry(policy, lead, DEAD, error_class="invalid")
-        people = make_policy(make_crm("tryton"), source="people", biz=biz)
+        people = sync_support.policy(crm("tryton"), "people", biz=biz)
         record = carry(people, "A7", DEAD, error_class="retry")
         carry(people, "A8")
         dead = [f"record-{record.pk}", str(lead.pk)]
@@ -209,14 +205,14 @@ class TestPage:
             "hubspot: the CRM holds it", "hubspot: confirmed",
         ]  # fmt: skip
         details = [entry.detail for entry in page.timeline]
-        assert f'"LastName": "name of {lead.pk}"' in details[1]
+        assert f'"name": "name {lead.pk}"' in details[1]
         assert f"operation {record.operation_id} of run 7" in details[1]
         assert "HTTP 503" in details[2]
         assert "id in the CRM 77" in details[3]
 
     def test_what_waits_says_until_when_and_for_what(self, biz: Biz, policy: Policy) -> None:
         lead = new_lead(biz)
-        make_policy(make_crm("tryton"))
+        hive("tryton")
         later = sql.now() + timedelta(hours=1)
         record = carry(policy, lead, RETRY, next_at=later)
         tried(record, "retry", message="HTTP 503")
@@ -232,7 +228,7 @@ class TestPage:
     def test_dead_with_its_reason(self, biz: Biz, policy: Policy) -> None:
         lead = new_lead(biz)
         record = carry(policy, lead, DEAD)
-        make_entry(record, policy.crm, reason="LastName is required")
+        recovery_steps.entry(record, policy, reason="LastName is required")
         assert ("hubspot: dead", "LastName is required") in self.entries(lead)
 
     def test_a_lead_that_was_changed_or_deleted(self, biz: Biz) -> None:
@@ -243,12 +239,12 @@ class TestPage:
         assert self.entries(lead)[-1] == ("Deleted", "version 3")
 
     def test_a_record_of_another_source(self) -> None:
-        policy = make_policy(make_crm(), source="people", key_prefix="p-")
+        policy = sync_support.policy(crm(), "people", key_prefix="p-")
         record = carry(policy, "A7", QUEUED)
         page = timeline.page(f"record-{record.pk}")
         assert page
         assert page.title == "people · A7"
-        assert '"LastName": "name of p-A7"' in page.body
+        assert '"name": "name p-A7"' in page.body
         assert page.timeline[-1].title == "sales: on its way"
 
     def test_no_more_tries_than_a_page_shows(
@@ -269,7 +265,7 @@ class TestPage:
 
 class TestCost:
     def test_as_many_queries_for_200_as_for_20(self, biz: Biz, policy: Policy) -> None:
-        tryton = make_policy(make_crm("tryton"))
+        tryton = hive("tryton")
         costs: list[tuple[int, ...]] = []
         for count in (20, 180):
             for _ in range(count):
@@ -304,7 +300,7 @@ class TestCost:
     def test_each_search_reads_an_index(
         self, filter: dict[str, str], index: str, biz: Biz, policy: Policy
     ) -> None:
-        crms = [policy, make_policy(make_crm("tryton"))]
+        crms = [policy, hive("tryton")]
         for number in range(300):
             lead = new_lead(
                 biz, name=f"name {number}", phone=f"138{number:08}", uid=f"u-{number}",

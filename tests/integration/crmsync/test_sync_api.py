@@ -14,15 +14,9 @@ from crmsync.models import Crm, Item, Lead, Policy, Record, Run, Source
 from msgplatform.api.access import keys, throttling
 from msgplatform.core.data import ids, sql
 from msgplatform.models import AuditLog, Biz
-from tests.integration.crmsync.recovery_support import (
-    dead,
-    make_crm,
-    make_operation,
-    make_policy,
-    make_record,
-    request,
-)
+from tests.integration.crmsync import recovery_steps, sync_support
 from tests.integration.crmsync.support import Caller
+from tests.integration.crmsync.sync_support import hive
 from tests.integration.support.api_support import Api, problem
 
 pytestmark = pytest.mark.django_db
@@ -54,7 +48,7 @@ def policy(api: Api) -> Policy:
         name="hive", defaults={"table": "lead", "time_column": "UpdateTime"}
     )
     Source.objects.filter(name="hive").update(version_column="version")
-    return make_policy(make_crm())
+    return hive()
 
 
 def new_lead(biz: Biz) -> Lead:
@@ -75,12 +69,14 @@ def answered(caller: Caller, path: str, **parameters: str) -> Any:
 class TestLeadAtCrms:
     def test_each_crm(self, caller: Caller, biz: Biz, policy: Policy) -> None:
         lead = new_lead(biz)
-        one = request(str(lead.pk), version=3)
-        make_record(make_operation(policy, one), one, CONFIRMED, remote_id="r-7")
-        tryton = make_policy(make_crm("tryton"))
+        one = recovery_steps.request(str(lead.pk), version=3)
+        recovery_steps.record(
+            sync_support.new_operation(policy, [one]), one, CONFIRMED, remote_id="r-7"
+        )
+        tryton = hive("tryton")
         later = sql.now() + timedelta(hours=1)
-        retry = make_record(
-            make_operation(tryton, one), one, RETRY, next_at=later, error_class="retry",
+        retry = recovery_steps.record(
+            sync_support.new_operation(tryton, [one]), one, RETRY, next_at=later, error_class="retry",
             sent_version=2,
         )  # fmt: skip
         for message in ("HTTP 500", "HTTP 503"):
@@ -88,7 +84,7 @@ class TestLeadAtCrms:
                 id=ids.new(0), operation_id=retry.operation_id, record_id=retry.pk, crm_id=1,
                 version=3, attempt=1, outcome="retry", message=message, at=sql.now(),
             )  # fmt: skip
-        make_policy(make_crm("unread"))
+        hive("unread")
         sales, second, unread = answered(caller, f"/api/v1/leads/{lead.pk}/crms")["crms"]
         assert (sales["crm"], sales["state"], sales["remote_id"]) == ("sales", "confirmed", "r-7")
         assert (sales["version"], sales["confirmed_version"], sales["next_try_at"]) == (3, 3, None)
@@ -99,14 +95,14 @@ class TestLeadAtCrms:
 
     def test_a_dead_one_says_why(self, caller: Caller, biz: Biz, policy: Policy) -> None:
         lead = new_lead(biz)
-        dead(policy, str(lead.pk), reason="LastName is required")
+        recovery_steps.dead(policy, str(lead.pk), reason="LastName is required")
         (state,) = answered(caller, f"/api/v1/leads/{lead.pk}/crms")["crms"]
         assert (state["state"], state["message"]) == ("dead", "LastName is required")
 
     def test_policies_of_another_system_are_not_shown(
         self, api: Api, caller: Caller, biz: Biz, policy: Policy
     ) -> None:
-        make_policy(make_crm("others"), biz=api.biz())
+        hive("others", biz=api.biz())
         crms = answered(caller, f"/api/v1/leads/{new_lead(biz).pk}/crms")["crms"]
         assert [each["crm"] for each in crms] == ["sales"]
 
@@ -117,9 +113,9 @@ class TestLeadAtCrms:
 
 class TestPolicies:
     def test_its_own_and_those_of_all(self, api: Api, caller: Caller, biz: Biz) -> None:
-        of_all = make_policy(make_crm("all"), requested="full", requested_by="ann")
-        make_policy(make_crm("others"), biz=api.biz())
-        own = make_policy(make_crm("own"), biz=biz)
+        of_all = hive("all", requested="full", requested_by="ann")
+        hive("others", biz=api.biz())
+        own = hive("own", biz=biz)
         found = answered(caller, f"{SYNC}/policies")["results"]
         assert [each["id"] for each in found] == [str(own.pk), str(of_all.pk)]
         assert found[1] == {
@@ -165,7 +161,7 @@ class TestAskForARun:
         assert not Policy.objects.exclude(requested="").exists()
 
     def test_a_policy_of_another_system(self, api: Api, caller: Caller) -> None:
-        other = make_policy(make_crm(), biz=api.biz())
+        other = hive("sales", biz=api.biz())
         problem(self.ask(caller, other), 404, "not-found")
         assert not Policy.objects.exclude(requested="").exists()
 
@@ -173,7 +169,7 @@ class TestAskForARun:
 class TestRuns:
     def test_progress(self, caller: Caller, policy: Policy) -> None:
         run = new_run(policy, read=30, unchanged=10, unread=100, requested_by="ann")
-        make_operation(policy, run_id=run.pk, records=20, confirmed=10)
+        sync_support.new_operation(policy, [], run_id=run.pk, records=20, confirmed=10)
         body = answered(caller, f"{SYNC}/runs/{run.pk}")
         assert (body["kind"], body["state"], body["requested_by"]) == ("full", "reading", "ann")
         shown = body["progress"]
@@ -184,8 +180,8 @@ class TestRuns:
         assert not shown["is_over"]
 
     def test_pages_of_what_may_be_seen(self, api: Api, caller: Caller, policy: Policy) -> None:
-        other = make_policy(make_crm("others"), biz=api.biz())
-        third = make_policy(make_crm("third"))
+        other = hive("others", biz=api.biz())
+        third = hive("third")
         runs = [new_run(each) for each in (policy, other, third, policy, policy)]
         wanted = [str(runs[n].pk) for n in (4, 3, 2, 0)]
         page = answered(caller, f"{SYNC}/runs", limit="3")
@@ -205,7 +201,7 @@ class TestRuns:
         costs = []
         for more in (20, 180):
             for _ in range(more):
-                make_operation(policy, run_id=new_run(policy).pk)
+                sync_support.new_operation(policy, [], run_id=new_run(policy).pk)
             answered(caller, f"{SYNC}/runs")  # the key is known now
             with CaptureQueriesContext(connection) as queries:
                 found = answered(caller, f"{SYNC}/runs", limit="200")["results"]
@@ -218,7 +214,7 @@ class TestRuns:
         self, filter: dict[str, str], caller: Caller, policy: Policy
     ) -> None:
         now = sql.now()
-        for each in (policy, make_policy(make_crm("second"))):
+        for each in (policy, hive("second")):
             columns = ("id", "policy_id", "kind", "started_at", "state", "requested_by", "read",
                        "unchanged", "unread", "problem")  # fmt: skip
             rows = ((ids.new(0), each.pk, "full", now, 1, "", 0, 0, 0, "") for _ in range(3000))

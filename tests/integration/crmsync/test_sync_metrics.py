@@ -24,14 +24,8 @@ from msgplatform.core import flows, metrics
 from msgplatform.core.data import sql
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert
-from tests.integration.crmsync.recovery_support import (
-    dead,
-    make_crm,
-    make_operation,
-    make_policy,
-    make_record,
-    request,
-)
+from tests.integration.crmsync import recovery_steps, sync_support
+from tests.integration.crmsync.sync_support import hive
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED = Record.State
@@ -40,12 +34,12 @@ LABELS = (("crm", "sales"), ("source", "hive"))
 
 @pytest.fixture
 def policy() -> Policy:
-    return make_policy(make_crm())
+    return hive()
 
 
 def put(policy: Policy, state: int, key: str = "1", **fields: Any) -> Record:
-    one = request(key)
-    return make_record(make_operation(policy, one), one, state, **fields)
+    one = recovery_steps.request(key)
+    return recovery_steps.record(sync_support.new_operation(policy, [one]), one, state, **fields)
 
 
 def count(policy: Policy, minutes_ago: float = 0.0, **values: int) -> None:
@@ -72,7 +66,7 @@ class TestMetrics:
         ago = sql.now() - timedelta(seconds=40)
         put(policy, WAITING, next_at=ago)
         put(policy, RETRY, "2", next_at=ago + timedelta(hours=1))
-        dead(policy, "3")
+        recovery_steps.dead(policy, "3")
         put(policy, CONFIRMED, "4")
         RetryQueue("sales").put([Order(policy.pk, policy.crm_id, "c", 0.0, [])])
         Watermark.objects.create(policy=policy, update_time="x", key=1, moved_at=ago)
@@ -114,7 +108,7 @@ class TestMetrics:
     def test_the_overview(self, policy: Policy) -> None:
         put(policy, WAITING, next_at=sql.now() - timedelta(seconds=40))
         put(policy, QUEUED, "2")
-        dead(policy, "3")
+        recovery_steps.dead(policy, "3")
         count(policy, confirmed=4)
         status = gauges.status()
         assert status.backlog == 2
@@ -241,7 +235,7 @@ class TestAlerts:
         assert (f"crm.dead:{policy.pk}" in opened()) == is_told
 
     def test_the_recovery_log_is_left_lying(self, policy: Policy) -> None:
-        _record, entry = dead(policy, "1")
+        _record, entry = recovery_steps.dead(policy, "1")
         AlertConditions().reconcile()
         assert opened() == {}
         entry.created_at = sql.now() - timedelta(hours=25)

@@ -18,7 +18,7 @@ from crmsync.monitor import counters, statistics
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.jobs.counters import roll_up
-from tests.integration.crmsync.recovery_support import make_crm, make_policy
+from tests.integration.crmsync.sync_support import crm, hive, policy
 
 pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -27,12 +27,12 @@ PAGE = "/admin/crmsync/lead/statistics/"
 
 @pytest.fixture
 def hubspot() -> Policy:
-    return make_policy(make_crm("hubspot"))
+    return hive("hubspot")
 
 
 @pytest.fixture
 def tryton() -> Policy:
-    return make_policy(make_crm("tryton"), source="people")
+    return policy(crm("tryton"), "people")
 
 
 def count(policy: Policy, at: datetime, **values: int) -> None:
