@@ -21,7 +21,7 @@ class Live(msgspec.Struct, frozen=True):
     """Durations are seconds.
 
     `latency` is a moving mean of what a call takes, `per_second` how many records a second were
-    answered lately while there was always something to send; 0 when that is not known.
+    answered when there was always something to send, last; 0 when that is not known.
     `held_for` is until the next call may go: the CRM wants fewer calls, or a limit is used up.
     """
 

@@ -145,9 +145,8 @@ class Gate:
         now = time.monotonic()
         with self._lock:
             elapsed = now - self._measured_at
-            if self._was_idle or elapsed <= 0:
-                self._per_second = 0.0
-            else:
+            # A second in which a lane was idle says nothing of the CRM's speed.
+            if not self._was_idle and elapsed > 0:
                 rate, known = self._answered / elapsed, self._per_second
                 self._per_second = rate if not known else known + _SMOOTHING * (rate - known)
             self._answered, self._measured_at, self._was_idle = 0, now, False

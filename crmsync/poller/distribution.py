@@ -43,8 +43,8 @@ class DistributionCenter:
             return 0 if waiting or live.retry_in > 1 else _LEAST
         if waiting >= _AHEAD + crm.concurrency:
             return 0
-        if not live or not live.per_second:
-            return _FIRST
+        if not live or not live.per_second:  # how fast it is shows with the first order
+            return _FIRST if waiting else orders.MAX_ENTRIES
         within = live.per_second * settings.CRM_LEASE_SECONDS * _SHARE_OF_LEASE
         return max(_LEAST, min(orders.MAX_ENTRIES, int(within)))
 
