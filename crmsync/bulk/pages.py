@@ -43,14 +43,10 @@ class OpenEntries:
             found = RecoveryEntry.objects.filter(id__in=left[:limit])
             following = str(left[limit - 1]) if len(left) > limit else ""
             return Page([row[0] for row in self._read(found) if self._matches(*row)], following)
-        state = RecoveryEntry.State.OPEN
-        rows = sql.of_one(RecoveryEntry.objects.filter(id__gt=after), "state", state)
-        first = "state"
-        if self._filter.crm is not None:
-            rows = sql.of_one(rows.filter(state=state), "crm_id", self._filter.crm)
-            first = "crm_id"
+        rows = RecoveryEntry.objects.filter(id__gt=after)
+        rows = sql.of_one(rows, "state", RecoveryEntry.State.OPEN).order_by("state", "id")
         matches: list[int] = []
-        page = self._read(rows.order_by(first, "state", "id"))[:SCANNED]
+        page = self._read(rows)
         for row in page:
             if self._matches(*row):
                 matches.append(row[0])
