@@ -2,85 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from crmsync.adapters.base import (
-    AdapterCredentials,
-    AdapterSettings,
-    CredentialsRefused,
-    CRMAdapter,
-    Field,
-    Record,
-    Stored,
-)
-from crmsync.adapters.client import HttpClient, decoded, raise_for
+from crmsync.adapters.base import CredentialsRefused, CRMAdapter, Field, Record, Stored
+from crmsync.adapters.client import HttpClient, decoded, described, raise_for
 from crmsync.adapters.http import template
-from crmsync.adapters.http.answer import AnswerRules, at, understand
-from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Refused, sentence
+from crmsync.adapters.http.answer import at, understand
+from crmsync.adapters.http.settings import Call, HttpCredentials, HttpSettings
+from crmsync.adapters.http.template import places
+from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Refused, Retry, sentence
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Request, Response
-
-_RECORD = {
-    "id": "{key}", "version": "{version}", "deleted": "{deleted}", "fields": "{fields}",
-}  # fmt: skip
-
-
-class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A call about one record. Without a body none is sent."""
-
-    url: str
-    method: str = "GET"
-    body: Any = None
-
-
-class ReadCall(Call, frozen=True, kw_only=True):
-    """Fetches the record with {key}; 404 means that there is none. The paths say where the
-    answer has it: `record` is the object with the fields ('' for the whole body)."""
-
-    record: str = ""
-    remote_id: str = ""
-    version: str = ""
-    deleted: str = ""
-
-
-class HttpSettings(AdapterSettings, frozen=True, kw_only=True):
-    """`url`, `method` and `body` are the call that stores records, `records_per_call` of them;
-    `concurrency` calls are made at once, each given up after `timeout` seconds, or a quarter of
-    CRM_LEASE_SECONDS if that is less. `is_upsert`: repeating it makes no second record.
-
-    `update` is the call for a record whose remote id is known, and `delete` that for a deleted
-    one; without them `url` is called. `read` fetches a record and `test` is for the test button.
-    `fields` lists the fields that the CRM has; empty when any may be sent.
-    """
-
-    url: str
-    method: str = "POST"
-    headers: Mapping[str, str] = {}
-    body: Any = "{record}"
-    record: Any = msgspec.field(default_factory=_RECORD.copy)
-    records_per_call: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
-    concurrency: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
-    timeout: Annotated[float, msgspec.Meta(gt=0, le=300)] = 30.0
-    is_upsert: bool = False
-    update: Call | None = None
-    delete: Call | None = None
-    read: ReadCall | None = None
-    test: Call | None = None
-    fields: Sequence[str] = ()
-    answer: AnswerRules = AnswerRules()
-
-
-class HttpCredentials(AdapterCredentials, frozen=True, kw_only=True):
-    """Secrets by the names that templates use: {secret.token}."""
-
-    values: Mapping[str, str] = {}
 
 
 class HttpAdapter(CRMAdapter):
@@ -123,10 +63,10 @@ class HttpAdapter(CRMAdapter):
         template.check(given.record, "record", secrets)
         template.check(given.body, "body", secrets, "record", "records")
         template.check(dict(given.headers), "headers", secrets)
-        if given.records_per_call > 1 and "records" not in template.places(given.body):
+        if given.records_per_call > 1 and "records" not in places(given.body):
             raise InvalidInput(_("body needs {records} when a call takes several records."), "body")
-        if given.records_per_call > 1 and any(template.places(given.url)):
-            for place in template.places(given.url):
+        if given.records_per_call > 1 and any(places(given.url)):
+            for place in places(given.url):
                 if not place.startswith("secret."):
                     raise InvalidInput(_("url is the same for all records of a call."), "url")
         for name in ("url", "update", "delete", "read", "test"):
@@ -139,18 +79,17 @@ class HttpAdapter(CRMAdapter):
     def deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
         given = self.settings
         outcomes: dict[str, Outcome] = {}
-        alone: list[tuple[Record, Call]] = []
+        groups: list[tuple[Sequence[Record], Call | None]] = []
         together: list[Record] = []
-        for record in batch:
+        for record in self._identified(batch, outcomes):
             if record.deleted and given.delete:
-                alone.append((record, given.delete))
+                groups.append(([record], given.delete))
             elif record.remote_id and given.update:
-                alone.append((record, given.update))
+                groups.append(([record], given.update))
             else:
                 together.append(record)
-        groups: list[tuple[Sequence[Record], Call | None]] = [([r], call) for r, call in alone]
         groups += [(group, None) for group in chunks(together, given.records_per_call)]
-        sent: list[Sequence[Record]] = []
+        sent: list[tuple[Sequence[Record], Call | None]] = []
         requests: list[Request] = []
         for group, call in groups:
             try:
@@ -158,19 +97,78 @@ class HttpAdapter(CRMAdapter):
             except (UnicodeEncodeError, TypeError, ValueError, OverflowError) as error:
                 outcomes.update((r.key, _unwritable(error, len(group))) for r in group)
             else:
-                sent.append(group)
-        for group, response in zip(sent, self._client.exchange(requests), strict=True):
-            understood = self._understood(group, response)
+                sent.append((group, call))
+        gone: list[Record] = []
+        for (group, call), response in zip(sent, self._client.exchange(requests), strict=True):
+            if call and call is given.update and self._is_gone(response):
+                gone += [dataclasses.replace(record, remote_id="") for record in group]
+                continue
+            understood = self._understood(group, call, response)
             outcomes.update(zip((record.key for record in group), understood, strict=True))
+        if gone:  # deleted in the CRM since: they are stored anew, by key
+            outcomes.update(zip((r.key for r in gone), self.deliver(gone), strict=True))
         return [outcomes[record.key] for record in batch]
 
-    def _understood(self, group: Sequence[Record], response: Response) -> list[Outcome]:
+    def _identified(
+        self, batch: Sequence[Record], outcomes: dict[str, Outcome]
+    ) -> Sequence[Record]:
+        """With the remote ids without which a record cannot be deleted. A call without it might
+        delete something else; so others get an outcome, and are left out."""
+        call = self.settings.delete
+        if call is None or "remote_id" not in {*places(call.url), *places(call.body)}:
+            return batch
+        nameless = {r.key for r in batch if r.deleted and not r.remote_id}
+        if not nameless:
+            return batch
+        found: Mapping[str, Stored] = {}
+        try:
+            found = self.read(nameless)
+            other: Outcome = Ok("", created=False)
+        except CredentialsRefused as error:
+            other = Auth(str(error))
+        except Unavailable as error:
+            other = Retry(0.0, str(error))
+        except InvalidInput:  # there is no call that reads a record, or it is refused
+            text = _("The record cannot be deleted: its id in the CRM is not known.")
+            other = Invalid("", text)
+        ids = {key: stored.remote_id for key, stored in found.items() if stored.remote_id}
+        outcomes.update((key, other) for key in nameless if key not in ids)
+        return [
+            dataclasses.replace(record, remote_id=ids[record.key]) if record.key in ids else record
+            for record in batch
+            if record.key not in outcomes
+        ]
+
+    def _is_gone(self, response: Response) -> bool:
+        """Whether there is no record with the remote id that was sent."""
+        status = str(response.status)
+        return status in ("404", "410") and status not in self.settings.answer.statuses
+
+    def _understood(
+        self, group: Sequence[Record], call: Call | None, response: Response
+    ) -> list[Outcome]:
         given = self.settings
-        if given.delete and group[0].deleted and response.status in (404, 410):
+        if call and call is given.delete and self._is_gone(response):
             return [Ok(record.remote_id, created=False) for record in group]
+        if call is None and self._is_nowhere(response):
+            text = _("%s: is this the right address?") % described(response)
+            return [Auth(text)] * len(group)
         # A deletion can be repeated whatever the storing call is.
-        is_upsert = self.is_upsert or bool(group[0].deleted and given.delete)
-        return understand(given.answer, response, group, is_upsert)
+        is_upsert = self.is_upsert or bool(call and call is given.delete)
+        understood = understand(given.answer, response, group, is_upsert)
+        # An answer without a body leaves the id as it is known.
+        return [
+            Ok(record.remote_id) if outcome == Ok("") else outcome
+            for record, outcome in zip(group, understood, strict=True)
+        ]
+
+    def _is_nowhere(self, response: Response) -> bool:
+        """Whether the address itself does not exist, which is no record's fault."""
+        rules, status = self.settings.answer, str(response.status)
+        if status not in ("404", "405") or status in rules.statuses:
+            return False
+        is_fixed = all(place.startswith("secret.") for place in places(self.settings.url))
+        return is_fixed and rules.code_of(decoded(response)) is None
 
     def _storing(self, group: Sequence[Record]) -> Request:
         given = self.settings

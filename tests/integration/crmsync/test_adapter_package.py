@@ -35,7 +35,8 @@ def told(outcomes):
     return [repr(outcome) for outcome in outcomes]
 
 many = [Record(f"k{number}", 1, {"name": f"n{number}"}) for number in range(120)]
-some = [Record("a", 1, {"name": "王小明"}), Record("b", 1, {"name": ""}), Record("c", 1, {})]
+some = [Record("a", 1, {"name": "王小明"}), Record("b", 1, {"name": ""}), Record("c", 1, {}),
+        Record("busy", 1, {})]
 wrong = open_adapter("rolodex", {"url": sys.argv[1]}, {"token": "other-secret"})
 say({
     "many": sorted({type(outcome).__name__ for outcome in adapter.send(many)}),
@@ -123,6 +124,8 @@ class Rolodex:
         if given["fields"].get("name") == "":
             why = {"field": "name", "message": "A contact has a name."}
             return {"id": given["id"], "state": "refused", **why}
+        if given["id"] == "busy":
+            return {"id": given["id"], "state": "busy"}
         held = self.contacts.get(given["id"])
         if held is None or held["version"] < given["version"]:
             self.contacts[given["id"]] = given
@@ -150,6 +153,7 @@ def test_the_example_delivers(installed: str) -> None:
         "Ok(remote_id='a', created=True)",
         "Invalid(field='name', message='A contact has a name.')",
         "Retry(after=0.0, why='Rolodex did not say what became of the contact.')",
+        "Retry(after=5.0, why='Rolodex is busy with this contact.')",
     ]
     assert seen["older"] == ["Ok(remote_id='a', created=False)"]
     assert seen["deleted"] == ["Ok(remote_id='a', created=False)"]

@@ -284,6 +284,75 @@ def test_the_other_record_is_changed_after_a_conflict(open_adapter: Open) -> Non
         assert adapter.send([again]) == [Ok("7")]
 
 
+def by_id(url: str) -> dict[str, Any]:
+    """Calls of a CRM that gives ids of its own."""
+    return {
+        "answer": {"remote_id": "id"},
+        "update": {"method": "PATCH", "url": f"{url}/{{remote_id}}", "body": "{record}"},
+        "delete": {"method": "DELETE", "url": f"{url}/{{remote_id}}"},
+    }
+
+
+def test_a_record_that_is_gone_is_stored_anew(open_adapter: Open) -> None:
+    routes = {
+        ("PATCH", "/leads/7"): lambda r: Answer({"id": 7}),
+        ("PATCH", "/leads/8"): lambda r: Answer({"message": "gone"}, 404),
+        ("POST", "/leads"): lambda r: Answer({"id": 9}, 201),
+    }
+    with serving(routed(routes)) as server:
+        url = server.url("/leads")
+        adapter = open_adapter(url, **by_id(url))
+        known = [Record(key, 2, {}, remote_id=i) for key, i in (("a", "7"), ("b", "8"))]
+        assert adapter.send(known) == [Ok("7"), Ok("9")]
+
+
+def test_nothing_is_deleted_without_the_id_that_the_call_needs(open_adapter: Open) -> None:
+    held = {"a": 7}
+    deleted: list[str] = []
+
+    def answer(request: Asked) -> Answer:
+        key = request.path.removeprefix("/keys/")
+        if request.method == "DELETE":
+            deleted.append(request.path)
+            return Answer(status=204)
+        if key == "busy":
+            return Answer({}, 503)
+        return Answer({"id": held[key]}) if key in held else Answer({}, 404)
+
+    gone = [Record(key, 2, {}, deleted=True) for key in ("a", "never", "busy")]
+    with serving(answer) as server:
+        calls = by_id(server.url("/leads"))
+        blind = open_adapter(server.url("/leads"), **calls)
+        assert [type(outcome) for outcome in blind.send(gone)] == [Invalid, Invalid, Invalid]
+        assert deleted == []
+        read = {"url": server.url("/keys/{key}"), "remote_id": "id"}
+        adapter = open_adapter(server.url("/leads"), read=read, **calls)
+        assert adapter.send(gone[:2]) == [Ok("7"), Ok("", False)]
+        assert deleted == ["/leads/7"]
+        assert [type(outcome) for outcome in adapter.send(gone[2:])] == [Retry]
+        named = Record("b", 2, {}, deleted=True, remote_id="8")
+        assert [type(outcome) for outcome in blind.send([named])] == [Ok]
+        assert deleted == ["/leads/7", "/leads/8"]
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "kind"),
+    [
+        ("/leads", {}, Auth),  # the address is wrong: no record dies of it
+        ("/leads", {"answer": {"statuses": {"404": "invalid"}}}, Invalid),
+        ("/leads", {"answer": {"code": "code", "kinds": {"7": "invalid"}}}, Invalid),
+        ("/accounts/{field.account}/leads", {}, Invalid),
+    ],
+)
+def test_an_address_that_does_not_exist(
+    open_adapter: Open, path: str, given: dict[str, Any], kind: type[Outcome]
+) -> None:
+    with serving(lambda _: Answer({"code": 7, "message": "not found"}, 404)) as server:
+        adapter = open_adapter(server.url(path), **given)
+        (outcome,) = adapter.send([lead("a", account="x")])
+        assert isinstance(outcome, kind)
+
+
 def test_the_calls_that_limits_count(open_adapter: Open) -> None:
     together = {"records_per_call": 50, "body": {"leads": "{records}"}}
     assert open_adapter("http://x/leads", **together).calls(120) == 3

@@ -1,0 +1,67 @@
+"""The calls of an HTTP/JSON interface, as they are set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from crmsync.adapters.base import AdapterCredentials, AdapterSettings
+from crmsync.adapters.http.answer import AnswerRules
+
+_RECORD = {
+    "id": "{key}", "version": "{version}", "deleted": "{deleted}", "fields": "{fields}",
+}  # fmt: skip
+
+
+class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A call about one record. Without a body none is sent."""
+
+    url: str
+    method: str = "GET"
+    body: Any = None
+
+
+class ReadCall(Call, frozen=True, kw_only=True):
+    """Fetches the record with {key}; 404 means that there is none. The paths say where the
+    answer has it: `record` is the object with the fields ('' for the whole body)."""
+
+    record: str = ""
+    remote_id: str = ""
+    version: str = ""
+    deleted: str = ""
+
+
+class HttpSettings(AdapterSettings, frozen=True, kw_only=True):
+    """`url`, `method` and `body` are the call that stores records, `records_per_call` of them;
+    `concurrency` calls are made at once, each given up after `timeout` seconds, or a quarter of
+    CRM_LEASE_SECONDS if that is less. `is_upsert`: repeating it makes no second record.
+
+    `update` is the call for a record whose remote id is known, and `delete` that for a deleted
+    one; without them `url` is called. `read` fetches a record, also to find the remote id that
+    `delete` names; `test` is for the test button.
+    `fields` lists the fields that the CRM has; empty when any may be sent.
+    """
+
+    url: str
+    method: str = "POST"
+    headers: Mapping[str, str] = {}
+    body: Any = "{record}"
+    record: Any = msgspec.field(default_factory=_RECORD.copy)
+    records_per_call: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
+    concurrency: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
+    timeout: Annotated[float, msgspec.Meta(gt=0, le=300)] = 30.0
+    is_upsert: bool = False
+    update: Call | None = None
+    delete: Call | None = None
+    read: ReadCall | None = None
+    test: Call | None = None
+    fields: Sequence[str] = ()
+    answer: AnswerRules = AnswerRules()
+
+
+class HttpCredentials(AdapterCredentials, frozen=True, kw_only=True):
+    """Secrets by the names that templates use: {secret.token}."""
+
+    values: Mapping[str, str] = {}
