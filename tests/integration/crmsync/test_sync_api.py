@@ -70,15 +70,13 @@ class TestLeadAtCrms:
     def test_each_crm(self, caller: Caller, biz: Biz, policy: Policy) -> None:
         lead = new_lead(biz)
         one = recovery_steps.request(str(lead.pk), version=3)
-        recovery_steps.record(
-            sync_support.new_operation(policy, [one]), one, CONFIRMED, remote_id="r-7"
-        )
         tryton = hive("tryton")
+        first, second = (sync_support.new_operation(each, [one]) for each in (policy, tryton))
+        recovery_steps.record(first, one, CONFIRMED, remote_id="r-7")
         later = sql.now() + timedelta(hours=1)
         retry = recovery_steps.record(
-            sync_support.new_operation(tryton, [one]), one, RETRY, next_at=later, error_class="retry",
-            sent_version=2,
-        )  # fmt: skip
+            second, one, RETRY, next_at=later, error_class="retry", sent_version=2
+        )
         for message in ("HTTP 500", "HTTP 503"):
             Item.objects.create(
                 id=ids.new(0), operation_id=retry.operation_id, record_id=retry.pk, crm_id=1,
