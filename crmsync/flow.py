@@ -36,6 +36,11 @@ class CrmsyncFlow(flows.Flow):
     search_fields = search.FIELDS
     bulk_actions = {name: action.shown for name, action in actions.ACTIONS.items()}
     queue_pattern = queues.PATTERN
+    icons = {
+        "LandingPage": "web", "Lead": "person_add", "Source": "database", "Crm": "cloud_sync",
+        "Policy": "route", "Run": "directions_run", "Operation": "package_2",
+        "Record": "contacts", "RecoveryEntry": "healing", "ExceptionEntry": "error",
+    }  # fmt: skip
     environment_prefix = "CRM_"
 
     def status(self) -> flows.Status:

@@ -44,12 +44,12 @@ class SmsFlow(flows.Flow):
 
     redis = (SMS,)
     icons = {
-        "SgipMo": "call_received",
+        "SmsGateway": "cell_tower",
+        "SmsAccount": "badge",
         "SgipMt": "sms",
+        "SgipMo": "call_received",
         "SgipReport": "task_alt",
         "SgipUserRpt": "contact_phone",
-        "SmsAccount": "badge",
-        "SmsGateway": "cell_tower",
     }
     environment_prefix = "SMS_"
 

@@ -44,7 +44,7 @@ class NotifyFlow(flows.Flow):
     queues = (queue_names.MARKER,)
     only_copies = frozenset(queues)
     queue_pattern = queue_names.PATTERN
-    icons = {"BizMsg": "mail", "BizReceive": "hub", "Receive": "outbound", "ReceiveMsg": "send"}
+    icons = {"Receive": "outbound", "BizReceive": "hub", "BizMsg": "mail", "ReceiveMsg": "send"}
     environment_prefix = "NOTIFY_"
 
     def status(self) -> flows.Status:

@@ -3,8 +3,16 @@
 landing_pages  what people fill in, with a link to the page
 leads          the hive, read only
 reports        statistics by source, CRM and class of error, and as CSV
+setup          CRMs, sources, policies: forms that can be tried before they are saved
+runs           how far each reading of a source is
+operations     what was sent in one round, as it is stored, and what the CRM said
+records        what each CRM holds of each row; the exception log
+recovery       what is dead: tried again, corrected, dismissed
+request_form   the request of a dead record as a form
+rows           names, filters and pages that these lists share
+run_cells      a run's progress
 """
 
-from crmsync.admin import landing_pages, leads
+from crmsync.admin import landing_pages, leads, operations, records, recovery, runs, setup
 
-__all__ = ["landing_pages", "leads"]
+__all__ = ["landing_pages", "leads", "operations", "records", "recovery", "runs", "setup"]

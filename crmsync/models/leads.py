@@ -43,6 +43,7 @@ class Lead(models.Model):
         verbose_name = _("lead")
         verbose_name_plural = _("leads")
         ordering = ["-id"]
+        permissions = [("view_personal", "Can see personal data in clear")]
         indexes = [
             models.Index(fields=["update_time", "id"], name="lead_changed"),
             models.Index(fields=["biz", "id"], name="lead_of_biz"),

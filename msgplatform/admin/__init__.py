@@ -15,6 +15,7 @@ Nothing else names the theme: flows take its classes from here.
 from unfold.widgets import UnfoldAdminPasswordWidget as PasswordInput
 from unfold.widgets import UnfoldAdminSelectWidget as Select
 from unfold.widgets import UnfoldAdminTextareaWidget as Textarea
+from unfold.widgets import UnfoldAdminTextInputWidget as TextInput
 
 from msgplatform.admin import cells, report
 from msgplatform.admin.base import (
@@ -50,6 +51,7 @@ __all__ = [
     "RowSelect",
     "Select",
     "ShowsSecret",
+    "TextInput",
     "Textarea",
     "UndeletableAdmin",
     "audit",

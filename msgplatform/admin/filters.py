@@ -111,7 +111,7 @@ class IdTimeFilter(FieldListFilter):
         return True
 
     def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
-        since, until = (self._moment(name) for name in self.expected_parameters())
+        since, until = (self.moment(name) for name in self.expected_parameters())
         if since:
             queryset = queryset.filter(id__gte=min(ids.first_id_at(since), _MOST))
         if until:
@@ -135,7 +135,7 @@ class IdTimeFilter(FieldListFilter):
         value = self.used_parameters.get(str(name))
         return str(value[-1] if isinstance(value, list) else value or "")
 
-    def _moment(self, name: str | None) -> datetime | None:
+    def moment(self, name: str | None) -> datetime | None:
         """An aware time, None for nothing or for what is no time."""
         try:
             moment = parse_datetime(self._text(name))

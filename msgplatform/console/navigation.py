@@ -52,10 +52,14 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         **_ICONS,
         **{model: icon for flow in flows.all() for model, icon in flow.icons.items()},
     }
+    order = {model: place for place, model in enumerate(icons)}
     for app in admin.site.get_app_list(request):
+        models = sorted(
+            app["models"], key=lambda model: order.get(model["object_name"], len(order))
+        )
         items = [
             _item(model["name"], icons.get(model["object_name"], "table_rows"), model["admin_url"])
-            for model in app["models"]
+            for model in models
             if model["admin_url"]
         ]
         groups.append({"title": app["name"], "separator": True, "items": items})

@@ -158,7 +158,7 @@ class Flow(ABC):
     queues: Sequence[str] = ()  # its RQ queues that always exist
     only_copies: frozenset[str] = frozenset()  # those whose orders cannot be made again
     queue_pattern: str = ""  # regular expression for the names of those that come and go
-    icons: Mapping[str, str] = {}  # model → its Material symbol in the console's side bar
+    icons: Mapping[str, str] = {}  # model → its Material symbol in the console's side bar, in order
     environment_prefix: str = ""  # of its variables, which the demo does not take over
 
     @abstractmethod

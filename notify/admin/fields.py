@@ -1,8 +1,7 @@
-"""Form fields for waits and headers: one item a line, and an error for each wrong line."""
+"""The form field for headers: one a line, and an error for each wrong line."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,27 +12,6 @@ from msgplatform.admin.fields import LinesField
 
 # Stands for a stored value that is not shown; no header's value can hold it.
 MASK = "•••"
-_UNITS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
-
-
-class WaitsField(LinesField):
-    """Waits in seconds, written as people say them: `5 s`, `30 min`, `2 h`, `1 d`."""
-
-    repeats = True
-
-    def show(self, item: Any) -> str:
-        for unit, seconds in (("d", 86400), ("h", 3600), ("min", 60)):
-            if item and not item % seconds:
-                return f"{item // seconds:g} {unit}"
-        return f"{item:g} s"
-
-    def read(self, line: str) -> int | float:
-        found = _DURATION.fullmatch(line.lower())
-        if found is None or (found[2] and found[2] not in _UNITS):
-            raise ValidationError(_("%r is no time to wait: write 30 s, 5 min, 2 h or 1 d.") % line)
-        seconds = float(found[1]) * _UNITS[found[2] or "s"]
-        return int(seconds) if seconds.is_integer() else seconds
 
 
 class HeadersField(LinesField):

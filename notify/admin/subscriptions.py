@@ -26,11 +26,10 @@ from msgplatform.admin import (
     audit,
     cells,
 )
-from msgplatform.admin.fields import LinesField, each
+from msgplatform.admin.fields import LinesField, WaitsField, each
 from msgplatform.core.errors import Unavailable
 from notify import directory, limits
 from notify.admin import dashboard, health, reports, subscription_cells
-from notify.admin.fields import WaitsField
 from notify.admin.states import StateActions
 from notify.models import BizReceive, default_schedule
 from notify.sender import test_send

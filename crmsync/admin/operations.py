@@ -1,0 +1,153 @@
+"""Operations: what was sent in one round of reading, as it is stored, and what the CRM said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.urls import URLPattern, path
+from django.utils import formats, timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from crmsync import personal
+from crmsync.admin.rows import CrmFilter, PolicyFilter, RowsAdmin, story
+from crmsync.models import Item, Operation, Record
+from msgplatform.admin import IdTimeFilter, PickFilter, audit, cells, row_id
+
+_ITEMS = 200  # that the page of an operation shows
+TONES = {"ok": "good", "retry": "warn", "throttled": "plain", "unknown": "warn", "conflict": "warn"}
+
+
+class RunFilter(PickFilter):
+    """From the page of a run; there are too many to choose one here."""
+
+    title = _("run")
+    parameter_name = "run"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        chosen = row_id(request.GET.get(self.parameter_name))
+        return [(str(chosen), str(chosen))] if chosen is not None else []
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+        chosen = row_id(self.value())
+        return queryset if chosen is None else queryset.filter(run_id=chosen)
+
+
+@admin.register(Operation)
+class OperationAdmin(RowsAdmin):
+    list_display = [
+        "id_text", "policy", "records", "confirmed", "replaced", "dead_count", "result_mark",
+        "began", "took",
+    ]  # fmt: skip
+    list_display_links = ["id_text"]
+    list_filter = [CrmFilter, PolicyFilter, RunFilter, ("id", IdTimeFilter)]
+    search_help_text = _("An operation's id")
+    page_template = "admin/crmsync/operation.html"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Operation]:
+        return super().get_queryset(request).defer("data")
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.clear_view)
+        return [
+            path("<str:pk>/clear/", view, name="crmsync_operation_clear"),
+            *super().get_urls(),
+        ]
+
+    def clear_view(self, request: HttpRequest, pk: str) -> HttpResponse:
+        """The same page with personal data in clear; who looked is written down first."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        row = self.row(request, pk)
+        personal_or_refuse(request)
+        audit(request, "personal_data_shown", f"operation {row.pk}")
+        return self.shown(request, row, **self._content(request, row, clear=True))
+
+    def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
+        return self._content(request, row, clear=False)
+
+    def _content(self, request: HttpRequest, row: Any, clear: bool) -> Mapping[str, Any]:
+        items: list[Any] = list(Item.objects.filter(operation_id=row.pk)[:_ITEMS])
+        records = Record.objects.in_bulk({item.record_id for item in items})
+        for item in items:
+            record = records.get(item.record_id)
+            key = record.key if record else str(item.record_id)
+            item.story = story(item.record_id, key, row.is_of_hive)
+            item.tone = TONES.get(item.outcome, "bad")
+            item.says = item.message if clear else personal.in_sentence(item.message)
+        return {
+            "data": data_text(bytes(row.data), clear),
+            "start": moment(row.start_at),
+            "end": moment(row.end_at),
+            "items": items,
+            "items_cut": len(items) == _ITEMS,
+            "clear": clear,
+            "may_see": request.user.has_perm(personal.PERMISSION),
+        }
+
+    @admin.display(description=_("operation"))
+    def id_text(self, row: Operation) -> str:
+        return str(row.pk)
+
+    @admin.display(description=_("policy"))
+    def policy(self, row: Any) -> str:
+        return row.policy_name or cells.NOTHING
+
+    @admin.display(description=_("dead"))
+    def dead_count(self, row: Operation) -> str:
+        return cells.mark(str(row.dead), "bad") if row.dead else cells.nothing("0")
+
+    @admin.display(description=_("result"))
+    def result_mark(self, row: Operation) -> str:
+        if row.result is None:
+            return cells.mark(gettext("on its way"), "plain")
+        good = gettext("ended well"), "good"
+        return cells.mark(*(good if row.result else (gettext("with dead records"), "bad")))
+
+    @admin.display(description=_("began"))
+    def began(self, row: Operation) -> str:
+        return moment(row.start_at)
+
+    @admin.display(description=_("took"))
+    def took(self, row: Operation) -> str:
+        if row.end_at is None:
+            return cells.NOTHING
+        return gettext("%.1f s") % ((row.end_at - row.start_at) / 1000)
+
+
+def personal_or_refuse(request: HttpRequest) -> None:
+    """Raises PermissionDenied."""
+    if not request.user.has_perm(personal.PERMISSION):
+        raise PermissionDenied
+
+
+def data_text(data: bytes, clear: bool) -> str:
+    """An operation's data, a record a line."""
+    try:
+        requests = json.loads(data)
+        found = [each if clear else masked_request(each) for each in requests]
+    except (ValueError, TypeError, AttributeError):
+        return gettext("The data cannot be read.")
+    lines = ",\n".join(msgspec.json.encode(each).decode() for each in found)
+    return f"[{lines}]"
+
+
+def masked_request(request: Mapping[str, Any]) -> dict[str, Any]:
+    """A request of an operation without the values of its fields."""
+    return {**request, "fields": personal.masked(request.get("fields", {}))}
+
+
+def moment(milliseconds: int | None) -> str:
+    """To the millisecond, in the platform's time zone."""
+    if milliseconds is None:
+        return ""
+    when = timezone.localtime(datetime.fromtimestamp(milliseconds / 1000, UTC))
+    return f"{formats.date_format(when, 'Y-m-d H:i:s')}.{milliseconds % 1000:03d}"

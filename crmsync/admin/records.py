@@ -1,0 +1,173 @@
+"""Records, and calls that failed: what each CRM holds of each row, and why it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
+
+from crmsync import personal
+from crmsync.admin.rows import CrmFilter, PolicyFilter, RowsAdmin, policy_ids, story
+from crmsync.models import ExceptionEntry, Record
+from msgplatform.admin import IdTimeFilter, PickFilter, cells, row_id
+from msgplatform.admin.filters import ChoiceFilter
+
+_State = Record.State
+_TONES = {
+    _State.CONFIRMED: "good", _State.DEAD: "bad", _State.RETRY: "warn", _State.WAITING: "plain",
+    _State.QUEUED: "plain", _State.DISMISSED: "plain",
+}  # fmt: skip
+# Of outcomes, and of what stops a record before it is sent.
+ERROR_CLASSES: Sequence[tuple[str, Any]] = (
+    ("invalid", _("refused by the CRM")),
+    ("mapping", _("refused by the mapping")),
+    ("retry", _("the CRM failed")),
+    ("unknown", _("nobody knows whether it is stored")),
+    ("conflict", _("another record of the CRM")),
+    ("throttled", _("the CRM wants fewer calls")),
+    ("auth", _("credentials refused")),
+    ("refused", _("refused with its batch")),
+    ("queue", _("the queue did not take it")),
+    ("fault", _("a fault of the platform")),
+)
+
+
+class StateFilter(ChoiceFilter):
+    """On the index, which begins with the policy."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+        found = super().queryset(request, queryset)
+        return found if found is queryset else found.filter(policy_id__in=policy_ids())
+
+
+class ErrorFilter(PickFilter):
+    title = _("error class")
+    parameter_name = "error"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(name, str(words)) for name, words in ERROR_CLASSES]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+        if not self.value():
+            return queryset
+        # Those that are confirmed or dismissed have none: the index leaves them out.
+        states = (*Record.OPEN, _State.DEAD)
+        return queryset.filter(
+            error_class=self.value(), state__in=states, policy_id__in=policy_ids()
+        )
+
+
+@admin.register(Record)
+class RecordAdmin(RowsAdmin):
+    list_display = [
+        "key_link", "crm", "state_mark", "versions", "id_there", "next_try", "changed",
+    ]  # fmt: skip
+    list_display_links = None
+    list_filter = [CrmFilter, PolicyFilter, ("state", StateFilter), ErrorFilter,
+                   ("id", IdTimeFilter)]  # fmt: skip
+    search_help_text = _("Key, or id in the CRM, whole")
+
+    def found(self, rows: QuerySet, text: str) -> QuerySet:
+        """One index at a time."""
+        for column in ("key", "remote_id"):
+            if Record.objects.filter(**{column: text}).exists():
+                return rows.filter(**{column: text})
+        number = row_id(text)
+        return rows.none() if number is None else rows.filter(pk=number)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """Its page is its story."""
+        row = self.row(request, object_id)
+        return redirect("console:message", "crmsync", _story_id(row))
+
+    @admin.display(description=_("key"))
+    def key_link(self, row: Any) -> str:
+        return story(row.pk, row.key, row.is_of_hive)
+
+    @admin.display(description=_("CRM"))
+    def crm(self, row: Any) -> str:
+        """With the source below."""
+        return cells.lines(row.crm_name, _("from %s") % row.source_name)
+
+    @admin.display(description=_("id in the CRM"))
+    def id_there(self, row: Record) -> str:
+        return row.remote_id or cells.NOTHING
+
+    @admin.display(description=_("state"))
+    def state_mark(self, row: Record) -> str:
+        """With why below it."""
+        state = _State(row.state)
+        why = dict(ERROR_CLASSES).get(row.error_class, row.error_class)
+        if row.attempt:
+            why = _("%(why)s; %(tries)d failed") % {"why": why, "tries": row.attempt}
+        return cells.mark(
+            str(state.label), _TONES[state], below=str(why if row.error_class else "")
+        )
+
+    @admin.display(description=_("version"))
+    def versions(self, row: Record) -> str:
+        """The newest, and the one that the CRM holds when it is another."""
+        if row.sent_version == row.version:
+            return str(row.version)
+        held = _("the CRM holds %d") % row.sent_version if row.sent_version else _("not sent yet")
+        return cells.lines(str(row.version), str(held))
+
+    @admin.display(description=_("next try"))
+    def next_try(self, row: Record) -> str:
+        is_due = row.state in (_State.WAITING, _State.RETRY)
+        return cells.moment(row.next_at) if is_due and row.next_at else cells.NOTHING
+
+    @admin.display(description=_("changed"))
+    def changed(self, row: Record) -> str:
+        return cells.moment(row.updated_at)
+
+
+def _story_id(row: Any) -> str:
+    return row.key if row.is_of_hive else f"record-{row.pk}"
+
+
+@admin.register(ExceptionEntry)
+class ExceptionAdmin(RowsAdmin):
+    list_display = ["time", "where", "kind_mark", "says", "records", "operation"]
+    list_display_links = None
+    list_filter = [CrmFilter, ("id", IdTimeFilter)]
+    search_help_text = _("An operation's id")
+
+    def found(self, rows: QuerySet, text: str) -> QuerySet:
+        number = row_id(text)
+        return rows.none() if number is None else rows.filter(operation_id=number)
+
+    @admin.display(description=_("time"))
+    def time(self, row: ExceptionEntry) -> str:
+        return cells.moment(row.at)
+
+    @admin.display(description=_("CRM or source"))
+    def where(self, row: Any) -> str:
+        return cells.lines(row.crm_name or row.source_name, _("from %s") % row.source_name)
+
+    @admin.display(description=_("kind"))
+    def kind_mark(self, row: ExceptionEntry) -> str:
+        return cells.mark(row.kind, "warn")
+
+    @admin.display(description=_("what was said"))
+    def says(self, row: ExceptionEntry) -> str:
+        return cells.cut(personal.in_sentence(row.message), 300)
+
+    @admin.display(description=_("operation"))
+    def operation(self, row: ExceptionEntry) -> str:
+        if not row.operation_id:
+            return cells.NOTHING
+        url = reverse("admin:crmsync_operation_change", args=[row.operation_id])
+        return format_html(
+            '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url,
+            row.operation_id,
+        )  # fmt: skip

@@ -1,0 +1,243 @@
+"""The recovery log: what is dead, why, and what a person does about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import redirect
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from crmsync import personal
+from crmsync.admin.operations import personal_or_refuse
+from crmsync.admin.records import ERROR_CLASSES
+from crmsync.admin.request_form import RequestForm, request_of, shown_fields
+from crmsync.admin.rows import CrmFilter, MomentFilter, PolicyFilter, RowsAdmin, story
+from crmsync.models import Record, RecoveryEntry
+from crmsync.recovery import actions
+from msgplatform.admin import PickFilter, audit, cells, row_id
+from msgplatform.core.errors import InvalidInput
+
+_State = RecoveryEntry.State
+_TONES = {_State.OPEN: "bad", _State.RETRIED: "plain", _State.SOLVED: "good",
+          _State.DISMISSED: "plain"}  # fmt: skip
+_MOST = 500  # of a selection; more are a bulk job's work
+_ALL = "all"
+# The filter of the bulk job that each filter of the list becomes.
+_BULK = {"crm": "crm", "policy": "policy", "error": "error_class", "created_at_since": "since",
+         "created_at_until": "until"}  # fmt: skip
+
+
+class StateFilter(PickFilter):
+    """Open ones, unless another state is chosen."""
+
+    title = _("state")
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [*((str(s.value), str(s.label)) for s in _State), (_ALL, gettext("every state"))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+        if self.value() == _ALL:
+            return queryset
+        chosen = row_id(self.value())
+        return queryset.filter(state=_State.OPEN if chosen is None else chosen)
+
+
+class ErrorFilter(PickFilter):
+    title = _("error class")
+    parameter_name = "error"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(name, str(words)) for name, words in ERROR_CLASSES]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+        return queryset.filter(error_class=self.value()) if self.value() else queryset
+
+
+@admin.register(RecoveryEntry)
+class RecoveryAdmin(RowsAdmin):
+    list_display = ["since", "key_link", "crm", "reason_cell", "tries", "state_mark"]
+    list_display_links = ["since"]
+    list_filter = [CrmFilter, PolicyFilter, ErrorFilter, StateFilter,
+                   ("created_at", MomentFilter)]  # fmt: skip
+    search_help_text = _("Key of a record, or an operation's id, whole")
+    list_before_template = "admin/crmsync/recovery_bar.html"
+    page_template = "admin/crmsync/recovery.html"
+    actions = ["retry", "dismiss"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[RecoveryEntry]:
+        return super().get_queryset(request).defer("request")
+
+    def found(self, rows: QuerySet, text: str) -> QuerySet:
+        records = list(Record.objects.filter(key=text).values_list("pk", flat=True)[:_MOST])
+        if records:
+            return rows.filter(record_id__in=records)
+        number = row_id(text)
+        return rows.none() if number is None else rows.filter(operation_id=number)
+
+    def get_urls(self) -> list[URLPattern]:
+        wrap = self.admin_site.admin_view
+        return [
+            path("<int:pk>/edit/", wrap(self.edit_view), name="crmsync_recoveryentry_edit"),
+            path("<int:pk>/do/<slug:what>/", wrap(self.act_view), name="crmsync_recoveryentry_act"),
+            *super().get_urls(),
+        ]
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        chosen = request.GET.dict()
+        given = {_BULK[name]: str(value) for name, value in chosen.items() if name in _BULK}
+        query = urlencode({"action": "retry", "count": "1"} | given)
+        bulk = f"{reverse('console:bulk-flow', args=['crmsync'])}?{query}"
+        return super().changelist_view(request, {"bulk_url": bulk} | (extra_context or {}))
+
+    # -- a few at once ---------------------------------------------------------------------------
+    @admin.action(description=_("Try again"), permissions=["operate"])
+    def retry(self, request: HttpRequest, queryset: QuerySet[RecoveryEntry]) -> Any:
+        return self._some(request, queryset, actions.retry, _retried)
+
+    @admin.action(description=_("Dismiss"), permissions=["operate"])
+    def dismiss(self, request: HttpRequest, queryset: QuerySet[RecoveryEntry]) -> Any:
+        return self._some(request, queryset, actions.dismiss, _dismissed)
+
+    def _some(
+        self,
+        request: HttpRequest,
+        rows: QuerySet[RecoveryEntry],
+        act: Callable[[Sequence[int], str], int],
+        told: Callable[[int], str],
+    ) -> HttpResponse | None:
+        ids = list(rows.order_by().values_list("pk", flat=True)[: _MOST + 1])
+        if len(ids) > _MOST:
+            text = gettext(
+                "More than %d are selected: use “Try all again”, a bulk job which can be paced "
+                "and stopped."
+            )
+            messages.warning(request, text % _MOST)
+            return None
+        _tell(request, act(ids, request.user.get_username()), len(ids), told)
+        return None
+
+    # -- one -------------------------------------------------------------------------------------
+    def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
+        sent = request_of(row)
+        known = row.record_id is not None
+        return {
+            "fields": shown_fields(sent, row.field, clear=False),
+            "reason": personal.in_sentence(row.reason),
+            "error": dict(ERROR_CLASSES).get(row.error_class, row.error_class),
+            "is_open": row.state == _State.OPEN,
+            "story": story(row.record_id, row.key, row.is_of_hive) if known else "",
+            "may_edit": bool(sent and not sent.deleted),
+            "may_see": request.user.has_perm(personal.PERMISSION),
+            "tone": _TONES[_State(row.state)],
+        }
+
+    def act_view(self, request: HttpRequest, pk: int, what: str) -> HttpResponse:
+        """Try one again, or dismiss it."""
+        found = {"retry": (actions.retry, _retried), "dismiss": (actions.dismiss, _dismissed)}
+        if what not in found:
+            raise Http404
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        row = self.row(request, pk, change=True)
+        act, told = found[what]
+        _tell(request, act([row.pk], request.user.get_username()), 1, told)
+        return redirect("admin:crmsync_recoveryentry_change", pk)
+
+    def edit_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """The request's fields in clear, to be corrected and sent; who looked is written down."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        row = self.row(request, pk, change=True)
+        personal_or_refuse(request)
+        back = redirect("admin:crmsync_recoveryentry_change", pk)
+        sent = request_of(row)
+        if sent is None or sent.deleted or row.state != _State.OPEN:
+            messages.warning(request, gettext("There is nothing to edit."))
+            return back
+        form = RequestForm(sent.fields, row, request.POST if "save" in request.POST else None)
+        if not form.is_bound:
+            audit(request, "personal_data_shown", f"recovery log {pk}")
+        elif form.is_valid() and self._edited(request, pk, form):
+            messages.success(request, gettext("It is sent again with these values."))
+            return back
+        return self.shown(
+            request, row, template="admin/crmsync/recovery_edit.html", form=form,
+            reason=row.reason, title=gettext("Edit and try again"),
+        )  # fmt: skip
+
+    def _edited(self, request: HttpRequest, pk: int, form: RequestForm) -> bool:
+        try:
+            actions.edit_and_retry(pk, form.values(), request.user.get_username())
+        except InvalidInput as error:
+            form.refuse(error)
+            return False
+        return True
+
+    # -- columns ---------------------------------------------------------------------------------
+    @admin.display(description=_("since"))
+    def since(self, row: RecoveryEntry) -> str:
+        return cells.moment(row.created_at)
+
+    @admin.display(description=_("record"))
+    def key_link(self, row: Any) -> str:
+        if row.record_id is None:
+            url = reverse("admin:crmsync_operation_change", args=[row.operation_id])
+            return format_html('<a href="{}">{}</a>', url, gettext("an operation"))
+        return story(row.record_id, row.key, row.is_of_hive)
+
+    @admin.display(description=_("CRM"))
+    def crm(self, row: Any) -> str:
+        """With the source below."""
+        return cells.lines(row.crm_name, gettext("from %s") % row.source_name)
+
+    @admin.display(description=_("why"))
+    def reason_cell(self, row: RecoveryEntry) -> str:
+        """In the CRM's words, with the field at fault; below, what that means."""
+        words = str(dict(ERROR_CLASSES).get(row.error_class, row.error_class))
+        reason = personal.in_sentence(row.reason) or words
+        said = f"{row.field}: {reason}" if row.field else reason
+        return cells.lines(cells.cut(said, 200), words)
+
+    @admin.display(description=_("tries"))
+    def tries(self, row: RecoveryEntry) -> str:
+        return str(row.attempts)
+
+    @admin.display(description=_("state"))
+    def state_mark(self, row: RecoveryEntry) -> str:
+        """With who did it below."""
+        state = _State(row.state)
+        return cells.mark(str(state.label), _TONES[state], below=row.handled_by)
+
+
+def _tell(request: HttpRequest, done: int, given: int, told: Callable[[int], str]) -> None:
+    if done:
+        messages.success(request, told(done))
+    if left := given - done:
+        text = ngettext(
+            "%d was left alone: it is no longer open, or its record is confirmed already.",
+            "%d were left alone: they are no longer open, or their records are confirmed already.",
+            left,
+        )
+        messages.info(request, text % left)
+
+
+def _retried(count: int) -> str:
+    return ngettext("%d is tried again.", "%d are tried again.", count) % count
+
+
+def _dismissed(count: int) -> str:
+    text = ngettext(
+        "%d was dismissed: it is sent again only when its row changes.",
+        "%d were dismissed: they are sent again only when their rows change.",
+        count,
+    )
+    return text % count

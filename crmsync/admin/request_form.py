@@ -1,0 +1,108 @@
+"""The request of a dead record: as it was refused, and as a form in which it is corrected."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+
+from crmsync import personal
+from crmsync.models import RecoveryEntry
+from crmsync.orders import Request
+from msgplatform.admin import TextInput
+from msgplatform.core.errors import InvalidInput
+
+_LONG = 100  # characters from which on a value gets several lines
+_PREFIX = "field-"
+
+
+def request_of(entry: RecoveryEntry) -> Request | None:
+    """The request that an entry keeps; None when there is none, or it cannot be read."""
+    if not entry.request:
+        return None
+    try:
+        return msgspec.json.decode(bytes(entry.request), type=Request)
+    except msgspec.DecodeError:
+        return None
+
+
+def shown_fields(request: Request | None, at_fault: str, clear: bool) -> list[dict[str, Any]]:
+    """Name, text and whether the CRM blames it; one that it misses is shown too."""
+    fields: Mapping[str, Any] = request.fields if request else {}
+    shown = [
+        {
+            "name": name,
+            "text": _text(value if clear else personal.masked(value)),
+            "is_wrong": name == at_fault,
+        }
+        for name, value in fields.items()
+    ]
+    if request and not request.deleted and at_fault and at_fault not in fields:
+        shown.append({"name": at_fault, "text": "", "is_wrong": True})
+    return shown
+
+
+class ValueField(forms.CharField):
+    """Text stays text; a value that was a number, true, false, null or an object is written as JSON
+    writes it. Empty: the field is not sent."""
+
+    def __init__(self, value: Any, **kwargs: Any) -> None:
+        text = _text(value)
+        is_long = len(text) > _LONG or "\n" in text
+        widget = forms.Textarea({"rows": 4}) if is_long else TextInput()
+        super().__init__(required=False, initial=text, strip=False, widget=widget, **kwargs)
+        self.is_text = isinstance(value, str)
+
+    def clean(self, value: Any) -> Any:
+        text = super().clean(value)
+        if self.is_text or not text.strip():
+            return text
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise ValidationError(
+                _("Write it as JSON: a number, true, false, null, or text in quotation marks.")
+            ) from None
+
+
+class RequestForm(forms.Form):
+    """A field for each field of the request; the one at fault has the CRM's reason."""
+
+    def __init__(self, fields: Mapping[str, Any], entry: RecoveryEntry, data: Any = None) -> None:
+        super().__init__(data)
+        self.entry = entry
+        wanted = dict(fields)
+        if entry.field and entry.field not in wanted:
+            wanted[entry.field] = ""
+        for name, value in wanted.items():
+            self.fields[_PREFIX + name] = ValueField(value, label=name)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """For the template, the field at fault first."""
+        found = [
+            {"field": self[name], "is_wrong": name == _PREFIX + self.entry.field}
+            for name in self.fields
+        ]
+        return sorted(found, key=lambda line: not line["is_wrong"])
+
+    def values(self) -> dict[str, Any]:
+        """What is to be sent: what is empty is not."""
+        return {
+            name.removeprefix(_PREFIX): value
+            for name, value in self.cleaned_data.items()
+            if value != ""
+        }
+
+    def refuse(self, error: InvalidInput) -> None:
+        """Show what is wrong at its field, if there is one."""
+        name = _PREFIX + error.field
+        self.add_error(name if name in self.fields else None, str(error))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

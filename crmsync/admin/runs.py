@@ -1,0 +1,105 @@
+"""Runs: how far each is, and its page, which refreshes itself while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import formats, timezone
+from django.utils.html import format_html
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from crmsync.admin import run_cells
+from crmsync.admin.rows import CrmFilter, NamedList, PolicyFilter, RowsAdmin
+from crmsync.models import Operation, Run
+from crmsync.monitor import progress
+from msgplatform.admin import ChoiceFilter, IdTimeFilter, cells
+from msgplatform.templatetags.humanize_age import age
+
+_OPERATIONS = 20  # that the page of a run shows
+
+
+class RunList(NamedList):
+    def completed(self, rows: list[Run]) -> list[Any]:
+        found: list[Any] = super().completed(rows)
+        how_far = progress.of_runs(found)
+        for row in found:
+            row.far = how_far[row.pk]
+        return found
+
+
+@admin.register(Run)
+class RunAdmin(RowsAdmin):
+    list_display = [
+        "began", "policy", "what", "how_far", "read_rows", "sent", "confirmed", "dead", "speed",
+    ]  # fmt: skip
+    list_display_links = None
+    list_filter = [CrmFilter, PolicyFilter, ("kind", ChoiceFilter), ("id", IdTimeFilter)]
+    search_help_text = _("A run's id")
+    page_template = "admin/crmsync/run.html"
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[NamedList]:
+        return RunList
+
+    def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
+        far = progress.of_runs([row])[row.pk]
+        operations = Operation.objects.filter(run_id=row.pk).defer("data")[:_OPERATIONS]
+        return {
+            "far": far,
+            "percent": run_cells.percent(row, far),
+            "state": run_cells.progress(row, far),
+            "left": age(far.left) if far.left is not None else "",
+            "operations": list(operations),
+        }
+
+    @admin.display(description=_("began"))
+    def began(self, row: Any) -> str:
+        url = reverse("admin:crmsync_run_change", args=[row.pk])
+        at = formats.date_format(timezone.localtime(row.started_at), "Y-m-d H:i:s")
+        return format_html(
+            '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, at
+        )
+
+    @admin.display(description=_("policy"))
+    def policy(self, row: Any) -> str:
+        return row.policy_name or cells.NOTHING
+
+    @admin.display(description=_("what"))
+    def what(self, row: Run) -> str:
+        """With who asked for it below."""
+        return cells.lines(str(row.get_kind_display()), row.requested_by)
+
+    @admin.display(description=_("state"))
+    def how_far(self, row: Any) -> str:
+        return run_cells.progress(row, row.far)
+
+    @admin.display(description=_("read"))
+    def read_rows(self, row: Run) -> str:
+        """With how many were unchanged below."""
+        if not row.unchanged:
+            return _count(row.read)
+        return cells.lines(str(row.read), gettext("%d unchanged") % row.unchanged)
+
+    @admin.display(description=_("sent"))
+    def sent(self, row: Any) -> str:
+        return _count(row.far.sent)
+
+    @admin.display(description=_("confirmed"))
+    def confirmed(self, row: Any) -> str:
+        return _count(row.far.confirmed)
+
+    @admin.display(description=_("dead"))
+    def dead(self, row: Any) -> str:
+        return cells.mark(str(row.far.dead), "bad") if row.far.dead else cells.nothing("0")
+
+    @admin.display(description=_("speed"))
+    def speed(self, row: Any) -> str:
+        return run_cells.rate(row.far)
+
+
+def _count(number: int) -> str:
+    return str(number) if number else cells.nothing("0")

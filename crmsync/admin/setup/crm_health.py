@@ -1,0 +1,104 @@
+"""How CRMs are doing: read for all rows of a page in a fixed number of questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db import connection
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from crmsync import crm_status
+from crmsync.models import Crm, RecoveryEntry
+from crmsync.queues import MainQueue, RetryQueue
+from msgplatform.admin import cells
+from msgplatform.core.connections import RedisError
+from msgplatform.core.queues import jobs
+from msgplatform.templatetags.humanize_age import age
+
+# Counted no further: a CRM may have a million dead records.
+COUNTED = 10_000
+
+
+@dataclass(frozen=True)
+class Health:
+    """Of one CRM now. Work orders in its queues are None while Redis is away; `live` is None when
+    no handler reports the CRM."""
+
+    live: crm_status.Live | None
+    waiting: int | None
+    again: int | None
+    dead: int
+
+
+def read(rows: Sequence[Crm]) -> dict[int, Health]:
+    """By CRM id: two questions to Redis, one to the database, however many rows."""
+    dead = _open_entries([row.pk for row in rows])
+    names = {row.pk: (MainQueue(row.name).name, RetryQueue(row.name).name) for row in rows}
+    try:
+        depths = jobs.depths([name for pair in names.values() for name in pair])
+        states = crm_status.read()
+    except RedisError:
+        return {row.pk: Health(None, None, None, dead[row.pk]) for row in rows}
+    return {
+        pk: Health(states.get(pk), depths[main], depths[again], dead[pk])
+        for pk, (main, again) in names.items()
+    }
+
+
+def _open_entries(crm_ids: Sequence[int]) -> dict[int, int]:
+    """How many open entries of the recovery log each CRM has, up to COUNTED."""
+    if not crm_ids:
+        return {}
+    one = (
+        "SELECT %s, COUNT(*) FROM (SELECT 1 FROM recovery_log WHERE crm_id = %s AND state = %s "
+        "LIMIT %s) AS counted"
+    )
+    state = int(RecoveryEntry.State.OPEN)
+    given = [part for pk in crm_ids for part in (pk, pk, state, COUNTED)]
+    with connection.cursor() as cursor:
+        cursor.execute(" UNION ALL ".join([one] * len(crm_ids)), given)
+        return {int(pk): int(count) for pk, count in cursor.fetchall()}
+
+
+# -- as cells ------------------------------------------------------------------------------------
+def state(row: Crm, health: Health) -> SafeString:
+    """What it does now, and why it does not work when it does not."""
+    if row.paused_at:
+        since = _("since %s") % cells.moment(row.paused_at)
+        return cells.mark(_("paused"), "bad", below=f"{since}: {row.paused_because}")
+    if not row.enabled:
+        return cells.enabled(False)
+    if health.waiting is None:
+        return cells.unknown()
+    live = health.live
+    if live is None:
+        return cells.mark(_("not served"), "warn", below=_("no handler reports it"))
+    if live.is_open:
+        below = _("next try in %s") % age(live.retry_in)
+        return cells.mark(_("breaker open"), "bad", below=below)
+    if live.held_for > 0:
+        below = _("it wants fewer calls; next in %s") % age(live.held_for)
+        return cells.mark(_("held back"), "warn", below=below)
+    return cells.mark(_("working"), "good")
+
+
+def latency(health: Health) -> str:
+    live = health.live
+    return f"{live.latency * 1000:.0f} ms" if live and live.latency else cells.NOTHING
+
+
+def speed(health: Health) -> str:
+    live = health.live
+    return _("%.0f/s") % live.per_second if live and live.per_second else cells.NOTHING
+
+
+def queues(health: Health) -> str:
+    """Orders: waiting, and those of tries after the first."""
+    if health.waiting is None or health.again is None:
+        return cells.unknown()
+    if not (health.waiting or health.again):
+        return cells.nothing("0")
+    text = str(health.waiting)
+    return cells.lines(text, _("%d to be tried again") % health.again) if health.again else text

@@ -1,0 +1,111 @@
+"""The form of a policy: each thing that is wrong has its sentence at its field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+
+from crmsync import mapping, schedule
+from crmsync.models import Policy, Record, Source
+from msgplatform.admin import Textarea
+from msgplatform.admin.fields import LinesField
+from msgplatform.core.errors import InvalidInput
+
+
+class PolicyForm(forms.ModelForm):
+    appkeys = LinesField(
+        check=lambda appkey: None,
+        label=_("APPKEYs"),
+        help_text=_("Only leads of these landing pages, one a line. Empty: all."),
+    )
+    mapping = forms.CharField(
+        label=_("Mapping"),
+        max_length=20_000,
+        strip=False,
+        widget=Textarea({"rows": 12, "class": "lines", "spellcheck": "false",
+                         "placeholder": "LastName = name\nEmail = extra.email"}),
+        help_text=_(
+            "A line for each field of the CRM: LastName = name. With a column of JSON a property "
+            'of it: Email = extra.email. With choices, the first that is not empty: '
+            'Company = extra.company or "-". Text stands in quotation marks. Ending with '
+            "“or null” the field is cleared when it is empty here; else an empty one is not sent."
+        ),
+    )  # fmt: skip
+
+    class Meta:
+        model = Policy
+        fields = ["source", "crm", "enabled", "biz", "appkeys", "mapping", "key_prefix",
+                  "interval_seconds", "cron", "hours", "batch_size", "sweep_cron"]  # fmt: skip
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in ("source", "crm"):
+            if name in self.fields:
+                self.fields[name].widget.can_change_related = False
+                self.fields[name].widget.can_view_related = False
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        source = cleaned.get("source") or (self.instance.source if self.instance.pk else None)
+        for name, check in (
+            ("cron", schedule.check_cron), ("hours", schedule.check_hours),
+            ("sweep_cron", schedule.check_cron),
+        ):  # fmt: skip
+            self._try(name, check, cleaned.get(name))
+        if source:
+            self._try("mapping", lambda text: self._check_mapping(text, source),
+                      cleaned.get("mapping"))  # fmt: skip
+            self._check_selection(cleaned, source)
+        self._check_prefix(cleaned)
+        return cleaned
+
+    def _try(self, name: str, check: Callable[[Any], None], value: Any) -> None:
+        """What is wrong with a field's value becomes its error."""
+        if value and name in self.fields:
+            try:
+                check(value)
+            except InvalidInput as error:
+                self.add_error(name, str(error))
+
+    def _check_mapping(self, text: str, source: Source) -> None:
+        mapping.parse(text).check_columns(source.value_columns)
+
+    def _check_selection(self, cleaned: dict[str, Any], source: Source) -> None:
+        for name, column in (("biz", "biz_id"), ("appkeys", "appkey")):
+            if cleaned.get(name) and column not in source.value_columns:
+                self.add_error(
+                    name,
+                    _now("The source has no column %s: leave this empty.") % column,
+                )
+        if cleaned.get("sweep_cron") and not source.version_column:
+            self.add_error(
+                "sweep_cron",
+                _now("The source has no version column to compare: leave this empty."),
+            )
+
+    def _check_prefix(self, cleaned: dict[str, Any]) -> None:
+        prefix, policy = cleaned.get("key_prefix"), self.instance
+        crm = cleaned.get("crm") or (policy.crm if policy.pk else None)
+        if prefix is None or crm is None:
+            return
+        used = Policy.objects.filter(crm=crm, key_prefix=prefix).exclude(pk=policy.pk).first()
+        if used:
+            self.add_error(
+                "key_prefix",
+                _now("%s uses it: two sources of one CRM need different prefixes, or one "
+                     "overwrites the other's records.") % used,
+            )  # fmt: skip
+        elif (
+            policy.pk
+            and prefix != self.initial.get("key_prefix")
+            and (Record.objects.filter(policy_id=policy.pk).exists())
+        ):
+            self.add_error(
+                "key_prefix",
+                _now("Records were sent under “%s”: with another prefix all of them would be "
+                     "made a second time.") % self.initial.get("key_prefix"),
+            )  # fmt: skip

@@ -1,0 +1,91 @@
+"""How policies are doing: read for all rows of a page in a fixed number of questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.models import Max
+from django.utils import timezone
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from crmsync import poller_status
+from crmsync.models import Policy, Run, Watermark
+from crmsync.monitor import progress
+from msgplatform.admin import cells
+from msgplatform.core.connections import RedisError
+from msgplatform.templatetags.humanize_age import age
+
+
+@dataclass(frozen=True)
+class Health:
+    """Of one policy now. `facts` is None when no poller reports it; `known` is False while Redis is
+    away. `run` is its newest one."""
+
+    facts: poller_status.Facts | None
+    known: bool
+    watermark: Watermark | None
+    run: Run | None
+    progress: progress.Progress | None
+
+
+def read(rows: Sequence[Policy]) -> dict[int, Health]:
+    """By policy id: one question to Redis, five to the database, however many rows."""
+    ids = [row.pk for row in rows]
+    newest = Run.objects.filter(policy_id__in=ids).order_by().values("policy_id")
+    runs = Run.objects.in_bulk([each["last"] for each in newest.annotate(last=Max("id"))])
+    by_policy = {run.policy_id: run for run in runs.values()}
+    how_far = progress.of_runs(runs.values())
+    watermarks = Watermark.objects.in_bulk(ids)
+    try:
+        facts, known = poller_status.read(), True
+    except RedisError:
+        facts, known = {}, False
+    return {
+        pk: Health(
+            facts.get(pk), known, watermarks.get(pk), by_policy.get(pk),
+            how_far.get(by_policy[pk].pk) if pk in by_policy else None,
+        )
+        for pk in ids
+    }  # fmt: skip
+
+
+def state(row: Policy, health: Health) -> SafeString:
+    """What it does now, and why it does nothing when it does not."""
+    if not row.enabled:
+        return cells.enabled(False)
+    if not row.crm.enabled:
+        return cells.mark(_("waits"), "plain", below=_("its CRM is switched off"))
+    if row.crm.paused_at:
+        return cells.mark(_("waits"), "bad", below=_("its CRM is paused"))
+    if row.requested:
+        kind = Policy.Kind(row.requested).label
+        return cells.mark(_("asked for"), "warn", below=str(kind))
+    if not health.known:
+        return cells.unknown()
+    if health.facts is None:
+        return cells.mark(_("not served"), "warn", below=_("no poller reports it"))
+    if health.facts.problem:
+        return cells.mark(_("cannot be read"), "bad", below=problem(health.facts))
+    return cells.mark(_("working"), "good")
+
+
+def problem(facts: poller_status.Facts) -> str:
+    """Why its source cannot be read, and for how long by now."""
+    return _("%(why)s (for %(time)s)") % {"why": facts.problem, "time": age(facts.problem_for)}
+
+
+def watermark(health: Health) -> str:
+    """How far it has read, and when that moved last."""
+    mark = health.watermark
+    if mark is None:
+        return cells.NOTHING
+    moved = age(max(0.0, (timezone.now() - mark.moved_at).total_seconds()))
+    return cells.lines(mark.update_time[:19], _("moved %s ago") % moved)
+
+
+def schedule(row: Policy) -> str:
+    """How often it looks, and the hours below."""
+    often = row.cron or _("every %s") % age(row.interval_seconds).replace(".0", "")
+    return cells.lines(often, row.hours)

@@ -1,0 +1,100 @@
+"""Questions that the console asks other systems: a few at a time, each with an end.
+
+A form is posted as it stands, unsaved, and the answer is a piece of the page.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from django import forms
+from django.core.exceptions import PermissionDenied
+from django.db import connections
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.template.response import TemplateResponse
+from django.utils import translation
+from django.utils.translation import gettext as _
+
+from msgplatform.admin import ModelAdmin
+from msgplatform.core import logging
+from msgplatform.core.errors import PlatformError, Unavailable
+
+log = logging.get(__name__)
+
+R = TypeVar("R")
+# A thread of the web worker waits for the answer, and the API needs them.
+AT_ONCE = 3
+LONGEST_SECONDS = 20.0
+_slots = threading.BoundedSemaphore(AT_ONCE)
+
+
+def ask(work: Callable[[], R], seconds: float = LONGEST_SECONDS) -> R:
+    """`work()` in a thread with connections of its own.
+
+    Raises what it raises; Unavailable when it takes longer, or when others are being asked. What
+    takes longer goes on until its own deadline, and keeps its place so long.
+    """
+    if not _slots.acquire(blocking=False):
+        raise Unavailable(_("Other tests wait for their answers; try again in a moment."))
+    answer: Future[R] = Future()
+    language = translation.get_language()
+
+    def run() -> None:
+        try:
+            with translation.override(language):
+                answer.set_result(work())
+        except Exception as error:  # noqa: BLE001 - it is raised where it was asked
+            answer.set_exception(error)
+        finally:
+            connections.close_all()
+            _slots.release()
+
+    threading.Thread(target=run, name="console-probe", daemon=True).start()
+    try:
+        return answer.result(seconds)
+    except TimeoutError:
+        raise Unavailable(_("There was no answer within %d seconds.") % seconds) from None
+
+
+def posted_form(
+    model_admin: ModelAdmin, request: HttpRequest, pk: int | None
+) -> forms.ModelForm | HttpResponse:
+    """The form of a row, or of a new one, as it was posted; else the answer that says what is
+    wrong with it. Raises PermissionDenied, Http404."""
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    row = model_admin.get_object(request, str(pk)) if pk is not None else None
+    if pk is not None and row is None:
+        raise Http404
+    allowed = (
+        model_admin.has_change_permission(request, row)
+        if row
+        else model_admin.has_add_permission(request)
+    )
+    if not allowed:
+        raise PermissionDenied
+    form = model_admin.get_form(request, row, change=row is not None)(request.POST, instance=row)
+    if form.is_valid():
+        return form
+    wrong = [
+        (form.fields[name].label if name in form.fields else "", " ".join(errors))
+        for name, errors in form.errors.items()
+    ]
+    return piece(request, "answer.html", tone="bad", wrong=wrong)
+
+
+def piece(request: HttpRequest, template: str, **context: Any) -> HttpResponse:
+    """A part of a page, which is not to be kept."""
+    response = TemplateResponse(request, f"admin/crmsync/{template}", context)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def sentence(error: PlatformError) -> str:
+    """What an error says, as a sentence."""
+    text = str(error).strip()
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) else f"{text}."

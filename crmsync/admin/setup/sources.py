@@ -1,0 +1,245 @@
+"""Sources: the hive, and tables of other databases, whose changes are read."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Count, QuerySet
+from django.forms import ModelForm
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from crmsync import preview
+from crmsync.admin.setup import probes
+from crmsync.models import Source
+from crmsync.models.sources import HIVE
+from crmsync.poller.policy_poll import described
+from msgplatform.admin import ModelAdmin, audit, cells
+from msgplatform.admin.fields import LinesField, SecretTextField
+from msgplatform.core.data import databases
+from msgplatform.core.errors import InvalidInput, PlatformError, Undecryptable
+from msgplatform.core.fields import Unreadable
+from msgplatform.templatetags.humanize_age import age
+
+# The field of the form that a part of a source's description is.
+_FIELDS = {"key": "key_column", "update_time": "time_column", "columns": "value_columns",
+           "lag": "lag_seconds", "url": "database"}  # fmt: skip
+_PLACE = ["table", "key_column", "time_column"]
+
+
+class SourceForm(forms.ModelForm):
+    database = SecretTextField(
+        label=_("Database"),
+        help_text=_("mysql://user:password@host:3306/name or sqlite:////path/to/file. Encrypted."),
+    )
+    value_columns = LinesField(
+        check=lambda name: None,
+        required=True,
+        rows=6,
+        label=_("Columns that are read"),
+        help_text=_("One a line; mappings name them. Not those that are named above."),
+    )
+
+    class Meta:
+        model = Source
+        fields = ["name", "database", *_PLACE, "deleted_column", "version_column", "value_columns",
+                  "zone", "lag_seconds"]  # fmt: skip
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        database = self.fields.get("database")
+        if isinstance(database, SecretTextField) and self.instance.pk:
+            stored = Source._meta.get_field("database").value_from_object(self.instance)
+            database.keep(stored, gettext("A database is set."))
+        self.initial.pop("database", None)
+
+    def clean_database(self) -> str:
+        url: str = self.cleaned_data["database"]
+        try:
+            databases.configuration(url)
+        except InvalidInput as error:
+            raise ValidationError(probes.sentence(error)) from None
+        return url
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if cleaned and not self.errors:
+            row = copy(self.instance)
+            for name, value in cleaned.items():
+                setattr(row, name, value)
+            try:
+                described(row)
+            except InvalidInput as error:
+                name = _FIELDS.get(error.field, error.field)
+                self.add_error(name if name in self.fields else None, probes.sentence(error))
+        return cleaned
+
+
+@admin.register(Source)
+class SourceAdmin(ModelAdmin):
+    form = SourceForm
+    list_display = ["name", "where", "table", "time_column", "compared", "used"]
+    search_fields = ["name", "table"]
+    search_help_text = _("Name or table")
+    sortable_by = ["name", "table"]
+    change_form_outer_before_template = "admin/crmsync/source_bar.html"
+    change_form_after_template = "admin/crmsync/source_test.html"
+    fieldsets = [
+        (None, {"fields": ["name", "database", "table"]}),
+        (_("Columns"), {"fields": ["key_column", "time_column", "deleted_column", "version_column",
+                                   "value_columns"]}),
+        (_("Time"), {"fields": ["zone", "lag_seconds"]}),
+    ]  # fmt: skip
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Source]:
+        return super().get_queryset(request).annotate(policies=Count("policy"))
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        if obj is None or self.has_change_permission(request, obj):
+            return super().get_fieldsets(request, obj)
+        columns = [*_PLACE[1:], "deleted_column", "version_column", "columns_text"]
+        return [
+            (None, {"fields": ["name", "where", "table"]}),
+            (self.fieldsets[1][0], {"fields": columns}),
+            *([] if obj.is_hive else self.fieldsets[2:]),
+        ]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """How far policies have read is a place in this table."""
+        return [*(_PLACE if obj and obj.policies else []), "where", "columns_text"]
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody changes the hive."""
+        return super().has_change_permission(request, obj) and not (obj and obj.is_hive)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        may: bool = super().has_delete_permission(request, obj)
+        return may and not (obj and (obj.is_hive or obj.policies))
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        actions: dict[str, Any] = super().get_actions(request)
+        actions.pop("delete_selected", None)  # it asks about no row alone
+        return actions
+
+    def get_urls(self) -> list[URLPattern]:
+        wrap = self.admin_site.admin_view
+        return [
+            path("test/", wrap(self.test_view), name="crmsync_source_test_new"),
+            path("<int:pk>/test/", wrap(self.test_view), name="crmsync_source_test"),
+            *super().get_urls(),
+        ]
+
+    def save_model(self, request: HttpRequest, obj: Source, form: ModelForm, change: bool) -> None:
+        with transaction.atomic():
+            super().save_model(request, obj, form, change)
+            action = "sync_source_changed" if change else "sync_source_created"
+            audit(request, action, obj.name, fields=sorted(form.changed_data))
+
+    def delete_model(self, request: HttpRequest, obj: Source) -> None:
+        with transaction.atomic():
+            audit(request, "sync_source_deleted", obj.name)
+            super().delete_model(request, obj)
+
+    def render_change_form(
+        self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        row = context.get("original")
+        name, given = ("crmsync_source_test", [row.pk]) if row else ("crmsync_source_test_new", [])
+        context["test_url"] = reverse(f"admin:{name}", args=given)
+        context["may_test"] = (
+            super().has_change_permission(request) if row else self.has_add_permission(request)
+        )
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def test_view(self, request: HttpRequest, pk: int | None = None) -> HttpResponse:
+        """Read one row of the source that the form describes, which is not saved."""
+        row = self._posted(request, pk)
+        if isinstance(row, HttpResponse):
+            return row
+        audit(request, "sync_source_tested", row.name)
+        try:
+            source = described(row)
+            facts = probes.ask(lambda: preview.examine(source))
+        except PlatformError as error:
+            return probes.piece(request, "answer.html", tone="bad", text=probes.sentence(error))
+        return probes.piece(
+            request, "answer.html", tone="good", text=_found(facts),
+            more=list(_reservations(facts, row)),
+        )  # fmt: skip
+
+    def _posted(self, request: HttpRequest, pk: int | None) -> Source | HttpResponse:
+        """The source as the form describes it; the hive, which has no form, as it is."""
+        hive = Source.objects.filter(pk=pk, name=HIVE).first() if pk else None
+        if hive and request.method == "POST" and super().has_change_permission(request):
+            return hive
+        form = probes.posted_form(self, request, pk)
+        return form if isinstance(form, HttpResponse) else form.instance
+
+    # -- columns ---------------------------------------------------------------------------------
+    @admin.display(description=_("database"))
+    def where(self, row: Source) -> str:
+        """Server and name, without user and password."""
+        if row.is_hive:
+            return gettext("the platform's own")
+        stored = Source._meta.get_field("database").value_from_object(row)
+        if isinstance(stored, Unreadable):
+            return cells.mark(gettext("cannot be decrypted"), "bad")
+        try:
+            config = databases.configuration(row.database)
+        except (InvalidInput, Undecryptable) as error:
+            return cells.mark(gettext("cannot be used"), "bad", below=str(error))
+        return f"{config['HOST']}/{config['NAME']}" if config["HOST"] else str(config["NAME"])
+
+    @admin.display(description=_("columns that are read"))
+    def columns_text(self, row: Source) -> str:
+        return ", ".join(row.value_columns)
+
+    @admin.display(description=_("comparison of versions"))
+    def compared(self, row: Source) -> str:
+        if row.version_column:
+            return cells.mark(gettext("possible"), "good", row.version_column)
+        return cells.mark(gettext("no version column"), "plain")
+
+    @admin.display(description=_("policies"))
+    def used(self, row: Any) -> str:
+        if not row.policies:
+            return cells.nothing("0")
+        url = reverse("admin:crmsync_policy_changelist")
+        return format_html('<a href="{}?source={}">{}</a>', url, row.pk, row.policies)
+
+
+def _found(facts: preview.Facts) -> str:
+    read = (
+        gettext("The table can be read; it is empty.")
+        if facts.is_empty
+        else gettext("The table can be read.")
+    )
+    if not facts.exact:
+        return read
+    late = gettext("No change is missed: the horizon is exact, %s behind.")
+    return f"{read} {late % age(facts.behind.total_seconds())}"
+
+
+def _reservations(facts: preview.Facts, row: Source) -> Any:
+    """What is to be known before it is used."""
+    if not facts.exact:
+        yield gettext(
+            "The database does not show its open transactions (the user needs the privilege "
+            "PROCESS on the server that is written to): a change that is committed more than "
+            "%(seconds)d s after it was written is missed by reading, and found only by the "
+            "comparison of versions."
+        ) % {"seconds": row.lag_seconds}
+    if not facts.is_indexed:
+        yield gettext(
+            "There is no index by %(time)s and %(key)s: every look reads the whole table."
+        ) % {"time": row.time_column, "key": row.key_column}
+    if not row.version_column:
+        yield gettext("Without a version column versions cannot be compared.")

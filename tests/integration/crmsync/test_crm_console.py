@@ -1,0 +1,488 @@
+"""The console of CRM sync: CRMs, sources and policies, tried before they are saved."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.urls import reverse
+from django.utils.html import escape
+
+from crmsync import crm_status
+from crmsync.models import Crm, Policy, Source
+from msgplatform.core.data import sql
+from msgplatform.core.rates.breaker import State
+from msgplatform.models import AuditLog, Biz
+from tests.integration.support import crm_rows
+from tests.integration.support.crm_rows import EMAIL, MAPPING, NAME, PHONE, SECRET
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+ADMIN = "/admin/crmsync/"
+
+
+def crm_form(url: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": "sales", "adapter": "sql", "enabled": "on", "settings": '{"table": "customer"}',
+        "credentials": json.dumps({"url": url}), "concurrency": 2,
+        "retry_seconds": "10 s\n5 min", **changes,
+    }  # fmt: skip
+
+
+def source_form(url: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": "shop", "database": url, "table": "lead", "key_column": "id",
+        "time_column": "UpdateTime", "deleted_column": "", "version_column": "version",
+        "value_columns": "name\nphone", "zone": "UTC", "lag_seconds": 60, **changes,
+    }  # fmt: skip
+
+
+def policy_form(source: Source, crm: Crm, **changes: Any) -> dict[str, Any]:
+    return {
+        "source": source.pk, "crm": crm.pk, "enabled": "on", "biz": "", "appkeys": "",
+        "mapping": MAPPING, "key_prefix": "", "interval_seconds": 10, "cron": "", "hours": "",
+        "batch_size": 500, "sweep_cron": "30 3 * * *", **changes,
+    }  # fmt: skip
+
+
+def post(client: Client, path: str, data: dict[str, Any] | None = None, status: int = 200) -> str:
+    answer = client.post(ADMIN + path, data or {})
+    assert answer.status_code == status, answer.content.decode()[:3000]
+    return answer.content.decode()
+
+
+def get(client: Client, path: str) -> str:
+    answer = client.get(ADMIN + path)
+    assert answer.status_code == 200, answer.status_code
+    return answer.content.decode()
+
+
+def person(name: str, *permissions: str) -> Client:
+    user = User.objects.create_user(name, is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def biz(db: None) -> Biz:
+    return Biz.objects.create(name="cars")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return crm_rows.customers(tmp_path / "customers.db")
+
+
+@pytest.fixture
+def crm(url: str, db: None) -> Crm:
+    return crm_rows.sql_crm("sales", url)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> str:
+    """Somebody else's table of leads, with two rows; its URL."""
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        connection.execute(
+            'CREATE TABLE lead (id INTEGER PRIMARY KEY, name TEXT, phone TEXT, "UpdateTime" TEXT, '
+            "version INTEGER)"
+        )
+        connection.execute('CREATE INDEX of_time ON lead ("UpdateTime", id)')
+        for n in (1, 2):
+            connection.execute(
+                "INSERT INTO lead VALUES (?, ?, ?, ?, 1)",
+                (n, f"{NAME}{n}", PHONE, f"2026-01-0{n} 08:00:00.000"),
+            )
+        connection.commit()
+    return f"sqlite:///{tmp_path / 'shop.db'}"
+
+
+class TestCrms:
+    def test_add_test_and_change(self, admin_client: Client, url: str) -> None:
+        shown = get(admin_client, "crm/add/")
+        assert "Any SQL database" in shown
+        assert "<code>table</code>" in shown  # the help with its settings
+        assert "answers and accepts" in post(admin_client, "crm/test/", crm_form(url))
+        assert not Crm.objects.exists()
+        post(admin_client, "crm/add/", crm_form(url), 302)
+        crm = Crm.objects.get()
+        assert crm.credentials == {"url": url}
+        assert crm.retry_seconds == [10, 300]
+        page = get(admin_client, f"crm/{crm.pk}/change/")
+        assert url not in page
+        assert "Set: url." in page
+        # Empty credentials are those that are stored: for the test, and when it is saved.
+        changes = crm_form(url, credentials="", concurrency=3)
+        assert "answers and accepts" in post(admin_client, f"crm/{crm.pk}/test/", changes)
+        post(admin_client, f"crm/{crm.pk}/change/", changes, 302)
+        crm.refresh_from_db()
+        assert (crm.credentials, crm.concurrency) == ({"url": url}, 3)
+        assert {"crm_created", "crm_changed", "crm_tested"} == set(
+            AuditLog.objects.values_list("action", flat=True)
+        )
+
+    @pytest.mark.parametrize(
+        ("wrong", "says"),
+        [
+            ({"name": "Sales!"}, "Use lower-case letters, digits and -."),
+            ({"adapter": "nothing"}, "Select a valid choice"),
+            ({"settings": '{"table": 1,\n}'}, "Line 2, column 1: this is no JSON"),
+            ({"settings": "[]"}, "Write an object"),
+            ({"settings": "{}"}, "The setting table is missing."),
+            ({"settings": '{"table": "t", "tabel": 1}'}, "There is no setting tabel."),
+            ({"settings": '{"table": "a;b"}'}, "The setting table is no name"),
+            ({"credentials": "{}"}, "The setting url is missing."),
+            ({"credentials": '{"url": "ftp://x"}'}, "the database's URL cannot be used"),
+            ({"concurrency": "17"}, "less than or equal to 16"),
+            ({"retry_seconds": "soon"}, "is no time to wait"),
+            ({"retry_seconds": "2 d"}, "each at most a day"),
+            ({"retry_seconds": "1 s\n" * 10}, "Write up to 9 waits"),
+        ],
+    )
+    def test_what_is_wrong_is_said_at_its_field(
+        self, admin_client: Client, url: str, wrong: dict[str, str], says: str
+    ) -> None:
+        data = crm_form(url, **wrong)
+        (name,) = wrong
+        answer = admin_client.post(f"{ADMIN}crm/add/", data)
+        errors = answer.context["adminform"].form.errors
+        assert list(errors) == [name]
+        assert says in " ".join(errors[name])
+        assert escape(says) in post(admin_client, "crm/test/", data)
+        assert not Crm.objects.exists()
+
+    def test_a_test_says_what_is_wrong(self, admin_client: Client, crm: Crm, url: str) -> None:
+        def says(**changes: Any) -> str:
+            return post(admin_client, f"crm/{crm.pk}/test/", crm_form(url, **changes))
+
+        assert "cannot be used" in says(settings='{"table": "nothing"}')
+        assert "cannot be reached" in says(
+            credentials=json.dumps({"url": f"mysql://u:{SECRET}@127.0.0.1:1/crm"})
+        )
+        assert SECRET not in says(
+            credentials=json.dumps({"url": f"mysql://u:{SECRET}@127.0.0.1:1/crm"})
+        )
+        Policy.objects.create(source=crm_rows.hive(), crm=crm, mapping="nane = name")
+        assert escape("has no field nane. Did you mean name?") in says()
+
+    def test_resume_tests_first(self, admin_client: Client, crm: Crm, url: str) -> None:
+        Crm.objects.update(
+            paused_at=sql.now(), paused_because="refused", settings={"table": "nothing"}
+        )
+        page = get(admin_client, f"crm/{crm.pk}/change/")
+        assert "refused" in page
+        post(admin_client, f"crm/{crm.pk}/resume/", status=302)
+        assert Crm.objects.get().paused_at is not None
+        assert "It stays paused." in get(admin_client, f"crm/{crm.pk}/change/")
+        post(admin_client, f"crm/{crm.pk}/change/", crm_form(url, credentials=""), 302)
+        assert Crm.objects.get().paused_at is not None  # saving alone does not resume it
+        post(admin_client, f"crm/{crm.pk}/resume/", status=302)
+        crm = Crm.objects.get()
+        assert (crm.paused_at, crm.paused_because) == (None, "")
+        assert AuditLog.objects.get(action="crm_resumed").target == "sales"
+
+    def test_the_list_says_how_each_does(self, admin_client: Client, url: str) -> None:
+        crms = {
+            name: crm_rows.sql_crm(name, url)
+            for name in ("well", "opened", "held", "alone", "stopped", "off")
+        }
+        Crm.objects.filter(name="stopped").update(paused_at=sql.now(), paused_because="wrong token")
+        Crm.objects.filter(name="off").update(enabled=False)
+        crm_status.report({
+            crms["well"].pk: crm_status.Live("h", 1, 0.25, 40.0),
+            crms["opened"].pk: crm_status.Live("h", breaker=State.OPEN, retry_in=30.0),
+            crms["held"].pk: crm_status.Live("h", held_for=12.0),
+        })  # fmt: skip
+        crm_rows.dead(crm_rows.policy(crms["well"]), "1", {"name": "x"})
+        answer = admin_client.get(f"{ADMIN}crm/")
+        rows = {row.name: row for row in answer.context["cl"].result_list}
+        admin = answer.context["cl"].model_admin
+        wanted = {
+            "well": "working", "opened": "breaker open", "held": "held back",
+            "alone": "not served", "stopped": "wrong token", "off": "switched off",
+        }  # fmt: skip
+        for name, words in wanted.items():
+            assert words in admin.state(rows[name]), name
+        assert "250 ms" in admin.latency(rows["well"])
+        assert f"crm={crms['well'].pk}&amp;state=0" in admin.dead(rows["well"])
+
+    def test_without_redis(self, admin_client: Client, crm: Crm, servers: Any) -> None:
+        servers.work.kill()
+        try:
+            assert "unknown" in get(admin_client, "crm/")
+            assert "unknown" in get(admin_client, f"crm/{crm.pk}/change/")
+        finally:
+            servers.work.start()
+
+
+class TestSources:
+    def test_add_test_and_change(self, admin_client: Client, shop: str) -> None:
+        says = post(admin_client, "source/test/", source_form(shop))
+        assert "The table can be read. No change is missed: the horizon is exact" in says
+        post(admin_client, "source/add/", source_form(shop), 302)
+        source = Source.objects.get(name="shop")
+        assert (source.database, source.value_columns) == (shop, ["name", "phone"])
+        page = get(admin_client, f"source/{source.pk}/change/")
+        assert shop not in page
+        assert "A database is set." in page
+        changes = source_form("", lag_seconds=90)
+        assert "can be read" in post(admin_client, f"source/{source.pk}/test/", changes)
+        post(admin_client, f"source/{source.pk}/change/", changes, 302)
+        source.refresh_from_db()
+        assert (source.database, source.lag_seconds) == (shop, 90)
+
+    @pytest.mark.parametrize(
+        ("wrong", "says"),
+        [
+            ({"name": "hive"}, "already exists"),
+            ({"database": "http://x"}, "The database's URL cannot be used"),
+            ({"database": ""}, "This field is required"),
+            ({"table": "a`b"}, "is no usable name"),
+            ({"value_columns": "na;me"}, "is no usable name"),
+            ({"value_columns": "name\nid"}, "A column is named twice"),
+            ({"value_columns": ""}, "This field is required"),
+            ({"zone": "Mars/Base"}, "is no time zone"),
+            ({"lag_seconds": "0"}, "The lag must be longer than 0"),
+        ],
+    )
+    def test_what_is_wrong_is_said_at_its_field(
+        self, admin_client: Client, shop: str, wrong: dict[str, str], says: str
+    ) -> None:
+        crm_rows.hive()
+        answer = admin_client.post(f"{ADMIN}source/add/", source_form(shop, **wrong))
+        errors = answer.context["adminform"].form.errors
+        assert list(errors) == list(wrong)
+        assert says in " ".join(*errors.values())
+
+    @pytest.mark.parametrize(
+        ("wrong", "says"),
+        [
+            ({"database": f"mysql://u:{SECRET}@127.0.0.1:1/x"}, "server does not answer"),
+            ({"database": "sqlite:////nowhere/at/all.db"}, "There is no such file"),
+            ({"table": "nothing"}, "table nothing does not exist"),
+            ({"value_columns": "nothing"}, "has no column nothing"),
+            ({"version_column": "name", "value_columns": "phone"}, "it must be an integer"),
+            ({"version_column": ""}, "Without a version column"),
+        ],
+    )
+    def test_a_test_says_what_is_wrong(
+        self, admin_client: Client, shop: str, wrong: dict[str, str], says: str
+    ) -> None:
+        shown = post(admin_client, "source/test/", source_form(shop, **wrong))
+        assert escape(says) in shown
+        assert SECRET not in shown
+
+    def test_no_index_is_told(self, admin_client: Client, shop: str, tmp_path: Path) -> None:
+        with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+            connection.execute("DROP INDEX of_time")
+        says = post(admin_client, "source/test/", source_form(shop))
+        assert "every look reads the whole table" in says
+
+    def test_the_hive_is_fixed(self, admin_client: Client, biz: Biz) -> None:
+        hive = crm_rows.hive()
+        crm_rows.lead(biz)
+        page = get(admin_client, f"source/{hive.pk}/change/")
+        assert 'name="_save"' not in page
+        post(admin_client, f"source/{hive.pk}/change/", source_form("sqlite:////x"), 403)
+        post(admin_client, f"source/{hive.pk}/delete/", {"post": "yes"}, 403)
+        assert "can be read" in post(admin_client, f"source/{hive.pk}/test/")
+
+    def test_what_policies_read_stays(self, admin_client: Client, crm: Crm, shop: str) -> None:
+        post(admin_client, "source/add/", source_form(shop), 302)
+        source = Source.objects.get(name="shop")
+        crm_rows.policy(crm, source, mapping="name = name")
+        post(admin_client, f"source/{source.pk}/change/", source_form("", table="other"), 302)
+        source.refresh_from_db()
+        assert source.table == "lead"
+        post(admin_client, f"source/{source.pk}/delete/", {"post": "yes"}, 403)
+
+
+class TestPolicies:
+    def test_add_and_change(self, admin_client: Client, crm: Crm) -> None:
+        post(admin_client, "policy/add/", policy_form(crm_rows.hive(), crm), 302)
+        policy = Policy.objects.get()
+        assert (policy.mapping.splitlines()[0], policy.crm) == ("name = name", crm)
+        changes = policy_form(
+            crm_rows.hive(), crm, hours="08:00-12:00, 13:00-18:00", cron="*/5 8-20 * * 1-5",
+            key_prefix="hive-",
+        )  # fmt: skip
+        post(admin_client, f"policy/{policy.pk}/change/", changes, 302)
+        policy.refresh_from_db()
+        assert (policy.hours, policy.key_prefix) == ("08:00-12:00, 13:00-18:00", "hive-")
+        changed = AuditLog.objects.get(action="policy_changed").detail["fields"]
+        assert changed == ["cron", "hours", "key_prefix"]
+
+    @pytest.mark.parametrize(
+        ("wrong", "says"),
+        [
+            ({"mapping": "name"}, "Line 1: write it as LastName = name."),
+            ({"mapping": "name = name\n\nphone = fone"}, "Line 3: the source has no column fone"),
+            ({"mapping": 'name = "x'}, "a quotation mark is missing"),
+            ({"mapping": ""}, "This field is required"),
+            ({"cron": "61 * * * *"}, "is no line of a crontab"),
+            ({"hours": "8-20"}, "8-20 is no span of hours"),
+            ({"sweep_cron": "never"}, "is no line of a crontab"),
+            ({"key_prefix": ""}, "two sources of one CRM need different prefixes"),
+            ({"appkeys": "a"}, "The source has no column appkey"),
+            ({"interval_seconds": "0"}, "greater than or equal to 1"),
+            ({"batch_size": "501"}, "less than or equal to 500"),
+        ],
+    )
+    def test_what_is_wrong_is_said_at_its_field(
+        self, admin_client: Client, crm: Crm, wrong: dict[str, str], says: str
+    ) -> None:
+        crm_rows.policy(crm)
+        source = Source.objects.create(
+            name="other", table="t", time_column="at", version_column="v",
+            value_columns=["name", "phone"],
+        )  # fmt: skip
+        good = policy_form(source, crm, mapping="name = name", key_prefix="other-")
+        answer = admin_client.post(f"{ADMIN}policy/add/", {**good, **wrong})
+        errors = answer.context["adminform"].form.errors
+        assert list(errors) == list(wrong)
+        assert says in " ".join(*errors.values())
+        post(admin_client, "policy/add/", good, 302)
+
+    def test_a_prefix_stays_once_it_was_used(self, admin_client: Client, crm: Crm) -> None:
+        policy = crm_rows.policy(crm)
+        crm_rows.record(policy, crm_rows.operation(policy, []), "1")
+        data = policy_form(crm_rows.hive(), crm, key_prefix="new-")
+        answer = admin_client.post(f"{ADMIN}policy/{policy.pk}/change/", data)
+        errors = answer.context["adminform"].form.errors["key_prefix"]
+        assert "would be made a second time" in errors[0]
+
+    def test_a_sample(self, admin_client: Client, crm: Crm, biz: Biz) -> None:
+        for n in range(7):
+            crm_rows.lead(biz, name=f"{NAME}{n}", extra={"email": EMAIL} if n < 6 else {})
+        gone = crm_rows.lead(biz, is_delete=True)
+        shown = post(admin_client, "policy/try/sample/", policy_form(crm_rows.hive(), crm))
+        for words in (f"{NAME}6", f"{NAME}3", EMAIL, "not sent", "deleted", str(gone.pk)):
+            assert words in shown
+        assert f"{NAME}2" not in shown  # five in all
+        only = policy_form(crm_rows.hive(), crm, appkeys="nobody")
+        assert "no row that this policy would carry" in post(
+            admin_client, "policy/try/sample/", only
+        )
+        wrong = policy_form(crm_rows.hive(), crm, mapping="name = name.first")
+        assert "the column does not hold JSON" in post(admin_client, "policy/try/sample/", wrong)
+        missing = policy_form(crm_rows.hive(), crm, mapping="name = nam")
+        assert "Line 1: the source has no column nam" in post(
+            admin_client, "policy/try/sample/", missing
+        )
+        assert not Policy.objects.exists()
+
+    def test_a_dry_run_sends_nothing(
+        self, admin_client: Client, crm: Crm, biz: Biz, tmp_path: Path
+    ) -> None:
+        new, other, held = (crm_rows.lead(biz, name=name) for name in ("new", "other", "held"))
+        gone, never = crm_rows.lead(biz, is_delete=True), crm_rows.lead(biz, is_delete=True)
+        broken = crm_rows.lead(biz, name="broken", uid="no JSON")
+        with closing(sqlite3.connect(tmp_path / "customers.db")) as connection:
+            for row, name in ((other, "before"), (held, "held"), (gone, "gone")):
+                connection.execute(
+                    "INSERT INTO customer (id, name, phone, email, company) VALUES (?,?,?,?,'-')",
+                    (f"h-{row.pk}", name, PHONE, EMAIL),
+                )
+            connection.commit()
+            before = connection.execute("SELECT * FROM customer ORDER BY id").fetchall()
+            mapping = MAPPING.replace("extra.city", "uid.city")
+            data = policy_form(crm_rows.hive(), crm, key_prefix="h-", mapping=mapping)
+            answer = admin_client.post(f"{ADMIN}policy/try/dry-run/", data)
+            assert connection.execute("SELECT * FROM customer ORDER BY id").fetchall() == before
+        found = {each["row"].key: each for each in answer.context_data["outcomes"]}
+        assert {key: str(each["words"]) for key, each in found.items()} == {
+            f"h-{new.pk}": "created", f"h-{other.pk}": "changed", f"h-{held.pk}": "unchanged",
+            f"h-{gone.pk}": "deleted", f"h-{never.pk}": "unchanged",
+            f"h-{broken.pk}": "refused by the mapping",
+        }  # fmt: skip
+        assert found[f"h-{other.pk}"]["changes"] == [("name", "before", "other")]
+        text = answer.content.decode()
+        assert "<del>before</del> → <ins>other</ins>" in text
+        wrong = policy_form(crm_rows.hive(), crm, mapping="nane = name")
+        assert "has no field nane" in post(admin_client, "policy/try/dry-run/", wrong)
+
+    def test_personal_data_is_for_those_who_may_see_it(self, crm: Crm, biz: Biz) -> None:
+        crm_rows.lead(biz)
+        data = policy_form(crm_rows.hive(), crm)
+        for what in ("sample", "dry-run"):
+            masked = post(person(f"a{what}", "add_policy"), f"policy/try/{what}/", data)
+            assert "138****5678" in masked
+            assert PHONE not in masked
+            assert NAME not in masked
+            clear = post(
+                person(f"b{what}", "add_policy", "view_personal"), f"policy/try/{what}/", data
+            )
+            assert PHONE in clear
+        shown = AuditLog.objects.order_by("pk").values_list("actor", "action")
+        assert list(shown) == [
+            ("asample", "policy_sample_shown"), ("bsample", "policy_sample_shown"),
+            ("adry-run", "policy_dry_run"), ("bdry-run", "policy_dry_run"),
+        ]  # fmt: skip
+
+    def test_fields_and_columns(self, admin_client: Client, crm: Crm) -> None:
+        chosen = {"source": crm_rows.hive().pk, "crm": crm.pk}
+        shown = post(admin_client, "policy/try/fields/", chosen)
+        for words in ("<code>extra</code>", "<code>company</code>", "required"):
+            assert words in shown
+        assert "Choose a CRM." in post(admin_client, "policy/try/fields/")
+
+    def test_asking_for_runs(self, admin_client: Client, crm: Crm) -> None:
+        policy = crm_rows.policy(crm)
+        post(admin_client, f"policy/{policy.pk}/request/", {"kind": "sweep"}, 302)
+        policy.refresh_from_db()
+        assert (policy.requested, policy.requested_by) == ("sweep", "admin")
+        post(admin_client, f"policy/{policy.pk}/request/", {"kind": "full"}, 302)
+        policy.refresh_from_db()
+        assert policy.requested == "sweep"
+        assert "asked for a run already" in get(admin_client, f"policy/{policy.pk}/change/")
+        Policy.objects.update(requested="")
+        for change in ({"enabled": False}, {"paused_at": sql.now()}):
+            Crm.objects.update(**change)
+            post(admin_client, f"policy/{policy.pk}/request/", {"kind": "full"}, 302)
+        assert Policy.objects.get().requested == ""
+        post(admin_client, f"policy/{policy.pk}/request/", {"kind": "all"}, 404)
+        assert AuditLog.objects.filter(action="run_requested").count() == 1
+
+
+def test_who_may_do_what(crm: Crm, url: str) -> None:
+    policy = crm_rows.policy(crm)
+    views = [f"view_{name}" for name in ("crm", "source", "policy")]
+    viewer, guest = person("viewer", *views), person("guest")
+    for path in ("crm/", f"crm/{crm.pk}/change/", "policy/", f"policy/{policy.pk}/change/",
+                 "source/", f"source/{policy.source_id}/change/"):  # fmt: skip
+        page = get(viewer, path)
+        assert url not in page
+        assert 'name="_save"' not in page
+        assert "data-probe=" not in page
+        assert guest.get(ADMIN + path).status_code == 403, path
+    for path in ("crm/test/", f"crm/{crm.pk}/test/", f"crm/{crm.pk}/resume/", "source/test/",
+                 f"source/{policy.source_id}/test/", "policy/try/sample/", "policy/try/dry-run/",
+                 "policy/try/fields/", f"policy/{policy.pk}/try/sample/",
+                 f"policy/{policy.pk}/request/"):  # fmt: skip
+        for client in (viewer, guest):
+            assert client.post(ADMIN + path, {"kind": "full"}).status_code == 403, path
+        assert viewer.get(ADMIN + path).status_code in (403, 405), path
+    assert Client(enforce_csrf_checks=True).post(f"{ADMIN}crm/test/").status_code in (302, 403)
+    assert not AuditLog.objects.exists()
+
+
+def test_actions_need_the_token(admin_user: User, crm: Crm) -> None:
+    policy = crm_rows.policy(crm)
+    entry = crm_rows.dead(policy, "1", {"name": "x"})
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(admin_user)
+    for name, given in (
+        ("crm_test", [crm.pk]), ("crm_resume", [crm.pk]), ("policy_request", [policy.pk]),
+        ("policy_try", [policy.pk, "sample"]), ("source_test", [policy.source_id]),
+        ("recoveryentry_edit", [entry.pk]), ("recoveryentry_act", [entry.pk, "retry"]),
+        ("operation_clear", [entry.operation_id]),
+    ):  # fmt: skip
+        address = reverse(f"admin:crmsync_{name}", args=given)
+        assert client.post(address).status_code == 403, address
+        assert client.get(address).status_code == 405, address
