@@ -165,10 +165,12 @@ class Demo:
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """The account as a table, a line a flow."""
+    """The account as a table, a line a flow; and below it what is wrong."""
     columns = ["accepted", "copies", "delivered", "exhausted", "lost", "duplicates"]
     lines = ["flow      " + "".join(f"{column:>12}" for column in columns)]
     for name, figures in result["flows"].items():
         cells = (figures.get(column, "") for column in columns)
         lines.append(f"{name:<10}" + "".join(f"{cell!s:>12}" for cell in cells))
+    problems = {name: figures.get("problem") for name, figures in result["flows"].items()}
+    lines += [f"{name}: {problem}" for name, problem in problems.items() if problem]
     return "\n".join(lines)

@@ -29,9 +29,12 @@ class Traffic:
         self.changed = self.deleted = 0
         self._lock = threading.Lock()
 
-    def create(self) -> None:
-        """Every lead by its route. Raises RuntimeError."""
+    def send_batches(self) -> None:
+        """Leads that systems send by the hundred. Raises RuntimeError."""
         self._spread(self._batches, [one for one in self.leads if one.route == "batch"])
+
+    def send_singly(self) -> None:
+        """All others: forms, scripts, one at a time over the API. Raises RuntimeError."""
         self._spread(self._one_by_one, [one for one in self.leads if one.route != "batch"])
 
     def learn_ids(self) -> None:
@@ -40,9 +43,9 @@ class Traffic:
         for one in self.leads:
             one.id = one.id or ids.get(one.phone, "")
 
-    def change(self) -> None:
-        """Leads that came in are changed and deleted. Raises RuntimeError."""
-        self._spread(self._changes, [one for one in self.leads if leads.changes(one) and one.id])
+    def change(self, some: Sequence[Lead]) -> None:
+        """What becomes of these leads, which came in. Raises RuntimeError."""
+        self._spread(self._changes, [one for one in some if leads.changes(one) and one.id])
 
     def shorten_company(self, one: Lead, company: str) -> None:
         """What a business system does about a lead that a CRM refuses."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from msgplatform.core.data import encryption
-from msgplatform.demo import _configures, _write_encryption_key
+from msgplatform.demo import _configures, _write_encryption_key, table
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,11 @@ def test_it_has_an_encryption_key_of_its_own(tmp_path: Path) -> None:
     (file,) = tmp_path.iterdir()
     assert (file.name, file.stat().st_mode & 0o777) == ("encryption_key", 0o600)
     assert encryption.malformed([file.read_text().strip()]) == []
+
+
+def test_the_table_says_what_is_wrong() -> None:
+    good, bad = {"accepted": 3, "lost": 0, "problem": ""}, {"accepted": 2, "problem": "one is late"}
+    _head, *lines = table({"flows": {"sms": good, "notify": bad}}).splitlines()
+    assert [line.split() for line in lines] == [
+        ["sms", "3", "0"], ["notify", "2"], ["notify:", "one", "is", "late"],
+    ]  # fmt: skip
