@@ -79,8 +79,11 @@ def load(data: bytes) -> list[Request]:
     return _requests.decode(data)
 
 
-def split(entries: Iterable[Entry]) -> Iterable[list[Entry]]:
+def split(entries: Sequence[Entry]) -> Iterable[Sequence[Entry]]:
     """Entries in their order, as many at a time as one order may hold."""
+    if len(entries) <= MAX_ENTRIES and len(msgspec.json.encode(entries)) <= MAX_BYTES:
+        yield entries  # nearly always
+        return
     part: list[Entry] = []
     size = 0
     for entry in entries:

@@ -5,6 +5,7 @@ A thread for each policy that it holds (`policy_poll`), beside the loop that kee
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Collection
 
 from crmsync import poller_status
@@ -42,6 +43,9 @@ class Poll(Worker):
         self._alert_conditions, self._next_alerts = AlertConditions(), Every(_ALERT_SECONDS)
 
     def start(self) -> None:
+        # What was imported lives for ever, and rows die by themselves: collect seldom.
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
         self._cleaner.start()
 
     def turn(self) -> bool:

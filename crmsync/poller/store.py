@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -32,6 +33,7 @@ COLUMNS = (
     "state", "attempt", "next_at", "claimed_by", "sent_version", "sent_digest", "remote_id",
     "error_class", "updated_at",
 )  # fmt: skip
+_values = itemgetter(*COLUMNS)
 UNKNOWN = "unknown"  # the error class of a try that may have been stored
 MAPPING = "mapping"  # that of a row which the mapping cannot make a request of
 
@@ -119,7 +121,9 @@ class _Decisions:
     def __init__(self, this: Round, now: datetime) -> None:
         self._this, self._now = this, now
         self._lease = now + timedelta(seconds=settings.CRM_LEASE_SECONDS)
-        self._rows: list[dict[str, Any]] = []
+        # The same in hundreds of rows: as they are stored, once.
+        self._now_stored, self._lease_stored = sql.stored(now), sql.stored(self._lease)
+        self._rows: list[tuple[Any, ...]] = []
         self._ended: Counter[tuple[int, str]] = Counter()
         self._counts: counters.Counts = Counter()
         self._refused: list[tuple[dict[str, Any], Wanted]] = []
@@ -135,7 +139,7 @@ class _Decisions:
         if version < known["version"] or is_known:
             return
         row = {**known, "version": version, "digest": each.digest, "deleted": each.request.deleted}
-        row["updated_at"] = self._now
+        row["updated_at"] = self._now_stored
         held = known["state"] == _State.QUEUED and known["next_at"] > self._now
         sending, operation = known["sending_operation"], known["operation_id"]
         if known["state"] == _State.CONFIRMED and each.digest == known["sent_digest"]:
@@ -159,12 +163,13 @@ class _Decisions:
         row |= {
             "id": new_id, "policy_id": self._this.policy.id, "key": each.key,
             "version": each.request.version, "digest": each.digest,
-            "deleted": each.request.deleted, "sent_version": 0, "updated_at": self._now,
+            "deleted": each.request.deleted, "sent_version": 0, "updated_at": self._now_stored,
         }  # fmt: skip
         if each.request.deleted:  # the CRM never heard of it
             row |= {
-                "operation_id": 0, "sending_operation": 0, "state": _State.CONFIRMED, "attempt": 0,
-                "next_at": None, "sent_version": each.request.version, "sent_digest": each.digest,
+                "operation_id": 0, "sending_operation": 0, "state": int(_State.CONFIRMED),
+                "attempt": 0, "next_at": None, "sent_version": each.request.version,
+                "sent_digest": each.digest,
             }  # fmt: skip
             self._keep(row)
             return
@@ -172,11 +177,11 @@ class _Decisions:
 
     def _keep(self, row: dict[str, Any]) -> None:
         """The CRM has what this version says: no call."""
-        self._rows.append(row)
+        self._rows.append(_values(row))
         self.made.unchanged += 1
 
     def _send_later(self, row: dict[str, Any], each: Wanted) -> None:
-        self._rows.append(row)
+        self._rows.append(_values(row))
         self.made.requests.append(each.request)
 
     def _send(self, row: dict[str, Any], each: Wanted, check: bool) -> None:
@@ -185,14 +190,14 @@ class _Decisions:
         row |= {"operation_id": this.operation, "attempt": 0}
         if each.problem:
             row |= {
-                "state": _State.DEAD, "next_at": None, "claimed_by": "", "sending_operation": 0,
-                "error_class": MAPPING,
+                "state": int(_State.DEAD), "next_at": None, "claimed_by": "",
+                "sending_operation": 0, "error_class": MAPPING,
             }  # fmt: skip
             self._ended[this.operation, "dead"] += 1
             self._refused.append((row, each))
         else:
             row |= {
-                "state": _State.QUEUED, "next_at": self._lease, "claimed_by": this.claim,
+                "state": int(_State.QUEUED), "next_at": self._lease_stored, "claimed_by": this.claim,
                 "sending_operation": this.operation, "error_class": UNKNOWN if check else "",
             }  # fmt: skip
             self.made.entries.append(
@@ -202,9 +207,8 @@ class _Decisions:
 
     def write(self) -> None:
         this, made, table = self._this, self.made, models.Record._meta.db_table
-        rows = [tuple(row[name] for name in COLUMNS) for row in self._rows]
         # In the order of ids, as handlers lock them.
-        sql.insert_or_update(table, COLUMNS, sorted(rows, key=lambda row: row[0]))
+        sql.insert_or_update(table, COLUMNS, sorted(self._rows, key=itemgetter(0)))
         if made.requests:
             made.operation = models.Operation.objects.create(
                 id=this.operation, data=dump(made.requests), policy_id=this.policy.id,

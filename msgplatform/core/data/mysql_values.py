@@ -60,6 +60,7 @@ def _literals(connection: BaseDatabaseWrapper) -> dict[type, Literal]:
 
     return {
         int: b"%d".__mod__,
+        bool: lambda value: b"1" if value else b"0",
         memoryview: payload,  # the client library would store its name
         str: text,
         datetime: moment,
