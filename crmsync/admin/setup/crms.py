@@ -60,7 +60,7 @@ class CrmAdmin(UndeletableAdmin):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """The name is in its queues, and what it holds is known by its kind's ids."""
-        return ["name", "kind"] if obj else []
+        return ["name", "adapter", "kind"] if obj else []
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         head = (None, {"fields": ["name", "kind" if obj else "adapter", "enabled"]})
