@@ -11,6 +11,7 @@ from django.utils import timezone
 from crmsync.bulk import actions, pages
 from crmsync.flow import CrmsyncFlow
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
+from crmsync.recovery import resend
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from tests.integration.crmsync import sync_support
@@ -181,6 +182,30 @@ def test_resend_sends_confirmed_records_again(policy: Policy, customers: Custome
     assert customers.rows().keys() == {"a", "c,|d", "e"}
     operation.refresh_from_db()
     assert (operation.confirmed, operation.result) == (1, 1)
+
+
+def test_resend_goes_through_the_policies_of_a_crm(policy: Policy) -> None:
+    more = sync_support.policy(policy.crm, "more")
+    for key in ("y", "z"):
+        confirmed(policy, key)
+    for key in ("a", "b", "z"):
+        confirmed(more, key)
+    settle()
+
+    assert run("resend", limit=1, crm="sales") == 5
+
+    assert keys(_State.WAITING) == ["a", "b", "y", "z", "z"]
+
+
+def test_what_changed_since_the_job_began_is_not_sent_again(policy: Policy) -> None:
+    """Also when it changed after its page was read."""
+    begun = sql.now()
+    a = confirmed(policy, "a")
+    Record.objects.update(updated_at=begun + timedelta(seconds=1))
+
+    assert resend.resend([a.pk], begun, "ann") == 0
+
+    assert keys(_State.CONFIRMED) == ["a"]
 
 
 def test_resend_has_rows_read_again_whose_operation_is_gone(policy: Policy) -> None:

@@ -195,6 +195,7 @@ def test_what_is_on_its_way_goes_on_with_the_newer_version(
 
     sync_support.handled(on_its_way)
     assert on_its_way.states() == {"a": _State.WAITING}
+    assert on_its_way.counts() == (1, 0, 0, 1)
     send_what_is_due(policy)
     assert customers.rows() == {"a": ("name a", 2)}
     assert Operation.objects.get(pk=pk).result == 1
@@ -327,6 +328,19 @@ def test_old_copies_leave_redis(policy: Policy, settings: Any) -> None:
         "id": new.pk, "data": [{"key": "b", "version": 1, "fields": {"name": "name b"},
         "deleted": False}], "start_at": new.start_at, "end_at": None, "result": None,
     }  # fmt: skip
+
+
+def test_the_index_is_read_in_pages(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when more began in one millisecond than a page holds."""
+    monkeypatch.setattr(operations_cache, "PAGE", 2)
+    made = [new_operation(policy, [request(str(number))]) for number in range(9)]
+    for number, operation in enumerate(made):
+        operation.start_at = 1_002 if 2 <= number < 7 else 1_000 + number
+        operations_cache.remember(operation)
+
+    found = [pk for page in operations_cache.since(1_001) for pk in page]
+
+    assert sorted(found) == [operation.pk for operation in made[1:]]
 
 
 def test_no_copies_when_they_are_not_wanted(policy: Policy, settings: Any) -> None:
