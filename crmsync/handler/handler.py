@@ -57,6 +57,7 @@ class DataHandler(Worker):
         self._next_look = Every(_LOOK_AFTER_SECONDS)
         self._handlers = 1
         self._next_more = Every(_MORE_SECONDS)
+        self._next_more.restart()
         self._next_mirror = Every(dead_queue.EVERY_SECONDS)
         self._reported: list[int] = []
 
@@ -66,9 +67,9 @@ class DataHandler(Worker):
     def turn(self) -> bool:
         self.crms.refresh()
         self._stop_changed()
-        self._own()
         if self._next_report.take():
             self._report()
+        self._own()
         if self._next_look.take():
             pause.reconcile()
         if self._next_mirror.take():
@@ -117,15 +118,19 @@ class DataHandler(Worker):
             if crm.takes_work and crm.id not in ending
         }
         self._keep_owned()
-        busy = sum(lanes.is_busy for lanes in self._served.values())
-        may_take_more = busy < -(-len(wanted) // self._handlers) or self._next_more.take()
+        mine = {pk for pk, lanes in self._served.items() if lanes.is_owned()}
+        room = max(0, -(-len(wanted) // self._handlers) - len(mine))
+        if self._next_more.take():
+            room = len(wanted)
         groups = {
             name: [MainQueue(crm.name).name, RetryQueue(crm.name).name]
             for name, crm in wanted.items()
-            if may_take_more or crm.id in self._served
+            if room or crm.id in mine
         }
-        for name in owners.own_groups(groups, self.name, OWNERSHIP_SECONDS):
-            crm = wanted[name]
+        won = owners.own_groups(groups, self.name, OWNERSHIP_SECONDS)
+        surplus = [name for name in won if wanted[name].id not in mine][room:]
+        owners.disown(surplus, self.name)
+        for crm in (wanted[name] for name in won if name not in surplus):
             if crm.id not in self._served:
                 self._served[crm.id] = self._serve(crm)
             self._served[crm.id].own(OWNERSHIP_SECONDS - 2 * _TURN_SECONDS)

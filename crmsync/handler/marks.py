@@ -11,6 +11,7 @@ from operator import attrgetter
 from django.db import transaction
 from django.db.models import F
 from django.db.models.expressions import RawSQL
+from django.utils.translation import gettext as _
 
 from crmsync import operation_counts
 from crmsync.adapters.outcomes import Ok
@@ -125,7 +126,7 @@ def _counted(verdicts: Verdicts) -> counters.Counts:
     for (policy, outcome), number in verdicts.counted.items():
         name = counters.CONFIRMED if outcome == "ok" else counters.failed(outcome)
         counts[policy, name] += number
-    for row, _, _ in verdicts.dead:
+    for row, _answer, _error in verdicts.dead:
         counts[row.policy_id, counters.DEAD] += 1
     return counts
 
@@ -171,7 +172,7 @@ def _set_aside(crm: Crm, order: Order, answer: Answer, error: Exception) -> aler
 def _broken(crm: Crm, text: str) -> alerts.AlertEvent:
     return alerts.AlertEvent(
         "crm.fault",
-        f"Records of the CRM {crm.name} are set aside by a fault",
-        f"{text}. They are in the recovery log; correct the adapter and try them again.",
+        _("Records of the CRM %s are set aside by a fault") % crm.name,
+        _("%s. They are in the recovery log; correct the adapter and try them again.") % text,
         key=f"crm.fault:{crm.id}",
     )

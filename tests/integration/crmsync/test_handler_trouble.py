@@ -53,6 +53,11 @@ def server(store: Store) -> Iterator[Sink]:
         yield sink
 
 
+def live(crm: Crm) -> crm_status.Live:
+    """What is reported of it."""
+    return crm_status.read().get(crm.pk, crm_status.Live("nobody"))
+
+
 class TestThrottled:
     def test_it_costs_no_attempt_and_nothing_is_taken_meanwhile(
         self, server: Sink, store: Store, work_redis: Redis
@@ -70,8 +75,7 @@ class TestThrottled:
                 assert record.next_at - before > timedelta(seconds=29)
             assert queued.counts() == (0, 0, 0, None)
             other = sync.queued(sync.policy(crm, "others"), sync.requests("d"))
-            report = crm_status.read
-            sync.turn_until(handler, lambda: 20 < report()[crm.pk].held_for <= 30)
+            sync.turn_until(handler, lambda: 20 < live(crm).held_for <= 30)
             assert store.calls == 1
             assert other.record("d").state == QUEUED
             work_redis.delete(f"crm:hold:{crm.pk}")  # the time is over
@@ -163,7 +167,7 @@ class TestBreaker:
             assert store.calls == 3  # then it was open; the others were not sent
             attempts = [record.attempt for record in queued.records()]
             assert sorted(attempts) == [0, 0, 0, 1, 1, 1]
-            sync.turn_until(handler, lambda: crm_status.read()[crm.pk].is_open)
+            sync.turn_until(handler, lambda: live(crm).is_open)
             for probe in range(1, 6):
                 sync.again(queued)
                 sync.turn_until(handler, lambda: QUEUED not in queued.states().values())
@@ -172,7 +176,9 @@ class TestBreaker:
             store.always = None
             sync.again(queued)
             sync.turn_until(handler, lambda: set(queued.states().values()) == {CONFIRMED})
-            sync.turn_until(handler, lambda: not crm_status.read()[crm.pk].is_open)
+            sync.turn_until(
+                handler, lambda: live(crm).handler == handler.name and not live(crm).is_open
+            )
         assert queued.counts() == (6, 0, 0, 1)
 
     def test_another_handler_goes_on_with_an_open_breaker(self, server: Sink, store: Store) -> None:
@@ -325,6 +331,23 @@ class TestKilled:
             assert not two._served
             sync.turn_until(one, lambda: more.record("b").state == CONFIRMED)
 
+    def test_several_processes_share_the_crms(self, tmp_path: Path) -> None:
+        made = []
+        for name in ("c1", "c2", "c3", "c4"):
+            crm = Customers(tmp_path, f"{name}.db").crm(name)
+            made.append(sync.queued(sync.policy(crm), sync.requests("ab")))
+        with sync.running() as one, sync.running() as two:
+            one.heartbeat.send()
+            two.heartbeat.pid += 1  # as if it were another process
+            two.heartbeat.send()
+            one.turn()
+            two.turn()
+            for each in made:
+                sync.turn_until(two, lambda q=each: set(q.states().values()) == {CONFIRMED})
+            served = sorted(one._served), sorted(two._served)
+        assert [len(each) for each in served] == [2, 2]
+        assert sorted(served[0] + served[1]) == [each.policy.crm_id for each in made]
+
 
 def test_dead_records_are_mirrored_in_the_dead_queue(
     server: Sink, store: Store, work_redis: Redis
@@ -359,9 +382,9 @@ def test_what_is_reported(server: Sink, store: Store) -> None:
     queued = sync.queued(sync.policy(crm), sync.requests("abc"))
     with sync.running() as handler:
         sync.turn_until(handler, lambda: set(queued.states().values()) == {CONFIRMED})
-        sync.turn_until(handler, lambda: crm_status.read()[crm.pk].latency > 0)
-        live = crm_status.read()[crm.pk]
-        assert (live.handler, live.breaker, live.in_flight) == (handler.name, "closed", 0)
+        sync.turn_until(handler, lambda: live(crm).latency > 0)
+        said = live(crm)
+        assert (said.handler, said.breaker, said.in_flight) == (handler.name, "closed", 0)
         sync.turn_until(handler, lambda: handler.heartbeat.done == 3)
     assert crm_status.read() == {}
 
@@ -378,21 +401,22 @@ class TestWaiting:
             for each in more:
                 sync.turn_until(handler, lambda q=each: set(q.states().values()) == {CONFIRMED})
 
-    def test_a_lease_is_kept_while_a_call_takes_long(self, store: Store, settings: Any) -> None:
+    def test_a_lease_is_kept_while_an_order_takes_longer(self, store: Store, settings: Any) -> None:
         settings.CRM_LEASE_SECONDS = 5
 
         def slowly(request: Any) -> Answer:
-            time.sleep(8)
+            time.sleep(0.7)
             return store(request)
 
         with serving(slowly) as server:
-            queued = sync.queued(sync.policy(sync.http_crm(server, store)), sync.requests("a"))
+            crm = sync.http_crm(server, store, settings={"concurrency": 1})
+            queued = sync.queued(sync.policy(crm), sync.requests("abcdefghij"), lease=5)
+            began = time.monotonic()
             with sync.running() as handler:
-                sync.turn_until(
-                    handler,
-                    lambda: (
-                        queued.record("a").state == CONFIRMED
-                        or (queued.record("a").next_at < sql.now())
-                    ),
-                )
-                assert queued.record("a").state == CONFIRMED
+                while QUEUED in queued.states().values():
+                    over = Record.objects.filter(state=QUEUED, next_at__lt=sql.now())
+                    assert not over.exists()
+                    assert time.monotonic() < began + sync.DEADLINE
+                    handler.turn()
+            assert time.monotonic() - began > 6
+            assert queued.counts() == (10, 0, 0, 1)
