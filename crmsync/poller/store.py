@@ -197,8 +197,9 @@ class _Decisions:
             self._refused.append((row, each))
         else:
             row |= {
-                "state": int(_State.QUEUED), "next_at": self._lease_stored, "claimed_by": this.claim,
-                "sending_operation": this.operation, "error_class": UNKNOWN if check else "",
+                "state": int(_State.QUEUED), "next_at": self._lease_stored,
+                "claimed_by": this.claim, "sending_operation": this.operation,
+                "error_class": UNKNOWN if check else "",
             }  # fmt: skip
             self.made.entries.append(
                 Entry(row["id"], this.operation, each.request, row["remote_id"], check=check)
