@@ -76,8 +76,10 @@ class Hand:
         if now > self._began + _LONGEST_SECONDS:
             return
         claim = claims.Claim(self.order.claim, list(self._ids), sql.now())
-        if claims.renew(Record, claim, settings.CRM_LEASE_SECONDS, until="next_at"):
-            self._ends = now + settings.CRM_LEASE_SECONDS
+        renewed = claims.renew(Record, claim, settings.CRM_LEASE_SECONDS, until="next_at")
+        # When it was over, another process may have some of the records: send none of them.
+        is_whole = renewed == len(self._ids)
+        self._ends = now + settings.CRM_LEASE_SECONDS if is_whole else 0.0
 
 
 def _spare() -> timedelta:
