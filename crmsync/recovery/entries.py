@@ -35,7 +35,7 @@ AGAIN: Mapping[str, Any] = {
     "error_class": Case(When(error_class=UNKNOWN, then=F("error_class")), default=Value("")),
 }  # fmt: skip
 # Older than any version, and like no request: whoever reads the row takes it for changed.
-_UNREAD: Mapping[str, Any] = {"version": 0, "digest": "", "updated_at": Now()}
+_UNREAD: Mapping[str, Any] = {"version": -1, "digest": "", "updated_at": Now()}
 
 
 def retry(entry_ids: Sequence[int], by: str) -> int:

@@ -164,7 +164,7 @@ def test_a_row_that_the_mapping_refused_is_read_again(
 
     record.refresh_from_db()
     # Its request was never made: nothing may be sent before the row was read.
-    assert (record.state, record.version, record.digest) == (_State.DEAD, 0, "")
+    assert (record.state, record.version, record.digest) == (_State.DEAD, -1, "")
     policy.refresh_from_db()
     assert (policy.requested, policy.requested_by) == (kind, "ann")
     assert Operation.objects.get().dead == 1
@@ -179,7 +179,7 @@ def test_a_record_whose_operation_is_gone_is_read_again(policy: Policy) -> None:
 
     record.refresh_from_db()
     policy.refresh_from_db()
-    assert (record.state, record.version) == (_State.DEAD, 0)
+    assert (record.state, record.version) == (_State.DEAD, -1)
     assert (policy.requested, policy.requested_by) == ("full", "bob")  # it reads this row too
 
 

@@ -216,7 +216,7 @@ def test_resend_has_rows_read_again_whose_operation_is_gone(policy: Policy) -> N
     assert run("resend", crm="sales") == 1
 
     a.refresh_from_db()
-    assert (a.state, a.version, a.sent_version, a.sent_digest) == (_State.CONFIRMED, 0, 0, "")
+    assert (a.state, a.version, a.sent_version, a.sent_digest) == (_State.CONFIRMED, -1, 0, "")
     policy.refresh_from_db()
     assert policy.requested == Policy.Kind.SWEEP
 
