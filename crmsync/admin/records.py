@@ -14,7 +14,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from crmsync import personal
-from crmsync.admin.rows import CrmFilter, PolicyFilter, RowsAdmin, policy_ids, story
+from crmsync.admin.rows import CrmFilter, PolicyFilter, RowsAdmin, policy_ids, story, story_id
 from crmsync.models import ExceptionEntry, Record
 from msgplatform.admin import IdTimeFilter, PickFilter, cells, row_id
 from msgplatform.admin.filters import ChoiceFilter
@@ -87,7 +87,7 @@ class RecordAdmin(RowsAdmin):
     ) -> HttpResponse:
         """Its page is its story."""
         row = self.row(request, object_id)
-        return redirect("console:message", "crmsync", _story_id(row))
+        return redirect("console:message", "crmsync", story_id(row.pk, row.key, row.is_of_hive))
 
     @admin.display(description=_("key"))
     def key_link(self, row: Any) -> str:
@@ -129,10 +129,6 @@ class RecordAdmin(RowsAdmin):
     @admin.display(description=_("changed"))
     def changed(self, row: Record) -> str:
         return cells.moment(row.updated_at)
-
-
-def _story_id(row: Any) -> str:
-    return row.key if row.is_of_hive else f"record-{row.pk}"
 
 
 @admin.register(ExceptionEntry)

@@ -42,10 +42,15 @@ def named(rows: list[Any]) -> list[Any]:
 
 def story(record_id: int, key: str, is_of_hive: bool) -> SafeString:
     """The record's key, leading to the page that tells what happened to it."""
-    url = reverse("console:message", args=["crmsync", key if is_of_hive else f"record-{record_id}"])
+    url = reverse("console:message", args=["crmsync", story_id(record_id, key, is_of_hive)])
     return format_html(
-        '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, key
+        '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, key or record_id
     )
+
+
+def story_id(record_id: int, key: str, is_of_hive: bool) -> str:
+    """A lead's is told for all CRMs at once."""
+    return key if is_of_hive and key.isdigit() else f"record-{record_id}"
 
 
 class NamedList(BoundedList):

@@ -15,8 +15,8 @@ import pytest
 from playwright.sync_api import Browser, Page, StorageState, expect
 
 from msgplatform.core.servers.embedded import MariaDb
-from tests.browser.conftest import ADMIN, PASSWORD
-from tests.browser.sms_platform import fill, refused, row, signed_in_page
+from tests.browser.conftest import ADMIN
+from tests.browser.pages import fill, refused, row, sign_in, signed_in_page
 from tests.cluster import WEB, Cluster
 
 LONGEST_NAME = 60  # characters that the CRM's column holds
@@ -54,18 +54,6 @@ CUT = """[...document.querySelectorAll("#result_list .data-row > *")].filter(cel
 ).map(cell => cell.className.split(" ")[0])"""
 
 
-def sign_in(browser: Browser, platform: Cluster) -> StorageState:
-    context = browser.new_context()
-    tab = context.new_page()
-    tab.goto(platform.base_url + "/")
-    fill(tab, {"username": "admin", "password": PASSWORD})
-    tab.click("[type=submit]")
-    tab.wait_for_url("**/console/")
-    state = context.storage_state()
-    context.close()
-    return state
-
-
 def running(*programs: str) -> Iterator[Cluster]:
     folder = Path(tempfile.mkdtemp(prefix="mp-crm-"))
     with Cluster(folder, f"sqlite:///{folder / 'platform.db'}", (WEB, *programs)) as cluster:
@@ -82,7 +70,7 @@ def platform() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def operator(platform: Cluster, browser: Browser) -> StorageState:
-    return sign_in(browser, platform)
+    return sign_in(browser, platform.base_url, "admin")
 
 
 @pytest.fixture
@@ -207,7 +195,7 @@ def shown() -> Iterator[tuple[Cluster, dict[str, str]]]:
 
 @pytest.fixture(scope="module")
 def viewer(shown: tuple[Cluster, dict[str, str]], browser: Browser) -> StorageState:
-    return sign_in(browser, shown[0])
+    return sign_in(browser, shown[0].base_url, "admin")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Page, StorageState, expect
 
 from gateway import sgip
+from tests.browser.pages import fill, refused, row, signed_in_page, table
 from tests.browser.sms_platform import (
     COUNTS,
     FAILING,
@@ -23,11 +24,6 @@ from tests.browser.sms_platform import (
     ZONE,
     SmsPlatform,
     console,
-    fill,
-    refused,
-    row,
-    signed_in_page,
-    table,
 )
 from tests.integration.support.sms_net_support import Raw
 

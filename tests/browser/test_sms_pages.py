@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, StorageState, expect
 
+from tests.browser.pages import row, signed_in_page
 from tests.browser.sms_platform import (
     LONG_NAME,
     LONG_SLUG,
     LONG_TEXT,
     SmsPlatform,
     console,
-    row,
-    signed_in_page,
 )
 from tests.cluster import WEB
 

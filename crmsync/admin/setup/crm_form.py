@@ -113,13 +113,16 @@ class CrmForm(forms.ModelForm):
             try:
                 open_adapter(name, cleaned["settings"], cleaned["credentials"]).close()
             except InvalidInput as error:
-                self.add_error(_field_of(name, error), ValidationError(str(error)))
+                field = _field_of(name, error)
+                self.add_error(field if field in self.fields else None, ValidationError(str(error)))
         return cleaned
 
 
 def _field_of(adapter: str, error: InvalidInput) -> str:
     """The form's field that an adapter complains about."""
-    kind: type[CRMAdapter] = registry().get(adapter)
+    kind = registry().adapters.get(adapter)
+    if kind is None:
+        return "adapter"
     named = error.field.partition(".")[0].partition("[")[0]
     return "credentials" if _is_secret(kind, named) else "settings"
 

@@ -20,7 +20,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.admin import ModelAdmin
 from msgplatform.core import logging
-from msgplatform.core.errors import PlatformError, Unavailable
+from msgplatform.core.errors import Permanent, PlatformError, Unavailable
 
 log = logging.get(__name__)
 
@@ -34,8 +34,9 @@ _slots = threading.BoundedSemaphore(AT_ONCE)
 def ask(work: Callable[[], R], seconds: float = LONGEST_SECONDS) -> R:
     """`work()` in a thread with connections of its own.
 
-    Raises what it raises; Unavailable when it takes longer, or when others are being asked. What
-    takes longer goes on until its own deadline, and keeps its place so long.
+    Raises the platform's errors that it raises, and Permanent for others, as an adapter of somebody
+    else may have them; Unavailable when it takes longer, or when others are being asked. What takes
+    longer goes on until its own deadline, and keeps its place so long.
     """
     if not _slots.acquire(blocking=False):
         raise Unavailable(_("Other tests wait for their answers; try again in a moment."))
@@ -46,8 +47,14 @@ def ask(work: Callable[[], R], seconds: float = LONGEST_SECONDS) -> R:
         try:
             with translation.override(language):
                 answer.set_result(work())
-        except Exception as error:  # noqa: BLE001 - it is raised where it was asked
+        except PlatformError as error:
             answer.set_exception(error)
+        except Exception as error:
+            log.exception("console_probe_failed")
+            words = _(
+                "This failed in an unexpected way (%s); the web server's log has the details."
+            )
+            answer.set_exception(Permanent(words % type(error).__name__))
         finally:
             connections.close_all()
             _slots.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from django.urls import reverse
 from django.utils.html import escape
 
 from crmsync import crm_status
+from crmsync.adapters.registry import registry
 from crmsync.models import Crm, Policy, Source
-from msgplatform.core.data import sql
+from msgplatform.core.data import encryption, sql
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import AuditLog, Biz
 from tests.integration.support import crm_rows
@@ -24,6 +26,17 @@ from tests.integration.support.crm_rows import EMAIL, MAPPING, NAME, PHONE, SECR
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 ADMIN = "/admin/crmsync/"
+
+ODD = f"""
+from crmsync.adapters.base import CRMAdapter
+
+class Odd(CRMAdapter):
+    name = title = "odd"
+
+    def deliver(self, batch): raise RuntimeError({SECRET!r})
+
+    fields = read = lambda self, *given: self.deliver(given)
+"""
 
 
 def crm_form(url: str, **changes: Any) -> dict[str, Any]:
@@ -36,7 +49,7 @@ def crm_form(url: str, **changes: Any) -> dict[str, Any]:
 
 def crm_changes(**changes: Any) -> dict[str, Any]:
     """What the form of an existing CRM sends: name and kind stay."""
-    given = crm_form("", credentials="", **changes)
+    given = {**crm_form(""), "credentials": "", **changes}
     return {name: value for name, value in given.items() if name not in ("name", "adapter")}
 
 
@@ -217,6 +230,35 @@ class TestCrms:
             assert words in admin.state(rows[name]), name
         assert "250 ms" in admin.latency(rows["well"])
         assert f"crm={crms['well'].pk}&amp;state=0" in admin.dead(rows["well"])
+
+    def test_kinds_that_cannot_be_used(
+        self, admin_client: Client, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One is listed with its reason; a CRM of it says so; a faulty one breaks no page."""
+        (tmp_path / "odd_crm.py").write_text(ODD)
+        info = tmp_path / "odd_crm-1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: odd-crm\nVersion: 1\n")
+        (info / "entry_points.txt").write_text(
+            "[msgplatform.crm_adapters]\ngone = nowhere_at_all:Adapter\nodd = odd_crm:Odd\n"
+        )
+        monkeypatch.syspath_prepend(str(tmp_path))
+        registry.cache_clear()
+        try:
+            page = get(admin_client, "crm/add/")
+            assert "gone cannot be used: ModuleNotFoundError" in page
+            given = crm_form(url, adapter="odd", settings="{}", credentials="{}")
+            said = post(admin_client, "crm/test/", given)
+            assert "failed in an unexpected way (RuntimeError)" in said
+            assert SECRET not in said
+            crm = Crm.objects.create(name="old", adapter="gone")
+            get(admin_client, "crm/")
+            get(admin_client, f"crm/{crm.pk}/change/")
+            said = post(admin_client, f"crm/{crm.pk}/test/", crm_changes(settings="{}"))
+            assert "The adapter gone cannot be used" in said
+        finally:
+            registry.cache_clear()
+            sys.modules.pop("odd_crm", None)
 
     def test_without_redis(self, admin_client: Client, crm: Crm, servers: Any) -> None:
         servers.work.kill()
@@ -454,6 +496,30 @@ class TestPolicies:
         assert Policy.objects.get().requested == ""
         post(admin_client, f"policy/{policy.pk}/request/", {"kind": "all"}, 404)
         assert AuditLog.objects.filter(action="run_requested").count() == 1
+
+
+def test_secrets_that_no_key_decrypts(
+    admin_client: Client, crm: Crm, shop: str, url: str, settings: Any
+) -> None:
+    post(admin_client, "source/add/", source_form(shop), 302)
+    source = Source.objects.get(name="shop")
+    policy = crm_rows.policy(crm, source, mapping="name = name")
+    settings.ENCRYPTION_KEYS = (encryption.new_key(),)
+    for path in ("crm/", "source/", "policy/", f"policy/{policy.pk}/change/"):
+        get(admin_client, path)
+    for path in (f"crm/{crm.pk}/", f"source/{source.pk}/"):
+        page = get(admin_client, f"{path}change/")
+        assert "The stored value cannot be decrypted: write it again." in page, path
+        assert "This field is required" in post(admin_client, f"{path}test/", crm_changes()), path
+    data = policy_form(source, crm, mapping="name = name", sweep_cron="")
+    for what in ("sample", "dry-run"):
+        said = post(admin_client, f"policy/{policy.pk}/try/{what}/", data)
+        assert "cannot be decrypted" in said, what
+    post(admin_client, f"crm/{crm.pk}/resume/", status=302)
+    assert "cannot be decrypted" in get(admin_client, f"crm/{crm.pk}/change/")
+    given = crm_changes(credentials=json.dumps({"url": url}))
+    post(admin_client, f"crm/{crm.pk}/change/", given, 302)
+    assert Crm.objects.get().credentials == {"url": url}
 
 
 def test_who_may_do_what(crm: Crm, url: str) -> None:

@@ -18,6 +18,7 @@ from crmsync.models import (
     Policy,
     Record,
     RecoveryEntry,
+    Run,
     Source,
 )
 from crmsync.orders import Request, load
@@ -29,6 +30,7 @@ from tests.integration.support.crm_rows import EMAIL, NAME, PHONE, SECRET
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 PERSONAL = (PHONE, EMAIL, NAME)
+HOT = ("sync_record", "sync_operation", "sync_item", "sync_run", "recovery_log", "exception_log")
 LISTS = ("crm/", "source/", "policy/", "run/", "operation/", "record/", "recoveryentry/",
          "exceptionentry/")  # fmt: skip
 
@@ -302,3 +304,75 @@ def test_lists_ask_as_much_at_20_rows_as_at_200(admin_client: Client, tmp_path: 
     fill(policies, 180)
     assert asked() == few
     assert max(few.values()) <= 16
+
+
+def many(policy: Policy, made: Operation, count: int) -> None:
+    """Rows of the hot tables, so that reading one whole is worse than an index."""
+    of, now, numbers = {"policy_id": policy.pk}, sql.now(), range(1, count + 1)
+    crm, kept = {"crm_id": policy.crm_id}, {"operation_id": made.pk}
+    Record.objects.bulk_create(
+        Record(id=n, key=f"k{n}", version=1, state=Record.State.CONFIRMED, updated_at=now,
+               **of, **kept)
+        for n in numbers
+    )  # fmt: skip
+    Operation.objects.bulk_create(
+        Operation(id=n, data=b"[]", start_at=n, records=0, run_id=n, **of) for n in numbers
+    )
+    Run.objects.bulk_create(Run(id=n, kind="changes", started_at=now, **of) for n in numbers)
+    RecoveryEntry.objects.bulk_create(
+        RecoveryEntry(record_id=n, key=str(n), error_class="invalid", created_at=now, state=n % 2,
+                      **of, **crm, **kept)
+        for n in numbers
+    )  # fmt: skip
+    ExceptionEntry.objects.bulk_create(
+        ExceptionEntry(id=n, kind="retry", message="x", at=now, operation_id=n, **of, **crm)
+        for n in numbers
+    )
+    Item.objects.bulk_create(
+        Item(id=n, operation_id=n, record_id=n, version=1, attempt=1, outcome="ok", at=now, **crm)
+        for n in numbers
+    )
+
+
+def wrong_steps(statement: str) -> list[str]:
+    """Steps of a plan that read a whole hot table."""
+    with connection.cursor() as cursor:
+        plan = sql.plan(cursor, statement)
+    if connection.vendor == "sqlite":
+        details = [step["detail"] for step in plan]
+        return [d for d in details if d.startswith(tuple(f"SCAN {t}" for t in HOT))
+                and " USING " not in d]  # fmt: skip
+    return [str(step) for step in plan if step["type"] == "ALL" and step["table"] in HOT]
+
+
+def test_whatever_is_chosen_is_read_from_an_index(admin_client: Client, policy: Policy) -> None:
+    """Newest first is the primary key backwards; what narrows has an index of its own."""
+    entry = crm_rows.dead(policy, "d-7", {"name": "x"})
+    made = Operation.objects.get()
+    many(policy, made, 4000)
+    if connection.vendor == "mysql":
+        with connection.cursor() as cursor:
+            for table in HOT:
+                cursor.execute(f"ANALYZE TABLE {table}")
+    by_crm = f"crm={policy.crm_id}"
+    found: dict[str, list[str]] = {}
+    for address in (
+        "record/", f"record/?{by_crm}", "record/?state__exact=4", "record/?error=invalid",
+        f"record/?{by_crm}&state__exact=4&error=invalid", "record/?q=k77", "record/?p=40",
+        f"record/?policy={policy.pk}", "operation/", f"operation/?{by_crm}", "operation/?run=7",
+        f"operation/{made.pk}/change/", "run/", f"run/?{by_crm}", "recoveryentry/",
+        "recoveryentry/?state=all", f"recoveryentry/?{by_crm}", "recoveryentry/?q=d-7",
+        f"recoveryentry/{entry.pk}/change/", "exceptionentry/", f"exceptionentry/?{by_crm}",
+        f"exceptionentry/?q={entry.operation_id}", "crm/", "policy/",
+    ):  # fmt: skip
+        with CaptureQueriesContext(connection) as captured:
+            get(admin_client, address)
+        # Without a condition it is the primary key backwards, which SQLite calls a scan.
+        asked = [
+            q["sql"] for q in captured if q["sql"].startswith("SELECT") and "WHERE" in q["sql"]
+        ]
+        assert asked
+        for statement in asked:
+            if wrong := wrong_steps(statement):
+                found[address] = [*wrong, statement[:300]]
+    assert found == {}
