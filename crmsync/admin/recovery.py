@@ -38,7 +38,7 @@ _BULK = {"crm": "crm", "policy": "policy", "error": "error_class", "created_at_s
 class StateFilter(PickFilter):
     """Open ones, unless another state is chosen."""
 
-    title = _("state")
+    title = _("state; open ones unless one is chosen")
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ _LABELS = {
     "id": _("Message id"),
     "ids": _("Message ids"),
     "biz": _("Business system"),
+    "crm": _("CRM"),
     "key": _("Idempotency key"),
 }
 

@@ -58,8 +58,11 @@ def settings_help() -> SafeString:
             "name": name,
             "title": kind_title(name),
             "settings": _own_first(kind.Settings),
-            "credentials": list(_rows(kind.Credentials)),
-            "notes": [_prose(kind.Settings), _prose(kind.Credentials)],
+            # Those of the HTTP interface have any names, as its note says.
+            "credentials": [
+                f.name for f in msgspec.structs.fields(kind.Credentials) if f.type is str
+            ],
+            "notes": _notes(kind),
         }
         for name, kind in registry().adapters.items()
     ]
@@ -159,10 +162,30 @@ def _words(kind: Any) -> str:
     }  # fmt: skip
     if kind in names:
         return names[kind]
+    if inner := _struct_in(kind):
+        return gettext("an object with %s") % ", ".join(inner.__struct_fields__)
     origin = str(get_origin(kind) or kind)
     if "Sequence" in origin or "list" in origin:
         return gettext("a list")
     return gettext("an object")
+
+
+def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
+    """The settings that a setting holds itself, if it does."""
+    found = [each for each in (kind, *get_args(kind)) if isinstance(each, type)]
+    return next((each for each in found if issubclass(each, msgspec.Struct)), None)
+
+
+def _notes(kind: type[CRMAdapter]) -> list[tuple[str, SafeString]]:
+    """What the classes say: of the settings, of those that are objects (with their names), of the
+    credentials."""
+    named: dict[Any, list[str]] = {kind.Settings: []}
+    for field in msgspec.structs.fields(kind.Settings):
+        if inner := _struct_in(field.type):
+            named.setdefault(inner, []).append(field.name)
+    named[kind.Credentials] = [gettext("credentials")]
+    notes = [(", ".join(names), _prose(each)) for each, names in named.items()]
+    return [(names, prose) for names, prose in notes if prose]
 
 
 def _prose(kind: type[msgspec.Struct]) -> SafeString:
