@@ -11,7 +11,8 @@ from typing import Any
 
 PERMISSION = "crmsync.view_personal"
 _EMAIL = re.compile(r"([^\s@<>\"'(),:;]{1,64})@([\w.-]+\.\w+)")
-_PHONE = re.compile(r"(?<![\w.])\+?\d(?:[ .()-]?\d){6,19}(?!\w)")
+# 7 to 15 digits with what people write between them, but no date.
+_PHONE = re.compile(r"(?<![\w.])(?!\d{4}-\d\d-\d\d)\+?\d(?:[ .()-]?\d){6,14}(?!\w)")
 _STARS = "****"
 
 

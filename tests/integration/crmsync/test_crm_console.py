@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sqlite3
 import sys
+import threading
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,10 +20,15 @@ from django.utils.html import escape
 
 from crmsync import crm_status
 from crmsync.adapters.registry import registry
+from crmsync.admin.setup import probes
 from crmsync.models import Crm, Policy, Source
+from crmsync.poller import source as described
 from msgplatform.core.data import encryption, sql
+from msgplatform.core.errors import Unavailable
 from msgplatform.core.rates.breaker import State
+from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.models import AuditLog, Biz
+from tests.integration.crmsync.conftest import PASSWORD
 from tests.integration.support import crm_rows
 from tests.integration.support.crm_rows import EMAIL, MAPPING, NAME, PHONE, SECRET
 
@@ -332,6 +340,28 @@ class TestSources:
         says = post(admin_client, "source/test/", source_form(shop))
         assert "every look reads the whole table" in says
 
+    def test_servers_of_others(
+        self, admin_client: Client, foreign: Callable[..., described.Source], mariadb: MariaDb
+    ) -> None:
+        """What proves that nothing is missed needs a privilege; a wrong password is told."""
+        columns = {"value_columns": "name", "version_column": "version"}
+
+        def says(source: described.Source, **changes: Any) -> str:
+            return post(
+                admin_client, "source/test/", source_form(source.database, **columns, **changes)
+            )
+
+        exact = foreign(process=True)
+        assert "the horizon is exact" in says(exact)
+        mariadb.execute("REVOKE PROCESS ON *.* FROM reader@'%'")
+        bounded = says(exact, lag_seconds=77)
+        assert "needs the privilege PROCESS" in bounded
+        assert "more than 77 s after" in bounded
+        wrong = dataclasses.replace(exact, database=exact.database.replace(PASSWORD, SECRET))
+        refused = says(wrong)
+        assert "refuses this user" in refused
+        assert SECRET not in refused
+
     def test_the_hive_is_fixed(self, admin_client: Client, biz: Biz) -> None:
         hive = crm_rows.hive()
         crm_rows.lead(biz)
@@ -496,6 +526,23 @@ class TestPolicies:
         assert Policy.objects.get().requested == ""
         post(admin_client, f"policy/{policy.pk}/request/", {"kind": "all"}, 404)
         assert AuditLog.objects.filter(action="run_requested").count() == 1
+
+
+def test_a_question_has_an_end_and_a_place() -> None:
+    """Who does not answer keeps a place, not the page; when all are taken others are told."""
+    silence, answered = threading.Event(), threading.Event()
+
+    def never() -> None:
+        silence.wait(60)
+        answered.set()
+
+    for _ in range(probes.AT_ONCE):
+        with pytest.raises(Unavailable, match="no answer within"):
+            probes.ask(never, seconds=0.05)
+    with pytest.raises(Unavailable, match="Other tests wait"):
+        probes.ask(never)
+    silence.set()
+    assert answered.wait(60)
 
 
 def test_secrets_that_no_key_decrypts(
