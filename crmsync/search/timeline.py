@@ -1,4 +1,8 @@
-"""Everything about one lead, or one record of another source: from the form to each CRM."""
+"""Everything about one lead, or one record of another source: from the form to each CRM.
+
+A lead is shown as it is stored, to those who may see leads. What was sent and answered is masked,
+as everywhere in the console: the page of an operation shows it in clear, to those who may.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from crmsync import orders
+from crmsync import orders, personal
 from crmsync.models import Item, LandingPage, Lead, Operation, Record
 from crmsync.search import crm_states, policies
 from crmsync.search.crm_states import CrmState
@@ -92,7 +96,7 @@ def _record_page(record: Record, known: policies.Policies) -> Page:
         id=f"{RECORD}{record.pk}",
         title=f"{policy.source} · {record.key}",
         facts=facts,
-        body=_json(newest.fields) if newest else "",
+        body=_json(personal.masked(newest.fields)) if newest else "",
         timeline=_in_order(_story(states)),
     )
 
@@ -137,7 +141,8 @@ def _operations(states: Sequence[CrmState], tried: set[int]) -> Iterator[Timelin
     for pk, policy, run, start in rows:
         request = requests.get((pk, policy))
         where = _("operation %(operation)d of run %(run)d") % {"operation": pk, "run": run}
-        content = _json(request.fields, indent=None) if request and not request.deleted else ""
+        fields = personal.masked(request.fields) if request and not request.deleted else None
+        content = _json(fields, indent=None) if fields else ""
         what = _("%s: read") % crms[policy]
         if request:
             asked = _("%s: read, to be deleted") if request.deleted else _("%s: read, to be sent")
@@ -168,7 +173,7 @@ def _tried(crm: str, item: Item) -> TimelineEntry:
         _("version %d") % item.version,
         item.remote_id and _("id in the CRM %s") % item.remote_id,
         item.field and _("field %s") % item.field,
-        item.message,
+        personal.in_sentence(item.message),
         _("operation %d") % item.operation_id,
         f"{item.milliseconds} ms",
     ]
@@ -183,20 +188,21 @@ def _tried(crm: str, item: Item) -> TimelineEntry:
 def _ending(state: CrmState, now: datetime) -> TimelineEntry:
     """How a record stands; without a time while something is still to happen."""
     record, at, detail = state.record, None, ""
+    message = personal.in_sentence(state.message)
     due = record.next_at if record else None
     if record is None:
         detail = _wait(state) or _("a poller reads it with the next look for changes")
     elif record.state in (_State.WAITING, _State.RETRY):
         later = due and due > now
         when = _("next try at %s") % _local(due) if later and due else _("due now")
-        detail = " · ".join(part for part in (_wait(state) or when, state.message) if part)
+        detail = " · ".join(part for part in (_wait(state) or when, message) if part)
     elif record.state == _State.QUEUED:
         detail = _wait(state)
         if due:
             detail = detail or _("queued again at %s if nothing is heard of it") % _local(due)
     else:
         at = record.updated_at
-        detail = state.message if record.state == _State.DEAD else ""
+        detail = message if record.state == _State.DEAD else ""
         if record.state == _State.CONFIRMED:
             detail = _("version %d") % record.sent_version
     return TimelineEntry(at, state.shown, _DOTS.get(state.name, state.name), detail)

@@ -178,6 +178,7 @@ class TestFind:
         new_lead(biz, name="100 cars")
         percent = new_lead(biz, name="100% electric")
         assert found(name="100%") == [str(percent.pk)]
+        assert found(name="electric") == []
 
 
 class TestPage:
@@ -205,7 +206,7 @@ class TestPage:
             "hubspot: the CRM holds it", "hubspot: confirmed",
         ]  # fmt: skip
         details = [entry.detail for entry in page.timeline]
-        assert f'"name": "name {lead.pk}"' in details[1]
+        assert f'"name": "name {str(lead.pk)[:3]}****{str(lead.pk)[-4:]}"' in details[1]
         assert f"operation {record.operation_id} of run 7" in details[1]
         assert "HTTP 503" in details[2]
         assert "id in the CRM 77" in details[3]
@@ -231,6 +232,16 @@ class TestPage:
         recovery_steps.entry(record, policy, reason="LastName is required")
         assert ("hubspot: dead", "LastName is required") in self.entries(lead)
 
+    def test_what_the_crm_said_is_masked(self, biz: Biz, policy: Policy) -> None:
+        lead = new_lead(biz)
+        record = carry(policy, lead, DEAD)
+        tried(record, "invalid", message="13912345678 belongs to li@example.com")
+        recovery_steps.entry(record, policy, reason="13912345678 is taken")
+        shown = " ".join(detail for _title, detail in self.entries(lead))
+        assert "139****5678 belongs to l****@example.com" in shown
+        assert "139****5678 is taken" in shown
+        assert "13912345678" not in shown
+
     def test_a_lead_that_was_changed_or_deleted(self, biz: Biz) -> None:
         lead = new_lead(biz)
         Lead.objects.filter(pk=lead.pk).update(name="王大明")
@@ -244,7 +255,7 @@ class TestPage:
         page = timeline.page(f"record-{record.pk}")
         assert page
         assert page.title == "people · A7"
-        assert '"name": "name p-A7"' in page.body
+        assert '"name": "n****"' in page.body
         assert page.timeline[-1].title == "sales: on its way"
 
     def test_no_more_tries_than_a_page_shows(

@@ -10,9 +10,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from crmsync import run_requests
 from crmsync.models import Crm, Item, Lead, Policy, Record, Run, Source
 from msgplatform.api.access import keys, throttling
 from msgplatform.core.data import ids, sql
+from msgplatform.core.errors import NotNow
 from msgplatform.models import AuditLog, Biz
 from tests.integration.crmsync import recovery_steps, sync_support
 from tests.integration.crmsync.support import Caller
@@ -142,6 +144,13 @@ class TestAskForARun:
         assert "asked for a run already" in detail
         policy.refresh_from_db()
         assert policy.requested == "changes"
+
+    def test_two_at_the_same_moment(self, policy: Policy) -> None:
+        run_requests.ask(policy, "changes", "ann")
+        with pytest.raises(NotNow):
+            run_requests.ask(policy, "full", "bob")  # read before: it knows of none
+        policy.refresh_from_db()
+        assert (policy.requested, policy.requested_by) == ("changes", "ann")
 
     def test_a_run_that_would_not_begin(self, caller: Caller, policy: Policy) -> None:
         Crm.objects.update(paused_at=sql.now())

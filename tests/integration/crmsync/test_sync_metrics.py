@@ -23,7 +23,7 @@ from crmsync.queues import RetryQueue
 from msgplatform.core import flows, metrics
 from msgplatform.core.data import sql
 from msgplatform.core.rates.breaker import State
-from msgplatform.models import Alert
+from msgplatform.models import Alert, MinuteCounter
 from tests.integration.crmsync import recovery_steps, sync_support
 from tests.integration.crmsync.sync_support import hive
 
@@ -95,6 +95,7 @@ class TestMetrics:
     def test_the_last_hour(self, policy: Policy) -> None:
         count(policy, 2, confirmed=5, read=7, calls=3)
         count(policy, 90, confirmed=100)
+        MinuteCounter.add("notify", {(1, policy.pk, "confirmed"): 1}, sql.now())
         found = scraped()
         assert found["records_last_hour", with_label("what", "confirmed")] == 5
         assert ("records_last_hour", with_label("what", "calls")) not in found
