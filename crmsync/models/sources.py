@@ -15,6 +15,7 @@ from msgplatform.models import Biz
 HIVE = "hive"  # the source that is there from the beginning: the table `lead`
 HIVE_COLUMNS = ("biz_id", "appkey", "uid", "name", "phone", "extra")
 MAX_BATCH = 500
+MOST_UNREAD = 1_000_000  # rows that are counted for the time that is left
 
 
 class Source(models.Model):
@@ -166,7 +167,7 @@ class Watermark(models.Model):
 class Run(models.Model):
     """One reading of a source until nothing more was there; `read` and the others count records.
 
-    `unread` is how many rows lay before it when it began (capped), for the time that is left.
+    `unread` is how many rows lay before it when it began, counted up to MOST_UNREAD.
     """
 
     class State(models.IntegerChoices):

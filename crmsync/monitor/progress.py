@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from crmsync.models import Operation, Run
+from crmsync.models.sources import MOST_UNREAD
 from msgplatform.core.data import sql
 
 # Operations that one answer adds up, those of the newest runs first: ten million records.
@@ -68,7 +69,7 @@ def _progress(run: Run, counts: list[int], elapsed: float, partly: bool) -> Prog
     done = run.unchanged + ended
     rate = None if is_over else done / max(elapsed, 1.0)
     # A reading that has passed what lay before it reads what came since: nobody knows how much.
-    is_known = run.state != Run.State.READING or run.read < run.unread
+    is_known = run.state != Run.State.READING or run.read < run.unread < MOST_UNREAD
     total = run.unchanged + sent if run.state != Run.State.READING else run.unread
     left = max(0, total - done) / rate if rate and is_known and not partly else None
     return Progress(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from crmsync import models
 from crmsync.directory import Crm, Policy
+from crmsync.models.sources import MOST_UNREAD
 from crmsync.poller import requests, runs
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.increment import Facts, Increment, Watermark
 from crmsync.poller.store import Round, store
 from msgplatform.core.data import ids
 
-MOST_UNREAD = 100_000  # rows that are counted for the time that is left
 _Kind = models.Policy.Kind
 
 

@@ -10,6 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from crmsync.models import Operation, Policy, Run
+from crmsync.models.sources import MOST_UNREAD
 from crmsync.monitor import progress
 from msgplatform.core.data import ids, sql
 
@@ -57,7 +58,9 @@ def test_nothing_is_known_of_the_time_before_anything_was_done_and_beyond_what_l
 ):
     none_done = new_run(unread=100)
     beyond = new_run(read=120, unchanged=120, unread=100)
-    found = progress.of([none_done.pk, beyond.pk])
+    endless = new_run(read=120, unchanged=120, unread=MOST_UNREAD)
+    found = progress.of([none_done.pk, beyond.pk, endless.pk])
+    assert found[endless.pk].left is None
     assert (found[none_done.pk].rate, found[none_done.pk].left) == (0.0, None)
     assert found[beyond.pk].rate
     assert found[beyond.pk].left is None
