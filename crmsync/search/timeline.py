@@ -117,13 +117,13 @@ def _story(states: Sequence[CrmState]) -> Iterator[TimelineEntry]:
     """What was read, each try, and how each record stands now."""
     by_record = {state.record.pk: state for state in states if state.record}
     rows = Item.objects.filter(record_id__in=by_record).order_by("-id")
-    tries = list(rows[: SHOWN_TRIES + 1])
-    yield from _operations(states, {each.operation_id for each in tries[:SHOWN_TRIES]})
-    for each in tries[:SHOWN_TRIES]:
-        yield _tried(str(by_record[each.record_id].policy.crm), each)
+    tries = list(rows[: SHOWN_TRIES + 1])[::-1]
     if len(tries) > SHOWN_TRIES:
         more = _("There were more tries; the last %d are shown.") % SHOWN_TRIES
-        yield TimelineEntry(tries[SHOWN_TRIES].at, more, "linked")
+        yield TimelineEntry(tries.pop(0).at, more, "linked")
+    yield from _operations(states, {each.operation_id for each in tries})
+    for each in tries:
+        yield _tried(str(by_record[each.record_id].policy.crm), each)
     now = sql.now()
     for state in states:
         yield _ending(state, now)
