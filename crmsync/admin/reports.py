@@ -20,8 +20,8 @@ from crmsync.monitor.statistics import Point
 from msgplatform.admin import ModelAdmin, RowSelect, Select, cells, report
 
 _PERIODS = {
+    "1d": (timedelta(days=1), _("24 hours")),  # shown when nothing is chosen
     "1h": (timedelta(hours=1), _("an hour")),
-    "1d": (timedelta(days=1), _("24 hours")),
     "3d": (timedelta(days=3), _("3 days")),
     "7d": (timedelta(days=7), _("7 days")),
     "30d": (timedelta(days=30), _("30 days")),
@@ -41,7 +41,10 @@ class ReportForm(forms.Form):
         widget=Select,
     )
     step = forms.ChoiceField(
-        label=_("Per"), choices=list(_STEPS.items()), required=False, widget=Select
+        label=_("Per"),
+        choices=[("", _("step that fits")), *_STEPS.items()],
+        required=False,
+        widget=Select,
     )
     source = forms.ModelChoiceField(
         Source.objects,

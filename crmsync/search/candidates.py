@@ -57,8 +57,7 @@ class Records:
 
     def page(self, before: int, size: int) -> list[int]:
         filter = self._filter
-        for column in ("remote_id", "key"):
-            value = getattr(filter, column)
+        for column, value in (("remote_id", filter.remote_id), ("key", filter.record_key)):
             if value is not None:
                 return list(_ordered(Record.objects.all(), filter, before, column, value)[:size])
         if filter.operation is not None:

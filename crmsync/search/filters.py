@@ -26,7 +26,7 @@ class Filter:
     uid: str | None = None
     appkey: str | None = None
     biz: int | None = None
-    key: str | None = None
+    record_key: str | None = None
     crm: int | None = None
     state: int | None = None
     error_class: str | None = None
@@ -44,7 +44,7 @@ class Filter:
     @property
     def asks_records(self) -> bool:
         asked = (
-            self.key, self.crm, self.state, self.error_class, self.operation, self.remote_id,
+            self.record_key, self.crm, self.state, self.error_class, self.operation, self.remote_id,
         )  # fmt: skip
         return any(value is not None for value in asked)
 

@@ -33,10 +33,12 @@ FIELDS: Mapping[str, Text] = {
     "biz": gettext_lazy("Name or id of a business system"),
     "crm": gettext_lazy("Name or id of a CRM"),
     "state": gettext_lazy("At a CRM: waiting, queued, retry, confirmed, dead or dismissed"),
-    "error_class": gettext_lazy("At a CRM: retry, throttled, invalid, conflict, auth or unknown"),
+    "error_class": gettext_lazy(
+        "At a CRM: retry, throttled, invalid, conflict, auth, unknown or mapping"
+    ),
     "operation": gettext_lazy("Everything that an operation was to send: its id"),
     "remote_id": gettext_lazy("A record's id in a CRM"),
-    "key": gettext_lazy("A record's key in its source"),
+    "record_key": gettext_lazy("A record's key in its source"),
     "since": gettext_lazy("Stored, or read for a CRM, at this time or later: 2026-11-20 14:30"),
     "until": gettext_lazy("Stored, or read for a CRM, before this time"),
 }
@@ -70,7 +72,12 @@ def _readings(query: str) -> Iterator[Filter]:
         yield Filter(id=number(query))
     with suppress(InvalidInput):
         yield Filter(phone=lead_fields.clean_phone(query))
-    yield from (Filter(uid=query), Filter(remote_id=query), Filter(key=query), Filter(appkey=query))
+    yield from (
+        Filter(uid=query),
+        Filter(remote_id=query),
+        Filter(record_key=query),
+        Filter(appkey=query),
+    )
     with suppress(InvalidInput):
         yield Filter(operation=number(query))
     yield Filter(name=query)

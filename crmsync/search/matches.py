@@ -52,17 +52,18 @@ class Matches:
         may take an index of a state with a million rows."""
         columns = ("id", "policy_id", "key", "state", "error_class", "remote_id")
         found = rows.order_by().values_list(*columns, named=True)
-        asked = [
-            (name, value)
-            for name in columns[2:]
-            if (value := getattr(self._filter, name)) is not None
-        ]
+        filter = self._filter
+        asked = {
+            "key": filter.record_key, "state": filter.state, "error_class": filter.error_class,
+            "remote_id": filter.remote_id,
+        }  # fmt: skip
+        given = {name: value for name, value in asked.items() if value is not None}
         return [
             row
             for row in found
             if row.policy_id in self._of_crm
             and (self._sent is None or row.id in self._sent)
-            and all(getattr(row, name) == value for name, value in asked)
+            and all(getattr(row, name) == value for name, value in given.items())
         ]
 
     @cached_property

@@ -140,7 +140,9 @@ def _operations(states: Sequence[CrmState], tried: set[int]) -> Iterator[Timelin
     rows = Operation.objects.filter(id__in=wanted).order_by("id").values_list(*columns)
     for pk, policy, run, start in rows:
         request = requests.get((pk, policy))
-        where = _("operation %(operation)d of run %(run)d") % {"operation": pk, "run": run}
+        where = _("operation %d") % pk
+        if run:
+            where = _("operation %(operation)d of run %(run)d") % {"operation": pk, "run": run}
         fields = personal.masked(request.fields) if request and not request.deleted else None
         content = _json(fields, indent=None) if fields else ""
         what = _("%s: read") % crms[policy]

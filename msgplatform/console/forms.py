@@ -13,12 +13,16 @@ from msgplatform.core import flows
 MAX_LENGTH = 200
 MAX_SELECTION_LENGTH = 12_000  # some hundred ids
 # Of fields whose name in the API is short for what people say.
-_LABELS = {
+_LABELS: Mapping[str, flows.Text] = {
     "id": _("Message id"),
     "ids": _("Message ids"),
     "biz": _("Business system"),
     "crm": _("CRM"),
     "key": _("Idempotency key"),
+    "uid": "UID",
+    "appkey": "APPKEY",
+    "crm": _("CRM"),
+    "remote_id": _("Id in the CRM"),
 }
 
 

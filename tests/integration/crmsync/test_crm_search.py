@@ -122,7 +122,7 @@ class TestFind:
         assert found(error_class="invalid") == dead[1:]
         assert found(state="dead", biz=str(biz.pk + 1)) == []
         assert found(operation=str(record.operation_id)) == dead[:1]
-        assert found(remote_id="r-A7", key="A7", state="confirmed") == []
+        assert found(remote_id="r-A7", record_key="A7", state="confirmed") == []
         (hit,) = find.find({"crm": "hubspot"}, "", 50).hits
         assert (hit.title, hit.state) == ("王小明 · 13800000000", "hubspot: dead (invalid)")
 
@@ -304,7 +304,7 @@ class TestCost:
             ({"appkey": "ad-1"}, "lead_of_appkey"),
             ({"name": "王"}, "lead_of_name"),
             ({"remote_id": "r-1"}, "sync_record_of_remote"),
-            ({"key": "1"}, "sync_record_of_key"),
+            ({"record_key": "1"}, "sync_record_of_key"),
             ({"state": "dead", "crm": "hubspot"}, "sync_record_due"),
         ],
     )
