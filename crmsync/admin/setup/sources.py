@@ -213,7 +213,7 @@ class SourceAdmin(ModelAdmin):
         if not row.policies:
             return cells.nothing("0")
         url = reverse("admin:crmsync_policy_changelist")
-        return format_html('<a href="{}?source={}">{}</a>', url, row.pk, row.policies)
+        return format_html('<a href="{}?source__id__exact={}">{}</a>', url, row.pk, row.policies)
 
 
 def _found(facts: preview.Facts) -> str:

@@ -245,6 +245,23 @@ def test_exceptions(admin_client: Client, policy: Policy, entry: RecoveryEntry) 
     assert cell(admin_client, "exceptionentry/?q=5", "operation") == []
 
 
+def test_empty_lists_say_what_to_do(admin_client: Client, db: None) -> None:
+    assert "Nothing is dead" in get(admin_client, "recoveryentry/")
+    assert "Nothing is dead" not in get(admin_client, "recoveryentry/?error=invalid")
+    assert "Begin here: add a CRM" in get(admin_client, "crm/")
+    assert "It needs a CRM" in get(admin_client, "policy/")
+    for path in LISTS:
+        get(admin_client, path)
+
+
+def test_sources_lead_to_their_policies(admin_client: Client, policy: Policy) -> None:
+    (link,) = cell(admin_client, "source/", "used")
+    query = f"policy/?source__id__exact={policy.source_id}"
+    assert query in link
+    assert len(cell(admin_client, query, "name")) == 1
+    assert cell(admin_client, "policy/?source__id__exact=99", "name") == []
+
+
 def test_no_page_has_a_secret(admin_client: Client, tmp_path: Path) -> None:
     made = crm_rows.make(str(tmp_path))
     pages = [
