@@ -13,7 +13,7 @@ from msgplatform.core import flows
 MAX_LENGTH = 200
 MAX_SELECTION_LENGTH = 12_000  # some hundred ids
 # Of fields whose name in the API is short for what people say.
-_LABELS: Mapping[str, flows.Text] = {
+_LABELS: Mapping[str, Any] = {
     "id": _("Message id"),
     "ids": _("Message ids"),
     "biz": _("Business system"),
