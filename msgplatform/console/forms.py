@@ -17,7 +17,6 @@ _LABELS: Mapping[str, Any] = {
     "id": _("Message id"),
     "ids": _("Message ids"),
     "biz": _("Business system"),
-    "crm": _("CRM"),
     "key": _("Idempotency key"),
     "uid": "UID",
     "appkey": "APPKEY",
