@@ -47,6 +47,11 @@ class Holdings:
         if missing and len(self.held) < share:
             self._take(missing, share - len(self.held))
 
+    def look_soon(self) -> None:
+        """At the next turn, whatever was before."""
+        self._next_renew.at_once()
+        self._next_look.at_once()
+
     def give_up(self, policies: Collection[int]) -> None:
         """Let other pollers have them at once."""
         self._let_go(policies)

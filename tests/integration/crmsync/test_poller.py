@@ -1,0 +1,241 @@
+"""The poller on the real hive: rounds, runs, comparisons, sources that cannot be read, and pollers
+that share the policies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis
+
+from crmsync import models
+from crmsync.directory import Crms, Page, Policies
+from crmsync.hive import intake
+from crmsync.models import ExceptionEntry, Lead, Operation, Record, Run
+from crmsync.poller.holdings import Holdings
+from crmsync.poller.policy_poll import PolicyPoll
+from crmsync.poller.poller import Poll
+from crmsync.queues import MainQueue, RetryQueue
+from msgplatform.core.data import sql
+from msgplatform.core.queues import jobs
+from msgplatform.models import Biz
+from tests.integration.crmsync.sync_support import crm
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+
+HOLDER = "h" * 32
+
+
+def policy(name: str = "sales", **fields: Any) -> models.Policy:
+    """The hive for a CRM that nobody can reach."""
+    given = {"settings": {"table": "customer"}, "credentials": {"url": "sqlite:////nowhere.db"}}
+    made = crm(name, **given)
+    source = models.Source.hive()
+    return models.Policy.objects.create(source=source, crm=made, mapping="name = name", **fields)
+
+
+class Polled:
+    """One policy, held by this test; the CRM's queues are emptied as a handler would."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.row = policy(interval_seconds=1, sweep_cron="", **fields)
+        self.policies, self.crms = Policies(), Crms()
+        self.poll = PolicyPoll(self.row.pk, HOLDER, self.policies, self.crms, lambda _: None)
+        self.biz = Biz.objects.create(name="cars")
+
+    def lead(self, name: str) -> int:
+        page = Page("ad-1", self.biz.pk, "", "", "", (), frozenset())
+        (verdict,) = intake.add_many([intake.new_lead(page, {"name": name}, "", None)])
+        return int(verdict.id)
+
+    def turn(self) -> float:
+        until = sql.now() + timedelta(seconds=60)
+        models.Policy.objects.filter(pk=self.row.pk).update(claimed_by=HOLDER, lease_until=until)
+        self.policies.refresh(at_once=True)
+        self.crms.refresh(at_once=True)
+        return self.poll.turn()
+
+    def turn_until(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline
+            if wait := self.turn():
+                time.sleep(min(wait, 0.05))
+
+    def request(self, kind: str) -> None:
+        models.Policy.objects.filter(pk=self.row.pk).update(requested=kind, requested_by="li")
+
+    def confirm_all(self) -> None:
+        """What a handler would do with everything that is queued."""
+        for row in Record.objects.filter(state=Record.State.QUEUED):
+            Record.objects.filter(pk=row.pk).update(
+                state=Record.State.CONFIRMED, sent_version=row.version, sent_digest=row.digest,
+                claimed_by="", next_at=None, sending_operation=0,
+            )  # fmt: skip
+        jobs.replace(MainQueue("sales").name, [])
+
+    def last_run(self) -> Run:
+        return Run.objects.latest("id")
+
+
+@pytest.fixture
+def polled() -> Polled:
+    return Polled()
+
+
+def is_read(*keys: int) -> Callable[[], bool]:
+    return lambda: Record.objects.filter(key__in=map(str, keys)).count() == len(keys)
+
+
+class TestRuns:
+    def test_what_is_filled_in_is_on_its_way(self, polled: Polled) -> None:
+        first, second = polled.lead("王"), polled.lead("Li")
+        polled.turn_until(is_read(first, second))
+        polled.turn_until(lambda: polled.last_run().state == Run.State.READ)
+        run = polled.last_run()
+        assert (run.kind, run.read, run.unchanged, run.requested_by) == ("changes", 2, 0, "")
+        assert run.read_at is not None
+        assert Operation.objects.get().run_id == run.pk
+        assert MainQueue("sales").depth() == 1
+
+    def test_a_look_that_finds_nothing_writes_nothing(self, polled: Polled) -> None:
+        polled.turn()
+        assert not Run.objects.exists()
+        assert polled.turn() > 0
+
+    def test_a_change_and_a_deletion_follow(self, polled: Polled) -> None:
+        key = polled.lead("王")
+        polled.turn_until(is_read(key))
+        polled.confirm_all()
+        Lead.objects.filter(pk=key).update(name="Wang")
+        polled.turn_until(lambda: Record.objects.get().version == 2)
+        polled.confirm_all()
+        Lead.objects.filter(pk=key).update(is_delete=True)
+        polled.turn_until(lambda: Record.objects.get().deleted)
+        assert Record.objects.get().version == 3
+
+    def test_everything_again_sends_what_the_mapping_changed(self, polled: Polled) -> None:
+        keys = [polled.lead(name) for name in ("a", "b")]
+        polled.turn_until(is_read(*keys))
+        polled.confirm_all()
+        polled.request("full")
+        polled.turn_until(
+            lambda: polled.last_run().kind == "full" and polled.last_run().state == Run.State.READ
+        )
+        run = polled.last_run()
+        assert (run.read, run.requested_by, MainQueue("sales").depth()) == (2, "li", 0)
+        models.Policy.objects.update(mapping='name = name\nphone = "none"')
+        polled.request("full")
+        polled.turn_until(lambda: MainQueue("sales").depth() == 1)
+        assert {row.version for row in Record.objects.all()} == {1}
+
+    def test_a_comparison_finds_what_the_watermark_passed(self, polled: Polled) -> None:
+        keys = [polled.lead(name) for name in ("a", "b", "c")]
+        polled.turn_until(is_read(*keys))
+        polled.confirm_all()
+        Record.objects.filter(key=str(keys[1])).delete()
+        polled.request("sweep")
+        polled.turn_until(is_read(*keys))
+        polled.turn_until(lambda: polled.last_run().state != Run.State.READING)
+        run = polled.last_run()
+        assert (run.kind, run.read) == ("sweep", 1)
+        (operation,) = Operation.objects.filter(run_id=run.pk)
+        assert operation.records == 1
+        assert not models.Policy.objects.get().requested
+
+    def test_a_run_is_gone_on_with_by_the_next_holder(self, polled: Polled) -> None:
+        polled.lead("a")
+        run = Run.objects.create(
+            id=1, policy_id=polled.row.pk, kind="changes", started_at=sql.now()
+        )
+        polled.turn_until(lambda: Run.objects.get(pk=run.pk).state == Run.State.READ)
+        assert Run.objects.get().read == 1
+
+
+class TestTrouble:
+    def test_a_paused_crm_is_not_read_for(self, polled: Polled) -> None:
+        models.Crm.objects.update(paused_at=sql.now(), paused_because="wrong password")
+        polled.lead("a")
+        polled.turn()
+        assert not Operation.objects.exists()
+
+    def test_nothing_is_read_while_the_queue_is_full(self, polled: Polled) -> None:
+        polled.lead("a")
+        jobs.put(MainQueue("sales").name, [{}] * 4, ttl=60)
+        for _ in range(3):
+            polled.turn()
+        assert not Operation.objects.exists()
+
+    def test_a_source_that_cannot_be_read_is_told_once(self, polled: Polled) -> None:
+        models.Source.objects.update(table="no_such_table")
+        polled.lead("a")
+        for _ in range(3):
+            polled.turn()
+        entry = ExceptionEntry.objects.get()
+        assert (entry.kind, entry.policy_id) == ("source", polled.row.pk)
+        assert "no_such_table" in entry.message
+        assert polled.poll.facts().problem == entry.message
+        models.Source.objects.update(table="lead")
+        polled.turn_until(Operation.objects.exists)
+        assert polled.poll.facts().problem == ""
+
+    def test_what_failed_goes_out_again_when_it_is_due(self, polled: Polled) -> None:
+        key = polled.lead("a")
+        polled.turn_until(is_read(key))
+        jobs.replace(MainQueue("sales").name, [])
+        soon = sql.now() + timedelta(seconds=1)
+        Record.objects.update(state=Record.State.RETRY, attempt=1, next_at=soon, claimed_by="")
+        polled.turn_until(lambda: RetryQueue("sales").depth() == 1)
+        assert sql.now() >= soon
+
+
+class TestHoldings:
+    def test_two_share_and_one_takes_over(self, work_redis: redis.Redis) -> None:
+        rows = [policy(name).pk for name in ("a", "b", "c", "d")]
+        let_go: list[int] = []
+        one, two = Holdings(let_go.extend), Holdings(let_go.extend)
+        one.turn(rows)
+        assert one.held == set(rows)
+        two.turn(rows)
+        assert two.held == set()
+        one.look_soon()
+        one.turn(rows)
+        assert len(one.held) == 2
+        assert set(let_go) == set(rows) - one.held
+        two.look_soon()
+        two.turn(rows)
+        assert two.held == set(rows) - one.held
+        one.end()
+        two.look_soon()
+        two.turn(rows)
+        assert two.held == set(rows)
+
+    def test_what_another_took_is_let_go(self, work_redis: redis.Redis) -> None:
+        row = policy()
+        let_go: list[int] = []
+        holdings = Holdings(let_go.extend)
+        holdings.turn([row.pk])
+        models.Policy.objects.update(claimed_by="x" * 32)
+        holdings.look_soon()
+        holdings.turn([row.pk])
+        assert (holdings.held, let_go) == (set(), [row.pk])
+
+
+def test_the_program_reads_in_threads_of_its_own() -> None:
+    polled = Polled()
+    key = polled.lead("a")
+    program = Poll()
+    program.start()
+    try:
+        deadline = time.monotonic() + 60
+        while not is_read(key)():
+            program.turn()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        program.drain(time.monotonic() + 10)
+        program.stop()
+    assert models.Policy.objects.get().claimed_by == ""
