@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -50,7 +51,7 @@ class Crms(Snapshot[Mapping[int, Crm]]):
 
     def __init__(self) -> None:
         super().__init__({})
-        self._rows = Rows(from_row, UNUSABLE, _unusable)
+        self._rows = Rows(partial(from_row, opened=set()), UNUSABLE, _unusable)
 
     def load(self) -> Mapping[int, Crm]:
         return self._rows.usable(models.Crm.objects.order_by("id"))
@@ -59,9 +60,16 @@ class Crms(Snapshot[Mapping[int, Crm]]):
         return self.known.get(crm_id)
 
 
-def from_row(row: models.Crm) -> Crm:
-    """Raises InvalidInput for settings that its adapter does not take, Undecryptable."""
-    open_adapter(row.adapter, row.settings, row.credentials).close()
+def from_row(row: models.Crm, opened: set[str] | None = None) -> Crm:
+    """Raises InvalidInput for settings that its adapter does not take, Undecryptable.
+
+    `opened` has the fingerprints for which that was tried already: an adapter may start threads.
+    """
+    made_of = fingerprint(row)
+    if opened is None or made_of not in opened:
+        open_adapter(row.adapter, row.settings, row.credentials).close()
+    if opened is not None:
+        opened.add(made_of)
     return Crm(
         id=row.pk,
         name=row.name,
@@ -72,7 +80,7 @@ def from_row(row: models.Crm) -> Crm:
         waits=tuple(float(wait) for wait in row.retry_seconds),
         enabled=row.enabled,
         paused=row.paused_at is not None,
-        fingerprint=fingerprint(row),
+        fingerprint=made_of,
     )
 
 
