@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from django.conf import settings
 
@@ -51,13 +52,15 @@ class DistributionCenter:
     def distribute(self, crm: Crm, this: Round, stored: Stored) -> None:
         """What a round has read, after its commit. Raises RedisError."""
         failpoint("after_store_before_queue")
-        if stored.operation:
-            operations_cache.remember(stored.operation)
-        self._put(MainQueue(crm.name), crm, stored.entries, this.claim, stored.lease_until)
+        with self._reported(crm, stored.entries, this.claim):
+            if stored.operation:
+                operations_cache.remember(stored.operation)
+            self._put(MainQueue(crm.name), crm, stored.entries, this.claim, stored.lease_until)
 
     def retry(self, crm: Crm, due: Due) -> None:
         """What is due again. Raises RedisError."""
-        self._put(RetryQueue(crm.name), crm, due.entries, due.claim, due.lease_until)
+        with self._reported(crm, due.entries, due.claim):
+            self._put(RetryQueue(crm.name), crm, due.entries, due.claim, due.lease_until)
         if self._refused:
             self._solve()
 
@@ -68,8 +71,12 @@ class DistributionCenter:
             Order(self._policy.id, crm.id, claim, lease_until, part)
             for part in orders.split(entries)
         ]
+        queue.put(made)
+
+    @contextmanager
+    def _reported(self, crm: Crm, entries: Sequence[Entry], claim: str) -> Iterator[None]:
         try:
-            queue.put(made)
+            yield
         except RedisError as error:
             self._report(crm, entries, claim, error)
             raise
