@@ -67,8 +67,10 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
             if sending not in (0, operation):
                 ended[sending, "replaced"] += 1
             request = requests.get((operation, row["key"]))
-            if request is None or row["version"] != request.version:
+            if request is None:
                 continue
+            # A version that left the CRM as it is has no request of its own.
+            request = msgspec.structs.replace(request, version=row["version"])
             expired = row["state"] == _State.QUEUED
             check = expired or row["error_class"] == UNKNOWN
             due.entries.append(
@@ -99,7 +101,7 @@ def _chosen(policy_id: int, now: datetime, limit: int) -> list[dict[str, Any]]:
 
 
 def _requests(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[int, str], Request]:
-    """By operation and the source's key."""
+    """By operation and the source's key; one that says something else than its record is none."""
     wanted = {(row["operation_id"], policy.key_prefix + row["key"]): row["key"] for row in rows}
     found = {}
     operations = models.Operation.objects.filter(id__in={operation for operation, _ in wanted})
@@ -112,7 +114,8 @@ def _requests(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[i
         for request in requests:
             if key := wanted.get((operation, request.key)):
                 found[operation, key] = request
-    return found
+    digests = {(row["operation_id"], row["key"]): row["digest"] for row in rows}
+    return {at: each for at, each in found.items() if orders.digest(each) == digests[at]}
 
 
 def _lease(row_ids: Sequence[int], due: Due, lease: datetime, now: datetime) -> None:

@@ -18,6 +18,7 @@ from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.increment import Row, Watermark
 from crmsync.poller.store import Round, Stored, store
 from crmsync.queues import MainQueue, RetryQueue
+from crmsync.recovery import resend
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import LeaseLost
 from msgplatform.core.queues import jobs
@@ -248,6 +249,16 @@ class TestDue:
         (entry,) = due.claim(poller.policy, poller.crm.id, 9).entries
         assert (entry.operation, entry.request.fields["full_name"]) == (second.operation, "newer")
         assert counts(first.operation) == (1, 0, 1, 0, 1)
+
+    def test_a_version_that_made_no_call_goes_out_with_what_was_sent(self, poller: Poller) -> None:
+        """Such as when the CRM lost its data, and everything is sent again."""
+        this, _ = poller.round(lead(1))
+        confirm(1)
+        poller.round(lead(1, 2, phone="not mapped"))
+        resend.resend([record().pk], sql.now() + timedelta(seconds=1), "ann")
+        (entry,) = due.claim(poller.policy, poller.crm.id, 9).entries
+        assert (entry.operation, entry.request.version) == (this.operation, 2)
+        assert orders.digest(entry.request) == record().digest
 
     def test_a_lost_operation_is_a_persons(self, poller: Poller) -> None:
         this, _ = poller.round(lead(1))
