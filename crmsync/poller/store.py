@@ -146,7 +146,8 @@ class _Decisions:
             row["sent_version"] = version
             self._keep(row)
             return
-        if held:  # its handler sees the newer version when it marks
+        # Its handler sees the newer version when it marks; one without a request cannot wait.
+        if held and not each.problem:
             if sending != operation:
                 self._ended[operation, "replaced"] += 1
             row["operation_id"] = self._this.operation

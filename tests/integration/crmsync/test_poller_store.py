@@ -211,6 +211,15 @@ class TestMapping:
         assert len(stored.entries) == 1
         assert record().state == State.QUEUED
 
+    def test_one_that_cannot_be_mapped_does_not_wait_behind_another(self, poller: Poller) -> None:
+        """It would go out without fields."""
+        first, _ = poller.round(lead(1))
+        second, stored = poller.round(lead(1, 2, extra="no json"))
+        assert (stored.entries, record().state) == ([], State.DEAD)
+        assert RecoveryEntry.objects.get().version == 2
+        assert counts(first.operation) == (1, 0, 1, 0, 1)
+        assert counts(second.operation) == (1, 0, 0, 1, 0)
+
     def test_one_entry_a_record(self, poller: Poller) -> None:
         poller.round(lead(1, extra="no json"))
         poller.round(lead(1, 2, extra="no json"))
