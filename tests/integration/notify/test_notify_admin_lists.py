@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -80,8 +81,8 @@ def wrong_steps(statement: str) -> list[str]:
         plan = sql.plan(cursor, statement)
     if connection.vendor == "sqlite":
         details = [step["detail"] for step in plan]
-        hot = ("SCAN biz_msg", "SCAN receive_msg")
-        return [d for d in details if d.startswith(hot) and " USING " not in d]
+        hot = re.compile(r"SCAN (biz_msg|receive_msg)\b(?!.* USING )")
+        return [d for d in details if hot.match(d)]
     wrong = []
     for step in plan:
         if step["table"] not in ("biz_msg", "receive_msg"):

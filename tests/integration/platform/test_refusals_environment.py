@@ -45,6 +45,10 @@ WRONG = {
     "SMS_SCHEDULE_DAYS": "400",
     "SMS_ARCHIVE_DAYS": "-1",
     "SMS_RECEIVER_PORT": "70000",
+    "CRM_LEASE_SECONDS": "4",
+    "CRM_BREAKER_SECONDS": "0",
+    "CRM_OPERATION_DAYS": "91",
+    "CRM_KEEP_DAYS": "-1",
     "LOG_JSON": "maybe",
     "PUBLIC_URL": "example.com",
 }
