@@ -17,7 +17,7 @@ WRONG = {
     "DEBUG": "perhaps",
     "DATABASE_URL": "oracle://x",
     "COLD_DATABASE_URL": "sqlite",
-    "FLOWS": "notify,gateway,telegrams",
+    "FLOWS": "notify,gateway,crmsync,telegrams",
     "REDIS_URL": "http://x",
     "SMS_REDIS_URL": "redis//x",
     "SSL_REDIRECT": "2",
