@@ -113,8 +113,10 @@ class SourceAdmin(ModelAdmin):
         ]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """How far policies have read is a place in this table."""
-        return [*(_PLACE if obj and obj.policies else []), "where", "columns_text"]
+        """How far policies have read is a place in this table; and what was read of it, and what
+        the CRMs hold, has versions of this column."""
+        fixed = [*_PLACE, "version_column"] if obj and obj.policies else []
+        return [*fixed, "where", "columns_text"]
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Nobody changes the hive."""

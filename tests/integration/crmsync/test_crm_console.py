@@ -375,9 +375,10 @@ class TestSources:
         post(admin_client, "source/add/", source_form(shop), 302)
         source = Source.objects.get(name="shop")
         crm_rows.policy(crm, source, mapping="name = name")
-        post(admin_client, f"source/{source.pk}/change/", source_form("", table="other"), 302)
+        changes = {"table": "other", "version_column": ""}
+        post(admin_client, f"source/{source.pk}/change/", source_form("", **changes), 302)
         source.refresh_from_db()
-        assert source.table == "lead"
+        assert (source.table, source.version_column) == ("lead", "version")
         post(admin_client, f"source/{source.pk}/delete/", {"post": "yes"}, 403)
 
 
