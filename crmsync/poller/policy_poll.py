@@ -54,6 +54,8 @@ class PolicyPoll:
         self._policies, self._crms, self._worked = policies, crms, worked
         self._pace = Pace()
         self._trouble = Backoff(first=1.0, factor=2.0, cap=60.0)
+        # A CRM may be held for a day; its queue is looked at ever less often.
+        self._full = Backoff(first=_FULL_SECONDS, factor=1.2, cap=_IDLE_SECONDS)
         self._parts: tuple[DistributionCenter, Changes, Comparison] | None = None
         self._source: Source | None = None
         self._increment: Increment | None = None
@@ -94,7 +96,8 @@ class PolicyPoll:
         if wait > 0 and not comparison.run:
             return min(wait, _IDLE_SECONDS)
         if not room:
-            return _FULL_SECONDS
+            return self._full.next()
+        self._full.reset()
         limit = min(room, policy.batch_size)
         source, increment = self._opened(policy)
         if policy.requested in (_Kind.CHANGES, _Kind.FULL):

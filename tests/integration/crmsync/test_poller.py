@@ -168,9 +168,12 @@ class TestTrouble:
     def test_nothing_is_read_while_the_queue_is_full(self, polled: Polled) -> None:
         polled.lead("a")
         jobs.put(MainQueue("sales").name, [{}] * 4, ttl=60)
-        for _ in range(3):
-            polled.turn()
+        pauses = [polled.turn() for _ in range(30)]
         assert not Operation.objects.exists()
+        assert pauses[0] < 0.1
+        assert 0.5 < pauses[-1] < 2
+        jobs.replace(MainQueue("sales").name, [])
+        polled.turn_until(Operation.objects.exists)
 
     def test_a_source_that_cannot_be_read_is_told_once(self, polled: Polled) -> None:
         models.Source.objects.update(table="no_such_table")
