@@ -311,6 +311,16 @@ class TestQueues:
         entry.refresh_from_db()
         assert entry.state == RecoveryEntry.State.SOLVED
 
+    def test_a_copy_that_cannot_be_kept_is_told_too(
+        self, poller: Poller, work_redis: redis.Redis
+    ) -> None:
+        this, stored = poller.round(lead(1))
+        work_redis.set(operations_cache.INDEX, "in the way")
+        with pytest.raises(redis.RedisError):
+            DistributionCenter(poller.policy).distribute(poller.crm, this, stored)
+        assert RecoveryEntry.objects.get().error_class == "queue"
+        assert (record().state, record().claimed_by) == (State.WAITING, "")
+
     def test_no_more_than_a_crm_can_take(self, poller: Poller, work_redis: redis.Redis) -> None:
         center = DistributionCenter(poller.policy)
         assert center.room(poller.crm, None) > 0
