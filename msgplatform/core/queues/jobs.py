@@ -38,10 +38,12 @@ CLAIM_BYTES = 1024 * 1024
 
 # KEYS: the claims, then each queue's list and intermediate list. ARGV: seconds, bytes, names.
 # Returns how many queues it asked, then (index, job id, data, enqueued_at) of each order. An entry
-# whose job's ttl is over is dropped: its rows are queued again by their lease.
+# whose job's ttl is over is dropped: its rows are queued again by their lease. So is one that
+# somebody has in hand already: `put` was sent twice, because Redis answered too late.
 _CLAIM = """
 local time = redis.call('TIME')
-local till = string.format('%.6f', time[1] + time[2] / 1e6 + ARGV[1])
+local now = time[1] + time[2] / 1e6
+local till = string.format('%.6f', now + ARGV[1])
 local room = tonumber(ARGV[2])
 local taken = {0}
 for i = 1, #ARGV - 2 do
@@ -50,8 +52,10 @@ for i = 1, #ARGV - 2 do
   local id = redis.call('LMOVE', list, hands, 'LEFT', 'RIGHT')
   while id do
     local job = redis.call('HMGET', 'rq:job:' .. id, 'data', 'enqueued_at')
-    if job[1] then
-      redis.call('ZADD', KEYS[1], till, ARGV[i + 2] .. '|' .. id)
+    local member = ARGV[i + 2] .. '|' .. id
+    local held = redis.call('ZSCORE', KEYS[1], member)
+    if job[1] and not (held and tonumber(held) > now) then
+      redis.call('ZADD', KEYS[1], till, member)
       local n = #taken
       taken[n + 1], taken[n + 2], taken[n + 3], taken[n + 4] = i - 1, id, job[1], job[2] or ''
       room = room - #job[1]

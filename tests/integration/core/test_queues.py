@@ -98,6 +98,19 @@ def test_a_live_claim_is_left_alone(work_redis: redis.Redis) -> None:
     assert jobs.depths([QUEUE])[QUEUE] == 1
 
 
+def test_an_order_that_was_put_twice_is_in_one_hand(work_redis: redis.Redis) -> None:
+    """As when Redis answers `put` too late, and the client sends it again."""
+    jobs.put(QUEUE, [{"n": 1}], ttl=60)
+    (entry,) = work_redis.lrange(f"rq:queue:{QUEUE}", 0, -1)  # type: ignore[misc]
+    work_redis.rpush(f"rq:queue:{QUEUE}", entry)
+    first = jobs.claim(QUEUE, 30)
+    assert first
+    assert jobs.claim(QUEUE, 30) is None
+    assert jobs.depths([QUEUE])[QUEUE] == 1
+    jobs.done([first])
+    assert left_over(work_redis) == set()
+
+
 def test_an_entry_without_a_claim_gets_a_grace(work_redis: redis.Redis) -> None:
     """A process killed between moving the order and writing its claim."""
     jobs.put(QUEUE, [{"n": 1}], ttl=60)
