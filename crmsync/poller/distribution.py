@@ -11,7 +11,7 @@ from crmsync import crm_status, models, operations_cache, orders
 from crmsync.directory import Crm, Policy
 from crmsync.orders import Entry, Order
 from crmsync.poller.due import Due
-from crmsync.poller.store import Round, Stored
+from crmsync.poller.store import UNKNOWN, Round, Stored
 from crmsync.queues import MainQueue, Queue, RetryQueue
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
@@ -82,8 +82,8 @@ class DistributionCenter:
             raise
 
     def _report(self, crm: Crm, entries: Sequence[Entry], claim: str, error: Exception) -> None:
-        """Into the recovery log; the records are due again at once. If the queue took them after
-        all, its handler finds that they carry another claim."""
+        """Into the recovery log; the records are due again at once. The queue may have taken them
+        after all: its handler finds that they carry another claim, or is sending them by now."""
         self._refused = True
         now = sql.now()
         models.RecoveryEntry.objects.bulk_create(
@@ -98,7 +98,12 @@ class DistributionCenter:
             models.Record.objects.filter(
                 pk__in=[entry.record for entry in entries], claimed_by=claim
             ),
-            {"state": models.Record.State.WAITING, "claimed_by": "", "next_at": now},
+            {
+                "state": models.Record.State.WAITING,
+                "claimed_by": "",
+                "next_at": now,
+                "error_class": UNKNOWN,
+            },
         )
 
     def _solve(self) -> None:

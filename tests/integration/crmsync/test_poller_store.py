@@ -306,7 +306,9 @@ class TestQueues:
         assert (entry.error_class, entry.operation_id) == ("queue", this.operation)
         assert record().state == State.WAITING
         work_redis.delete("rq:queue:crm-main-sales")
-        center.retry(poller.crm, due.claim(poller.policy, poller.crm.id, 9))
+        again = due.claim(poller.policy, poller.crm.id, 9)
+        assert again.entries[0].check, "an answer of Redis that was lost says nothing"
+        center.retry(poller.crm, again)
         assert RetryQueue("sales").depth() == 1
         entry.refresh_from_db()
         assert entry.state == RecoveryEntry.State.SOLVED
