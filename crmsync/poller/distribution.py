@@ -86,13 +86,17 @@ class DistributionCenter:
         after all: its handler finds that they carry another claim, or is sending them by now."""
         self._refused = True
         now = sql.now()
+        operations = {entry.operation for entry in entries}
+        told = models.RecoveryEntry.objects.filter(
+            operation_id__in=operations, record_id=None, state=models.RecoveryEntry.State.OPEN
+        )
         models.RecoveryEntry.objects.bulk_create(
             models.RecoveryEntry(
                 policy_id=self._policy.id, crm_id=crm.id, operation_id=operation,
                 error_class=QUEUE, created_at=now,
                 reason=f"The queue of {crm.name} did not take it: {error}"[:500],
             )
-            for operation in sorted({entry.operation for entry in entries})
+            for operation in sorted(operations - set(told.values_list("operation_id", flat=True)))
         )  # fmt: skip
         claims.update_by_key(
             models.Record.objects.filter(

@@ -299,13 +299,18 @@ class TestQueues:
     ) -> None:
         this, stored = poller.round(lead(1))
         center = DistributionCenter(poller.policy)
-        work_redis.set("rq:queue:crm-main-sales", "in the way")
+        queues = ("rq:queue:crm-main-sales", "rq:queue:crm-retry-sales")
+        for queue in queues:
+            work_redis.set(queue, "in the way")
         with pytest.raises(redis.RedisError):
             center.distribute(poller.crm, this, stored)
         entry = RecoveryEntry.objects.get()
         assert (entry.error_class, entry.operation_id) == ("queue", this.operation)
         assert record().state == State.WAITING
-        work_redis.delete("rq:queue:crm-main-sales")
+        with pytest.raises(redis.RedisError):
+            center.retry(poller.crm, due.claim(poller.policy, poller.crm.id, 9))
+        assert RecoveryEntry.objects.count() == 1
+        work_redis.delete(*queues)
         again = due.claim(poller.policy, poller.crm.id, 9)
         assert again.entries[0].check, "an answer of Redis that was lost says nothing"
         center.retry(poller.crm, again)
