@@ -15,9 +15,11 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import translation
 from django.utils.cache import patch_vary_headers
+from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views import View
+from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from crmsync import directory, lead_fields
 from crmsync.directory import Page
@@ -31,6 +33,8 @@ log = logging.get(__name__)
 
 # A field that people do not see and programs fill in.
 HONEYPOT = "contact_url"
+# Thirty fields as long as they may be, as forms are encoded.
+_MAX_BYTES = 256 * 1024
 _FORM_KEY = re.compile(r"[0-9a-f]{32}")
 
 
@@ -66,12 +70,20 @@ class PublicPage(View):
         return response
 
 
+@method_decorator(csrf_exempt, name="dispatch")  # `post` asks for the token, after its limit
 class LandingPageView(PublicPage):
     """The form, and what is sent with it."""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        # Before anybody parses it: everybody may send here.
+        if int(request.META.get("CONTENT_LENGTH") or 0) > _MAX_BYTES:
+            return HttpResponse(status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        return super().dispatch(request, *args, **kwargs)
 
     def get(self, request: HttpRequest, page: Page) -> HttpResponse:
         return self._form(request, page, {}, {})
 
+    @method_decorator(csrf_protect)
     def post(self, request: HttpRequest, page: Page) -> HttpResponse:
         given = request.POST
         if wait := self._wait(request, page):

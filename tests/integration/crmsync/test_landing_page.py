@@ -62,6 +62,15 @@ def error_of(html: str, name: str) -> str | None:
     return found and found[1]
 
 
+def test_what_is_too_large_is_not_read(page: LandingPage) -> None:
+    visitor = Visitor()
+    visitor.open()
+    response = visitor.send(**{**GOOD, "message": "x" * 300_000})
+    assert response.status_code == 413
+    assert not stored()
+    assert visitor.send(**{**GOOD, "message": "试" * 2000}).status_code == 303
+
+
 def test_a_person_sends_the_form(page: LandingPage) -> None:
     visitor = Visitor()
     html = visitor.open()
