@@ -6,6 +6,7 @@ A thread for each policy that it holds (`policy_poll`), beside the loop that kee
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Collection
 
 from crmsync import poller_status
@@ -84,8 +85,9 @@ class Poll(Worker):
         loops = [self._polls.pop(key)[1] for key in policies if key in self._polls]
         for loop in loops:
             loop.stop()
+        end = time.monotonic() + _ROUND_SECONDS  # of all: the leases of others are to be renewed
         for loop in loops:
-            loop.stop(wait=_ROUND_SECONDS)
+            loop.stop(wait=max(0.01, end - time.monotonic()))
         poller_status.withdraw(list(policies))
 
     def _clean(self) -> float:

@@ -3,10 +3,11 @@ that share the policies."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis
@@ -19,6 +20,7 @@ from crmsync.poller.holdings import Holdings
 from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.poller.poller import Poll
 from crmsync.queues import MainQueue, RetryQueue
+from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.models import Biz
@@ -245,3 +247,27 @@ def test_the_program_reads_in_threads_of_its_own() -> None:
         program.drain(time.monotonic() + 10)
         program.stop()
     assert models.Policy.objects.get().claimed_by == ""
+
+
+def test_policies_whose_sources_hang_are_waited_for_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The leases of the others are kept by the same loop."""
+    monkeypatch.setattr("crmsync.poller.poller._ROUND_SECONDS", 1.0)
+    answered, begun = threading.Event(), threading.Barrier(9)
+
+    def hang() -> float:
+        begun.wait(60)
+        answered.wait(60)
+        return 0.0
+
+    program = Poll()
+    for number in range(8):
+        loop = ThreadLoop(f"policy-{number}", hang)
+        program._polls[number] = cast(PolicyPoll, None), loop
+        loop.start()
+    begun.wait(60)
+    started = time.monotonic()
+    program._let_go(range(8))
+    answered.set()
+    assert time.monotonic() - started < 4
