@@ -59,6 +59,8 @@ class PolicyPoll:
         self._parts: tuple[DistributionCenter, Changes, Comparison] | None = None
         self._source: Source | None = None
         self._increment: Increment | None = None
+        # Whose request is taken: it is known for two seconds more.
+        self._asked: Policy | None = None
         self._looked: datetime | None = None
         self._compared: datetime | None = None
         self._problem, self._problem_since, self._read_at = "", 0.0, 0.0
@@ -100,8 +102,9 @@ class PolicyPoll:
         self._full.reset()
         limit = min(room, policy.batch_size)
         source, increment = self._opened(policy)
-        if policy.requested in (_Kind.CHANGES, _Kind.FULL):
+        if self._requested(policy) in (_Kind.CHANGES, _Kind.FULL):
             changes.request(policy, increment)
+            self._asked = policy
         if wait <= 0:
             more = changes.round(policy, crm, increment, limit)
             self._read_at = time.time()
@@ -115,7 +118,7 @@ class PolicyPoll:
         self, policy: Policy, changes: Changes, live: crm_status.Live | None, now: datetime
     ) -> float:
         """Seconds until it is time to look for changes."""
-        if changes.run or policy.requested:
+        if changes.run or self._requested(policy):
             return 0.0
         interval = policy.interval * self._pace.factor(live)
         due_at = schedule.next_look(now, self._looked, interval, policy.cron, policy.hours)
@@ -135,16 +138,20 @@ class PolicyPoll:
         now: datetime,
     ) -> None:
         if not comparison.run:
-            requested = policy.requested == _Kind.SWEEP
+            requested = self._requested(policy) == _Kind.SWEEP
             if not (requested or self._sweep_is_due(policy, now)):
                 return
             comparison.begin(policy, requested)
-            self._compared = now  # the policy as it is known may be two seconds old
+            self._asked = policy
+            self._compared = now
         if comparison.run:
             try:
                 comparison.round(policy, crm, source, increment, limit)
             except SourceMismatch as error:  # it has no versions: not a reason to stop reading
                 comparison.fail(str(error))
+
+    def _requested(self, policy: Policy) -> str:
+        return "" if policy is self._asked else policy.requested
 
     def _sweep_is_due(self, policy: Policy, now: datetime) -> bool:
         if not policy.sweep_cron or not policy.source.version_column:

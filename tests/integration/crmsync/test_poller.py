@@ -108,6 +108,15 @@ class TestRuns:
         assert not Run.objects.exists()
         assert polled.turn() > 0
 
+    @pytest.mark.parametrize("kind", ["changes", "full", "sweep"])
+    def test_a_run_that_was_asked_for_is_begun_once(self, polled: Polled, kind: str) -> None:
+        """The policy as it is known still asks for it."""
+        polled.request(kind)
+        polled.turn()
+        polled.poll.turn()
+        assert polled.poll.turn() > 0
+        assert Run.objects.get().kind == kind
+
     def test_a_change_and_a_deletion_follow(self, polled: Polled) -> None:
         key = polled.lead("王")
         polled.turn_until(is_read(key))
