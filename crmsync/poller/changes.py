@@ -52,6 +52,9 @@ class Changes:
             self.run = runs.begin(policy, _Kind.CHANGES, unread) or 0
         operation = ids.new(ids.bucket(policy.id, None))
         wanted = requests.wanted(policy, page.rows, operation)
+        while requests.is_too_large(wanted):
+            page = increment.read(self._watermark, len(page.rows) // 2)
+            wanted = requests.wanted(policy, page.rows, operation)
         this = Round(policy, self._holder, crm.id, operation, self.run, wanted, page.watermark)
         stored = store(this)
         increment.stored(page)

@@ -68,6 +68,11 @@ class Comparison:
     def _send(self, policy: Policy, crm: Crm, increment: Increment, keys: Sequence[Key]) -> None:
         operation = ids.new(ids.bucket(policy.id, None))
         wanted = requests.wanted(policy, increment.rows(keys), operation)
+        if requests.is_too_large(wanted):
+            half = len(keys) // 2
+            self._send(policy, crm, increment, keys[:half])
+            self._send(policy, crm, increment, keys[half:])
+            return
         this = Round(policy, self._holder, crm.id, operation, self.run, wanted, None)
         stored = store(this)
         if stored.operation:

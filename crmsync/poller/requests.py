@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from crmsync.directory import Policy
 from crmsync.models.operations import MAX_KEY
@@ -11,6 +13,9 @@ from crmsync.orders import Request, digest
 from crmsync.poller.increment import Row
 from crmsync.poller.source import SourceMismatch
 from msgplatform.core.errors import InvalidInput
+
+# Of an operation's data, which is one value of one statement: servers take 16 MiB by default.
+MAX_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,12 @@ def wanted(policy: Policy, rows: Iterable[Row], operation: int) -> list[Wanted]:
                 problem = error
         found.append(Wanted(key, request, digest(request), problem))
     return found
+
+
+def is_too_large(wanted: Sequence[Wanted]) -> bool:
+    """Whether they are too much for one operation; one alone never is."""
+    size = sum(len(msgspec.json.encode(each.request)) for each in wanted)
+    return len(wanted) > 1 and size > MAX_BYTES
 
 
 def _is_ours(policy: Policy, row: Row) -> bool:

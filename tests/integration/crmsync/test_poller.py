@@ -108,6 +108,29 @@ class TestRuns:
         assert not Run.objects.exists()
         assert polled.turn() > 0
 
+    @pytest.mark.parametrize("kind", ["changes", "sweep"])
+    def test_large_rows_go_in_several_operations(
+        self, polled: Polled, monkeypatch: pytest.MonkeyPatch, kind: str
+    ) -> None:
+        """Servers refuse a statement that is too long, however often it is repeated."""
+        keys = [polled.lead("x" * 100) for _ in range(7)]
+        if kind == "sweep":
+            polled.turn_until(is_read(*keys))
+            polled.confirm_all()
+            Record.objects.all().delete()
+            Operation.objects.all().delete()
+        monkeypatch.setattr("crmsync.poller.requests.MAX_BYTES", 400)
+        polled.request(kind)
+
+        def is_all_read() -> bool:
+            jobs.replace(MainQueue("sales").name, [])  # or it is full
+            return is_read(*keys)()
+
+        polled.turn_until(is_all_read)
+        sizes = [row.records for row in Operation.objects.all()]
+        assert sum(sizes) == 7
+        assert max(sizes) <= 2
+
     @pytest.mark.parametrize("kind", ["changes", "full", "sweep"])
     def test_a_run_that_was_asked_for_is_begun_once(self, polled: Polled, kind: str) -> None:
         """The policy as it is known still asks for it."""
