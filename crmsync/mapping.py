@@ -175,7 +175,7 @@ def _opened(value: Any) -> Any:
     if isinstance(value, str | bytes):
         try:
             return msgspec.json.decode(value) if value else None
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             raise ValueError(_("the column does not hold JSON")) from None
     return value
 

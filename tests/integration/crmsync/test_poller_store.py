@@ -205,6 +205,12 @@ class TestMapping:
         assert "JSON" in entry.reason
         assert counts(this.operation) == (2, 0, 0, 1, None)
 
+    def test_one_that_is_nested_too_deeply_holds_up_no_other(self, poller: Poller) -> None:
+        deep = '{"a":' * 5000 + "1" + "}" * 5000
+        _, stored = poller.round(lead(1, extra=deep), lead(2))
+        assert [entry.record for entry in stored.entries] == [record(2).pk]
+        assert (record(1).state, record(1).error_class) == (State.DEAD, "mapping")
+
     def test_a_newer_row_that_can_be_goes_out(self, poller: Poller) -> None:
         poller.round(lead(1, extra="no json"))
         _, stored = poller.round(lead(1, 2))
