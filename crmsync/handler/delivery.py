@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
@@ -31,6 +32,7 @@ log = logging.get(__name__)
 # A longer wait for a limit gives the records back, so that the lane is not kept for it.
 _LONGEST_WAIT = 20.0
 _NO_REDIS = 1.0
+_FRAMES = 5
 _LOOK_SECONDS = 0.05
 
 
@@ -214,8 +216,11 @@ class Delivery:
         if len(batch) > 1:
             self._halves(batch)
             return
-        log.error("crm_adapter_failed", crm=self._hand.order.crm, exc_info=error)
         text = self._adapter.clean(f"{type(error).__name__}: {error}")
+        # The error's own text may hold values of the record: only where it was raised.
+        where = traceback.format_tb(error.__traceback__)[-_FRAMES:]
+        kind = type(error).__name__
+        log.error("crm_adapter_failed", crm=self._hand.order.crm, error=kind, where=where)
         self._made.answers.append(Answer(batch[0], Fault(text), remote_id=batch[0].remote_id))
 
 

@@ -37,7 +37,7 @@ from msgplatform.jobs import time_steps
 from msgplatform.jobs.time_steps import Step
 
 # Every class of error that a try can end with, see `adapters.outcomes`.
-ERRORS = ("retry", "throttled", "invalid", "conflict", "auth", "unknown", "refused")
+ERRORS = ("retry", "throttled", "invalid", "conflict", "auth", "unknown", "refused", "fault")
 
 
 @dataclass(frozen=True, slots=True)

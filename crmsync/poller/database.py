@@ -14,7 +14,7 @@ from django.db.backends.signals import connection_created
 
 from crmsync.poller.source import Source, SourceMismatch, SourceRefused, SourceUnavailable
 from msgplatform.core.data import databases, sql
-from msgplatform.core.errors import InvalidInput, PlatformError
+from msgplatform.core.errors import PlatformError
 
 _PREFIX = "source-"
 _MYSQL: dict[str, Any] = {
@@ -27,7 +27,6 @@ _MYSQL: dict[str, Any] = {
 }
 # The journal mode stays what its owner chose.
 _SQLITE: dict[str, Any] = {"timeout": 20, "init_command": "PRAGMA query_only = ON"}
-_OPTIONS = {"unix_socket", "ssl", "ssl_mode"}  # others could undo what is set above
 
 NEEDS_PROCESS = 1227
 _REFUSED = {1044, 1045, 1142, 1143, 1698, NEEDS_PROCESS}
@@ -99,8 +98,7 @@ def _alias(url: str) -> str:
     if alias in connections.settings:
         return alias
     config = databases.configuration(url)
-    if unknown := sorted(set(config["OPTIONS"]) - _OPTIONS):
-        raise InvalidInput(f"the database's URL has options that are not allowed: {unknown}", "url")
+    databases.refuse_unsafe(config)
     if databases.is_mysql(config):
         config["OPTIONS"] = {**config["OPTIONS"], **_MYSQL}
     else:

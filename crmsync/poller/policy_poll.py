@@ -26,6 +26,7 @@ from crmsync.poller.source import (
 )
 from crmsync.poller_status import Facts
 from msgplatform.core import logging
+from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput, LeaseLost
 from msgplatform.core.rates.backoff import Backoff
@@ -81,6 +82,11 @@ class PolicyPoll:
             log.warning("policy_lost", policy=policy.name, why=str(error))
             self._parts = None  # what it knew of runs and watermark is no longer true
             return _IDLE_SECONDS
+        except AWAY:
+            raise
+        except Exception as error:
+            log.exception("policy_failed", policy=policy.name)
+            return self._report(policy, f"{type(error).__name__}: see the poller's log.")
 
     def _turn(self, policy: Policy, crm: Crm) -> float:
         if self._parts is None:

@@ -40,7 +40,7 @@ def wanted(policy: Policy, rows: Iterable[Row], operation: int) -> list[Wanted]:
             continue
         key = str(row.key)
         if len(key) > MAX_KEY:
-            raise SourceMismatch(f"there is a key of more than {MAX_KEY} characters: {key[:40]}…")
+            raise SourceMismatch(f"there is a key of more than {MAX_KEY} characters")
         version = operation if row.version is None else row.version
         request, problem = Request(policy.key_prefix + key, version, {}, row.deleted), None
         if not row.deleted:

@@ -65,7 +65,8 @@ class SqlAdapter(CRMAdapter):
                 raise InvalidInput(
                     _("The setting %s is no name of a table or column.") % name, name
                 )
-        config = databases.for_writing(self.credentials.url)
+        databases.refuse_unsafe(databases.configuration(self.credentials.url, "url"), "url")
+        config = databases.for_writing(self.credentials.url, "url")
         if not databases.is_mysql(config):  # a wrong path is an error, not a new database
             config["NAME"] = f"file:{quote(str(config['NAME']))}?mode=rw"
         # Not among Django's own connections: this one is not migrated, and goes with the adapter.

@@ -64,7 +64,7 @@ class SourceForm(forms.ModelForm):
     def clean_database(self) -> str:
         url: str = self.cleaned_data["database"]
         try:
-            databases.configuration(url)
+            databases.refuse_unsafe(databases.configuration(url))
         except InvalidInput as error:
             raise ValidationError(probes.sentence(error)) from None
         return url

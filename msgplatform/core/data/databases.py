@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 import dj_database_url
+from django.conf import settings
 from django.db import connections
 
 from msgplatform.core.errors import InvalidInput
@@ -24,6 +26,7 @@ _MYSQL_WRITER: dict[str, Any] = {
 }
 # The file is somebody else's: its journal mode stays what its owner chose.
 _SQLITE_WRITER: dict[str, Any] = {"transaction_mode": "IMMEDIATE", "timeout": 20}
+_ALLOWED_OPTIONS = frozenset({"unix_socket", "ssl", "ssl_mode"})
 _HINT = "use mysql://user:password@host:3306/name or sqlite:////path/to/file"
 
 
@@ -55,6 +58,24 @@ def for_writing(url: str, field: str = "database") -> dict[str, Any]:
     options = _MYSQL_WRITER if is_mysql(config) else _SQLITE_WRITER
     config["OPTIONS"] = {**options, **config["OPTIONS"]}
     return config
+
+
+def refuse_unsafe(config: Mapping[str, Any], field: str = "database") -> None:
+    """For a URL that people write into the console, as `configuration` reads it.
+
+    Raises InvalidInput for the platform's own file, and for options of the driver that could read
+    files of this machine or undo what is set here.
+    """
+    if unknown := sorted(set(config["OPTIONS"]) - _ALLOWED_OPTIONS):
+        raise InvalidInput(
+            f"the database's URL has options that are not allowed: {', '.join(unknown)}", field
+        )
+    if is_mysql(config):
+        return
+    path = os.path.realpath(config["NAME"])
+    own = [each["NAME"] for each in settings.DATABASES.values() if not is_mysql(each)]
+    if path in map(os.path.realpath, own):
+        raise InvalidInput("this file is the platform's own database", field)
 
 
 def is_mysql(config: Mapping[str, Any]) -> bool:
