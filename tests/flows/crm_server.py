@@ -119,6 +119,8 @@ class CrmServer(ThreadingHTTPServer):
     """To be used in `with`; it serves from a thread of the test."""
 
     daemon_threads = True
+    # A connection that waits long to be accepted is stored when its caller has given up.
+    request_queue_size = 128
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

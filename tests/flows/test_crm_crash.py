@@ -18,8 +18,8 @@ from tests.flows.crm_server import CrmServer, adapter_settings
 from tests.flows.crm_traffic import OPEN, SET_UP, STORY, Ledger, Writer
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
-LEADS = 5_000 if FULL else 600  # at least: writing lasts until the last kill
-KILLS_A_ROLE = 5 if FULL else 2
+LEADS = 5_000 if FULL else 300  # at least: writing lasts until the last kill
+KILLS_A_ROLE = 5 if FULL else 1
 QUEUED_AT_FLUSH = 200 if FULL else 50
 POLLER, HANDLER = "run_sync_poller", "run_sync_handler"
 FAILPOINTS = (
@@ -46,7 +46,7 @@ def cluster(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[Cluste
         is_mariadb = request.param == "mariadb"
         url = mariadb.create(name) if is_mariadb else f"sqlite:///{folder / 'platform.db'}"
         made = Cluster(folder, url, (WEB, POLLER, HANDLER))
-        made.environment |= {"CRM_LEASE_SECONDS": "10", "CRM_BREAKER_SECONDS": "2"}
+        made.environment |= {"CRM_LEASE_SECONDS": "20", "CRM_BREAKER_SECONDS": "2"}
         yield stack.enter_context(made)
 
 

@@ -7,6 +7,7 @@ database is away. Tests drive the turn, never the loop.
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
@@ -42,8 +43,13 @@ class Stop:
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         for installed in self._previous:
             signal.signal(installed, signal.SIG_DFL)
-        log.info("draining", signal=signal.Signals(number).name)
+        # In a thread: this one may hold the event's lock, or that of the log, when it is
+        # interrupted, and would wait for itself.
+        _thread.start_new_thread(self._begin, (number,))
+
+    def _begin(self, number: int) -> None:
         self._event.set()
+        log.info("draining", signal=signal.Signals(number).name)
 
     def set(self) -> None:
         self._event.set()
