@@ -64,7 +64,9 @@ class Delivery:
                 self._made.answers += [Answer(entry, self._refusing) for entry in rest]
                 return
             unsure = self._is_unsure(rest[0])
-            most = sum(self._is_unsure(entry) is unsure for entry in rest)
+            # Those at the front: others of the kind may stand behind some of the other kind.
+            kinds = [self._is_unsure(entry) for entry in rest]
+            most = kinds.index(not unsure) if (not unsure) in kinds else len(kinds)
             size, after = self._admitted(min(most, self._adapter.batch_size))
             if not size:
                 self._unsent(rest, after)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -23,11 +24,16 @@ class Books:
     made: list[str] = field(default_factory=list)  # the code of each contact, as it was made
     regressions: list[str] = field(default_factory=list)
     failed: int = 0
+    calls: dict[str, list[str]] = field(default_factory=dict)  # by code, for who looks for a fault
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def note(self, code: str, what: str) -> None:
+        self.calls.setdefault(code, []).append(f"{time.monotonic():.3f} {what}")
 
     def create(self, given: dict[str, Any]) -> int:
         with self.lock:
             number = len(self.made) + 1
+            self.note(given["code"], f"POST {number} v{given['version']}")
             self.made.append(given["code"])
             self.contacts[number] = given
             return number
@@ -35,6 +41,7 @@ class Books:
     def update(self, number: int, given: dict[str, Any]) -> bool:
         with self.lock:
             held = self.contacts.get(number)
+            self.note(given["code"], f"PUT {number} v{given['version']} over {held}")
             if held is None:
                 return False
             if given["version"] < held["version"]:
@@ -44,12 +51,15 @@ class Books:
 
     def delete(self, code: str) -> None:
         with self.lock:
+            self.note(code, "DELETE")
             for number in [n for n, held in self.contacts.items() if held["code"] == code]:
                 del self.contacts[number]
 
     def find(self, code: str) -> tuple[int, dict[str, Any]] | None:
         with self.lock:
-            return next(((n, c) for n, c in self.contacts.items() if c["code"] == code), None)
+            found = next(((n, c) for n, c in self.contacts.items() if c["code"] == code), None)
+            self.note(code, f"GET {found and found[0]}")
+            return found
 
     def held(self) -> dict[str, tuple[Any, ...]]:
         """Of each code its values; one that is there twice has them twice."""

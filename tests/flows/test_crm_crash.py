@@ -79,8 +79,8 @@ def test_two_crms_end_equal_to_the_hive(cluster: Cluster) -> None:
             writer.join(300)
             assert not writer.is_alive()
         expected = ledger.expected()
-        await_equal(cluster, lambda: table(path), expected, "the table")
-        await_equal(cluster, server.books.held, expected, "the contacts")
+        await_equal(cluster, lambda: table(path), expected, "the table", {})
+        await_equal(cluster, server.books.held, expected, "the contacts", server.books.calls)
         cluster.wait_until(lambda: cluster.script(OPEN) == 0, "every record to be marked", 300)
         books = server.books
         print("\n".join(kill_log))
@@ -99,6 +99,7 @@ def await_equal(
     held: Callable[[], Mapping[str, object]],
     expected: Mapping[str, object],
     what: str,
+    calls: Mapping[str, object],
 ) -> None:
     """Fails with the stories of some leads that differ."""
     try:
@@ -108,7 +109,7 @@ def await_equal(
         keys = [k for k in {**found, **expected} if found.get(k) != expected.get(k)]
         told = [
             f"{key}: {found.get(key)} is not {expected.get(key)}: "
-            f"{cluster.script(STORY.format(key=key))}"
+            f"{cluster.script(STORY.format(key=key))} {calls.get(key)}"
             for key in keys[:5]
         ]
         raise AssertionError("\n".join([f"{len(keys)} differ in {what}", *told])) from error

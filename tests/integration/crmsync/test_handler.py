@@ -19,7 +19,7 @@ from msgplatform.models import MinuteCounter
 from tests.integration.crmsync import sync_support as sync
 from tests.integration.crmsync.sync_support import BATCHES, Customers, Store
 from tests.integration.support.http_sinks import Sink, refusing_port
-from tests.integration.support.json_stub import Answer, serving
+from tests.integration.support.json_stub import Answer, asked, serving
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED = Record.State
@@ -257,6 +257,24 @@ class TestUnknown:
         sync.handled(queued)
         assert creating.leads["a"]["name"] == "newer"
         assert queued.record("a").sent_version == 2
+
+    def test_each_is_looked_up_before_it_is_sent(
+        self, creating_server: Sink, creating: Store
+    ) -> None:
+        """Also when some of a call need not be sent, and others of the order were never sent."""
+        policy = sync.policy(sync.http_crm(creating_server, creating))
+        creating.leads["a"] = {"id": "a", "name": "name a", "v": 1}
+        queued = sync.on_its_way(policy, sync.requests("abcdefghxyz"), check=True)
+        for entry in queued.order.entries:
+            entry.check = entry.request.key in "abcdefgh"
+        sync.MainQueue(policy.crm.name).put([queued.order])
+        sync.handled(queued)
+        first: dict[str, str] = {}
+        for request in asked(creating_server):
+            key = request.path[-1] if request.method == "GET" else request.body["id"]
+            first.setdefault(key, request.method)
+        assert first == dict.fromkeys("abcdefgh", "GET") | dict.fromkeys("xyz", "POST")
+        assert sorted(creating.changed) == list("bcdefghxyz")
 
 
 class TestConflict:
