@@ -103,7 +103,8 @@ def test_make_up_prints_an_address_and_a_password_that_work(clone: Path, tmp_pat
         for log in (clone / "var" / "logs").iterdir():
             assert password not in log.read_text(), log
         os.killpg(platform.pid, signal.SIGINT)  # as Ctrl-C does
-        platform.wait(timeout=120)
+        # Each program that does not end by itself is waited for, one after the other.
+        platform.wait(timeout=400)
     finally:
         if platform.poll() is None:
             os.killpg(platform.pid, signal.SIGKILL)
