@@ -90,7 +90,9 @@ def test_make_up_prints_an_address_and_a_password_that_work(clone: Path, tmp_pat
     with terminal.open("w") as output:
         platform = subprocess.Popen(
             ["bash", "-c", command],
-            stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True, **how,
+            stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True,
+            # As in a terminal: a shell lets what it runs in the background ignore Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **how,
         )  # fmt: skip
     try:
         deadline = time.monotonic() + 240
@@ -103,8 +105,7 @@ def test_make_up_prints_an_address_and_a_password_that_work(clone: Path, tmp_pat
         for log in (clone / "var" / "logs").iterdir():
             assert password not in log.read_text(), log
         os.killpg(platform.pid, signal.SIGINT)  # as Ctrl-C does
-        # Each program that does not end by itself is waited for, one after the other.
-        platform.wait(timeout=400)
+        platform.wait(timeout=120)
     finally:
         if platform.poll() is None:
             os.killpg(platform.pid, signal.SIGKILL)
