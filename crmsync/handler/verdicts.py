@@ -25,9 +25,9 @@ from crmsync.adapters.outcomes import (
 from crmsync.handler.answers import Answer, Fault, Unsent
 from crmsync.models import Record
 from crmsync.models.crms import MAX_REMOTE_ID
+from crmsync.models.operations import UNKNOWN
 from crmsync.orders import digest
 
-UNKNOWN = "unknown"  # the error class of a try that may have been stored: looked up before the next
 # A CRM that was paused is asked again no sooner, however quickly it is resumed.
 _PAUSED_SECONDS = 5.0
 _State = Record.State

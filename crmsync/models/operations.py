@@ -15,6 +15,8 @@ from msgplatform.core.fields import ExactCharField
 
 MAX_KEY = 128
 MAX_MESSAGE = 500
+# The error class of a try that may have been stored: it is looked up before the next one.
+UNKNOWN = "unknown"
 
 
 class Record(models.Model):

@@ -9,9 +9,10 @@ from django.conf import settings
 
 from crmsync import crm_status, models, operations_cache, orders
 from crmsync.directory import Crm, Policy
+from crmsync.models.operations import UNKNOWN
 from crmsync.orders import Entry, Order
 from crmsync.poller.due import Due
-from crmsync.poller.store import UNKNOWN, Round, Stored
+from crmsync.poller.store import Round, Stored
 from crmsync.queues import MainQueue, Queue, RetryQueue
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError

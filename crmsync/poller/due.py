@@ -16,9 +16,9 @@ from django.db.models import Case, F, Value, When
 
 from crmsync import models, operation_counts, orders
 from crmsync.directory import Policy
+from crmsync.models.operations import UNKNOWN
 from crmsync.monitor import counters
 from crmsync.orders import Entry, Request
-from crmsync.poller.store import UNKNOWN
 from msgplatform.core import logging
 from msgplatform.core.data import claims, sql
 

@@ -17,7 +17,7 @@ from django.db.models import F
 
 from crmsync import models, operation_counts
 from crmsync.directory import Policy
-from crmsync.models.operations import MAX_MESSAGE
+from crmsync.models.operations import MAX_MESSAGE, UNKNOWN
 from crmsync.monitor import counters
 from crmsync.orders import Entry, Request, dump
 from crmsync.poller.increment import Watermark
@@ -34,7 +34,6 @@ COLUMNS = (
     "error_class", "updated_at",
 )  # fmt: skip
 _values = itemgetter(*COLUMNS)
-UNKNOWN = "unknown"  # the error class of a try that may have been stored
 MAPPING = "mapping"  # that of a row which the mapping cannot make a request of
 
 

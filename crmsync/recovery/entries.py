@@ -22,9 +22,9 @@ from django.db.models.functions import Now
 
 from crmsync import operation_counts
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
+from crmsync.models.operations import UNKNOWN
 from msgplatform.core.data import claims, sql
 
-UNKNOWN = "unknown"  # the error class of a try that may have been stored: it is looked up first
 MAPPING = "mapping"  # that of a row of which the mapping made no request
 _State = Record.State
 

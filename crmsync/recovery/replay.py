@@ -16,8 +16,9 @@ from django.db import transaction
 
 from crmsync import operation_counts, orders
 from crmsync.models import Operation, Policy, Record
+from crmsync.models.operations import UNKNOWN
 from crmsync.orders import Request
-from crmsync.recovery import entries, resend
+from crmsync.recovery import resend
 from crmsync.recovery.found import Found
 from msgplatform.core.data import ids, sql
 
@@ -174,7 +175,7 @@ def _take_over(plan: _Plan, now: datetime, by: str) -> None:
         record.state, record.attempt, record.next_at = _State.WAITING, 0, now
         record.claimed_by, record.sending_operation = "", 0
         record.sent_version, record.sent_digest = 0, ""
-        record.error_class = record.error_class if record.error_class == entries.UNKNOWN else ""
+        record.error_class = record.error_class if record.error_class == UNKNOWN else ""
     changed = [*plan.new, *plan.older, *flying]
     for record in changed:
         request = plan.newest[record.key]
