@@ -14,7 +14,7 @@ from crmsync.bulk.filters import Filter, parse
 from crmsync.bulk.pages import OpenEntries, Page, Records
 from crmsync.recovery import entries
 from crmsync.recovery.resend import resend
-from msgplatform.core import flows
+from msgplatform.core import bulk_cursor, flows
 from msgplatform.core.bulk_cursor import BulkCursor
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
@@ -100,16 +100,7 @@ ACTIONS: Mapping[str, _Action] = {
 def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
     """How many the action would touch now, to a bound."""
     _chosen_action, chosen = _chosen(action, given, sql.now())
-    found, position = 0, ""
-    for _step in range(_COUNT_STEPS):
-        page = chosen.page(position, _COUNT_PAGE)
-        found += len(page.ids)
-        if found > COUNT_MOST:
-            return flows.Counted(COUNT_MOST, more=True)
-        position = page.position
-        if not position:
-            return flows.Counted(found)
-    return flows.Counted(found, more=True)
+    return bulk_cursor.count(chosen.page, COUNT_MOST, _COUNT_PAGE, _COUNT_STEPS)
 
 
 def step(action: str, given: Mapping[str, Any], cursor: str, limit: int) -> flows.Step:

@@ -14,11 +14,14 @@ is repeated after a kill finds the same bound, and what it did done.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, Protocol
 
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import Counted
 
 _MAX_ID = 2**63 - 1
 
@@ -68,3 +71,26 @@ def read_time(text: str) -> datetime:
 
 def _wrong() -> InvalidInput:
     return InvalidInput("this is not the cursor of a bulk job", "cursor")
+
+
+class Page(Protocol):
+    """What a bulk action is about: ids, and the position of the next page, '' at the end."""
+
+    @property
+    def ids(self) -> Sequence[Any]: ...
+    @property
+    def position(self) -> str: ...
+
+
+def count(page: Callable[[str, int], Page], most: int, size: int, steps: int) -> Counted:
+    """How many ids the pages have, up to `most`; at most `steps` pages of `size` are read."""
+    found, position = 0, ""
+    for _step in range(steps):
+        read = page(position, size)
+        found += len(read.ids)
+        if found > most:
+            return Counted(most, more=True)
+        position = read.position
+        if not position:
+            return Counted(found)
+    return Counted(found, more=True)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core import flows
+from msgplatform.core import bulk_cursor, flows
 from msgplatform.core.bulk_cursor import BulkCursor
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
@@ -110,16 +110,7 @@ ACTIONS: Mapping[str, _Action] = {
 def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
     """How many copies (messages, for a re-split) the action would look at now, to a bound."""
     job = _job(action, given, sql.now())
-    found, position = 0, ""
-    for _step in range(_COUNT_STEPS):
-        page = job.page(position, _COUNT_PAGE)
-        found += len(page.ids)
-        if found > COUNT_MOST:
-            return flows.Counted(COUNT_MOST, more=True)
-        position = page.position
-        if not position:
-            return flows.Counted(found)
-    return flows.Counted(found, more=True)
+    return bulk_cursor.count(job.page, COUNT_MOST, _COUNT_PAGE, _COUNT_STEPS)
 
 
 def step(action: str, given: Mapping[str, Any], cursor: str, limit: int) -> flows.Step:
