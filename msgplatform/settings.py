@@ -39,7 +39,7 @@ CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
 
 # -- applications --------------------------------------------------------------------------------
 # A flow is a folder and its name here.
-FLOWS = env.modules("FLOWS", ["notify", "gateway", "crmsync"])
+FLOWS = env.modules("FLOWS", ["notify", "notify.feed", "gateway", "crmsync"])
 # Each has its own settings.
 for _flow in FLOWS:
     globals().update(env.capitals(f"{_flow}.settings"))

@@ -70,6 +70,8 @@ class Worker:
     """
 
     role = ""
+    # The longest wait between two turns that find nothing to do.
+    idle_seconds = 1.0
 
     def __init__(self) -> None:
         self.heartbeat = Heartbeat(self.role)
@@ -88,9 +90,9 @@ class Worker:
 class Loop:
     """Runs a worker until it is asked to stop."""
 
-    def __init__(self, worker: Worker, idle_cap: float = 1.0) -> None:
+    def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        self.idle = Backoff(first=0.02, factor=1.3, cap=idle_cap)
+        self.idle = Backoff(first=0.02, factor=1.3, cap=worker.idle_seconds)
         self.trouble = Backoff(first=0.2, factor=2.0, cap=10.0)
         self.beat = beat(worker.heartbeat)
 

@@ -41,7 +41,8 @@ class Probe(Worker):
 
 probe = Probe()
 probe.stopping.install()
-Loop(probe, idle_cap=3600).run(drain_seconds=float(sys.argv[2]))
+probe.idle_seconds = 3600
+Loop(probe).run(drain_seconds=float(sys.argv[2]))
 """
 
 

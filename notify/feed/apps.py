@@ -1,0 +1,17 @@
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class FeedConfig(AppConfig):
+    """Posts into the timelines of friends and followers."""
+
+    name = "notify.feed"
+    label = "feed"
+    verbose_name = _("Feed")
+
+    def ready(self) -> None:
+        from msgplatform.core import flows
+        from notify.feed import checks  # noqa: F401
+        from notify.feed.flow import FeedFlow
+
+        flows.register(FeedFlow())

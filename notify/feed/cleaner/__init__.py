@@ -1,0 +1,1 @@
+"""`run_feed_cleaner`: handled events, long timelines, readers who stay away."""

@@ -1,0 +1,1 @@
+"""`run_feed_dispatcher`: receivers write posts into timelines, at the scheduler's pace."""

@@ -1,0 +1,52 @@
+"""Dispatcher: a receiver for each topic, and the pace that all dispatchers share.
+
+A turn gives every topic one bounded batch, so that none waits for the end of another one's
+backlog.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+from msgplatform.core.daemons.daemon import Worker
+from notify.feed.dispatcher.pace import Pacer
+from notify.feed.dispatcher.receiver import Receiver
+from notify.feed.dispatcher.upkeep import Upkeep
+from notify.feed.models import EventQueue
+
+_TOPICS = tuple(EventQueue.Topic.values)
+# A pause lets the foreground work; a longer one would only let the backlog grow.
+_LONGEST_PAUSE = 2.0
+
+
+class Dispatcher(Worker):
+    """`topics`: those it works on, all by default."""
+
+    role = "feed-dispatcher"
+    idle_seconds = 0.1  # a reader waits for the post: an idle turn is one short statement a topic
+
+    def __init__(self, topics: Collection[str] = _TOPICS) -> None:
+        super().__init__()
+        self.pacer = Pacer(self.heartbeat)
+        self.receivers = [
+            Upkeep() if topic == EventQueue.Topic.UPKEEP else Receiver(topic)
+            for topic in _TOPICS
+            if topic in topics
+        ]
+
+    def start(self) -> None:
+        self.pacer.start()
+
+    def stop(self) -> None:
+        self.pacer.stop()
+
+    def turn(self) -> bool:
+        pace = self.pacer.current()
+        begun = time.monotonic()
+        handled = sum(receiver.turn(pace) for receiver in self.receivers)
+        self.heartbeat.done += handled
+        if handled and pace.share < 1:
+            took = time.monotonic() - begun
+            self.stopping.wait(min(_LONGEST_PAUSE, took * (1 / pace.share - 1)))
+        return handled > 0

@@ -1,0 +1,179 @@
+"""A receiver: takes the oldest events of its topic and writes an entry for every recipient.
+
+Entries and the events' status are one transaction, so each event has its effect once. Oldest
+first: newest first would leave the oldest ones waiting for ever behind a backlog.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from django.db import transaction
+
+from msgplatform.core import alerts
+from msgplatform.core.daemons.bisect import is_unavailable, isolate
+from msgplatform.core.data import sql
+from msgplatform.core.failpoints import failpoint
+from notify.feed.dispatcher import fanout, queue
+from notify.feed.dispatcher.pace import Pace
+from notify.feed.dispatcher.queue import Event
+from notify.feed.models import EventQueue, FeedUser
+from notify.feed.models.posts import Topic
+from notify.feed.monitor import counters
+
+_STATUS = EventQueue.Status
+_MERGED = FeedUser.Merging.MERGED
+# Recipients in one transaction, and those of one author from which the event goes in slices:
+# about 25 ms.
+MOST_ENTRIES = 20_000
+SLICE = 5_000
+
+
+class Receiver:
+    """`turn` is one batch of small events, and one slice of the oldest large one."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+
+    def turn(self, pace: Pace) -> int:
+        """How many events it handled, a slice counting as one; 0: nothing waits."""
+        return self._batch(pace.events) + self._slice(max(1, round(SLICE * pace.share)))
+
+    def _batch(self, limit: int) -> int:
+        if not queue.waiting(self.topic):
+            return 0
+        taken: list[int] = []
+        try:
+            return sql.retrying(partial(self._handle_oldest, limit, taken))
+        except Exception as error:
+            if is_unavailable(error):
+                raise
+            return sum(isolate(taken, self._handle_these, set_aside))
+
+    def _handle_oldest(self, limit: int, taken: list[int]) -> int:
+        with transaction.atomic(durable=True):
+            events = queue.lock(self.topic, _STATUS.WAITING, limit)
+            taken[:] = [event.qid for event in events]
+            handled = self._handle(events)
+            failpoint("feed_before_commit")
+        failpoint("feed_after_commit")
+        return handled
+
+    def _handle_these(self, qids: Sequence[int]) -> Sequence[int]:
+        def handle() -> int:
+            with transaction.atomic(durable=True):
+                return self._handle(queue.lock_these(qids, _STATUS.WAITING))
+
+        return [sql.retrying(handle)]
+
+    def _handle(self, events: Sequence[Event]) -> int:
+        """Write the entries of these locked events, as many as are good for one transaction; how
+        many events were dealt with."""
+        authors = _authors({(event.biz, event.uid) for event in events})
+        pushed: dict[Event, int] = {}
+        merged: list[Event] = []
+        large: list[Event] = []
+        for event in events:
+            author = authors.get((event.biz, event.uid))
+            recipients = self._recipients(author)
+            if author is not None and author.merging == _MERGED:
+                merged.append(event)
+            elif recipients > SLICE:
+                large.append(event)
+            elif pushed and sum(pushed.values()) + recipients > MOST_ENTRIES:
+                break
+            else:
+                pushed[event] = recipients
+        written = fanout.push(self.topic, [e.qid for e in pushed]) if any(pushed.values()) else 0
+        now = sql.now()
+        queue.mark([event.qid for event in (*pushed, *merged)], _STATUS.HANDLED, now)
+        queue.mark([event.qid for event in large], _STATUS.IN_SLICES)
+        # Last, because other dispatchers wait for these rows until the commit.
+        counters.add(self._counts(pushed, written, merged), now)
+        return len(pushed) + len(merged) + len(large)
+
+    def _counts(
+        self, pushed: Mapping[Event, int], written: int, merged: Sequence[Event]
+    ) -> counters.Counts:
+        counts: counters.Counts = Counter()
+        recipients = sum(pushed.values()) or 1
+        for event in (*pushed, *merged):
+            counts[counters.key(event.biz, counters.HANDLED, self.topic)] += 1
+        for event in merged:
+            counts[counters.key(event.biz, counters.MERGED, self.topic)] += 1
+        shares: Counter[int] = Counter()
+        for event, share in pushed.items():
+            shares[event.biz] += share
+        for biz, share in shares.items():
+            # Which system's they were is not known of a batch; some readers are not written to.
+            entries = round(written * share / recipients)
+            counts[counters.key(biz, counters.ENTRIES, self.topic)] += entries
+        return counts
+
+    def _recipients(self, author: FeedUser | None) -> int:
+        if author is None:
+            return 0
+        return author.friends + (author.followers if self.topic == Topic.VIP else 0)
+
+    # -- slices ----------------------------------------------------------------------------------
+    def _slice(self, size: int) -> int:
+        rows = EventQueue.objects.filter(topic=self.topic, status=_STATUS.IN_SLICES)
+        oldest = list(rows.order_by("qid").values_list("qid", flat=True)[:1])
+        if not oldest:
+            return 0
+
+        def work(_qids: Sequence[int]) -> Sequence[int]:
+            return [sql.retrying(partial(self._slice_once, size))]
+
+        return sum(isolate(oldest, work, set_aside))
+
+    def _slice_once(self, size: int) -> int:
+        """The next `size` recipients of the oldest event in slices that nobody else works on."""
+        with transaction.atomic(durable=True):
+            for event in queue.lock(self.topic, _STATUS.IN_SLICES, 1):
+                self._next_slice(event, size)
+                failpoint("feed_slice_before_commit")
+                return 1
+        return 0
+
+    def _next_slice(self, event: Event, size: int) -> None:
+        relations = fanout.RELATIONS[Topic(self.topic)]
+        relation, _, after = event.position.partition(":")
+        relation = relation or relations[0]
+        until = fanout.end_of_slice(event.biz, event.uid, relation, after, size)
+        written = fanout.push_slice(event.qid, relation, after, until)
+        now = sql.now()
+        counts: counters.Counts = Counter()
+        counts[counters.key(event.biz, counters.ENTRIES, self.topic)] = written
+        row = EventQueue.objects.filter(qid=event.qid)
+        place = relations.index(relation)
+        if until is not None:
+            row.update(position=f"{relation}:{until}")
+        elif place + 1 < len(relations):
+            row.update(position=f"{relations[place + 1]}:")
+        else:
+            row.update(status=_STATUS.HANDLED, handle_date=now)
+            counts[counters.key(event.biz, counters.HANDLED, self.topic)] = 1
+        counters.add(counts, now)
+
+
+def set_aside(qid: int, error: Exception) -> alerts.AlertEvent:
+    """Set an event aside; the alert that says so."""
+    queue.set_aside(qid, error)
+    return alerts.AlertEvent(
+        kind="feed.set_aside",
+        subject=f"Feed: event {qid} was set aside",
+        text=f"{type(error).__name__}: {error}"[:500],
+        key="feed.set_aside",
+    )
+
+
+def _authors(users: set[tuple[int, str]]) -> dict[tuple[int, str], FeedUser]:
+    found: dict[tuple[int, str], FeedUser] = {}
+    for biz in {biz for biz, _ in users}:
+        uids = [uid for of, uid in users if of == biz]
+        rows = FeedUser.objects.filter(biz_id=biz, uid__in=uids)
+        found.update(((biz, row.uid), row) for row in rows)
+    return found

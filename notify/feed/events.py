@@ -1,0 +1,37 @@
+"""Events of upkeep: what the dispatcher has to do after relations or posts changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from msgplatform.core.data import ids, sql
+from notify.feed.models import EventQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`uid` is the user whose posts or timeline it is about; `data` depends on the kind."""
+
+    biz: int
+    uid: str
+    kind: EventQueue.Kind
+    data: Mapping[str, str] = field(default_factory=dict)
+
+
+def add(events: Sequence[Event], block: ids.Block, now: datetime) -> None:
+    """Store them in the caller's transaction, with ids of `block`, which are not used elsewhere."""
+    numbers = block.ids([ids.bucket(event.biz, event.uid) for event in events])
+    rows = [
+        (qid, e.biz, "upkeep", str(e.kind), 0, json.dumps(e.data) if e.data else "", e.uid, now,
+         "", "")
+        for qid, e in zip(numbers, events, strict=True)
+    ]  # fmt: skip
+    sql.insert_or_keep(
+        EventQueue._meta.db_table,
+        ("qid", "biz_id", "topic", "kind", "status", "data", "uid", "create_date", "position",
+         "reason"),
+        rows,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Posts and relations, durable before the answer; called by the REST API (and by the demo)."""

@@ -1,0 +1,167 @@
+"""Take posts in, edit and delete them.
+
+A post is stored with its event and its entry in the author's own timeline, in one transaction, so
+that the author sees it at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from django.db import transaction
+from django.utils.translation import gettext as _
+
+from msgplatform.core.data import idempotency, ids, sql
+from msgplatform.core.data.group_commit import GroupCommit
+from msgplatform.core.data.idempotency import Item
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.verdicts import Verdict, judge_each
+from notify.feed import events
+from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedIdempotency
+from notify.feed.models.posts import MAX_DATA, MAX_KIND, MAX_UID, Topic
+
+_KIND = re.compile(rf"[A-Za-z0-9_.:-]{{0,{MAX_KIND}}}")
+_UID = re.compile(rf"[\x21-\x7e]{{1,{MAX_UID}}}")
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """What a user posts; `src_type` is the kind: update, note, greeting …"""
+
+    biz: int
+    uid: str
+    data: str
+    topic: str = Topic.FRIEND
+    app_id: str = ""
+    src_type: str = ""
+    idempotency_key: str | None = None
+
+
+def check_uid(uid: str, field: str = "uid") -> None:
+    """Raises InvalidInput."""
+    if not _UID.fullmatch(uid):
+        raise InvalidInput(
+            _("Use 1 to %d visible ASCII characters without spaces.") % MAX_UID, field
+        )
+
+
+def check_data(data: str) -> None:
+    """Raises InvalidInput."""
+    if not data.strip():
+        raise InvalidInput(_("Write something."), "data")
+    if len(data) > MAX_DATA:
+        raise InvalidInput(_("Use at most %d characters.") % MAX_DATA, "data")
+    if "\x00" in data:
+        raise InvalidInput(_("Leave out the character NUL."), "data")
+
+
+def check(post: Post) -> None:
+    """Raises InvalidInput, naming the field and what to change."""
+    check_uid(post.uid)
+    check_data(post.data)
+    if post.topic not in Topic.values:
+        raise InvalidInput(_("Use one of: %s.") % ", ".join(Topic.values), "topic")
+    for name in ("app_id", "src_type"):
+        if not _KIND.fullmatch(getattr(post, name)):
+            raise InvalidInput(_("Use at most %d letters, digits and _ . : -") % MAX_KIND, name)
+    if post.idempotency_key is not None:
+        idempotency.check_key(post.idempotency_key)
+
+
+def add_many(posts: Sequence[Post]) -> list[Verdict]:
+    """Store posts in one transaction; the verdicts come in the same order.
+
+    Must not run inside a transaction of the caller. Raises OperationalError when the database is
+    unavailable.
+    """
+    return judge_each(posts, _item, _store)
+
+
+def add(post: Post) -> Verdict:
+    """Store one post together with whatever else arrives in this process meanwhile.
+
+    Raises InvalidInput, Unavailable (nothing happened) or OutcomeUnknown (repeat with the key).
+    """
+    return _committer().submit(_item(post))
+
+
+def add_later(post: Post, call: Callable[[Verdict | None, Exception | None], None]) -> None:
+    """Like `add`, but `call` gets the verdict or the error, in another thread.
+
+    What is wrong with the post itself is raised here; `call` is then not called.
+    """
+    _committer().submit_later(_item(post), call)
+
+
+def edit(biz: int, post_id: int, data: str) -> bool:
+    """Change a post's text, which readers see at once; whether there is such a post.
+
+    Raises InvalidInput.
+    """
+    check_data(data)
+    rows = Feed.objects.filter(pk=post_id, biz_id=biz, delete_date=None)
+    return bool(sql.retrying(lambda: rows.update(data=data, update_date=sql.now())))
+
+
+def delete(biz: int, post_id: int) -> bool:
+    """Delete a post, which nobody sees from now on; whether there is such a post.
+
+    Its entries are removed later, by an event. A deleted post stays as it is.
+    """
+    block = ids.reserve(1)
+    return sql.retrying(lambda: _delete_once(biz, post_id, block))
+
+
+def _delete_once(biz: int, post_id: int, block: ids.Block) -> bool:
+    with transaction.atomic():
+        rows = Feed.objects.filter(pk=post_id, biz_id=biz)
+        author = rows.values_list("uid", flat=True).first()
+        if author is None:
+            return False
+        now = sql.now()
+        if rows.filter(delete_date=None).update(delete_date=now):
+            kind = EventQueue.Kind.DELETE
+            events.add([events.Event(biz, author, kind, {"feed": str(post_id)})], block, now)
+        return True
+
+
+@lru_cache(maxsize=1)
+def _committer() -> GroupCommit[Item[Post], Verdict]:
+    return GroupCommit(_store, max_items=500)
+
+
+def _item(post: Post) -> Item[Post]:
+    """Raises InvalidInput."""
+    check(post)
+    parts = post.uid, post.topic, post.app_id, post.src_type, post.data
+    return idempotency.item(
+        post, post.biz, post.idempotency_key, *(part.encode() for part in parts)
+    )
+
+
+def _store(items: Sequence[Item[Post]]) -> list[Verdict]:
+    return idempotency.store(items, FeedIdempotency, _insert)
+
+
+def _insert(items: Sequence[Item[Post]], now: object) -> None:
+    posts = [(item.id, item.body) for item in items]
+    sql.insert_or_keep(
+        Feed._meta.db_table,
+        ("id", "biz_id", "uid", "topic", "app_id", "src_type", "data", "create_date"),
+        [(i, p.biz, p.uid, p.topic, p.app_id, p.src_type, p.data, now) for i, p in posts],
+    )
+    sql.insert_or_keep(
+        FeedBroadcast._meta.db_table,
+        ("biz_id", "fri_uid", "feed_id", "create_date", "app_id", "src_type"),
+        [(p.biz, p.uid, i, now, p.app_id, p.src_type) for i, p in posts],
+    )
+    waiting, kind = int(EventQueue.Status.WAITING), str(EventQueue.Kind.POST)
+    sql.insert_or_keep(
+        EventQueue._meta.db_table,
+        ("qid", "biz_id", "topic", "kind", "status", "data", "uid", "create_date", "position",
+         "reason"),
+        [(i, p.biz, p.topic, kind, waiting, "", p.uid, now, "", "") for i, p in posts],
+    )  # fmt: skip

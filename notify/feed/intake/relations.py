@@ -1,0 +1,223 @@
+"""Friendships, followers and blocks.
+
+One transaction locks the users concerned, sorted, so that whatever else changes about them (their
+visits, how their posts are delivered) comes before or after, and counts stay exact.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from functools import partial, reduce
+from operator import or_
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.utils.translation import gettext as _
+
+from msgplatform.core.data import ids, sql
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.errors import Conflict, InvalidInput
+from msgplatform.core.verdicts import Verdict, judge_each
+from notify.feed import events
+from notify.feed.intake.posts import check_uid
+from notify.feed.models import EventQueue, FeedUser, Friend
+from notify.feed.users import lock
+
+CHUNK = 500  # changes in one transaction
+_LOOKUP = 100  # pairs in one statement
+_FRIEND, _FOLLOW, _BLOCK = (str(relation) for relation in Friend.Relation)
+
+Key = tuple[str, str, str]  # author, relation, reader
+
+
+class Action(StrEnum):
+    """What a user does to another one."""
+
+    BEFRIEND = "befriend"
+    UNFRIEND = "unfriend"
+    FOLLOW = "follow"
+    UNFOLLOW = "unfollow"
+    BLOCK = "block"
+    UNBLOCK = "unblock"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`uid` follows (befriends, blocks …) `other`."""
+
+    biz: int
+    action: str
+    uid: str
+    other: str
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The relations of the users of one transaction, before and after."""
+
+    before: set[Key]
+    after: set[Key] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.after = set(self.before)
+
+    @property
+    def added(self) -> list[Key]:
+        return sorted(self.after - self.before)
+
+    @property
+    def removed(self) -> list[Key]:
+        return sorted(self.before - self.after)
+
+
+def check(change: Change) -> Change:
+    """Raises InvalidInput."""
+    check_uid(change.uid)
+    check_uid(change.other, "other")
+    if change.action not in list(Action):
+        raise InvalidInput(_("Use one of: %s.") % ", ".join(Action), "action")
+    if change.uid == change.other:
+        raise InvalidInput(_("This is the same user as uid."), "other")
+    return change
+
+
+def change_many(changes: Sequence[Change]) -> list[Verdict]:
+    """Apply changes of one business system in their order; the verdicts come in the same order:
+    created when something changed, duplicate when all was so already.
+
+    One that a block forbids is rejected. Each CHUNK is a transaction of its own. Must not run
+    inside a transaction of the caller. Raises OperationalError when the database is unavailable.
+    """
+    return judge_each(changes, check, _apply)
+
+
+def _apply(changes: Sequence[Change]) -> list[Verdict]:
+    verdicts: list[Verdict] = []
+    for chunk in chunks(changes, CHUNK):
+        # Of each change at most two rows are added or removed for each of three relations, and
+        # each of the two users may cross a threshold.
+        block = ids.reserve(8 * len(chunk))
+        verdicts += sql.retrying(partial(_apply_once, chunk, block))
+    return verdicts
+
+
+def _apply_once(changes: Sequence[Change], block: ids.Block) -> list[Verdict]:
+    (biz,) = {change.biz for change in changes}
+    with transaction.atomic(durable=True):
+        users = lock(biz, {uid for change in changes for uid in (change.uid, change.other)})
+        plan = _Plan(_existing(biz, changes))
+        verdicts = [_plan(change, plan) for change in changes]
+        now = sql.now()
+        _write(biz, plan, users, now)
+        wanted = [*_upkeep(biz, plan, users), *_count(biz, plan, users)]
+        if wanted:
+            events.add(wanted, block, now)
+    return verdicts
+
+
+def _existing(biz: int, changes: Sequence[Change]) -> set[Key]:
+    pairs = {pair for c in changes for pair in ((c.uid, c.other), (c.other, c.uid))}
+    found: set[Key] = set()
+    for some in chunks(sorted(pairs), _LOOKUP):
+        either = reduce(
+            or_,
+            (
+                Q(biz_id=biz, uid=uid, relation=relation, fri_uid=other)
+                for uid, other in some
+                for relation in (_FRIEND, _FOLLOW, _BLOCK)
+            ),
+        )
+        found.update(Friend.objects.filter(either).values_list("uid", "relation", "fri_uid"))
+    return found
+
+
+def _plan(change: Change, plan: _Plan) -> Verdict:
+    me, other = change.uid, change.other
+    friendship = {(me, _FRIEND, other), (other, _FRIEND, me)}
+    follows = {(other, _FOLLOW, me)}
+    block = {(other, _BLOCK, me)}
+    add: set[Key] = set()
+    remove: set[Key] = set()
+    match change.action:
+        case Action.BEFRIEND:
+            add = friendship
+        case Action.UNFRIEND:
+            remove = friendship
+        case Action.FOLLOW:
+            add = follows
+        case Action.UNFOLLOW:
+            remove = follows
+        case Action.BLOCK:
+            add, remove = block, friendship | follows | {(me, _FOLLOW, other)}
+        case Action.UNBLOCK:
+            remove = block
+    if change.action != Action.BLOCK and add and plan.after & (block | {(me, _BLOCK, other)}):
+        reason = _("One of the two users has blocked the other one.")
+        return Verdict("rejected", code=Conflict.code, field="other", reason=reason)
+    before = set(plan.after)
+    plan.after = (plan.after - remove) | add
+    return Verdict("duplicate" if plan.after == before else "created")
+
+
+def _write(biz: int, plan: _Plan, users: dict[str, FeedUser], now: datetime) -> None:
+    both, merged = int(Friend.Delivery.BOTH), int(Friend.Delivery.MERGED)
+    sql.insert_or_keep(
+        Friend._meta.db_table,
+        ("biz_id", "uid", "relation", "fri_uid", "delivery", "create_date"),
+        [
+            (biz, uid, relation, reader, both if users[reader].active else merged, now)
+            for uid, relation, reader in plan.added
+        ],
+    )
+    for some in chunks(plan.removed, _LOOKUP):
+        Friend.objects.filter(
+            reduce(
+                or_,
+                (Q(biz_id=biz, uid=uid, relation=rel, fri_uid=fri) for uid, rel, fri in some),
+            )
+        ).delete()
+
+
+def _upkeep(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[events.Event]:
+    """What is to be written to, or removed from, timelines of active readers."""
+    kinds = EventQueue.Kind
+    readers = {reader for _uid, relation, reader in plan.added if relation != _BLOCK}
+    for reader in sorted(readers):
+        if users[reader].active:
+            yield events.Event(biz, reader, kinds.BACKFILL)
+    pairs = {(uid, reader) for uid, relation, reader in plan.removed if relation != _BLOCK}
+    for uid, reader in sorted(pairs):
+        if users[reader].active:
+            yield events.Event(biz, uid, kinds.UNFOLLOW, {"reader": reader})
+
+
+def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[events.Event]:
+    """Count recipients; an author who has very many from now on becomes one who is merged."""
+    change: Counter[tuple[str, str]] = Counter()
+    change.update((uid, relation) for uid, relation, _reader in plan.added)
+    change.subtract((uid, relation) for uid, relation, _reader in plan.removed)
+    for column, relation in (("friends", _FRIEND), ("followers", _FOLLOW)):
+        counted = {uid: number for (uid, rel), number in change.items() if rel == relation}
+        for uid, number in counted.items():
+            setattr(users[uid], column, getattr(users[uid], column) + number)
+        sql.add_counters(
+            FeedUser._meta.db_table,
+            ("biz_id", "uid"),
+            [((biz, uid), number) for uid, number in counted.items() if number],
+            value=column,
+        )
+    merging = FeedUser.Merging
+    for uid in sorted({author for author, _relation in change}):
+        user = users[uid]
+        recipients = user.friends + user.followers
+        rows = FeedUser.objects.filter(biz_id=biz, uid=uid)
+        if user.merging == merging.PUSHED and recipients > settings.FEED_MERGE_ABOVE:
+            rows.update(merging=merging.BECOMING)
+            yield events.Event(biz, uid, EventQueue.Kind.MERGE)
+        elif user.merging != merging.PUSHED and recipients < settings.FEED_PUSH_BELOW:
+            rows.update(merging=merging.PUSHED)

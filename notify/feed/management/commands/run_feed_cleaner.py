@@ -1,0 +1,11 @@
+from typing import Any
+
+from msgplatform.core.daemons.daemon import DaemonCommand
+from notify.feed.cleaner.cleaner import Cleaner
+
+
+class Command(DaemonCommand):
+    help = "Feed: deletes handled events, trims timelines, lets go of readers who stay away."
+
+    def worker(self, **options: Any) -> Cleaner:
+        return Cleaner()

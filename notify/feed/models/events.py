@@ -1,0 +1,61 @@
+"""Events: what the dispatcher has to do."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core.fields import ExactCharField
+from msgplatform.models import Biz
+from notify.feed.models.posts import MAX_DATA, MAX_UID
+
+
+class EventQueue(models.Model):
+    """The event of a post has the post's id as its qid; `data` is JSON with what else is needed."""
+
+    class Topic(models.TextChoices):
+        """Which receiver works on it."""
+
+        FRIEND = "friend", _("friend")
+        VIP = "vip", _("vip")
+        UPKEEP = "upkeep", _("upkeep")  # of timelines, after relations or posts changed
+
+    class Kind(models.TextChoices):
+        POST = "post", _("post")  # reaches its recipients; topic friend or vip
+        DELETE = "delete", _("delete a post")  # data: feed
+        BACKFILL = "backfill", _("backfill")  # uid: the reader whose new relations are written
+        UNFOLLOW = "unfollow", _("end of a relation")  # uid: the author; data: reader
+        MERGE = "merge", _("merge an author")  # uid: the author who is merged at read from now on
+
+    class Status(models.IntegerChoices):
+        WAITING = 0, _("waiting")
+        HANDLED = 1, _("handled")
+        IN_SLICES = 2, _("in slices")  # too many recipients for one transaction
+        SET_ASIDE = 3, _("set aside")  # it failed: `reason` says why
+
+    qid = models.BigIntegerField(_("event"), primary_key=True)
+    biz = models.ForeignKey(
+        Biz, models.DO_NOTHING, db_constraint=False, db_index=False, verbose_name=_("system")
+    )
+    topic = ExactCharField(_("topic"), max_length=8, choices=Topic)
+    kind = ExactCharField(_("kind"), max_length=8, choices=Kind, default=Kind.POST)
+    status = models.PositiveSmallIntegerField(_("status"), choices=Status, default=Status.WAITING)
+    data = models.CharField(_("data"), max_length=MAX_DATA, blank=True, default="")
+    uid = ExactCharField(_("user"), max_length=MAX_UID)
+    create_date = models.DateTimeField(_("created"))
+    handle_date = models.DateTimeField(_("handled"), null=True, blank=True)
+    # Of an event in slices: the relation and reader up to which it is done, "friend:1001".
+    position = ExactCharField(_("done up to"), max_length=80, blank=True, default="")
+    reason = models.CharField(_("reason"), max_length=500, blank=True, default="")
+
+    class Meta:
+        db_table = "eventqueue"
+        verbose_name = _("event")
+        verbose_name_plural = _("events")
+        ordering = ["-qid"]
+        indexes = [
+            models.Index(fields=["topic", "status", "qid"], name="eventqueue_to_handle"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.pk)

@@ -1,0 +1,58 @@
+"""Posts."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core.data.idempotency import IdempotencyRow
+from msgplatform.core.fields import ExactCharField
+from msgplatform.models import Biz
+
+MAX_UID = 64
+MAX_DATA = 1024  # characters
+MAX_KIND = 32
+
+
+class Topic(models.TextChoices):
+    """Who gets a post, and which receiver works on an event."""
+
+    FRIEND = "friend", _("friend")
+    VIP = "vip", _("vip")
+
+
+class Feed(models.Model):
+    """A post. Timelines hold its id only, so that a change is seen at once everywhere."""
+
+    id = models.BigIntegerField(primary_key=True)
+    biz = models.ForeignKey(
+        Biz, models.DO_NOTHING, db_constraint=False, db_index=False, verbose_name=_("system")
+    )
+    uid = ExactCharField(_("author"), max_length=MAX_UID)
+    topic = ExactCharField(_("topic"), max_length=8, choices=Topic)
+    app_id = ExactCharField(_("application"), max_length=MAX_KIND, blank=True, default="")
+    src_type = ExactCharField(_("kind"), max_length=MAX_KIND, blank=True, default="")
+    data = models.CharField(_("content"), max_length=MAX_DATA)
+    create_date = models.DateTimeField(_("posted"))
+    update_date = models.DateTimeField(_("edited"), null=True, blank=True)
+    delete_date = models.DateTimeField(_("deleted"), null=True, blank=True)
+
+    class Meta:
+        db_table = "feed"
+        verbose_name = _("post")
+        verbose_name_plural = _("posts")
+        ordering = ["-id"]
+        indexes = [models.Index(fields=["biz", "uid", "topic", "id"], name="feed_of_author")]
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
+class FeedIdempotency(IdempotencyRow):
+    """Which post a (business system, key) pair became; `id` is that post's id."""
+
+    class Meta:
+        db_table = "feed_idempotency"
+        constraints = [
+            models.UniqueConstraint(fields=IdempotencyRow.UNIQUE, name="feed_idempotency_key")
+        ]

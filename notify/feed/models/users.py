@@ -1,0 +1,90 @@
+"""Users of business systems, and who receives whose posts. User ids are the systems' own."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core.fields import ExactCharField
+from notify.feed.models.posts import MAX_UID
+
+# The floor of a timeline of which nothing is written.
+NOTHING_WRITTEN = 2**63 - 1
+
+
+class FeedUser(models.Model):
+    """What is known of a user, as an author and as a reader. The row is made by the first relation
+    or visit.
+
+    Whoever changes relations, visits or merging locks the rows of the users concerned, sorted.
+    """
+
+    class Merging(models.IntegerChoices):
+        """How an author's posts reach readers."""
+
+        PUSHED = 0, _("pushed")
+        BECOMING = 1, _("becoming merged")  # still pushed, until each relation says "merged"
+        MERGED = 2, _("merged at read")
+
+    pk = models.CompositePrimaryKey("biz_id", "uid")
+    biz_id = models.BigIntegerField(_("system"))
+    uid = ExactCharField(_("user"), max_length=MAX_UID)
+    # As an author: how many receive their posts.
+    friends = models.IntegerField(_("friends"), db_default=0)
+    followers = models.IntegerField(_("followers"), db_default=0)
+    merging = models.PositiveSmallIntegerField(
+        _("posts are"), choices=Merging, db_default=Merging.PUSHED
+    )
+    # As a reader: inactive ones are not written to.
+    active = models.BooleanField(_("active"), db_default=False)
+    visit_date = models.DateTimeField(_("last visit"), null=True, blank=True)
+    read_id = models.BigIntegerField(_("read up to"), db_default=0)
+    # Every post with a greater id that is pushed to this reader is in feed_broadcast, as soon as
+    # its event was handled. What is not above it is merged from the posts.
+    floor = models.BigIntegerField(_("written above"), db_default=NOTHING_WRITTEN)
+
+    class Meta:
+        db_table = "feed_user"
+        verbose_name = _("user")
+        verbose_name_plural = _("users")
+        indexes = [models.Index(fields=["active", "visit_date"], name="feed_user_visit")]
+
+    def __str__(self) -> str:
+        return self.uid
+
+
+class Friend(models.Model):
+    """`fri_uid` receives posts of `uid`; friendship is two rows, one in each direction."""
+
+    class Relation(models.TextChoices):
+        FRIEND = "friend", _("friend")
+        FOLLOW = "follow", _("follower")
+        BLOCK = "block", _("blocked")  # fri_uid has blocked uid: no other row between the two
+
+    class Delivery(models.IntegerChoices):
+        """How the posts reach `fri_uid`."""
+
+        MERGED = 0, _("merged at read, not written")  # the reader is inactive
+        BOTH = 1, _("written, and merged at read")  # new, or the author is merged at read
+        PUSHED = 2, _("written")
+
+    pk = models.CompositePrimaryKey("biz_id", "uid", "relation", "fri_uid")
+    biz_id = models.BigIntegerField(_("system"))
+    uid = ExactCharField(_("author"), max_length=MAX_UID)
+    relation = ExactCharField(_("relation"), max_length=8, choices=Relation)
+    fri_uid = ExactCharField(_("reader"), max_length=MAX_UID)
+    delivery = models.PositiveSmallIntegerField(_("delivery"), choices=Delivery)
+    create_date = models.DateTimeField(_("since"))
+
+    class Meta:
+        db_table = "friend"
+        verbose_name = _("relation")
+        verbose_name_plural = _("relations")
+        indexes = [
+            models.Index(
+                fields=["biz_id", "fri_uid", "delivery", "relation", "uid"], name="friend_of_reader"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.uid} → {self.fri_uid}: {self.relation}"

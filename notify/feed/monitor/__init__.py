@@ -1,0 +1,1 @@
+"""Counters, statistics, metrics and the alerts of Feed."""
