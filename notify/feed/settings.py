@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from msgplatform import env
 
 # An author with more recipients than the first is merged at read instead of pushed; once they are
@@ -20,3 +22,18 @@ FEED_KEEP_EVENT_HOURS = env.integer("FEED_KEEP_EVENT_HOURS", 24, 1, 24 * 365)
 FEED_KEEP_ENTRY_DAYS = env.integer("FEED_KEEP_ENTRY_DAYS", 90, 0, 36500)
 # Seconds between two runs of the cleaner.
 FEED_CLEAN_SECONDS = env.number("FEED_CLEAN_SECONDS", 3600, 0.05, 7 * 86400)
+
+# -- how fast dispatchers work ---------------------------------------------------------------------
+# The part of their time that dispatchers keep for themselves however busy the server is.
+FEED_SHARE_LEAST = env.number("FEED_SHARE_LEAST", 0.1, 0.01, 1)
+# They keep twice as much while an event has waited for so long.
+FEED_LATE_SECONDS = env.number("FEED_LATE_SECONDS", 60, 1, 7 * 86400)
+# The most they take at some hours of the day, in TIME_ZONE: "19-23:0.3,0-6:1".
+FEED_HOURS = env.text("FEED_HOURS")
+# From where on they give way to others: statements of others that run at once; the database's
+# latency, in times of what it is at rest; the part of this machine's processors at work.
+FEED_TARGET_STATEMENTS = env.number(
+    "FEED_TARGET_STATEMENTS", (os.cpu_count() or 1) / 2, 0.1, 10_000
+)
+FEED_TARGET_LATENCY = env.number("FEED_TARGET_LATENCY", 1.5, 1.05, 1000)
+FEED_TARGET_CPU = env.number("FEED_TARGET_CPU", 0.9, 0.05, 1)

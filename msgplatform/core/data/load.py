@@ -14,3 +14,26 @@ def running_statements(using: str = "default") -> int:
         cursor.execute("SHOW GLOBAL STATUS LIKE 'Threads_running'")
         ((_, running),) = cursor.fetchall()
     return max(0, int(running) - 1)
+
+
+def running_connections(using: str = "default") -> set[int]:
+    """The connections that run a statement at this moment, without this one; none on SQLite.
+
+    Those of other database users are only seen with the privilege PROCESS.
+    """
+    if connections[using].vendor != "mysql":
+        return set()
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            "SELECT id FROM information_schema.processlist "
+            "WHERE command IN ('Query', 'Execute') AND id <> CONNECTION_ID()"
+        )
+        return {number for (number,) in cursor.fetchall()}
+
+
+def connection_id(using: str = "default") -> int:
+    """The server's number of this thread's open connection; 0 when it has none. Asks nobody."""
+    wrapper = connections[using]
+    if wrapper.vendor != "mysql" or wrapper.connection is None:
+        return 0
+    return int(wrapper.connection.thread_id())

@@ -1,8 +1,17 @@
 """Feed's tables; names are the original's where it has one."""
 
 from notify.feed.models.events import EventQueue
+from notify.feed.models.pace import FeedPace
 from notify.feed.models.posts import Feed, FeedIdempotency
 from notify.feed.models.timelines import FeedBroadcast
 from notify.feed.models.users import FeedUser, Friend
 
-__all__ = ["EventQueue", "Feed", "FeedBroadcast", "FeedIdempotency", "FeedUser", "Friend"]
+__all__ = [
+    "EventQueue",
+    "Feed",
+    "FeedBroadcast",
+    "FeedIdempotency",
+    "FeedPace",
+    "FeedUser",
+    "Friend",
+]

@@ -1,0 +1,112 @@
+"""The scheduler's lease and its last decision, and which connections are the dispatchers' own.
+
+Reports, not truths: after a flush of the work Redis the next second fills them again. Dispatchers
+follow the decision, console and metrics show it. All raise RedisError.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from redis.commands.core import Script
+
+from msgplatform.core.connections import work_redis
+from msgplatform.core.daemons.presence import Presence
+
+LEASE_SECONDS = 3.0
+# A decision that is older says nothing about the load any more.
+STALE_SECONDS = 15.0
+
+_LEASE = "feed:scheduler"  # string, expiring: which dispatcher decides
+_DECISION = "feed:pace"  # string, expiring: JSON of the last decision
+_KEYS = [_LEASE, _DECISION]
+
+# KEYS: lease, decision. ARGV: me, milliseconds. Takes or renews the lease if nobody else has it.
+# Answers 1 or 0, and the decision.
+_HOLD = """
+redis.call('DEL', KEYS[1] .. ':none')  -- a full Redis lets a script go on that began by freeing
+local holder = redis.call('GET', KEYS[1])
+local mine = (not holder or holder == ARGV[1]) and 1 or 0
+if mine == 1 then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
+return {mine, redis.call('GET', KEYS[2])}
+"""
+# KEYS: lease, decision. ARGV: me, JSON, milliseconds. Who lost the lease changes nothing.
+_PUBLISH = """
+redis.call('DEL', KEYS[1] .. ':none')
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
+return 1
+"""
+_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What the scheduler `by` decided, and what it had measured.
+
+    `share` (0 to 1), `events`, `load`, `cause`, `statements` and `cpu` are those of `FeedPace`;
+    `latency` and `baseline` are milliseconds. `oldest` is the age in seconds of the oldest event
+    that waits, by topic; a topic without one is left out. `least` and `most` are the bounds of the
+    share at this moment; `at` is unix seconds.
+    """
+
+    by: str
+    at: float
+    share: float
+    events: int
+    load: float = 0.0
+    cause: str = ""
+    latency: float = 0.0
+    baseline: float = 0.0
+    statements: float = 0.0
+    cpu: float = 0.0
+    least: float = 0.0
+    most: float = 1.0
+    oldest: dict[str, float] = {}
+
+
+class Working(msgspec.Struct, frozen=True):
+    """The connections of one dispatcher, by the database server's numbers."""
+
+    connections: tuple[int, ...]
+
+
+dispatchers = Presence(work_redis, "feed:dispatchers", Working, STALE_SECONDS)
+
+
+def read() -> Decision | None:
+    """The last decision; None when no dispatcher has decided lately."""
+    return _decoded(work_redis().get(_DECISION))
+
+
+def hold(me: str) -> tuple[bool, Decision | None]:
+    """Take or keep the lease: whether it is `me` who decides for LEASE_SECONDS, and the last
+    decision, whoever took it."""
+    arguments: list[Any] = [me, int(LEASE_SECONDS * 1000)]
+    answer: Any = _script(_HOLD)(keys=_KEYS, args=arguments, client=work_redis())
+    mine, text = answer
+    return mine == 1, _decoded(text)
+
+
+def publish(decision: Decision) -> bool:
+    """Let everybody know; false, and nothing changes, when `by` no longer holds the lease."""
+    arguments: list[Any] = [decision.by, msgspec.json.encode(decision), int(STALE_SECONDS * 1000)]
+    return bool(_script(_PUBLISH)(keys=_KEYS, args=arguments, client=work_redis()))
+
+
+def release(me: str) -> None:
+    """Let another one decide at once."""
+    _script(_RELEASE)(keys=[_LEASE], args=[me], client=work_redis())
+
+
+def _decoded(text: Any) -> Decision | None:
+    try:
+        return msgspec.json.decode(text, type=Decision) if text else None
+    except msgspec.MsgspecError:
+        return None  # of another version: during an upgrade both run
+
+
+@lru_cache
+def _script(text: str) -> Script:
+    return work_redis().register_script(text)
