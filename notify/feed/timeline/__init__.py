@@ -1,0 +1,6 @@
+"""Timelines, as their readers see them; used by the API and the console."""
+
+from notify.feed.timeline.page import Page, Post, read
+from notify.feed.timeline.unread import Unread, mark_read, unread
+
+__all__ = ["Page", "Post", "Unread", "mark_read", "read", "unread"]

@@ -1,0 +1,62 @@
+"""The written part of a timeline: entries of which the reader may still see the post."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import connection
+
+from msgplatform.core.data import sql
+from notify.feed.models.posts import Topic
+from notify.feed.models.users import NOTHING_WRITTEN, Friend
+from notify.feed.timeline.wanted import Parameters, Wanted, then
+
+VISIT_SECONDS = 3600
+_FRIEND, _FOLLOW = str(Friend.Relation.FRIEND), str(Friend.Relation.FOLLOW)
+# Asked of every entry, by primary key: it may be older than the end of a friendship.
+_RELATED = (
+    "EXISTS (SELECT 1 FROM friend r WHERE r.biz_id = f.biz_id AND r.uid = f.uid "
+    "AND r.relation = '{}' AND r.fri_uid = b.fri_uid)"
+)
+VISIBLE = (
+    f"(f.uid = b.fri_uid OR {_RELATED.format(_FRIEND)} "
+    f"OR (f.topic = '{Topic.VIP.value}' AND {_RELATED.format(_FOLLOW)}))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """`floor`: only above it timelines are written; `due`: a visit is to be noted."""
+
+    active: bool = False
+    floor: int = NOTHING_WRITTEN
+    due: bool = True
+
+
+def written(wanted: Wanted, limit: int) -> tuple[Reader, list[int]]:
+    """The reader, and the newest posts above his floor that are written, newest first.
+
+    One statement: between two, the cleaner could raise the floor and delete what is below.
+    """
+    conditions, parameters = wanted.conditions()
+    floor = "(SELECT floor FROM feed_user WHERE biz_id = %s AND uid = %s)"
+    own = "" if wanted.own else "AND f.uid <> b.fri_uid "
+    statement = (
+        f"SELECT u.active, u.floor, u.visit_date IS NULL OR u.visit_date < "  # noqa: S608
+        f"{sql.now_sql(-VISIT_SECONDS)}, e.feed_id FROM feed_user u LEFT JOIN ("
+        f"SELECT b.feed_id FROM feed_broadcast b {then()} feed f ON f.id = b.feed_id "
+        f"WHERE b.biz_id = %s AND b.fri_uid = %s AND b.feed_id < %s AND b.feed_id > %s "
+        f"AND b.feed_id > {floor} AND {conditions} {own} AND {VISIBLE} "
+        "ORDER BY b.feed_id DESC LIMIT %s) e ON 1 = 1 WHERE u.biz_id = %s AND u.uid = %s"
+    )
+    user: Parameters = [wanted.biz, wanted.uid]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            statement, [*user, wanted.before, wanted.after, *user, *parameters, limit, *user]
+        )
+        rows = cursor.fetchall()
+    if not rows:
+        return Reader(), []
+    active, floor_now, due, _ = rows[0]
+    found = sorted((row[3] for row in rows if row[3] is not None), reverse=True)
+    return Reader(bool(active), floor_now, bool(due)), found
