@@ -128,9 +128,10 @@ def _existing(biz: int, changes: Sequence[Change]) -> set[Key]:
     # A join finds each by its primary key; of a long OR, or an IN of rows, MariaDB makes a pass
     # over all that the author has.
     join = "STRAIGHT_JOIN" if connection.vendor == "mysql" else "CROSS JOIN"
+    places = ", ".join(["(%s, %s, %s)"] * len(keys))
     with connection.cursor() as cursor:
         cursor.execute(
-            f"WITH k (uid, relation, fri_uid) AS (VALUES {', '.join(['(%s, %s, %s)'] * len(keys))})"
+            f"WITH k (uid, relation, fri_uid) AS (VALUES {places})"  # noqa: S608
             f" SELECT f.uid, f.relation, f.fri_uid FROM k {join} friend f ON f.biz_id = %s"
             " AND f.uid = k.uid AND f.relation = k.relation AND f.fri_uid = k.fri_uid",
             [*(part for key in keys for part in key), biz],
