@@ -1,7 +1,7 @@
-"""Named places at which a test may kill the process: MSGPLATFORM_FAILPOINT=name[:n].
+"""Named places at which a test may kill the process: MSGPLATFORM_FAILPOINT=name[:n[:signal]].
 
-The process dies by SIGKILL when it passes the place for the n-th time (first by default). Off
-unless the variable is set, and then it costs one comparison.
+The process gets SIGKILL (or another one: `STOP` freezes it there) when it passes the place for the
+n-th time, first by default. Off unless the variable is set, and then it costs one comparison.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 
-_name, _, _count = os.environ.get("MSGPLATFORM_FAILPOINT", "").partition(":")
+_name, _count, _signal = (os.environ.get("MSGPLATFORM_FAILPOINT", "") + "::").split(":")[:3]
 _left = int(_count or 1) if _name else 0
 
 
@@ -20,4 +20,4 @@ def failpoint(name: str) -> None:
         return
     _left -= 1
     if not _left:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.Signals[f"SIG{_signal or 'KILL'}"])

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from django.conf import settings
 from django.db import transaction
 
 from msgplatform.core import alerts
@@ -25,10 +26,7 @@ from notify.feed.monitor import counters
 
 _STATUS = EventQueue.Status
 _MERGED = FeedUser.Merging.MERGED
-# Recipients in one transaction, and those of one author from which the event goes in slices:
-# about 25 ms.
-MOST_ENTRIES = 20_000
-SLICE = 5_000
+MOST_ENTRIES = 20_000  # recipients in one transaction; a slice of 5,000 takes about 25 ms
 
 
 class Receiver:
@@ -39,7 +37,9 @@ class Receiver:
 
     def turn(self, pace: Pace) -> int:
         """How many events it handled, a slice counting as one; 0: nothing waits."""
-        return self._batch(pace.events) + self._slice(max(1, round(SLICE * pace.share)))
+        return self._batch(pace.events) + self._slice(
+            max(1, round(settings.FEED_SLICE * pace.share))
+        )
 
     def _batch(self, limit: int) -> int:
         if not queue.waiting(self.topic):
@@ -80,7 +80,7 @@ class Receiver:
             recipients = self._recipients(author)
             if author is not None and author.merging == _MERGED:
                 merged.append(event)
-            elif recipients > SLICE:
+            elif recipients > settings.FEED_SLICE:
                 large.append(event)
             elif pushed and sum(pushed.values()) + recipients > MOST_ENTRIES:
                 break

@@ -59,8 +59,8 @@ def test_friends_get_a_friend_post_and_followers_too_a_vip_post() -> None:
     assert set(statuses()) == {EventQueue.Status.HANDLED}
 
 
-def test_an_author_with_many_recipients_is_handled_in_slices(monkeypatch) -> None:
-    monkeypatch.setattr(receiver, "SLICE", 3)
+def test_an_author_with_many_recipients_is_handled_in_slices(settings) -> None:
+    settings.FEED_SLICE = 3
     fans = [f"fan{n}" for n in range(8)]
     change(*((fan, "follow", "star") for fan in fans), ("star", "befriend", "bob"))
     visited(*fans, "bob")
