@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from crmsync.demo.account import Held
-from crmsync.demo.connection import Connection
 from crmsync.demo.leads import Change, Lead
+from msgplatform.core.api_connection import Connection
 
 LEADS = "/api/v1/leads"
 BATCH = 100

@@ -11,8 +11,8 @@ from contextlib import closing
 from crmsync.demo import leads, visitor
 from crmsync.demo.account import Held
 from crmsync.demo.caller import BATCH, Business, Script
-from crmsync.demo.connection import Connection
 from crmsync.demo.leads import PAGES, Lead
+from msgplatform.core.api_connection import Connection
 from msgplatform.core.data.chunks import chunks
 
 _THREADS = 8
