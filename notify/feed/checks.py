@@ -8,6 +8,8 @@ from typing import Any
 from django.conf import settings
 from django.core import checks
 
+from notify.feed.dispatcher import hours
+
 
 @checks.register
 def thresholds(**kwargs: Any) -> Iterable[checks.CheckMessage]:
@@ -18,4 +20,17 @@ def thresholds(**kwargs: Any) -> Iterable[checks.CheckMessage]:
             f"({settings.FEED_MERGE_ABOVE})",
             hint="Set FEED_PUSH_BELOW to about four fifths of FEED_MERGE_ABOVE.",
             id="feed.E001",
+        )
+
+
+@checks.register
+def hours_of_the_day(**kwargs: Any) -> Iterable[checks.CheckMessage]:
+    """What nobody can follow must not be found out by a dispatcher."""
+    try:
+        hours.parse(settings.FEED_HOURS)
+    except ValueError as error:
+        yield checks.Error(
+            f"FEED_HOURS={settings.FEED_HOURS!r} is not usable: {error}",
+            hint="Set FEED_HOURS to hours and the largest share in them, such as 19-23:0.3,0-6:1",
+            id="feed.E002",
         )

@@ -67,9 +67,9 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Working(msgspec.Struct, frozen=True):
-    """The connections of one dispatcher, by the database server's numbers."""
+    """A dispatcher's connection, by the database server's number; 0 when it has none."""
 
-    connections: tuple[int, ...]
+    connection: int
 
 
 dispatchers = Presence(work_redis, "feed:dispatchers", Working, STALE_SECONDS)

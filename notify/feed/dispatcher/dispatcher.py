@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection
 
 from msgplatform.core.daemons.daemon import Worker
-from notify.feed.dispatcher.pace import Pacer
+from notify.feed.dispatcher.pacer import Pacer
 from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.dispatcher.upkeep import Upkeep
 from notify.feed.models import EventQueue
@@ -48,5 +48,5 @@ class Dispatcher(Worker):
         self.heartbeat.done += handled
         if handled and pace.share < 1:
             took = time.monotonic() - begun
-            self.stopping.wait(min(_LONGEST_PAUSE, took * (1 / pace.share - 1)))
+            self.stopping.wait(min(_LONGEST_PAUSE, pace.pause(took)))
         return handled > 0

@@ -1,12 +1,20 @@
-"""How fast dispatchers work."""
+"""How fast dispatchers work, and how that follows the load.
+
+Additive increase, multiplicative decrease: a busy server is left alone within seconds, and what it
+has to spare is found step by step.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from msgplatform.core.daemons.heartbeats import Heartbeat
-
 MOST_EVENTS = 100  # of a batch: ten times as many are not faster, and wait ten times as long
+LEAST_EVENTS = 10
+# A step is one second.
+INCREASE = 0.05
+DECREASE = 0.5
+# From here on up to a load of 1 the share stays as it is.
+COMFORTABLE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,16 +24,23 @@ class Pace:
     events: int = MOST_EVENTS
     share: float = 1.0
 
+    def pause(self, took: float) -> float:
+        """Seconds to rest after a batch that took so long."""
+        return took * (1 / self.share - 1)
 
-class Pacer:
-    """What a dispatcher knows of the scheduler's decision."""
 
-    def __init__(self, heartbeat: Heartbeat) -> None:
-        self._heartbeat = heartbeat
+def pace_of(share: float) -> Pace:
+    """Batches become smaller with the share: a long statement is what others would wait for."""
+    return Pace(max(LEAST_EVENTS, round(MOST_EVENTS * share)), share)
 
-    def start(self) -> None: ...
 
-    def stop(self) -> None: ...
+def next_share(share: float, load: float, least: float, most: float) -> float:
+    """The share one step later; `load` is 1 when the server has as much to do as it should have.
 
-    def current(self) -> Pace:
-        return Pace()
+    `least` gives way to `most`, which is somebody's decision for these hours.
+    """
+    if load > 1:
+        share *= DECREASE
+    elif load < COMFORTABLE:
+        share += INCREASE
+    return round(min(most, max(least, share)), 4)

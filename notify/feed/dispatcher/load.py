@@ -1,0 +1,143 @@
+"""How much the database server and this machine have to do, as far as it concerns others.
+
+What dispatchers do to the server hurts nobody as long as nobody else uses it. So latency and
+processors count only while statements of others are seen; and these are told apart by their
+connections, for dispatchers say which are theirs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from django.db import connection
+
+from msgplatform.core.data.load import running_connections
+from notify.feed.models.pace import FeedPace
+
+Cause = FeedPace.Cause
+
+# Others are there when at this many moments in ten somebody else's statement runs: less is what
+# an idle platform asks now and then.
+PRESENT = 0.1
+LATENCY_SECONDS = 1.0
+STATEMENTS_SECONDS = 3.0
+BASELINE_SECONDS = 600.0
+_STAT = Path("/proc/stat")
+# Finds nothing, by the primary key.
+_PROBE = "SELECT active FROM feed_user WHERE biz_id = 0 AND uid = ''"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Latencies are seconds, `baseline` is that at rest; `statements` of others run at once, on
+    average; `cpu` is the part of this machine's processors at work, 0 to 1."""
+
+    latency: float
+    baseline: float
+    statements: float
+    cpu: float
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What load 1 is; `latency` in times of the baseline."""
+
+    statements: float
+    latency: float
+    cpu: float
+
+
+def load_of(measured: Measured, targets: Targets) -> tuple[float, str]:
+    """The greatest of what was measured against its target, and which it is."""
+    loads = [(measured.statements / targets.statements, str(Cause.STATEMENTS))]
+    if measured.statements < PRESENT:
+        return loads[0][0], str(Cause.NONE)
+    if measured.baseline:
+        slower = measured.latency / measured.baseline
+        loads.append((slower / targets.latency, str(Cause.LATENCY)))
+    loads.append((measured.cpu / targets.cpu, str(Cause.CPU)))
+    return max(loads)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    at: float
+    latency: float
+    running: frozenset[int]  # connections
+
+
+class Meter:
+    """Takes samples and says what they amount to. For one thread, with its own connection."""
+
+    def __init__(self, baseline: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
+        """`baseline`: what another one measured before, in seconds; 0 when nobody did."""
+        self._clock = clock
+        self._samples: deque[_Sample] = deque()
+        self._lows: deque[tuple[float, float]] = deque()
+        if baseline:
+            self._lows.append((clock(), baseline))
+        self._cpu = _Processors()
+
+    def sample(self) -> None:
+        """Ask the database: two short statements."""
+        with connection.cursor() as cursor:
+            begun = time.perf_counter()
+            cursor.execute(_PROBE)
+            cursor.fetchall()
+            latency = time.perf_counter() - begun
+        self.add(latency, running_connections())
+
+    def add(self, latency: float, running: Collection[int]) -> None:
+        now = self._clock()
+        self._samples.append(_Sample(now, latency, frozenset(running)))
+        while self._samples[0].at < now - STATEMENTS_SECONDS:
+            self._samples.popleft()
+
+    def measured(self, own: Collection[int]) -> Measured | None:
+        """Of the last seconds; `own` are the connections of all dispatchers. None without a
+        sample."""
+        now = self._clock()
+        mine = frozenset(own)
+        recent = [one for one in self._samples if one.at >= now - STATEMENTS_SECONDS]
+        latencies = [one.latency for one in recent if one.at >= now - LATENCY_SECONDS]
+        if not latencies:
+            return None
+        latency = median(latencies)
+        statements = sum(len(one.running - mine) for one in recent) / len(recent)
+        return Measured(latency, self._lowest(now, latency), statements, self._cpu.busy())
+
+    def _lowest(self, now: float, latency: float) -> float:
+        self._lows.append((now, latency))
+        while self._lows[0][0] < now - BASELINE_SECONDS:
+            self._lows.popleft()
+        return min(low for _, low in self._lows)
+
+
+class _Processors:
+    """How busy this machine is, from one question to the next; 0 where the system does not say."""
+
+    def __init__(self) -> None:
+        self._before = _ticks()
+
+    def busy(self) -> float:
+        idle, total = _ticks()
+        idle_before, total_before = self._before
+        self._before = idle, total
+        if total <= total_before:
+            return 0.0
+        return max(0.0, 1 - (idle - idle_before) / (total - total_before))
+
+
+def _ticks() -> tuple[int, int]:
+    """(idle, all) of all processors since the machine started."""
+    with suppress(OSError, ValueError):
+        # user nice system idle iowait irq softirq steal; what guests use is in user already
+        ticks = [int(word) for word in _STAT.read_text().split("\n", 1)[0].split()[1:9]]
+        return ticks[3] + ticks[4], sum(ticks)
+    return 0, 0

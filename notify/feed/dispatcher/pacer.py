@@ -1,0 +1,82 @@
+"""The pace of one dispatcher, kept up to date by a thread that may also be the scheduler."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from django.db import connection
+
+from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat
+from msgplatform.core.daemons.thread_loop import ThreadLoop
+from msgplatform.core.daemons.timer import Every
+from msgplatform.core.data.load import connection_id
+from notify.feed import pace_status
+from notify.feed.dispatcher.pace import Pace, pace_of
+from notify.feed.dispatcher.scheduler import FIRST_SHARE, Scheduler
+from notify.feed.pace_status import Decision, Working
+
+_CONSULT_SECONDS = 1.0
+# So long the last decision counts while Redis is away.
+KEEP_SECONDS = 30.0
+
+
+class Pacer:
+    """`current()` is for the dispatcher's own thread; full speed as long as it was not started."""
+
+    def __init__(self, heartbeat: Heartbeat) -> None:
+        self._me = f"{heartbeat.name}:{uuid.uuid4().hex[:8]}"
+        self._loop = ThreadLoop("feed-pace", self._turn, last=self._end, longest_pause=2.0)
+        self._next = Every(_CONSULT_SECONDS)
+        self._scheduler: Scheduler | None = None
+        self._pace, self._heard = Pace(), float("inf")
+        self._working = 0  # the connection of the dispatcher's thread
+
+    def start(self) -> None:
+        self._pace, self._heard = pace_of(FIRST_SHARE), time.monotonic()
+        self._loop.start()
+
+    def stop(self) -> None:
+        self._loop.stop(wait=WITHDRAW_SECONDS)
+
+    def current(self) -> Pace:
+        """The last decision; when nothing was heard for long, half speed."""
+        if (working := connection_id()) != self._working:
+            # A new connection, which the scheduler would take for somebody else's.
+            self._working = working
+            self._next.at_once()
+            self._loop.wake()
+        if time.monotonic() - self._heard > KEEP_SECONDS:
+            return pace_of(FIRST_SHARE)
+        return self._pace
+
+    def _turn(self) -> float:
+        if self._next.take():
+            self._consult()
+        return self._scheduler.sample() if self._scheduler else _CONSULT_SECONDS
+
+    def _consult(self) -> None:
+        """Say which connection is its own, and decide or hear what was decided."""
+        pace_status.dispatchers.report({self._me: Working(self._working)})
+        mine, decision = pace_status.hold(self._me)
+        if mine:
+            decision = self._decide(decision)
+        else:
+            self._scheduler = None
+        if decision:
+            self._pace, self._heard = pace_of(decision.share), time.monotonic()
+
+    def _decide(self, last: Decision | None) -> Decision | None:
+        scheduler = self._scheduler = self._scheduler or Scheduler(self._me, last)
+        all_of_them = pace_status.dispatchers.read().values()
+        decision = scheduler.decide({dispatcher.connection for dispatcher in all_of_them})
+        if not pace_status.publish(decision):
+            self._scheduler = None  # it took so long that another one decides now
+            return last
+        scheduler.record(decision)
+        return decision
+
+    def _end(self) -> None:
+        connection.close()
+        pace_status.dispatchers.withdraw(self._me)
+        pace_status.release(self._me)

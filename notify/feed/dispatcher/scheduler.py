@@ -1,0 +1,92 @@
+"""The scheduler: one dispatcher at a time measures the load and decides how fast all of them work.
+
+Once a second it decides, as long as it holds the lease; another one takes over when it is gone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+from django.conf import settings
+from django.utils import timezone
+
+from msgplatform.core.daemons.timer import Every
+from msgplatform.core.data import sql
+from notify.feed.dispatcher import hours, pace
+from notify.feed.dispatcher.load import Measured, Meter, Targets, load_of
+from notify.feed.models import EventQueue, FeedPace
+from notify.feed.monitor import backlog
+from notify.feed.pace_status import Decision
+
+SAMPLE_SECONDS = 0.05
+# Before anything was measured: neither in the way nor idle.
+FIRST_SHARE = 0.5
+_RECORD_SECONDS = 10.0
+_LATE_FACTOR = 2  # how much harder a late queue presses, at the least
+
+
+class Scheduler:
+    """`last` is the decision that was valid until now, of whoever took it. For one thread."""
+
+    def __init__(self, me: str, last: Decision | None) -> None:
+        self._me = me
+        self._share = last.share if last else FIRST_SHARE
+        self._meter = Meter(last.baseline / 1000 if last else 0.0)
+        self._rules = hours.parse(settings.FEED_HOURS)
+        self._record = Every(_RECORD_SECONDS)
+        self._targets = Targets(
+            settings.FEED_TARGET_STATEMENTS,
+            settings.FEED_TARGET_LATENCY,
+            settings.FEED_TARGET_CPU,
+        )
+
+    def sample(self) -> float:
+        """Seconds until the next one."""
+        self._meter.sample()
+        return SAMPLE_SECONDS
+
+    def decide(self, own: Collection[int]) -> Decision:
+        """The decision for the next second; `own` are the connections of all dispatchers."""
+        oldest = backlog.oldest(sql.now())
+        is_late = max(oldest.values(), default=0.0) > settings.FEED_LATE_SECONDS
+        most = hours.most_at(self._rules, timezone.localtime())
+        least = min(most, settings.FEED_SHARE_LEAST * (_LATE_FACTOR if is_late else 1))
+        measured = self._meter.measured(own)
+        load, cause = load_of(measured, self._targets) if measured else (pace.COMFORTABLE, "")
+        self._share = pace.next_share(self._share, load, least, most)
+        return _decision(self._me, self._share, (least, most), (load, cause), measured, oldest)
+
+    def record(self, decision: Decision) -> None:
+        """Keep it for the console's chart, if it is time."""
+        if not self._record.take():
+            return
+        counts = backlog.waiting()
+        open_ones = sum(n for (_, status), n in counts.items() if status != _SET_ASIDE)
+        FeedPace.objects.create(
+            at=sql.now(), share=decision.share, events=decision.events, load=decision.load,
+            cause=decision.cause, latency=decision.latency, baseline=decision.baseline,
+            statements=decision.statements, cpu=decision.cpu, backlog=open_ones,
+            oldest=max(decision.oldest.values(), default=0.0),
+        )  # fmt: skip
+
+
+_SET_ASIDE = EventQueue.Status.SET_ASIDE
+
+
+def _decision(
+    me: str,
+    share: float,
+    bounds: tuple[float, float],
+    load: tuple[float, str],
+    measured: Measured | None,
+    oldest: dict[str, float],
+) -> Decision:
+    measured = measured or Measured(0.0, 0.0, 0.0, 0.0)
+    return Decision(
+        by=me, at=time.time(), share=share, events=pace.pace_of(share).events,
+        load=round(load[0], 3), cause=load[1],
+        latency=measured.latency * 1000, baseline=measured.baseline * 1000,
+        statements=round(measured.statements, 3), cpu=round(measured.cpu, 3),
+        least=bounds[0], most=bounds[1], oldest=oldest,
+    )  # fmt: skip

@@ -1,0 +1,230 @@
+"""The scheduler's lease, its decisions, and what happens while Redis is away."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.core import checks
+from django.db import connection, connections
+
+from msgplatform.core.daemons.heartbeats import Heartbeat
+from msgplatform.core.data import ids, sql
+from msgplatform.core.data.load import connection_id, running_connections
+from notify.feed import pace_status
+from notify.feed.dispatcher import pacer as pacer_module
+from notify.feed.dispatcher.load import Meter
+from notify.feed.dispatcher.pace import Pace, pace_of
+from notify.feed.dispatcher.pacer import Pacer
+from notify.feed.dispatcher.scheduler import FIRST_SHARE
+from notify.feed.models import EventQueue, FeedPace
+from notify.feed.monitor import backlog
+from notify.feed.pace_status import Decision
+from tests.servers import Servers
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ON_MARIADB = connection.vendor == "mysql"
+
+
+@pytest.fixture(autouse=True)
+def _empty(work_redis: object) -> None:
+    """Redis knows nothing of another test's dispatchers."""
+
+
+def until(reached: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + 60
+    while not (found := reached()):
+        assert time.monotonic() < deadline, f"waited for {what}"
+        time.sleep(0.02)
+    return found
+
+
+@pytest.fixture
+def dispatchers() -> Iterator[Callable[[], Pacer]]:
+    started: list[Pacer] = []
+
+    def start() -> Pacer:
+        one = Pacer(Heartbeat("feed-dispatcher"))
+        one.start()
+        started.append(one)
+        return one
+
+    yield start
+    for one in started:
+        one.stop()
+        one._loop._thread.join(60)
+
+
+def decision(by: str, share: float = 0.25) -> Decision:
+    return Decision(by=by, at=time.time(), share=share, events=25)
+
+
+def event(status: int = EventQueue.Status.WAITING, topic: str = "friend") -> None:
+    EventQueue.objects.create(
+        qid=ids.new(1), biz_id=1, topic=topic, uid="ann", status=status, create_date=sql.now()
+    )
+
+
+def test_one_decides_and_all_follow(dispatchers: Callable[[], Pacer]) -> None:
+    first = dispatchers()
+    found = until(pace_status.read, "a decision")
+    second = dispatchers()
+    until(lambda: pace_status.read().at > found.at, "another decision")
+    assert pace_status.read().by == found.by
+    until(lambda: pace_status.read().share == 1.0, "full speed while nobody else works")
+    until(lambda: first.current() == second.current() == Pace(), "both to follow")
+
+
+def test_another_takes_over_and_goes_on_from_there(dispatchers: Callable[[], Pacer]) -> None:
+    first = dispatchers()
+    by = until(pace_status.read, "a decision").by
+    until(lambda: pace_status.read().share > FIRST_SHARE + 0.1, "a higher share")
+    dispatchers()
+    first.stop()
+    taken = until(lambda: (d := pace_status.read()) and d.by != by and d, "the other one")
+    assert taken.share > FIRST_SHARE
+
+
+def test_who_lost_the_lease_changes_nothing(work_redis: Any) -> None:
+    assert pace_status.hold("late") == (True, None)
+    assert pace_status.publish(decision("late"))
+    assert pace_status.hold("quick") == (False, pace_status.read())
+    work_redis.delete("feed:scheduler")  # its time was over
+    assert pace_status.hold("quick")[0]
+    assert pace_status.publish(decision("quick", 0.5))
+    assert not pace_status.publish(decision("late", 1.0))
+    pace_status.release("late")
+    assert not pace_status.hold("late")[0]
+    assert pace_status.read().share == 0.5
+    assert 0 < work_redis.pttl("feed:scheduler") <= 3000
+    assert 0 < work_redis.pttl("feed:pace") <= 15_000
+
+
+def test_a_decision_of_another_version_is_none(work_redis: Any) -> None:
+    work_redis.set("feed:pace", '{"speed": "fast"}')
+    assert pace_status.read() is None
+    assert pace_status.hold("me") == (True, None)
+
+
+def test_without_redis_the_last_decision_counts_for_a_while(
+    dispatchers: Callable[[], Pacer], servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = dispatchers()
+    until(lambda: one.current().share > FIRST_SHARE + 0.1, "a decision")
+    servers.work.kill()
+    try:
+        time.sleep(1.2)  # it was due to consult Redis
+        assert one.current().share > FIRST_SHARE + 0.1
+        monkeypatch.setattr(pacer_module, "KEEP_SECONDS", 0.0)
+        assert one.current() == pace_of(FIRST_SHARE)
+        monkeypatch.undo()
+    finally:
+        servers.work.start()
+    until(pace_status.read, "a decision after Redis came back")
+    until(lambda: one.current().share > FIRST_SHARE, "the dispatcher to hear of it")
+
+
+def test_what_was_measured_is_kept_for_the_console(dispatchers: Callable[[], Pacer]) -> None:
+    event()
+    event(EventQueue.Status.SET_ASIDE)
+    event(EventQueue.Status.IN_SLICES, "vip")
+    dispatchers()
+    row = until(FeedPace.objects.first, "a row")
+    assert row.backlog == 2
+    assert row.oldest >= 0
+    assert 0 < row.share <= 1
+    found = until(lambda: (d := pace_status.read()) and d.latency and d, "a measured latency")
+    assert found.baseline <= found.latency
+    assert set(found.oldest) == {"friend", "vip"}
+
+
+def test_a_late_queue_presses_harder(dispatchers: Callable[[], Pacer], settings: Any) -> None:
+    settings.FEED_LATE_SECONDS = 0.001
+    event()
+    dispatchers()
+    assert until(pace_status.read, "a decision").least == 0.2
+
+
+def test_the_backlog_is_counted_up_to_a_bound() -> None:
+    assert backlog.oldest(sql.now()) == {}
+    for _ in range(4):
+        event()
+    event(topic="upkeep")
+    assert backlog.waiting(3)["friend", EventQueue.Status.WAITING] == 3
+    assert backlog.waiting()["friend", EventQueue.Status.WAITING] == 4
+    assert set(backlog.oldest(sql.now())) == {"friend", "upkeep"}
+
+
+@contextmanager
+def long_statement() -> Iterator[int]:
+    """Somebody's statement that runs meanwhile; the number of its connection. SQLite, which has no
+    server, gives 0."""
+    numbers: list[int] = []
+    known, over = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with connection.cursor() as cursor:
+            numbers.append(connection_id())
+            known.set()
+            while ON_MARIADB and not over.is_set():
+                cursor.execute("SELECT SLEEP(0.2)")
+        connections.close_all()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    known.wait(60)
+    try:
+        yield numbers[0]
+    finally:
+        over.set()
+        thread.join(60)
+
+
+def test_statements_of_others_are_told_from_own_ones() -> None:
+    meter = Meter()
+    with long_statement() as number:
+        assert bool(number) == ON_MARIADB
+        if ON_MARIADB:
+            until(lambda: number in running_connections(), "the statement to be seen")
+        for _ in range(20):
+            meter.sample()
+        theirs, own = meter.measured(()), meter.measured({number})
+    assert theirs
+    assert own
+    assert round(theirs.statements - own.statements, 1) == (1.0 if ON_MARIADB else 0.0)
+    assert theirs.latency > 0
+
+
+def test_the_share_falls_while_others_work(dispatchers: Callable[[], Pacer], settings: Any) -> None:
+    settings.FEED_TARGET_STATEMENTS = 0.5
+    one = dispatchers()
+    with long_statement():
+        wanted = 0.1 if ON_MARIADB else 1.0
+        until(lambda: one.current().share == wanted, f"a share of {wanted}")
+    until(lambda: one.current().share == 1.0, "full speed again")
+
+
+def test_a_new_connection_is_reported_at_once(dispatchers: Callable[[], Pacer]) -> None:
+    one = dispatchers()
+    for _ in range(2):
+        connection.close()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        one.current()
+
+        def reported() -> bool:
+            found = pace_status.dispatchers.read().values()
+            return connection_id() in {working.connection for working in found}
+
+        until(reported, "its connection")
+
+
+def test_wrong_hours_are_refused_with_a_hint(settings: Any) -> None:
+    settings.FEED_HOURS = "19-23:0.3,noon:1"
+    found = {error.id: error for error in checks.run_checks()}
+    assert "'noon:1'" in found["feed.E002"].msg
+    assert "19-23:0.3" in str(found["feed.E002"].hint)

@@ -1,0 +1,143 @@
+"""The scheduler's arithmetic, with a simulated clock and a simulated server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+
+from notify.feed.dispatcher import hours
+from notify.feed.dispatcher.load import Cause, Measured, Meter, Targets, load_of
+from notify.feed.dispatcher.pace import Pace, next_share, pace_of
+
+TARGETS = Targets(statements=1.0, latency=1.5, cpu=0.9)
+OWN, OTHER, ANOTHER = 11, 21, 22
+
+
+class Server:
+    """Two cores; what others and the dispatchers want of them makes each statement slower."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.others = 0.0  # cores
+        self.meter = Meter(clock=lambda: self.now)
+
+    def second(self, share: float) -> Measured:
+        wanted = self.others + share
+        for step in range(20):
+            self.now += 0.05
+            somebody = step < round(20 * self.others / 2)
+            self.meter.add(0.001 * max(1.0, wanted / 2), {OWN} | ({OTHER} if somebody else set()))
+        measured = self.meter.measured({OWN})
+        assert measured
+        return Measured(
+            measured.latency, measured.baseline, measured.statements, min(1.0, wanted / 2)
+        )
+
+
+def shares(server: Server, seconds: int, share: float, least: float = 0.1) -> list[float]:
+    found = []
+    for _ in range(seconds):
+        load, _cause = load_of(server.second(share), TARGETS)
+        share = next_share(share, load, least, 1.0)
+        found.append(share)
+    return found
+
+
+def test_full_speed_when_nobody_else_works() -> None:
+    assert shares(Server(), 20, share=0.1)[-1] == 1.0
+
+
+def test_it_steps_aside_within_seconds_and_comes_back() -> None:
+    server = Server()
+    shares(server, 5, share=1.0)
+    server.others = 2.2
+    assert shares(server, 5, share=1.0)[-1] == 0.1
+    server.others = 0.0
+    back = shares(server, 30, share=0.1)
+    assert min(back) >= 0.1
+    assert back[-1] == 1.0
+    assert next(second for second, share in enumerate(back) if share >= 0.9) < 25
+
+
+def test_it_finds_what_a_busy_server_has_to_spare() -> None:
+    """Others take three fifths of the machine: what is left is used, in small steps."""
+    server = Server()
+    shares(server, 5, share=0.5)
+    server.others = 1.2
+    settled = shares(server, 120, share=1.0)[20:]
+    assert min(settled) >= 0.1
+    assert max(settled) < 0.7
+    assert 0.3 < sum(settled) / len(settled) < 0.6
+
+
+def test_a_late_queue_keeps_more_and_the_hours_have_the_last_word() -> None:
+    assert next_share(0.1, load=5.0, least=0.2, most=1.0) == 0.2
+    assert next_share(1.0, load=0.0, least=0.1, most=0.3) == 0.3
+    assert next_share(0.5, load=0.9, least=0.1, most=1.0) == 0.5
+
+
+def test_pauses_and_batches_follow_the_share() -> None:
+    assert pace_of(1.0) == Pace(100, 1.0)
+    assert pace_of(1.0).pause(0.05) == 0.0
+    assert pace_of(0.1) == Pace(10, 0.1)
+    assert pace_of(0.1).pause(0.01) == pytest.approx(0.09)
+    assert pace_of(0.02).events == 10
+
+
+def test_latency_and_processors_count_only_while_others_work() -> None:
+    alone = Measured(latency=0.02, baseline=0.001, statements=0.0, cpu=1.0)
+    assert load_of(alone, TARGETS) == (0.0, Cause.NONE)
+    not_alone = Measured(latency=0.003, baseline=0.001, statements=0.2, cpu=0.5)
+    assert load_of(not_alone, TARGETS) == (2.0, Cause.LATENCY)
+    assert load_of(Measured(0.001, 0.001, 0.2, 0.9), TARGETS) == (1.0, Cause.CPU)
+    assert load_of(Measured(0.001, 0.001, 3.0, 0.9), TARGETS) == (3.0, Cause.STATEMENTS)
+
+
+@pytest.fixture
+def clock() -> Callable[[], float]:
+    moments = iter(range(10_000))
+    return lambda: float(next(moments)) / 20
+
+
+def test_the_meter_tells_own_statements_from_those_of_others(clock: Callable[[], float]) -> None:
+    meter = Meter(clock=clock)
+    assert meter.measured(()) is None
+    for _ in range(10):
+        meter.add(0.002, {OWN})
+        meter.add(0.004, {OWN, OTHER, ANOTHER})
+    measured = meter.measured({OWN})
+    assert measured
+    assert measured.statements == 1.0
+    assert 0.002 <= measured.latency <= 0.004
+
+
+def test_the_baseline_is_the_lowest_of_ten_minutes() -> None:
+    now = 0.0
+    meter = Meter(baseline=0.001, clock=lambda: now)
+    meter.add(0.003, ())
+    measured = meter.measured(())
+    assert measured
+    assert (measured.latency, measured.baseline) == (0.003, 0.001)
+    now = 601.0
+    meter.add(0.004, ())
+    later = meter.measured(())
+    assert later
+    assert later.baseline == 0.004
+
+
+def test_hours() -> None:
+    rules = hours.parse("19-23:0.3, 22-6:0.5,")
+
+    def most(hour: int) -> float:
+        return hours.most_at(rules, datetime(2026, 3, 1, hour, 59))  # noqa: DTZ001
+
+    assert [most(hour) for hour in (18, 19, 22, 23, 0, 5, 6)] == [1, 0.3, 0.3, 0.5, 0.5, 0.5, 1]
+    assert hours.most_at(hours.parse("0-24:0.2"), datetime(2026, 3, 1, 0)) == 0.2  # noqa: DTZ001
+
+
+@pytest.mark.parametrize("text", ["19-23", "7-7:1", "25-3:1", "1-25:1", "1-2:0", "1-2:1.1", "x"])
+def test_wrong_hours_are_named(text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        hours.parse(text)
