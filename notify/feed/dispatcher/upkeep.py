@@ -1,13 +1,99 @@
-"""The receiver of upkeep: timelines follow what became of relations and posts."""
+"""The receiver of upkeep: timelines follow what became of relations and posts.
+
+Each event is a transaction of its own, and so is each slice of a large one. Everything can be
+repeated, so several dispatchers may work at once.
+"""
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+
+from django.conf import settings
+from django.db import transaction
+
+from msgplatform.core.daemons.bisect import isolate
+from msgplatform.core.data import sql
+from msgplatform.core.failpoints import failpoint
+from notify.feed.dispatcher import merging, queue, removal
+from notify.feed.dispatcher.backfill import backfill
 from notify.feed.dispatcher.pace import Pace
+from notify.feed.dispatcher.queue import Event
+from notify.feed.dispatcher.receiver import set_aside
 from notify.feed.models import EventQueue
+from notify.feed.monitor import counters
+
+_KIND, _STATUS = EventQueue.Kind, EventQueue.Status
+_SECONDS = 0.25  # of a turn: posts wait meanwhile
+_OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
 
 
 class Upkeep:
+    """`turn` takes one step of each of the oldest events, as many as it has time for."""
+
     topic = str(EventQueue.Topic.UPKEEP)
 
     def turn(self, pace: Pace) -> int:
-        return 0
+        """How many steps it took; 0: nothing waits."""
+        until = time.monotonic() + _SECONDS
+        size = max(1, round(settings.FEED_SLICE * pace.share))
+        steps = 0
+        for status in _OPEN:
+            for qids in self._oldest(status, pace.events):
+                work = partial(self._handle_these, status, size)
+                steps += sum(isolate(qids, work, set_aside))
+                if time.monotonic() > until:
+                    break
+        return steps
+
+    def _oldest(self, status: int, limit: int) -> list[list[int]]:
+        """The oldest events; all backfills of a reader are one step."""
+        rows = EventQueue.objects.filter(topic=self.topic, status=status).order_by("qid")
+        steps: dict[tuple[object, ...], list[int]] = {}
+        for qid, kind, biz, uid in rows.values_list("qid", "kind", "biz_id", "uid")[:limit]:
+            step = (biz, uid) if kind == _KIND.BACKFILL else (qid,)
+            steps.setdefault(step, []).append(qid)
+        return list(steps.values())
+
+    def _handle_these(self, status: int, size: int, qids: Sequence[int]) -> Sequence[int]:
+        def handle() -> int:
+            with transaction.atomic(durable=True):
+                # Another dispatcher may have them meanwhile.
+                events = queue.lock_these(qids, status)
+                if events:
+                    self._handle(events, size)
+                    failpoint("feed_upkeep_before_commit")
+                return len(events)
+
+        return [sql.retrying(handle)]
+
+    def _handle(self, events: Sequence[Event], size: int) -> None:
+        """One step of an event, or of several backfills of one reader."""
+        first = events[0]
+        written, position = 0, None
+        match first.kind:
+            case _KIND.BACKFILL:
+                done, written = backfill(first)
+            case _KIND.UNFOLLOW:
+                done = removal.unfollow(first)
+            case _KIND.DELETE:
+                position = removal.delete(first, size)
+                done = position is None
+            case _KIND.MERGE:
+                position = merging.merge(first, size)
+                done = position is None
+            case _:
+                raise ValueError(f"upkeep of the kind {first.kind!r} is not known")
+        qids = [event.qid for event in events]
+        now = sql.now()
+        counts: counters.Counts = Counter()
+        counts[counters.key(first.biz, counters.ENTRIES, self.topic)] = written
+        if done:
+            queue.mark(qids, _STATUS.HANDLED, now)
+            counts[counters.key(first.biz, counters.HANDLED, self.topic)] = len(qids)
+        else:
+            changes = {"status": _STATUS.IN_SLICES, "position": position or first.position}
+            EventQueue.objects.filter(qid__in=qids).update(**changes)
+        counters.add(counts, now)

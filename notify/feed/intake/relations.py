@@ -221,7 +221,9 @@ def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[events
         if user.merging == merging.PUSHED and recipients > settings.FEED_MERGE_ABOVE:
             new = merging.BECOMING
             yield events.Event(biz, uid, EventQueue.Kind.MERGE)
-        elif user.merging != merging.PUSHED and recipients < settings.FEED_PUSH_BELOW:
+        elif user.merging == merging.MERGED and recipients < settings.FEED_PUSH_BELOW:
+            # One who is becoming merged is looked at when that has ended, so that there is never a
+            # second event that does the same.
             new = merging.PUSHED
         if new is not None:
             FeedUser.objects.filter(biz_id=biz, uid=uid).update(merging=new)

@@ -13,7 +13,7 @@ from notify.feed.models.posts import Topic
 from notify.feed.timeline.wanted import Parameters, Wanted
 
 Source = tuple[str, str]  # an author, and a topic of theirs
-_BRANCHES = 100  # of one statement
+_BRANCHES, _IDS = 100, 10_000  # of one statement
 _FRIEND, _FOLLOW = Friend.Relation.FRIEND, Friend.Relation.FOLLOW
 _TOPICS = {str(_FRIEND): (Topic.FRIEND, Topic.VIP), str(_FOLLOW): (Topic.VIP,)}
 
@@ -40,7 +40,9 @@ def own(uid: str) -> list[Source]:
 def newest(wanted: Wanted, sources: Sequence[Source], limit: int) -> list[int]:
     """The newest posts of these sources, at most `limit`, newest first."""
     found: list[int] = []
-    for some in chunks(sources, _BRANCHES):
+    # Few long branches: what the first ones find bounds the others.
+    branches = min(_BRANCHES, max(10, _IDS // limit))
+    for some in chunks(sources, branches):
         if len(found) == limit:  # what is older than these is not among the newest
             wanted = replace(wanted, after=max(wanted.after, found[-1]))
         if wanted.nothing:

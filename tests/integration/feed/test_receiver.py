@@ -9,6 +9,7 @@ import pytest
 from notify.feed.dispatcher import receiver
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.receiver import Receiver
+from notify.feed.dispatcher.upkeep import Upkeep
 from notify.feed.intake import posts, relations
 from notify.feed.intake.posts import Post
 from notify.feed.intake.relations import Change
@@ -118,7 +119,9 @@ def test_an_author_becomes_merged_above_the_threshold_and_not_at_once_below(sett
     change(("fan10", "follow", "star"))
     assert state() == merging.BECOMING
     assert EventQueue.objects.get(topic="upkeep").kind == EventQueue.Kind.MERGE
+    Upkeep().turn(Pace())
+    assert state() == merging.MERGED
     change(*((f"fan{n}", "unfollow", "star") for n in range(3)))
-    assert state() == merging.BECOMING
+    assert state() == merging.MERGED
     change(("fan3", "unfollow", "star"))
     assert state() == merging.PUSHED

@@ -1,0 +1,95 @@
+"""Backfill: what was posted before a relation, or before its reader came, is written.
+
+A post is stored before its event is handled, and a relation before its backfill looks for posts.
+So a post is written by its own event, which finds the relation, or by the backfill, which finds the
+post.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import QuerySet
+
+from msgplatform.core.data import ids, sql
+from msgplatform.core.data.chunks import chunks
+from notify.feed import users
+from notify.feed.dispatcher.queue import Event
+from notify.feed.models import FeedUser, Friend
+from notify.feed.models.users import NOTHING_WRITTEN
+from notify.feed.timeline import merge
+from notify.feed.timeline.wanted import Wanted
+
+AUTHORS = 500  # in one transaction
+_CHUNK = 500
+_RELATIONS = tuple(map(str, (Friend.Relation.FRIEND, Friend.Relation.FOLLOW)))
+
+
+def backfill(event: Event) -> tuple[bool, int]:
+    """Write posts of authors who are merged for this reader only because they are new.
+
+    Whether there are no more such authors, and how many posts were written.
+    """
+    biz, uid = event.biz, event.uid
+    candidates = _pushed_authors(biz, uid)
+    reader, pushed = users.lock_with_authors(biz, uid, candidates)
+    if reader is None or not reader.active:
+        return True, 0
+    rows = _new_relations(biz, uid).filter(uid__in=pushed)
+    relations = list(rows.values_list("uid", "relation"))
+    rebuild = reader.floor == NOTHING_WRITTEN
+    if not relations and not rebuild:
+        return not candidates, 0
+    sources = merge.of_relations(relations) + (merge.own(uid) if rebuild else [])
+    limit = settings.FEED_REBUILD_LENGTH if rebuild else settings.FEED_TIMELINE_LENGTH
+    floor = max(0 if rebuild else reader.floor, _oldest_kept())
+    posts = merge.newest(Wanted(biz, uid, after=floor), sources, limit + 1)
+    if len(posts) > limit:
+        posts = posts[:limit]
+        floor = posts[-1] - 1
+    written = _write(biz, uid, posts)
+    rows.update(delivery=Friend.Delivery.PUSHED)
+    FeedUser.objects.filter(biz_id=biz, uid=uid).update(floor=floor)
+    return len(candidates) < AUTHORS, written
+
+
+def _new_relations(biz: int, uid: str) -> QuerySet[Friend]:
+    return Friend.objects.filter(
+        biz_id=biz, fri_uid=uid, delivery=Friend.Delivery.BOTH, relation__in=_RELATIONS
+    )
+
+
+def _pushed_authors(biz: int, uid: str) -> list[str]:
+    """Authors of new relations who are not merged, or becoming so; as they are at this moment."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT DISTINCT r.uid FROM friend r JOIN feed_user a "  # noqa: S608
+            "ON a.biz_id = r.biz_id AND a.uid = r.uid WHERE r.biz_id = %s AND r.fri_uid = %s "
+            f"AND r.delivery = {int(Friend.Delivery.BOTH)} AND r.relation IN (%s, %s) "
+            f"AND a.merging = {int(FeedUser.Merging.PUSHED)} LIMIT {AUTHORS}",
+            [biz, uid, *_RELATIONS],
+        )
+        return [row[0] for row in cursor.fetchall()]
+
+
+def _oldest_kept() -> int:
+    """The cleaner may delete older entries at any moment."""
+    days = settings.FEED_KEEP_ENTRY_DAYS
+    return ids.first_id_at(sql.now() - timedelta(days=days)) if days else 0
+
+
+def _write(biz: int, uid: str, posts: list[int]) -> int:
+    insert = (
+        "INSERT INTO feed_broadcast (biz_id, fri_uid, feed_id, create_date, app_id, src_type) "
+        "SELECT f.biz_id, %s, f.id, f.create_date, f.app_id, f.src_type FROM feed f "
+        "WHERE f.biz_id = %s AND f.id IN ({})"
+    )
+    for some in chunks(posts, _CHUNK):
+        statement = insert.format(", ".join(["%s"] * len(some)))
+        with connection.cursor() as cursor:
+            cursor.execute(
+                sql.keep_existing(statement, "feed_broadcast", "feed_id"), [uid, biz, *some]
+            )
+    return len(posts)

@@ -1,0 +1,183 @@
+"""Timelines equal what is computed from plain lists, whatever happened in whatever order.
+
+While events wait, a post may be missing only if its own event was not handled; nothing else may
+differ.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from django.db import transaction
+
+from notify.feed import timeline, users
+from notify.feed.dispatcher import backfill, removal
+from notify.feed.dispatcher.pace import Pace
+from notify.feed.dispatcher.receiver import Receiver
+from notify.feed.dispatcher.upkeep import Upkeep
+from notify.feed.intake import posts
+from notify.feed.models import EventQueue, FeedBroadcast, FeedUser, Friend
+from notify.feed.models.users import NOTHING_WRITTEN
+from notify.feed.timeline import merge
+from tests.integration.feed.naive import Made, World
+from tests.integration.feed.support import BIZ, change, drain, post
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PEOPLE = [f"user{n}" for n in range(8)]
+ACTIONS = ["befriend", "follow", "unfriend", "unfollow", "block", "unblock"]
+OFTEN = [6, 8, 2, 3, 1, 3]
+STEPS = 250
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch, settings) -> None:
+    """Bounds that a few users and posts reach."""
+    settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW = 5, 4
+    settings.FEED_SLICE = 3
+    settings.FEED_TIMELINE_LENGTH, settings.FEED_REBUILD_LENGTH = 8, 5
+    for module, name, value in (
+        (removal, "MOST", 3), (backfill, "AUTHORS", 2), (merge, "_BRANCHES", 3),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
+
+
+class Generator:
+    """Does random work, and notes it in a world of plain lists."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.world = World()
+        self.steps: dict[Callable[[], None], int] = {
+            self.relate: 20, self.post: 30, self.edit: 3, self.delete: 4, self.look: 20,
+            self.mark_read: 4, self.dispatch: 25, self.deactivate: 3, self.trim: 3, self.empty: 2,
+        }  # fmt: skip
+
+    def step(self) -> None:
+        (step,) = self.random.choices(list(self.steps), list(self.steps.values()))
+        step()
+
+    def relate(self) -> None:
+        (action,) = self.random.choices(ACTIONS, OFTEN)
+        one, other = self.random.sample(PEOPLE, 2)
+        # The first ones have many recipients and cross the thresholds.
+        if self.random.random() < 0.5:
+            other = PEOPLE[one == PEOPLE[0]]
+        change((one, action, other))
+        self.world.change(one, action, other)
+
+    def post(self) -> None:
+        uid = self.random.choice(PEOPLE[:2] if self.random.random() < 0.3 else PEOPLE)
+        topic, app_id = self.random.choice(["friend", "vip"]), self.random.choice(["", "a", "b"])
+        data = f"text {len(self.world.posts)}"
+        id = post(uid, topic, data, app_id=app_id)
+        self.world.posts.append(Made(id, uid, topic, app_id, data))
+
+    def edit(self) -> None:
+        for made in self.some_post():
+            assert posts.edit(BIZ, made.id, made.data + "!") is not made.deleted
+            made.data += "" if made.deleted else "!"
+
+    def delete(self) -> None:
+        for made in self.some_post():
+            posts.delete(BIZ, made.id)
+            made.deleted = True
+
+    def some_post(self) -> list[Made]:
+        return self.random.choices(self.world.posts, k=1) if self.world.posts else []
+
+    def look(self) -> None:
+        check_open(self.world, self.random.choice(PEOPLE), visit=True)
+
+    def mark_read(self) -> None:
+        uid = self.random.choice(PEOPLE)
+        for made in self.some_post():
+            timeline.mark_read(BIZ, uid, made.id)
+            self.world.mark_read(uid, made.id)
+
+    def dispatch(self) -> None:
+        topic = self.random.choice(["friend", "vip", "upkeep", "upkeep"])
+        worker = Upkeep() if topic == "upkeep" else Receiver(topic)
+        worker.turn(Pace(events=self.random.randint(1, 4)))
+
+    # -- what the cleaner does -------------------------------------------------------------------
+    def deactivate(self) -> None:
+        uid = self.random.choice(PEOPLE)
+        with transaction.atomic():
+            users.lock(BIZ, [uid])
+            FeedUser.objects.filter(biz_id=BIZ, uid=uid).update(active=False, floor=NOTHING_WRITTEN)
+            Friend.objects.filter(biz_id=BIZ, fri_uid=uid).update(delivery=Friend.Delivery.MERGED)
+
+    def empty(self) -> None:
+        for uid in FeedUser.objects.filter(biz_id=BIZ, active=False).values_list("uid", flat=True):
+            FeedBroadcast.objects.filter(biz_id=BIZ, fri_uid=uid).delete()
+
+    def trim(self) -> None:
+        uid = self.random.choice(PEOPLE)
+        entries = FeedBroadcast.objects.filter(biz_id=BIZ, fri_uid=uid).order_by("-feed_id")
+        for floor in entries.values_list("feed_id", flat=True)[4:5]:
+            rows = FeedUser.objects.filter(biz_id=BIZ, uid=uid, active=True, floor__lt=floor)
+            if rows.update(floor=floor):
+                entries.filter(feed_id__lte=floor).delete()
+
+
+def whole(uid: str, limit: int, app_id: str = "", visit: bool = False) -> list[timeline.Post]:
+    """All pages."""
+    found: list[timeline.Post] = []
+    before = None
+    while True:
+        page = timeline.read(BIZ, uid, before, limit, app_id, visit=visit)
+        assert len(page.posts) == limit or page.next is None
+        found += page.posts
+        if page.next is None:
+            return found
+        before = page.next
+
+
+def plain(seen: list[timeline.Post]) -> list[tuple[int, str, str, str, str]]:
+    return [(p.id, p.uid, p.topic, p.app_id, p.data) for p in seen]
+
+
+def expected(world: World, uid: str, app_id: str = "") -> list[tuple[int, str, str, str, str]]:
+    return [(p.id, p.uid, p.topic, p.app_id, p.data) for p in world.timeline(uid, app_id)]
+
+
+def check_open(world: World, uid: str, *, visit: bool) -> None:
+    """While events wait: only posts whose own event waits may be missing, and none of one's own."""
+    seen, all_of_it = plain(whole(uid, 3, visit=visit)), expected(world, uid)
+    missing = [post for post in all_of_it if post not in seen]
+    assert [post for post in all_of_it if post in seen] == seen
+    assert uid not in {author for _id, author, *_ in missing}
+    waiting = EventQueue.objects.exclude(status=EventQueue.Status.HANDLED)
+    assert {id for id, *_ in missing} <= set(waiting.values_list("qid", flat=True))
+    count = timeline.unread(BIZ, uid).count
+    assert world.unread(uid) - len(missing) <= count <= world.unread(uid)
+
+
+def check_drained(world: World, uid: str, sizes: list[int]) -> None:
+    for size in sizes:
+        assert plain(whole(uid, size)) == expected(world, uid), f"pages of {size} for {uid}"
+    for app_id in ("a", "b"):
+        assert plain(whole(uid, 2, app_id)) == expected(world, uid, app_id)
+    assert timeline.unread(BIZ, uid) == timeline.Unread(world.unread(uid), False)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_timeline_equals_the_naive_one(seed: int) -> None:
+    generator = Generator(seed)
+    for _ in range(STEPS):
+        generator.step()
+    for uid in PEOPLE:
+        check_open(generator.world, uid, visit=False)
+    drain()
+    assert not EventQueue.objects.exclude(status=EventQueue.Status.HANDLED).exists()
+    for uid in PEOPLE:
+        check_drained(generator.world, uid, [1, 2, 5, 100])
+    # Somebody who comes back sees the same, before and after the timeline is written again.
+    for uid in PEOPLE:
+        whole(uid, 5, visit=True)
+    drain()
+    for uid in PEOPLE:
+        check_drained(generator.world, uid, [2, 7])
