@@ -18,7 +18,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync import personal
-from crmsync.admin.rows import CrmFilter, PolicyFilter, RowsAdmin, story
+from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter, story
 from crmsync.models import Item, Operation, Record
 from msgplatform.admin import IdTimeFilter, PickFilter, audit, cells, row_id
 
@@ -42,7 +42,7 @@ class RunFilter(PickFilter):
 
 
 @admin.register(Operation)
-class OperationAdmin(RowsAdmin):
+class OperationAdmin(NamedRowsAdmin):
     list_display = [
         "id_text", "policy", "records", "confirmed", "replaced", "dead_count", "result_mark",
         "began", "took",

@@ -14,7 +14,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from crmsync import personal
-from crmsync.admin.rows import CrmFilter, PolicyFilter, RowsAdmin, policy_ids, story, story_id
+from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter, policy_ids, story, story_id
 from crmsync.models import ExceptionEntry, Record
 from msgplatform.admin import IdTimeFilter, PickFilter, cells, row_id
 from msgplatform.admin.filters import ChoiceFilter
@@ -65,7 +65,7 @@ class ErrorFilter(PickFilter):
 
 
 @admin.register(Record)
-class RecordAdmin(RowsAdmin):
+class RecordAdmin(NamedRowsAdmin):
     list_display = [
         "key_link", "crm", "state_mark", "versions", "id_there", "next_try", "changed",
     ]  # fmt: skip
@@ -132,7 +132,7 @@ class RecordAdmin(RowsAdmin):
 
 
 @admin.register(ExceptionEntry)
-class ExceptionAdmin(RowsAdmin):
+class ExceptionAdmin(NamedRowsAdmin):
     list_display = ["time", "where", "kind_mark", "says", "records", "operation"]
     list_display_links = None
     list_filter = [CrmFilter, ("id", IdTimeFilter)]

@@ -19,7 +19,7 @@ from crmsync import personal
 from crmsync.admin.operations import personal_or_refuse
 from crmsync.admin.records import ERROR_CLASSES
 from crmsync.admin.request_form import RequestForm, request_of, shown_fields
-from crmsync.admin.rows import CrmFilter, MomentFilter, PolicyFilter, RowsAdmin, story
+from crmsync.admin.rows import CrmFilter, MomentFilter, NamedRowsAdmin, PolicyFilter, story
 from crmsync.models import Record, RecoveryEntry
 from crmsync.recovery import actions
 from msgplatform.admin import PickFilter, audit, cells, row_id
@@ -63,7 +63,7 @@ class ErrorFilter(PickFilter):
 
 
 @admin.register(RecoveryEntry)
-class RecoveryAdmin(RowsAdmin):
+class RecoveryAdmin(NamedRowsAdmin):
     list_display = ["since", "key_link", "crm", "reason_cell", "tries", "state_mark"]
     list_display_links = ["since"]
     list_filter = [CrmFilter, PolicyFilter, ErrorFilter, StateFilter,

@@ -5,21 +5,18 @@ Rows refer to policies and CRMs by id; names are read for the rows of a page, al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.models import Crm, Policy
-from msgplatform.admin import IdTimeFilter, PickFilter, ReadOnlyAdmin, row_id
-from msgplatform.admin.base import BoundedList
+from msgplatform.admin import IdTimeFilter, PickFilter, RowsAdmin, row_id
 
 _LISTED = 500  # CRMs or policies that a filter offers
 
@@ -51,16 +48,6 @@ def story(record_id: int, key: str, is_of_hive: bool) -> SafeString:
 def story_id(record_id: int, key: str, is_of_hive: bool) -> str:
     """A lead's is told for all CRMs at once."""
     return key if is_of_hive and key.isdigit() else f"record-{record_id}"
-
-
-class NamedList(BoundedList):
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        self.result_list = self.completed(list(self.result_list))
-
-    def completed(self, rows: list[Any]) -> list[Any]:
-        """The rows of the page with what their columns need."""
-        return named(rows)
 
 
 class CrmFilter(PickFilter):
@@ -100,60 +87,11 @@ def policy_ids(**condition: Any) -> list[int]:
     return list(Policy.objects.filter(**condition).order_by().values_list("pk", flat=True))
 
 
-class RowsAdmin(ReadOnlyAdmin):
-    """A list of a table of any size; a row has a page of its own instead of a form."""
+class NamedRowsAdmin(RowsAdmin):
+    """Rows with the names of what they refer to."""
 
-    list_select_related: Iterable[str] = ()
-    list_filter_submit = True
-    sortable_by = ()
-    search_fields = ["id"]
-    page_template = ""
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[BoundedList]:
-        return NamedList
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet, search_term: str
-    ) -> tuple[QuerySet, bool]:
-        text = search_term.strip()
-        return (self.found(queryset, text), False) if text else (queryset, False)
-
-    def found(self, rows: QuerySet, text: str) -> QuerySet:
-        number = row_id(text)
-        return rows.none() if number is None else rows.filter(pk=number)
-
-    def row(self, request: HttpRequest, object_id: Any, change: bool = False) -> Any:
-        """The row of an address, with its names. Raises Http404, PermissionDenied."""
-        number = row_id(object_id)
-        row = number is not None and self.get_queryset(request).filter(pk=number).first()
-        if not row:
-            raise Http404(_("There is no such row; it may have been deleted by retention."))
-        allowed = self.has_operate_permission(request) if change else True
-        if not (allowed and self.has_view_permission(request, row)):
-            raise PermissionDenied
-        return named([row])[0]
-
-    def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
-        """What the template of a row's page needs."""
-        return {}
-
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        row = self.row(request, object_id)
-        return self.shown(request, row, **self.page(request, row))
-
-    def shown(
-        self, request: HttpRequest, row: Any, template: str = "", **context: Any
-    ) -> HttpResponse:
-        given = {
-            **self.admin_site.each_context(request),
-            "title": str(self.opts.verbose_name).capitalize(), "opts": self.opts, "row": row,
-            "may_change": self.has_operate_permission(request), **context,
-        }  # fmt: skip
-        response = TemplateResponse(request, template or self.page_template, given)
-        response["Cache-Control"] = "no-store"
-        return response
+    def completed(self, rows: list[Any]) -> list[Any]:
+        return named(rows)
 
 
 class MomentFilter(IdTimeFilter):

@@ -14,7 +14,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.admin import run_cells
-from crmsync.admin.rows import CrmFilter, NamedList, PolicyFilter, RowsAdmin
+from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter
 from crmsync.models import Operation, Run
 from crmsync.monitor import progress
 from msgplatform.admin import ChoiceFilter, IdTimeFilter, cells
@@ -23,17 +23,8 @@ from msgplatform.templatetags.humanize_age import age
 _OPERATIONS = 20  # that the page of a run shows
 
 
-class RunList(NamedList):
-    def completed(self, rows: list[Run]) -> list[Any]:
-        found: list[Any] = super().completed(rows)
-        how_far = progress.of_runs(found)
-        for row in found:
-            row.far = how_far[row.pk]
-        return found
-
-
 @admin.register(Run)
-class RunAdmin(RowsAdmin):
+class RunAdmin(NamedRowsAdmin):
     list_display = [
         "began", "policy", "what", "how_far", "read_rows", "sent", "confirmed", "dead", "speed",
     ]  # fmt: skip
@@ -42,11 +33,15 @@ class RunAdmin(RowsAdmin):
     search_help_text = _("A run's id")
     page_template = "admin/crmsync/run.html"
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[NamedList]:
-        return RunList
+    def completed(self, rows: list[Any]) -> list[Any]:
+        found = super().completed(rows)
+        how_far = progress.of_runs(found)
+        for row in found:
+            row.far = how_far[row.pk]
+        return found
 
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
-        far = progress.of_runs([row])[row.pk]
+        far = row.far
         operations = Operation.objects.filter(run_id=row.pk).defer("data")[:_OPERATIONS]
         return {
             "far": far,

@@ -5,6 +5,7 @@ csv_file  rows as a file
 report    pages of statistics
 once      a page that shows a new secret one single time
 cells     marks, links and second lines in lists
+rows      lists whose rows have a page instead of a form
 fields    form fields
 filters   list filters for tables of any size
 shared    the registrations: systems, keys, jobs, alerts, counters, audit, users
@@ -35,6 +36,7 @@ from msgplatform.admin.filters import (
     row_id,
 )
 from msgplatform.admin.once import ShowsSecret
+from msgplatform.admin.rows import RowList, RowsAdmin
 from msgplatform.admin.shared import ApiKeyForm
 
 __all__ = [
@@ -48,7 +50,9 @@ __all__ = [
     "PickFilter",
     "PlainList",
     "ReadOnlyAdmin",
+    "RowList",
     "RowSelect",
+    "RowsAdmin",
     "Select",
     "ShowsSecret",
     "TextInput",

@@ -113,9 +113,13 @@ class IdTimeFilter(FieldListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
         since, until = (self.moment(name) for name in self.expected_parameters())
         if since:
-            queryset = queryset.filter(id__gte=min(ids.first_id_at(since), _MOST))
+            queryset = queryset.filter(
+                **{f"{self.field_path}__gte": min(ids.first_id_at(since), _MOST)}
+            )
         if until:
-            queryset = queryset.filter(id__lt=min(ids.first_id_at(until), _MOST))
+            queryset = queryset.filter(
+                **{f"{self.field_path}__lt": min(ids.first_id_at(until), _MOST)}
+            )
         return queryset
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:

@@ -62,8 +62,25 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             for model in models
             if model["admin_url"]
         ]
+        items = _with_links(request, items, app["app_label"])
         groups.append({"title": app["name"], "separator": True, "items": items})
     return groups
+
+
+def _with_links(
+    request: HttpRequest, items: list[dict[str, Any]], app_label: str
+) -> list[dict[str, Any]]:
+    """A flow's other pages below its models; one of them may lie below a model's address."""
+    user: Any = request.user
+    links = [
+        _item(str(link.title), link.icon, reverse(link.view))
+        for flow in flows.all()
+        for link in flow.links
+        if flow.permission.startswith(f"{app_label}.") and user.has_perms(link.permissions)
+    ]
+    if any(request.path == link["link"] for link in links):
+        items = [{**item, "active": False} for item in items]
+    return [*items, *links]
 
 
 def stylesheet(request: HttpRequest) -> str:

@@ -130,6 +130,16 @@ class Finding:
     mend: str = ""
 
 
+@dataclass(frozen=True)
+class Link:
+    """A page of a flow in the console's side bar, beside the lists of its models."""
+
+    title: Text
+    icon: str  # a Material symbol
+    view: str  # name of its URL, without arguments
+    permissions: Sequence[str]  # whoever has all of them sees it
+
+
 class DemoRun(Protocol):
     """What the demo gives to a flow: where the API is, a scale, a folder, a way to speak."""
 
@@ -159,6 +169,7 @@ class Flow(ABC):
     only_copies: frozenset[str] = frozenset()  # those whose orders cannot be made again
     queue_pattern: str = ""  # regular expression for the names of those that come and go
     icons: Mapping[str, str] = {}  # model → its Material symbol in the console's side bar, in order
+    links: Sequence[Link] = ()  # pages of its own in the console's side bar, below its models
     environment_prefix: str = ""  # of its variables, which the demo does not take over
 
     @abstractmethod

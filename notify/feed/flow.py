@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from django.utils.translation import gettext_lazy as _
+
 from msgplatform.core import flows
 from notify.feed.models import EventQueue
 
@@ -23,6 +25,11 @@ class FeedFlow(flows.Flow):
         "feed:read": "read timelines, posts and relations",
     }
     icons = {"Feed": "dynamic_feed", "EventQueue": "queue"}
+    links = (
+        flows.Link(
+            _("Users"), "group", "admin:feed_users", ("feed.view_feed", "feed.view_feeduser")
+        ),
+    )
     environment_prefix = "FEED_"
 
     def status(self) -> flows.Status:

@@ -1,0 +1,83 @@
+"""Lists of rows that have a page of their own instead of a form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.admin.base import BoundedList, ReadOnlyAdmin
+from msgplatform.admin.filters import row_id
+
+
+class RowList(BoundedList):
+    """The rows of the page, with what their columns need."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        self.result_list = self.model_admin.completed(list(self.result_list))
+
+
+class RowsAdmin(ReadOnlyAdmin):
+    """A list of a table of any size; a row has a page of its own instead of a form."""
+
+    list_select_related: Iterable[str] = ()
+    list_filter_submit = True
+    sortable_by = ()
+    search_fields = ["id"]
+    page_template = ""
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RowList]:
+        return RowList
+
+    def completed(self, rows: list[Any]) -> list[Any]:
+        """Rows with what their columns need; as many queries for a few as for many."""
+        return rows
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet, search_term: str
+    ) -> tuple[QuerySet, bool]:
+        text = search_term.strip()
+        return (self.found(queryset, text), False) if text else (queryset, False)
+
+    def found(self, rows: QuerySet, text: str) -> QuerySet:
+        number = row_id(text)
+        return rows.none() if number is None else rows.filter(pk=number)
+
+    def row(self, request: HttpRequest, object_id: Any, change: bool = False) -> Any:
+        """The row of an address, completed. Raises Http404, PermissionDenied."""
+        number = row_id(object_id)
+        row = number is not None and self.get_queryset(request).filter(pk=number).first()
+        if not row:
+            raise Http404(_("There is no such row; it may have been deleted by retention."))
+        allowed = self.has_operate_permission(request) if change else True
+        if not (allowed and self.has_view_permission(request, row)):
+            raise PermissionDenied
+        return self.completed([row])[0]
+
+    def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
+        """What the template of a row's page needs."""
+        return {}
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        row = self.row(request, object_id)
+        return self.shown(request, row, **self.page(request, row))
+
+    def shown(
+        self, request: HttpRequest, row: Any, template: str = "", **context: Any
+    ) -> HttpResponse:
+        given = {
+            **self.admin_site.each_context(request),
+            "title": str(self.opts.verbose_name).capitalize(), "opts": self.opts, "row": row,
+            "may_change": self.has_operate_permission(request), **context,
+        }  # fmt: skip
+        response = TemplateResponse(request, template or self.page_template, given)
+        response["Cache-Control"] = "no-store"
+        return response

@@ -1,0 +1,215 @@
+"""The queue of events: what waits and for how long, what was set aside and why, replaying it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.admin import (
+    AutocompleteFilter,
+    ChoiceFilter,
+    IdTimeFilter,
+    PickFilter,
+    audit,
+    cells,
+    row_id,
+)
+from msgplatform.core.data import ids, sql
+from msgplatform.templatetags.humanize_age import age
+from notify.feed.admin import queue_bar, rows, users
+from notify.feed.admin.posts import TONES
+from notify.feed.models import EventQueue
+
+_STATUS = EventQueue.Status
+_RARE = (str(_STATUS.IN_SLICES), str(_STATUS.SET_ASIDE))
+_MOST = 500  # of a selection; more are a bulk job's work
+_SHOWN = 20
+_LATE = 60.0
+_AGES = {
+    "1m": (timedelta(minutes=1), _("a minute")),
+    "10m": (timedelta(minutes=10), _("10 minutes")),
+    "1h": (timedelta(hours=1), _("an hour")),
+    "1d": (timedelta(days=1), _("a day")),
+}
+
+
+class StatusFilter(ChoiceFilter):
+    """On the index, which begins with the topic."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+        found = super().queryset(request, queryset)
+        if found is None or found is queryset:
+            return queryset
+        return found.filter(topic__in=EventQueue.Topic.values)
+
+
+class AgeFilter(PickFilter):
+    title = _("age: longer than")
+    parameter_name = "age"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(key, str(words)) for key, (_span, words) in _AGES.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+        span, _words = _AGES.get(str(self.value()), (None, ""))
+        if span is None:
+            return queryset
+        return queryset.filter(qid__lt=ids.first_id_at(timezone.now() - span))
+
+
+@admin.register(EventQueue)
+class EventAdmin(rows.HotRowsAdmin):
+    list_display = ["id_text", "status_mark", "what", "user", "system", "created", "waits",
+                    "done_up_to"]  # fmt: skip
+    list_display_links = ["id_text"]
+    list_filter = [("topic", ChoiceFilter), ("status", StatusFilter), AgeFilter,
+                   ("kind", ChoiceFilter), ("biz", AutocompleteFilter),
+                   ("qid", IdTimeFilter)]  # fmt: skip
+    search_fields = ["qid"]
+    search_help_text = _("Id of an event or of a post, or a user, whole")
+    list_before_template = "admin/feed/events_bar.html"
+    page_template = "admin/feed/event.html"
+    actions = ["replay"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[EventQueue]:
+        return super().get_queryset(request).prefetch_related("biz")
+
+    def indexed(self, chosen: Mapping[str, str], query: str) -> set[str]:
+        """Topic and status together, and a status that few events have."""
+        found = {"qid_since", "qid_until", "age"}
+        status = chosen.get("status__exact")
+        if status and (chosen.get("topic__exact") or status in _RARE):
+            found |= {"topic__exact", "status__exact"}
+        if _is_event(query):
+            found.add("q")
+        return found
+
+    def found(self, rows: QuerySet, text: str) -> QuerySet:
+        return rows.filter(pk=row_id(text)) if _is_event(text) else rows.filter(uid=text)
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        given = {"queue": queue_bar.lines(_LATE), "set_aside": int(_STATUS.SET_ASIDE)}
+        return super().changelist_view(request, given | (extra_context or {}))
+
+    # -- replaying -------------------------------------------------------------------------------
+    @admin.action(description=_("Replay events that were set aside"), permissions=["operate"])
+    def replay(self, request: HttpRequest, queryset: QuerySet[EventQueue]) -> HttpResponse | None:
+        """What is done is what was shown: the events are named, also after "all" was selected."""
+        chosen = queryset.order_by().values_list("pk", flat=True)[: _MOST + 1]
+        qids = sorted(chosen)
+        if len(qids) > _MOST:
+            text = gettext("More than %d are selected: use a bulk job, which can be paced and "
+                           "stopped.")  # fmt: skip
+            messages.warning(request, text % _MOST)
+            return None
+        if "confirmed" not in request.POST:
+            return self._ask(request, qids)
+        count = _replay(qids)
+        audit(request, "events_replayed", str(count), ids=[str(qid) for qid in qids])
+        _tell(request, count, len(qids) - count)
+        if request.POST.get("back_to") == str(qids[0]):
+            return redirect("admin:feed_eventqueue_change", qids[0])
+        return None
+
+    def _ask(self, request: HttpRequest, qids: Sequence[int]) -> HttpResponse:
+        found = EventQueue.objects.filter(qid__in=qids, status=_STATUS.SET_ASIDE).order_by("qid")
+        given = {
+            **self.admin_site.each_context(request),
+            "title": gettext("Are you sure?"), "opts": self.opts, "rows": found[:_SHOWN],
+            "count": found.count(), "others": len(qids) - found.count(),
+            "more": max(0, found.count() - _SHOWN), "ids": [str(qid) for qid in qids],
+            "checkbox": ACTION_CHECKBOX_NAME, "back_to": request.POST.get("back_to", ""),
+            "list": reverse("admin:feed_eventqueue_changelist"),
+        }  # fmt: skip
+        return TemplateResponse(request, "admin/feed/replay.html", given)
+
+    # -- one -------------------------------------------------------------------------------------
+    def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
+        is_open = row.status in (_STATUS.WAITING, _STATUS.IN_SLICES)
+        waits = (sql.now() - row.create_date).total_seconds() if is_open else None
+        return {
+            "tone": TONES[_STATUS(row.status)],
+            "user_link": rows.user_link(str(row.biz), row.uid),
+            "waits": age(max(0.0, waits)) if waits is not None else "",
+            "is_set_aside": row.status == _STATUS.SET_ASIDE,
+            "is_of_post": row.kind == EventQueue.Kind.POST,
+            "checkbox": ACTION_CHECKBOX_NAME,
+            "may_see_users": users.allowed(request),
+            "may_see_posts": request.user.has_perm("feed.view_feed"),
+        }
+
+    @admin.display(description=_("event"))
+    def id_text(self, row: EventQueue) -> str:
+        return str(row.pk)
+
+    @admin.display(description=_("status"))
+    def status_mark(self, row: EventQueue) -> str:
+        """With the reason below."""
+        status = _STATUS(row.status)
+        reason = row.reason if status == _STATUS.SET_ASIDE else ""
+        return cells.mark(str(status.label), TONES[status], below=reason)
+
+    @admin.display(description=_("what"))
+    def what(self, row: EventQueue) -> str:
+        """With the topic below."""
+        kind = str(EventQueue.Kind(row.kind).label)
+        return cells.lines(kind, str(EventQueue.Topic(row.topic).label))
+
+    @admin.display(description=_("user"))
+    def user(self, row: EventQueue) -> str:
+        return rows.user_link(str(row.biz), row.uid)
+
+    @admin.display(description=_("system"))
+    def system(self, row: EventQueue) -> str:
+        return str(row.biz)
+
+    @admin.display(description=_("created"))
+    def created(self, row: EventQueue) -> str:
+        return rows.made_at(row.pk)
+
+    @admin.display(description=_("waits for"))
+    def waits(self, row: EventQueue) -> str:
+        if row.status == _STATUS.HANDLED:
+            return cells.NOTHING
+        seconds = (timezone.now() - row.create_date).total_seconds()
+        return age(max(0.0, seconds))
+
+    @admin.display(description=_("done up to"))
+    def done_up_to(self, row: EventQueue) -> str:
+        return row.position or cells.NOTHING
+
+
+def _is_event(text: str) -> bool:
+    number = row_id(text.strip())
+    return number is not None and EventQueue.objects.filter(pk=number).exists()
+
+
+def _replay(qids: Sequence[int]) -> int:
+    """Let those that were set aside wait again, going on where they were; how many there were."""
+    found = EventQueue.objects.filter(qid__in=qids, status=_STATUS.SET_ASIDE)
+    return sql.retrying(lambda: found.update(status=_STATUS.WAITING, reason=""))
+
+
+def _tell(request: HttpRequest, done: int, left: int) -> None:
+    if done:
+        text = ngettext("%d event waits again.", "%d events wait again.", done)
+        messages.success(request, text % done)
+    if left:
+        text = ngettext(
+            "%d was left alone: only events that were set aside are replayed.",
+            "%d were left alone: only events that were set aside are replayed.",
+            left,
+        )
+        messages.info(request, text % left)

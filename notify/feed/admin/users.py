@@ -1,0 +1,119 @@
+"""A user: how their posts are delivered, what they see, their relations.
+
+Users have no row of their own until they come or have a relation, so this is a page that asks for
+a system and a user; all that is chosen is in the address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django import forms
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.http import urlencode
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.admin import ModelAdmin, TextInput, cells
+from msgplatform.core.errors import InvalidInput
+from msgplatform.models import Biz
+from notify.feed.admin import relations
+from notify.feed.intake.posts import check_uid
+from notify.feed.models import FeedUser
+from notify.feed.models.posts import MAX_UID
+from notify.feed.models.users import NOTHING_WRITTEN
+
+PERMISSIONS = ("feed.view_feed", "feed.view_feeduser")
+_OFFERED = 500  # systems that the field completes to; others are typed
+_TIMELINE = "timeline"
+
+
+class UserForm(forms.Form):
+    system = forms.CharField(
+        label=_("System"),
+        max_length=64,
+        widget=TextInput({"list": "systems", "autocomplete": "off", "required": True}),
+    )
+    uid = forms.CharField(
+        label=_("User"),
+        max_length=MAX_UID,
+        widget=TextInput({"autocomplete": "off", "spellcheck": "false", "required": True}),
+        help_text=_("The id that the system gives, whole"),
+    )
+
+    def clean_system(self) -> Biz:
+        name = self.cleaned_data["system"]
+        biz = Biz.objects.filter(name=name).first()
+        if biz is None:
+            raise ValidationError(gettext("There is no system named %s.") % name)
+        return biz
+
+    def clean_uid(self) -> str:
+        uid: str = self.cleaned_data["uid"]
+        try:
+            check_uid(uid)
+        except InvalidInput as error:
+            raise ValidationError(str(error)) from None
+        return uid
+
+
+def allowed(request: HttpRequest) -> bool:
+    user: Any = request.user
+    return bool(user.has_perms(PERMISSIONS))
+
+
+def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
+    """For whoever may see posts and users."""
+
+    def page(request: HttpRequest) -> HttpResponse:
+        if not allowed(request):
+            raise PermissionDenied
+        systems = list(Biz.objects.order_by("name").values_list("name", flat=True)[:_OFFERED])
+        asked = "uid" in request.GET or "system" in request.GET
+        only = {"system": systems[0]} if len(systems) == 1 else {}
+        form = UserForm(request.GET if asked else None, initial=only)
+        found = _page(request, form) if form.is_valid() else {}
+        given = {
+            **model_admin.admin_site.each_context(request),
+            "title": gettext("Users"), "opts": model_admin.opts, "form": form,
+            "systems": systems, **found,
+        }  # fmt: skip
+        response = TemplateResponse(request, "admin/feed/users.html", given)
+        response["Cache-Control"] = "no-store"
+        return response
+
+    return page
+
+
+def _page(request: HttpRequest, form: UserForm) -> dict[str, Any]:
+    biz, uid = form.cleaned_data["system"], form.cleaned_data["uid"]
+    user = FeedUser.objects.filter(biz_id=biz.pk, uid=uid).first()
+    address = urlencode({"system": biz.name, "uid": uid})
+    show = request.GET.get("show", _TIMELINE)
+    found: dict[str, Any] = {
+        "biz": biz, "uid": uid, "feed_user": user, "address": address, "show": show,
+        "figures": _figures(user), "sides": relations.SIDES.items(),
+    }  # fmt: skip
+    if show in relations.SIDES:
+        side = relations.SIDES[show]
+        lines, after = relations.page(biz, uid, side, request.GET.get("after", ""))
+        query = urlencode({"show": show, "after": after})
+        found |= {"side": side, "lines": lines, "next": f"{address}&{query}" if after else "",
+                  "is_later": "after" in request.GET}  # fmt: skip
+    return found
+
+
+def _figures(user: FeedUser | None) -> list[tuple[str, str]]:
+    if user is None:
+        return []
+    nothing = user.floor == NOTHING_WRITTEN
+    return [
+        (gettext("friends"), str(user.friends)),
+        (gettext("followers"), str(user.followers)),
+        (gettext("posts are"), str(FeedUser.Merging(user.merging).label)),
+        (gettext("last visit"), cells.moment(user.visit_date) or gettext("never")),
+        (gettext("timeline"), gettext("not written") if nothing else gettext("written")),
+    ]
