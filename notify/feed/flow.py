@@ -29,6 +29,7 @@ class FeedFlow(flows.Flow):
         flows.Link(
             _("Users"), "group", "admin:feed_users", ("feed.view_feed", "feed.view_feeduser")
         ),
+        flows.Link(_("Scheduler"), "speed", "admin:feed_scheduler", ("feed.view_eventqueue",)),
     )
     environment_prefix = "FEED_"
 

@@ -3,6 +3,8 @@
 posts       what users posted, and what became of it
 events      the queue: what waits and for how long, what was set aside, replaying it
 queue_bar   what is in the queue of each topic
+scheduler   how fast dispatchers work, and why; charts of the last hours
+chart       lines over time
 users       a user: how their posts are delivered, their timeline, their relations
 relations   relations of a user, page by page
 rows        systems, authors and times that these lists share; how far a list looks back

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
@@ -28,7 +28,7 @@ from msgplatform.admin import (
 )
 from msgplatform.core.data import ids, sql
 from msgplatform.templatetags.humanize_age import age
-from notify.feed.admin import queue_bar, rows, users
+from notify.feed.admin import queue_bar, rows, scheduler, users
 from notify.feed.admin.posts import TONES
 from notify.feed.models import EventQueue
 
@@ -36,7 +36,6 @@ _STATUS = EventQueue.Status
 _RARE = (str(_STATUS.IN_SLICES), str(_STATUS.SET_ASIDE))
 _MOST = 500  # of a selection; more are a bulk job's work
 _SHOWN = 20
-_LATE = 60.0
 _AGES = {
     "1m": (timedelta(minutes=1), _("a minute")),
     "10m": (timedelta(minutes=10), _("10 minutes")),
@@ -83,6 +82,11 @@ class EventAdmin(rows.HotRowsAdmin):
     page_template = "admin/feed/event.html"
     actions = ["replay"]
 
+    def get_urls(self) -> list[URLPattern]:
+        wrap = self.admin_site.admin_view
+        scheduler_page = wrap(scheduler.view(self))
+        return [path("scheduler/", scheduler_page, name="feed_scheduler"), *super().get_urls()]
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[EventQueue]:
         return super().get_queryset(request).prefetch_related("biz")
 
@@ -100,7 +104,7 @@ class EventAdmin(rows.HotRowsAdmin):
         return rows.filter(pk=row_id(text)) if _is_event(text) else rows.filter(uid=text)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        given = {"queue": queue_bar.lines(_LATE), "set_aside": int(_STATUS.SET_ASIDE)}
+        given = {"queue": queue_bar.lines(), "set_aside": int(_STATUS.SET_ASIDE)}
         return super().changelist_view(request, given | (extra_context or {}))
 
     # -- replaying -------------------------------------------------------------------------------

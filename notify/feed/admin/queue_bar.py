@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from msgplatform.core.data import ids, sql
+from django.conf import settings
+
+from msgplatform.core.data import sql
 from notify.feed.models import EventQueue
+from notify.feed.monitor import backlog
 
 _STATUS = EventQueue.Status
-_OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
 COUNTED = 10_000  # counted no further: a backlog may be a million
 
 
@@ -25,33 +27,24 @@ class Line:
     is_late: bool
 
 
-def lines(late_after: float) -> list[Line]:
-    """One for each topic; late: the oldest event waits longer than `late_after` seconds."""
-    now = sql.now()
-    found = []
-    for topic in EventQueue.Topic:
-        oldest = min(filter(None, (_oldest(topic, status) for status in _OPEN)), default=None)
-        age = max(0.0, (now - ids.datetime_of(oldest)).total_seconds()) if oldest else None
-        found.append(
-            Line(
-                topic=str(topic),
-                title=str(topic.label),
-                waiting=_count(topic, _STATUS.WAITING),
-                in_slices=_count(topic, _STATUS.IN_SLICES),
-                set_aside=_count(topic, _STATUS.SET_ASIDE),
-                oldest_seconds=age,
-                is_late=age is not None and age > late_after,
-            )
+def lines() -> list[Line]:
+    """One for each topic."""
+    counts = backlog.waiting(COUNTED + 1)
+    oldest = backlog.oldest(sql.now())
+
+    def count(topic: str, status: int) -> str:
+        found = counts[topic, status]
+        return f"{COUNTED}+" if found > COUNTED else str(found)
+
+    return [
+        Line(
+            topic=str(topic),
+            title=str(topic.label),
+            waiting=count(topic, _STATUS.WAITING),
+            in_slices=count(topic, _STATUS.IN_SLICES),
+            set_aside=count(topic, _STATUS.SET_ASIDE),
+            oldest_seconds=oldest.get(topic),
+            is_late=oldest.get(topic, 0.0) > settings.FEED_LATE_SECONDS,
         )
-    return found
-
-
-def _oldest(topic: str, status: int) -> int | None:
-    rows = EventQueue.objects.filter(topic=topic, status=status).order_by("qid")
-    return rows.values_list("qid", flat=True).first()
-
-
-def _count(topic: str, status: int) -> str:
-    rows = EventQueue.objects.filter(topic=topic, status=status).order_by()
-    count = rows[: COUNTED + 1].count()
-    return f"{COUNTED}+" if count > COUNTED else str(count)
+        for topic in EventQueue.Topic
+    ]

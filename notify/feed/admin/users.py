@@ -17,16 +17,18 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import ModelAdmin, TextInput, cells
+from msgplatform.admin import ModelAdmin, TextInput, cells, row_id
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
-from notify.feed.admin import relations
+from notify.feed import timeline
+from notify.feed.admin import relations, rows
 from notify.feed.intake.posts import check_uid
 from notify.feed.models import FeedUser
 from notify.feed.models.posts import MAX_UID
 from notify.feed.models.users import NOTHING_WRITTEN
 
 PERMISSIONS = ("feed.view_feed", "feed.view_feeduser")
+PAGE = 20  # posts of a timeline
 _OFFERED = 500  # systems that the field completes to; others are typed
 _TIMELINE = "timeline"
 
@@ -95,9 +97,11 @@ def _page(request: HttpRequest, form: UserForm) -> dict[str, Any]:
     show = request.GET.get("show", _TIMELINE)
     found: dict[str, Any] = {
         "biz": biz, "uid": uid, "feed_user": user, "address": address, "show": show,
-        "figures": _figures(user), "sides": relations.SIDES.items(),
+        "figures": _figures(biz, uid, user), "sides": relations.SIDES.items(),
     }  # fmt: skip
-    if show in relations.SIDES:
+    if show not in relations.SIDES:
+        found |= _timeline(biz, uid, row_id(request.GET.get("before")))
+    else:
         side = relations.SIDES[show]
         lines, after = relations.page(biz, uid, side, request.GET.get("after", ""))
         query = urlencode({"show": show, "after": after})
@@ -106,14 +110,23 @@ def _page(request: HttpRequest, form: UserForm) -> dict[str, Any]:
     return found
 
 
-def _figures(user: FeedUser | None) -> list[tuple[str, str]]:
+def _timeline(biz: Biz, uid: str, before: int | None) -> dict[str, Any]:
+    """What the user sees; looking at it here is no visit of theirs."""
+    page = timeline.read(biz.pk, uid, before, PAGE, visit=False)
+    posts = [(post, rows.user_link(biz.name, post.uid)) for post in page.posts]
+    return {"posts": posts, "next": page.next, "is_later": before is not None}
+
+
+def _figures(biz: Biz, uid: str, user: FeedUser | None) -> list[tuple[str, str]]:
     if user is None:
         return []
     nothing = user.floor == NOTHING_WRITTEN
+    unread = timeline.unread(biz.pk, uid)
     return [
         (gettext("friends"), str(user.friends)),
         (gettext("followers"), str(user.followers)),
         (gettext("posts are"), str(FeedUser.Merging(user.merging).label)),
         (gettext("last visit"), cells.moment(user.visit_date) or gettext("never")),
+        (gettext("unread"), f"{unread.count}+" if unread.more else str(unread.count)),
         (gettext("timeline"), gettext("not written") if nothing else gettext("written")),
     ]

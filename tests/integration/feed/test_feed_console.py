@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -10,18 +11,22 @@ from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from msgplatform.admin import RowsAdmin
 from msgplatform.core.data import ids, sql
 from msgplatform.models import AuditLog, Biz
+from notify.feed import pace_status
 from notify.feed.admin import rows as lists
 from notify.feed.intake import posts
-from notify.feed.models import EventQueue, Feed
+from notify.feed.models import EventQueue, Feed, FeedPace, FeedUser
 from tests.integration.support import feed_rows, table_rows
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 ADMIN = "/admin/feed/"
 POSTS, EVENTS, USERS = "feed/", "eventqueue/", "feed/users/"
+SCHEDULER = "eventqueue/scheduler/"
+PAGES = (POSTS, EVENTS, USERS, SCHEDULER)
 Status = EventQueue.Status
 ALL = ("view_feed", "view_eventqueue", "view_feeduser")
 
@@ -151,8 +156,8 @@ class TestEvents:
     def test_the_bar_says_what_is_in_the_queue(self, admin_client: Client, biz: Biz) -> None:
         old = ids.first_id_at(sql.now() - timedelta(hours=2))
         EventQueue.objects.create(
-            qid=old, biz=biz, topic="vip", uid="bob", create_date=sql.now(),
-            status=Status.IN_SLICES,
+            qid=old, biz=biz, topic="vip", uid="bob", status=Status.IN_SLICES,
+            create_date=sql.now() - timedelta(hours=2),
         )  # fmt: skip
         for _ in range(3):
             feed_rows.post(biz, "ann")
@@ -275,25 +280,136 @@ class TestUsers:
         assert "No followers." in self.user(admin_client, "ann", "&show=followers")
 
 
+class TestTimeline:
+    def see(self, client: Client, uid: str, query: str = "") -> tuple[list[int], int | None]:
+        context = client.get(f"{ADMIN}{USERS}?system=orders&uid={uid}{query}").context
+        return [post.id for post, _author in context["posts"]], context["next"]
+
+    def test_it_is_what_the_user_sees(self, admin_client: Client, biz: Biz) -> None:
+        feed_rows.related(biz, ("ann", "befriend", "bob"), ("cid", "follow", "ann"))
+        feed_rows.visited(biz, "bob")
+        friend, vip = (feed_rows.post(biz, "ann", topic=topic) for topic in ("friend", "vip"))
+        own = feed_rows.post(biz, "bob", "my own")
+        feed_rows.drain()
+        assert self.see(admin_client, "bob") == ([own, vip, friend], None)
+        assert self.see(admin_client, "cid") == ([vip], None)
+        assert self.see(admin_client, "dan") == ([], None)
+        posts.delete(biz.pk, vip)
+        assert self.see(admin_client, "bob") == ([own, friend], None)
+        # To look at it here is no visit: cid's timeline is not written because of it.
+        assert not FeedUser.objects.get(biz_id=biz.pk, uid="cid").active
+        assert "unread" in get(admin_client, f"{USERS}?system=orders&uid=bob")
+
+    def test_page_by_page(
+        self, admin_client: Client, biz: Biz, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("notify.feed.admin.users.PAGE", 3)
+        made = [feed_rows.post(biz, "ann") for _ in range(7)]
+        found, before = self.see(admin_client, "ann")
+        while before:
+            more, before = self.see(admin_client, "ann", f"&before={before}")
+            found += more
+        assert found == made[::-1]
+        assert self.see(admin_client, "ann", "&before=x")[0] == made[:-4:-1]
+
+
+class TestScheduler:
+    def charts(self, client: Client, query: str = "") -> dict[str, Any]:
+        shown = client.get(f"{ADMIN}{SCHEDULER}{query}").context["charts"]
+        return {chart.title: chart for chart in shown}
+
+    def test_nothing_was_decided_yet(self, admin_client: Client) -> None:
+        page = get(admin_client, SCHEDULER)
+        assert "No dispatcher runs" in page
+        assert page.count("Nothing was written down in this time") == 6
+        assert "No hour has one" in page
+        pace_status.dispatchers.report({"one": pace_status.Working(7)})
+        assert "have decided nothing yet" in get(admin_client, SCHEDULER)
+
+    def test_redis_is_away(self, admin_client: Client, servers: Any) -> None:
+        servers.work.kill()
+        try:
+            assert "Redis cannot be reached" in get(admin_client, SCHEDULER)
+        finally:
+            servers.work.start()
+
+    @pytest.mark.parametrize(
+        ("given", "says"),
+        [
+            ({"share": 1.0}, "at full speed"),
+            ({"share": 0.3, "most": 0.3}, "as much as the policy of this hour allows"),
+            ({"share": 0.5, "load": 0.2}, "become faster every second"),
+            ({"share": 0.5, "load": 0.9}, "keep their speed"),
+            ({"share": 0.5, "load": 2.5, "cause": "stmt", "least": 0.1},
+             "give way, because of: statements of others.<"),
+            ({"share": 0.1, "load": 2.5, "cause": "cpu", "least": 0.1},
+             "They keep the least share."),
+        ],
+    )  # fmt: skip
+    def test_the_decision_and_why(
+        self, admin_client: Client, given: dict[str, Any], says: str
+    ) -> None:
+        pace_status.hold("me")
+        decision = pace_status.Decision(
+            by="me", at=time.time(), events=40, oldest={"vip": 75.0}, **given
+        )
+        assert pace_status.publish(decision)
+        page = get(admin_client, SCHEDULER)
+        assert says in page
+        assert "oldest event, vip" in page
+        assert "1 min" in page
+
+    def test_policies_by_hour(self, admin_client: Client, settings: Any) -> None:
+        hour = timezone.localtime().hour
+        settings.FEED_HOURS = f"{hour}-{(hour + 2) % 24}:0.3, {(hour + 5) % 24}-{(hour + 6) % 24}:1"
+        rules = admin_client.get(f"{ADMIN}{SCHEDULER}").context["policies"]
+        assert [(rule["most"], rule["is_now"]) for rule in rules] == [
+            ("30 %", True), ("100 %", False),
+        ]  # fmt: skip
+
+    def test_charts(self, admin_client: Client) -> None:
+        """Each step has the worst of its rows; where nothing ran the line is broken."""
+        now = sql.now()
+        for minutes, load, share in ((30, 0.5, 1.0), (30.05, 2.5, 0.2), (10, 0.1, 0.6)):
+            FeedPace.objects.create(
+                at=now - timedelta(minutes=minutes), load=load, share=share, events=50, cause="",
+                latency=0.4, baseline=0.3, statements=1, cpu=0.5, backlog=1234, oldest=4000,
+            )  # fmt: skip
+        charts = self.charts(admin_client)
+        load, share = charts["Load"], charts["Share of their time that dispatchers work"]
+        assert (load.highest, load.now) == ("2.50", "0.10")
+        assert len(load.lines) == 2
+        assert len(load.moments) == 2
+        assert [m.title.split(": ")[1] for m in share.moments] == ["20 %", "60 %"]
+        assert charts["Events waiting"].highest == "1234"
+        assert charts["Age of the oldest event"].limit
+        assert charts["Age of the oldest event"].highest == "1 h"
+        assert len(self.charts(admin_client, "?period=7d")["Load"].moments) == 1
+        assert len(self.charts(admin_client, "?period=x")["Load"].moments) == 2
+
+
 class TestPermissions:
     def test_who_has_none_sees_nothing(self, biz: Biz) -> None:
         qid = feed_rows.set_aside(biz, "ann")
         nobody = person("nobody")
-        for path in (POSTS, EVENTS, USERS, f"{POSTS}{qid}/change/", f"{EVENTS}{qid}/change/",
-                     f"{USERS}?system=orders&uid=ann"):  # fmt: skip
+        for path in (
+            POSTS, EVENTS, USERS, SCHEDULER, f"{POSTS}{qid}/change/", f"{EVENTS}{qid}/change/",
+            f"{USERS}?system=orders&uid=ann",
+        ):  # fmt: skip
             get(nobody, path, 403)
         assert ADMIN not in nobody.get("/console/").content.decode()
 
     def test_each_page_has_its_permission(self, biz: Biz) -> None:
         feed_rows.post(biz, "ann")
         for name, allowed in (
-            ("view_feed", {POSTS}), ("view_eventqueue", {EVENTS}), ("view_feeduser", set()),
+            ("view_feed", {POSTS}), ("view_eventqueue", {EVENTS, SCHEDULER}),
+            ("view_feeduser", set()),
         ):  # fmt: skip
             client = person(name, name)
-            for path in (POSTS, EVENTS, USERS):
+            for path in PAGES:
                 get(client, path, 200 if path in allowed else 403)
         client = person("all", *ALL)
-        for path in (POSTS, EVENTS, USERS):
+        for path in PAGES:
             get(client, path)
             assert f'href="{ADMIN}{path}"' in client.get("/console/").content.decode()
 
@@ -316,6 +432,7 @@ def test_a_list_asks_as_much_for_many_rows_as_for_few(
     def fill(many: int) -> None:
         for n in range(many):
             feed_rows.set_aside(biz, f"ann{n}")
+            feed_rows.post(biz, "star")
             feed_rows.related(biz, (f"fan{many}-{n}", "follow", "star"))
 
     def queries() -> dict[str, int]:
@@ -323,6 +440,7 @@ def test_a_list_asks_as_much_for_many_rows_as_for_few(
         for path in (
             POSTS, EVENTS, f"{EVENTS}?status__exact=3",
             f"{USERS}?system=orders&uid=star&show=followers",
+            f"{USERS}?system=orders&uid=star", SCHEDULER,
         ):  # fmt: skip
             with CaptureQueriesContext(connection) as captured:
                 admin_client.get(ADMIN + path)

@@ -1,0 +1,156 @@
+"""The scheduler: how fast dispatchers work now and why, and how that was over the last hours."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.admin import ModelAdmin, cells
+from msgplatform.core.connections import RedisError
+from msgplatform.core.data import sql
+from msgplatform.templatetags.humanize_age import age
+from notify.feed import pace_status
+from notify.feed.admin.chart import Chart, chart
+from notify.feed.dispatcher import hours
+from notify.feed.dispatcher.pace import COMFORTABLE
+from notify.feed.models import EventQueue, FeedPace
+from notify.feed.pace_status import Decision
+
+PERIODS = {
+    "1h": (timedelta(hours=1), _("an hour")),
+    "6h": (timedelta(hours=6), _("6 hours")),
+    "24h": (timedelta(hours=24), _("24 hours")),
+    "7d": (timedelta(days=7), _("7 days")),
+}
+_STEPS = 180  # of a chart: an hour has one for every 20 seconds
+_COLUMNS = ("load", "events", "backlog", "oldest", "latency", "share")
+_REFRESH_SECONDS = 10  # as often as a row is written
+
+
+def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
+    """For whoever may see the queue."""
+
+    def page(request: HttpRequest) -> HttpResponse:
+        if not model_admin.has_view_permission(request):
+            raise PermissionDenied
+        period = request.GET.get("period", "")
+        period = period if period in PERIODS else next(iter(PERIODS))
+        given = {
+            **model_admin.admin_site.each_context(request),
+            "title": gettext("Scheduler"), "opts": model_admin.opts,
+            "refresh_seconds": _REFRESH_SECONDS, "period": period,
+            "periods": [(key, words) for key, (_span, words) in PERIODS.items()],
+            "charts": _charts(PERIODS[period][0]), **_now(),
+        }  # fmt: skip
+        return TemplateResponse(request, "admin/feed/scheduler.html", given)
+
+    return page
+
+
+# -- now -------------------------------------------------------------------------------------------
+def _now() -> dict[str, Any]:
+    """The last decision, what it was made of, and the rules that bound it."""
+    policies = [
+        {"from": rule.first, "to": rule.end, "most": cells.percent(rule.most),
+         "is_now": rule.holds(timezone.localtime().hour)}
+        for rule in hours.parse(settings.FEED_HOURS)
+    ]  # fmt: skip
+    found: dict[str, Any] = {
+        "policies": policies,
+        "least": cells.percent(settings.FEED_SHARE_LEAST),
+    }
+    try:
+        decision, working = pace_status.read(), pace_status.dispatchers.read()
+    except RedisError:
+        return found | {"is_away": True}
+    if decision is None:
+        return found | {"working": len(working)}
+    return found | {
+        "decision": decision,
+        "why": _why(decision),
+        "is_giving_way": decision.load > 1,
+        "figures": _figures(decision, len(working)),
+        "oldest": [
+            (str(EventQueue.Topic(topic).label), age(seconds))
+            for topic, seconds in decision.oldest.items()
+            if topic in EventQueue.Topic.values
+        ],
+    }
+
+
+def _figures(decision: Decision, working: int) -> list[tuple[str, str]]:
+    return [
+        (gettext("share of their time that dispatchers work"), cells.percent(decision.share)),
+        (gettext("events in a batch, at most"), str(decision.events)),
+        (gettext("load"), f"{decision.load:.2f}"),
+        (gettext("statements of others, target %g") % settings.FEED_TARGET_STATEMENTS,
+         f"{decision.statements:.1f}"),
+        (gettext("database latency, at rest"),
+         f"{decision.latency:.1f} ms, {decision.baseline:.1f} ms"),
+        (gettext("processors at work, target %d %%") % round(settings.FEED_TARGET_CPU * 100),
+         cells.percent(decision.cpu)),
+        (gettext("dispatchers"), str(working)),
+        (gettext("decided by"), decision.by),
+        (gettext("decided"), gettext("%s ago") % age(max(0.0, time.time() - decision.at))),
+    ]  # fmt: skip
+
+
+def _why(decision: Decision) -> str:
+    cause = str(dict(FeedPace.Cause.choices).get(decision.cause, decision.cause))
+    if decision.load > 1:
+        text = gettext("Dispatchers give way, because of: %s.") % cause
+        if decision.share <= decision.least:
+            text += " " + gettext("They keep the least share.")
+        return text
+    if decision.share >= decision.most:
+        if decision.most < 1:
+            return gettext("Dispatchers work as much as the policy of this hour allows.")
+        return gettext("Dispatchers work at full speed: nobody has to wait for them.")
+    if decision.load < COMFORTABLE:
+        return gettext("Dispatchers become faster every second: the server has room.")
+    return gettext("Dispatchers keep their speed: the load is near its target.")
+
+
+# -- the last hours --------------------------------------------------------------------------------
+def _charts(span: timedelta) -> list[Chart]:
+    now = sql.now()
+    times, steps = _steps(now - span, now)
+    load, events, backlog, oldest, latency = (
+        [max(row[n] for row in rows) if rows else None for rows in steps]
+        for n in range(len(_COLUMNS) - 1)
+    )
+    share = [min(row[-1] for row in rows) if rows else None for rows in steps]
+    is_late = any(value and value > settings.FEED_LATE_SECONDS / 2 for value in oldest)
+    late = gettext("Above the dashed line it is late, and dispatchers press harder.")
+    return [
+        chart(gettext("Load"), times, load, lambda value: f"{value:.2f}", limit=1.0,
+              note=gettext("Above the dashed line dispatchers give way.")),
+        chart(gettext("Share of their time that dispatchers work"), times, share,
+              lambda value: f"{value * 100:.0f} %", least_top=1.0,
+              note=gettext("The smallest of each step.")),
+        chart(gettext("Events in a batch"), times, events, lambda value: f"{value:.0f}"),
+        chart(gettext("Events waiting"), times, backlog, lambda value: f"{value:.0f}"),
+        chart(gettext("Age of the oldest event"), times, oldest, age,
+              limit=settings.FEED_LATE_SECONDS if is_late else None, note=late if is_late else ""),
+        chart(gettext("Database latency"), times, latency, lambda value: f"{value:.1f} ms"),
+    ]  # fmt: skip
+
+
+def _steps(since: datetime, until: datetime) -> tuple[list[datetime], list[list[Sequence[float]]]]:
+    """The start of every step, and the rows in each."""
+    length = (until - since) / _STEPS
+    steps: list[list[Sequence[float]]] = [[] for _n in range(_STEPS)]
+    rows = FeedPace.objects.filter(at__gte=since, at__lte=until).order_by("at")
+    for at, *values in rows.values_list("at", *_COLUMNS).iterator(chunk_size=5000):
+        steps[min(_STEPS - 1, int((at - since) / length))].append(values)
+    return [since + n * length for n in range(_STEPS)], steps
