@@ -1,0 +1,93 @@
+"""A page costs the same whatever the length of the tables: every step goes by an index."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from msgplatform.core.data import ids, sql
+from notify.feed import timeline
+from notify.feed.models import FeedUser
+from notify.feed.models.users import NOTHING_WRITTEN
+from tests.integration.feed.support import BIZ
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+AUTHORS = [f"author{n}" for n in range(30)]
+POSTS = 100  # of each author
+
+
+def fill() -> None:
+    """Readers with all authors, half of them merged at read, among other readers and posts."""
+    now = sql.now()
+    numbers = ids.reserve(POSTS * len(AUTHORS)).ids([0] * (POSTS * len(AUTHORS)))
+    posts = [(id, AUTHORS[n % len(AUTHORS)]) for n, id in enumerate(numbers)]
+    readers = ["bob", *(f"reader{n}" for n in range(20))]
+    sql.insert(
+        "feed", ("id", "biz_id", "uid", "topic", "app_id", "src_type", "data", "create_date"),
+        [(id, BIZ, uid, ("friend", "vip")[id >> 15 & 1], "", "", "text", now) for id, uid in posts],
+    )  # fmt: skip
+    sql.insert(
+        "feed_broadcast", ("biz_id", "fri_uid", "feed_id", "create_date", "app_id", "src_type"),
+        [(BIZ, reader, id, now, "", "") for reader in readers for id, _uid in posts],
+    )  # fmt: skip
+    sql.insert(
+        "friend", ("biz_id", "uid", "relation", "fri_uid", "delivery", "create_date"),
+        [
+            (BIZ, uid, "friend", reader, 1 + n % 2, now)
+            for n, uid in enumerate(AUTHORS) for reader in readers
+        ],
+    )  # fmt: skip
+    sql.insert("feed_user", ("biz_id", "uid"), [(BIZ, uid) for uid in (*readers, *AUTHORS)])
+    FeedUser.objects.update(active=True, floor=0, visit_date=now)
+    if connection.vendor == "mysql":
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE TABLE feed, feed_broadcast, friend, feed_user")
+    else:
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE")
+
+
+def steps(work: Callable[[], object]) -> list[dict[str, Any]]:
+    """How the database would run each statement of `work`."""
+    with CaptureQueriesContext(connection) as queries:
+        work()
+    statements = [
+        query["sql"].replace("%", "%%")
+        for query in queries.captured_queries
+        if re.match("SELECT|UPDATE|DELETE|INSERT|[(]", query["sql"])
+    ]
+    with connection.cursor() as cursor:
+        return [step for each in statements for step in sql.plan(cursor, each)]
+
+
+def check(work: Callable[[], object]) -> None:
+    """No step reads a whole table, or sorts; posts of an author are read from the newest on."""
+    for step in steps(work):
+        if connection.vendor == "mysql":
+            of_result = str(step["table"]).startswith("<")
+            assert of_result or step["type"] not in ("ALL", "index"), step
+            assert "filesort" not in str(step["Extra"]), step
+            if step["key"] == "feed_of_author":
+                assert step["type"] == "range", step
+        else:
+            detail = step["detail"]
+            assert not detail.startswith("SCAN") or re.match(r"SCAN (e\b|\()", detail), step
+            assert "TEMP B-TREE" not in detail, step
+
+
+@pytest.mark.parametrize("floor", [0, NOTHING_WRITTEN])
+def test_every_step_of_a_page_goes_by_an_index_and_none_sorts(floor: int) -> None:
+    fill()
+    FeedUser.objects.update(floor=floor)
+    middle = timeline.read(BIZ, "bob", limit=1000, visit=False).posts[-1].id
+    check(lambda: timeline.read(BIZ, "bob", visit=False))
+    check(lambda: timeline.read(BIZ, "bob", middle, visit=False))
+    check(lambda: timeline.read(BIZ, "bob", app_id="none", visit=False))
+    check(lambda: timeline.unread(BIZ, "bob"))
+    check(lambda: timeline.mark_read(BIZ, "bob", middle))
