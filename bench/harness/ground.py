@@ -10,17 +10,19 @@ import secrets
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
-from bench.harness.processes import Program
+from bench.harness.processes import BenchFailed, Program
 from msgplatform.core.data import encryption
 from msgplatform.core.servers.embedded import MariaDb, RedisServer
 from msgplatform.core.servers.private_server import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DATABASES = ("mariadb", "sqlite")
+_POOL_SECONDS = 120.0
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 # Every commit is on disk before it is answered; the data of a bench fits into the buffer pool.
 MARIADB_OPTIONS: Mapping[str, str | int] = {
@@ -95,11 +97,35 @@ class Ground:
         path.unlink(missing_ok=True)
         return path
 
+    # -- databases -------------------------------------------------------------------------------
+    def use(self, name: str) -> None:
+        """This process and those that are started from now on work with this database of MariaDB,
+        which `create` has made."""
+        from django.db import connection
+
+        assert self.mariadb
+        connection.close()
+        connection.settings_dict["NAME"] = name
+        self.environment["DATABASE_URL"] = self.mariadb.url(name)
+
+    def set_pool(self, size: int) -> None:
+        """Resize MariaDB's buffer pool (bytes) and wait until it is as small or large as that."""
+        assert self.mariadb
+        self.mariadb.execute(f"SET GLOBAL innodb_buffer_pool_size = {size}")
+        deadline = time.monotonic() + _POOL_SECONDS
+        while True:
+            has = int(self.mariadb.execute("SELECT @@innodb_buffer_pool_size")[0][0])
+            if size * 0.9 < has < size * 1.1:
+                return
+            if time.monotonic() > deadline:
+                raise BenchFailed("the buffer pool does not change its size")
+            time.sleep(0.1)
+
     # -- programs --------------------------------------------------------------------------------
-    def daemon(self, command: str) -> Program:
-        """One of the platform's daemons, started as `up` starts it."""
+    def daemon(self, command: str, **settings: str) -> Program:
+        """One of the platform's daemons, started as `up` starts it; `settings` are its own."""
         argv = [sys.executable, str(ROOT / "manage.py"), command, "--drain-seconds", "20"]
-        return Program(command, argv, self.environment)
+        return Program(command, argv, {**self.environment, **settings})
 
     def web(self) -> Program:
         """The web server, with the command line that `up` uses."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-import time
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from django.db import connection
 from django.utils import timezone
 
 from bench.harness import messages, plans, volume
@@ -31,7 +29,6 @@ ABOUT = (
     "random ones are shown beside. What each statement reads at both sizes is in query-plans.md."
 )
 _POOL_FILLING, _POOL_MEASURING = 2 << 30, 128 << 20
-_POOL_SECONDS = 120.0
 
 
 class AtScale(Notify):
@@ -41,7 +38,7 @@ class AtScale(Notify):
 
     def prepare(self) -> None:
         heavy = _volumes(self.ground)[self.database]
-        _use(self.ground, self.database)
+        self.ground.use(self.database)
         MinuteCounter.objects.all().delete()
         work_redis().flushall()
         # Ids begin with their time; a stretch begins long after the one before.
@@ -83,7 +80,7 @@ def facts(ground: Ground) -> dict[str, Any]:
     if ground.plans:
         found = {}
         for database, heavy in _volumes(ground).items():
-            _use(ground, database)
+            ground.use(database)
             found[database] = plans.record(heavy)
         ground.plans.write_text(plans.document(found["small"], found["large"], small, large))
     return {"rows": {"at-1m-rows": small, "ours": large}, "buffer_pool_mb": _POOL_MEASURING >> 20}
@@ -96,36 +93,16 @@ def _volumes(ground: Ground) -> dict[str, volume.Heavy]:
         raise BenchFailed(f"{NAME} needs MariaDB")
     from django.core.management import call_command
 
-    _set_pool(ground, _POOL_FILLING)
+    ground.set_pool(_POOL_FILLING)
     made = {}
     for name, rows in zip(("small", "large"), ground.rows, strict=True):
         ground.mariadb.create(name)
-        _use(ground, name)
+        ground.use(name)
         call_command("migrate", verbosity=0, interactive=False)
         made[name] = volume.cast(ground.sink_url)
         volume.fill(rows, _say)
-    _set_pool(ground, _POOL_MEASURING)
+    ground.set_pool(_POOL_MEASURING)
     return made
-
-
-def _use(ground: Ground, name: str) -> None:
-    """This process and those that are started from now on work with this database."""
-    assert ground.mariadb
-    connection.close()
-    connection.settings_dict["NAME"] = name
-    ground.environment["DATABASE_URL"] = ground.mariadb.url(name)
-
-
-def _set_pool(ground: Ground, size: int) -> None:
-    """Resize the buffer pool and wait until it is as large as that, and what was filled is on
-    disk."""
-    assert ground.mariadb
-    ground.mariadb.execute(f"SET GLOBAL innodb_buffer_pool_size = {size}")
-    deadline = time.monotonic() + _POOL_SECONDS
-    while int(ground.mariadb.execute("SELECT @@innodb_buffer_pool_size")[0][0]) > size * 1.1:
-        if time.monotonic() > deadline:
-            raise BenchFailed("the buffer pool does not shrink")
-        time.sleep(0.1)
 
 
 def _say(line: str) -> None:

@@ -33,7 +33,7 @@ from notify.models import BizMsg
 
 NAMES = [
     "intake", "intake-batch", "maker", "sender", "http-engine", "marker", "notify",
-    "notify-at-scale", "sgip", "sms", "sync",
+    "notify-at-scale", "sgip", "sms", "sync", "feed",
 ]  # fmt: skip
 SECONDS = 1.0
 
@@ -255,6 +255,16 @@ class TestSms:
         sms_rows.check_submitted(written([(1, 0), (2, 1)]), accepted)
         with pytest.raises(BenchFailed):
             sms_rows.check_submitted(written(lines), accepted)
+
+
+class TestFeed:
+    def test_every_side_writes_the_same_entries(self) -> None:
+        said = bench("feed", "--json", "--seconds", "0.1", "--runs", "1")
+        assert said.returncode == 0, said.stderr
+        result = json.loads(said.stdout)
+        assert set(result["against"]) == {"insert-select", "python-loop"}
+        assert min(result["rate"], *result["against"].values()) > 1000
+        assert result["rss_of"] == ["run_feed_dispatcher"]
 
 
 class TestLeads:

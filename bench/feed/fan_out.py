@@ -1,0 +1,121 @@
+"""Fan-out: from events to an entry in the timeline of every friend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+from django.db.models import Sum
+from django.utils import timezone
+
+from bench.feed import people, posts
+from bench.harness.ground import Ground
+from bench.harness.measure import Side
+from bench.harness.processes import BenchFailed, Crew, Program
+from bench.harness.progress import Progress
+from msgplatform.core.data import ids
+from msgplatform.models import MinuteCounter
+
+NAME = "feed"
+ORDER = 110
+UNIT = "entries/s"
+FRIENDS = 200
+BATCH = 100  # events, as many as a receiver takes
+ABOUT = (
+    f"Posts of random users with {FRIENDS} friends each into their friends' timelines: one "
+    "`run_feed_dispatcher` process, with locking, status, counters, and what is there already "
+    f"kept. The references take the same {BATCH} events a transaction, with nothing but the work."
+)
+_POOL = 4 << 30
+_EVENTS_A_SECOND = 3_000  # waiting, for each second of `--seconds`
+_USERS_A_SECOND = 10_000
+_MOST_USERS = 100_000
+
+
+def dispatcher(ground: Ground) -> Program:
+    """Our daemon, which measures the load, but gives way to nobody: what else runs on the machine
+    is not part of a bench."""
+    return ground.daemon("run_feed_dispatcher", FEED_SHARE_LEAST="1")
+
+
+class FanOut(Side):
+    """Our daemon."""
+
+    poll_seconds = 0.05
+
+    def prepare(self) -> None:
+        self.users = _people(self.ground, self.seconds)
+        events = int(self.seconds * _EVENTS_A_SECOND) + 10 * BATCH
+        self.total = events * FRIENDS
+        self.first_id = ids.first_id_at(timezone.now() - timedelta(seconds=60))
+        with self.connect().cursor() as cursor:
+            posts.empty(cursor)
+            posts.fill(cursor, self.first_id, events, self.users)
+
+    def connect(self) -> Any:
+        """A connection on which a statement may take long."""
+        assert self.ground.mariadb
+        return self.ground.mariadb.connect("bench")
+
+    def programs(self) -> Sequence[Program]:
+        return [dispatcher(self.ground)]
+
+    def count(self) -> int:
+        counted = MinuteCounter.objects.filter(flow="feed", name="entries_friend")
+        return int(counted.aggregate(total=Sum("value"))["total"] or 0)
+
+    def check(self, crew: Crew) -> None:
+        with self.connect().cursor() as cursor:
+            written = posts.check_written(cursor, FRIENDS)
+        if written != self.count():
+            raise BenchFailed(f"{self.name}: {written} entries, {self.count()} were counted")
+
+
+class InsertSelect(FanOut):
+    """A bare `INSERT … SELECT` of the posts of 100 events joined with their friends, an UPDATE of
+    the events' status, COMMIT: nothing is locked before, looked up, kept or counted."""
+
+    name = "insert-select"
+    module = "bench.references.feed_insert_select"
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._progress = Progress(self.ground.file(f"{self.name}.progress"))
+
+    def programs(self) -> Sequence[Program]:
+        return [
+            self.ground.module(
+                "writer", self.module, *("--progress", self._progress.file),
+                *("--batch", BATCH, "--first", self.first_id, "--step", posts.STEP),
+                *("--count", self.total // FRIENDS),
+            )
+        ]  # fmt: skip
+
+    def count(self) -> int:
+        return self._progress.count
+
+
+class PythonLoop(InsertSelect):
+    """The friends of each event read into Python and written by `executemany`, 100 events and
+    their status in one transaction."""
+
+    name = "python-loop"
+    module = "bench.references.feed_python_loop"
+
+
+@lru_cache(maxsize=1)
+def _people(ground: Ground, seconds: float) -> int:
+    """Made once for all runs; how many users there are."""
+    if ground.mariadb is None:
+        raise BenchFailed(f"{NAME} needs MariaDB")
+    ground.set_pool(_POOL)
+    users = max(2 * FRIENDS, min(_MOST_USERS, int(seconds * _USERS_A_SECOND)))
+    with ground.mariadb.connect("bench").cursor() as cursor:
+        people.fill(cursor, users, FRIENDS)
+    return users
+
+
+def sides() -> list[type[Side]]:
+    return [FanOut, InsertSelect, PythonLoop]
