@@ -30,7 +30,9 @@ def push(topic: str, feed_ids: Sequence[int]) -> int:
     return _run(
         f"{_INSERT} FROM feed f {_then()} friend r ON r.biz_id = f.biz_id AND r.uid = f.uid "
         f"AND r.relation IN ({relations}) "
-        f"WHERE f.id IN ({places}) AND f.delete_date IS NULL AND r.delivery > 0",
+        f"WHERE f.id IN ({places}) AND f.delete_date IS NULL AND r.delivery > 0 "
+        # In the order of the key of entries: neighbours are written one after another.
+        "ORDER BY r.fri_uid, f.id",
         list(feed_ids),
     )
 

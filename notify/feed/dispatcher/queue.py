@@ -31,13 +31,10 @@ class Event:
     position: str
 
 
-def lock(topic: str, status: int, limit: int) -> list[Event]:
-    """Lock the oldest events of a topic with this status, in the caller's transaction."""
-    return _locked(
-        f"topic = %s AND status = {int(status)} ORDER BY qid LIMIT {int(limit)}",
-        (topic,),
-        "eventqueue_to_handle",
-    )
+def lock(topic: str, status: int, limit: int, since: int = 0) -> list[Event]:
+    """Lock the oldest events of a topic with this status, in the caller's transaction; only those
+    from the id `since` on."""
+    return _locked(_oldest(status, limit), (topic, since), "eventqueue_to_handle")
 
 
 def lock_these(qids: Sequence[int], status: int) -> list[Event]:
@@ -47,9 +44,16 @@ def lock_these(qids: Sequence[int], status: int) -> list[Event]:
     return _locked(condition, qids, "PRIMARY")
 
 
-def waiting(topic: str) -> bool:
-    """Whether an event of this topic waits: an idle turn asks only this, without a lock."""
-    return EventQueue.objects.filter(topic=topic, status=_STATUS.WAITING).exists()
+def waiting(topic: str, since: int = 0) -> bool:
+    """Whether an event of this topic waits, from the id `since` on: an idle turn asks only this,
+    without a lock."""
+    hint = _hint("eventqueue_to_handle")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT 1 FROM eventqueue{hint} WHERE {_oldest(_STATUS.WAITING, 1)}",  # noqa: S608
+            (topic, since),
+        )
+        return cursor.fetchone() is not None
 
 
 def mark(qids: Collection[int], status: int, now: datetime | None = None) -> None:
@@ -66,17 +70,24 @@ def set_aside(qid: int, error: Exception) -> None:
     sql.retrying(lambda: rows.update(status=_STATUS.SET_ASIDE, reason=reason))
 
 
+def _oldest(status: int, limit: int) -> str:
+    return f"topic = %s AND status = {int(status)} AND qid >= %s ORDER BY qid LIMIT {int(limit)}"
+
+
+def _hint(index: str) -> str:
+    # Left to itself MariaDB may read all of a topic in order to find what is above an id.
+    return f" FORCE INDEX ({index})" if connection.vendor == "mysql" else ""
+
+
 def _locked(condition: str, parameters: Sequence[str | int], index: str) -> list[Event]:
-    # SQLite's one writer is the caller.
-    locking, hint = "", ""
+    locking = ""  # SQLite's one writer is the caller
     if connection.features.has_select_for_update:
         skip = connection.features.has_select_for_update_skip_locked
         locking = " FOR UPDATE SKIP LOCKED" if skip else " FOR UPDATE"
-        hint = f" FORCE INDEX ({index})"
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT qid, biz_id, topic, kind, uid, data, position "  # noqa: S608
-            f"FROM eventqueue{hint} WHERE {condition}{locking}",
+            f"FROM eventqueue{_hint(index)} WHERE {condition}{locking}",
             list(parameters),
         )
         return [Event(*row) for row in cursor.fetchall()]

@@ -18,6 +18,7 @@ from msgplatform.core.daemons.bisect import is_unavailable, isolate
 from msgplatform.core.data import sql
 from msgplatform.core.failpoints import failpoint
 from notify.feed.dispatcher import fanout, queue
+from notify.feed.dispatcher.front import Front
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.queue import Event
 from notify.feed.models import EventQueue, FeedUser
@@ -34,6 +35,7 @@ class Receiver:
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
+        self._front = Front(topic)
 
     def turn(self, pace: Pace) -> int:
         """How many events it handled, a slice counting as one; 0: nothing waits."""
@@ -42,7 +44,7 @@ class Receiver:
         )
 
     def _batch(self, limit: int) -> int:
-        if not queue.waiting(self.topic):
+        if not self._front.anything():
             return 0
         taken: list[int] = []
         try:
@@ -54,10 +56,11 @@ class Receiver:
 
     def _handle_oldest(self, limit: int, taken: list[int]) -> int:
         with transaction.atomic(durable=True):
-            events = queue.lock(self.topic, _STATUS.WAITING, limit)
+            events = self._front.lock(limit)
             taken[:] = [event.qid for event in events]
             handled = self._handle(events)
             failpoint("feed_before_commit")
+        self._front.move(events[:handled], is_full=len(events) == limit)
         failpoint("feed_after_commit")
         return handled
 
