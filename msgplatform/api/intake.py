@@ -71,6 +71,10 @@ class BatchView(APIView):
         """The verdicts of these items, which are durable when it returns; never called for none."""
         raise NotImplementedError
 
+    def shown(self, verdict: Verdict) -> dict[str, Any]:
+        """A verdict as the caller reads it."""
+        return verdict.shown()
+
     def post(self, request: Request) -> Response:
         body = decode(request, _body(self.items_name), self.max_body_bytes)
         items: list[msgspec.Raw] = getattr(body, self.items_name)
@@ -78,7 +82,7 @@ class BatchView(APIView):
         verdicts = judge_each(
             items, lambda raw: self.read(decode_item(raw, self.item)), self.accept
         )
-        return Response({"results": [verdict.shown() for verdict in verdicts]})
+        return Response({"results": [self.shown(verdict) for verdict in verdicts]})
 
 
 @lru_cache

@@ -111,7 +111,8 @@ class PlatformSchema(AutoSchema):
             statuses += [400]
         if "{" in self.path:
             statuses += [404]
-        if self._is_idempotent() or getattr(self.view, "answers_not_now", False):
+        answers_not_now = self.method == "POST" and getattr(self.view, "answers_not_now", False)
+        if self._is_idempotent() or answers_not_now:
             statuses += [409]
         return sorted(statuses)
 

@@ -24,7 +24,9 @@ from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedIdempotency
 from notify.feed.models.posts import MAX_DATA, MAX_KIND, MAX_UID, Topic
 
 _KIND = re.compile(rf"[A-Za-z0-9_.:-]{{0,{MAX_KIND}}}")
-_UID = re.compile(rf"[\x21-\x7e]{{1,{MAX_UID}}}")
+# Nothing that divides an address, or is resolved in one: /timelines/<uid>.
+UID = rf"[!-.0-~]{{1,{MAX_UID}}}"
+_UID = re.compile(UID)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,9 @@ class Post:
 
 def check_uid(uid: str, field: str = "uid") -> None:
     """Raises InvalidInput."""
-    if not _UID.fullmatch(uid):
+    if not _UID.fullmatch(uid) or uid in (".", ".."):
         raise InvalidInput(
-            _("Use 1 to %d visible ASCII characters without spaces.") % MAX_UID, field
+            _("Use 1 to %d visible ASCII characters without spaces or /.") % MAX_UID, field
         )
 
 
@@ -58,6 +60,12 @@ def check_data(data: str) -> None:
         raise InvalidInput(_("Leave out the character NUL."), "data")
 
 
+def check_kind(text: str, field: str) -> None:
+    """An application or a kind of post. Raises InvalidInput."""
+    if not _KIND.fullmatch(text):
+        raise InvalidInput(_("Use at most %d letters, digits and _ . : -") % MAX_KIND, field)
+
+
 def check(post: Post) -> None:
     """Raises InvalidInput, naming the field and what to change."""
     check_uid(post.uid)
@@ -65,8 +73,7 @@ def check(post: Post) -> None:
     if post.topic not in Topic.values:
         raise InvalidInput(_("Use one of: %s.") % ", ".join(Topic.values), "topic")
     for name in ("app_id", "src_type"):
-        if not _KIND.fullmatch(getattr(post, name)):
-            raise InvalidInput(_("Use at most %d letters, digits and _ . : -") % MAX_KIND, name)
+        check_kind(getattr(post, name), name)
     if post.idempotency_key is not None:
         idempotency.check_key(post.idempotency_key)
 

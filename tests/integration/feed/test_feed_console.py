@@ -262,7 +262,7 @@ class TestUsers:
         self, admin_client: Client, biz: Biz, monkeypatch: pytest.MonkeyPatch, show: str
     ) -> None:
         monkeypatch.setattr("notify.feed.admin.relations.PAGE", 3)
-        others = [f"u/{n}&?" for n in range(7)]
+        others = [f"u+{n}&?" for n in range(7)]
         pairs = [("ann", o) if show == "follows" else (o, "ann") for o in others]
         feed_rows.related(biz, *((a, "follow", b) for a, b in pairs))
         found: list[str] = []

@@ -1,0 +1,89 @@
+"""Posts of an author and relations of a user, page by page from an index."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import connection
+from django.db.models import Model, Q, QuerySet
+
+from msgplatform.core.data import sql
+from notify.feed.models import Feed, Friend
+from notify.feed.models.posts import Topic
+
+
+class Merged:
+    """Rows of one business system that lie in several places of an index, in one order; as much of
+    a queryset as pagination asks of one.
+
+    All places are read by one statement: a row that another process moves from one to the next
+    meanwhile is found once.
+    """
+
+    def __init__(self, parts: Sequence[QuerySet[Any]]) -> None:
+        self.model: type[Model] = parts[0].model
+        self._parts = list(parts)
+        self._order: tuple[str, ...] = ()
+
+    def filter(self, *conditions: Q) -> Merged:
+        other = copy.copy(self)
+        other._parts = [part.filter(*conditions) for part in self._parts]
+        return other
+
+    def order_by(self, *names: str) -> Merged:
+        other = copy.copy(self)
+        other._order = names
+        return other
+
+    def __getitem__(self, wanted: slice) -> list[Any]:
+        names = [field.attname for field in self.model._meta.concrete_fields if field.column]
+        statements: list[str] = []
+        given: list[Any] = []
+        # All are of one system, with which their indexes begin (see `sql.of_one`).
+        first = "-biz_id" if self._order[0].startswith("-") else "biz_id"
+        for number, part in enumerate(self._parts):
+            rows = part.order_by(first, *self._order).values(*names)[: wanted.stop]
+            statement, parameters = rows.query.sql_with_params()
+            statements.append(f"SELECT * FROM ({statement}) AS part{number}")  # noqa: S608
+            given += parameters
+        with connection.cursor() as cursor:
+            cursor.execute(" UNION ALL ".join(statements), given)
+            rows_read = cursor.fetchall()
+        found = [self.model(**dict(zip(names, map(_aware, row), strict=True))) for row in rows_read]
+        for name in reversed(self._order):
+            column = name.lstrip("-")
+            found.sort(key=lambda row: getattr(row, column), reverse=name.startswith("-"))
+        return found[: wanted.stop]
+
+
+def _aware(value: Any) -> Any:
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
+
+
+def posts(
+    biz: int, uid: str, topic: str | None = None, app_id: str = "", src_type: str = ""
+) -> Merged:
+    """Posts of an author that are not deleted, to be ordered by id."""
+    rows = _of(Feed, biz).filter(uid=uid, delete_date=None)
+    for name, value in (("app_id", app_id), ("src_type", src_type)):
+        if value:
+            rows = rows.filter(**{name: value})
+    return Merged([rows.filter(topic=each) for each in ([topic] if topic else Topic.values)])
+
+
+def recipients(biz: int, uid: str, relation: str) -> Merged:
+    """Who receives posts of `uid` (or has blocked them), to be ordered by `fri_uid`."""
+    return Merged([_of(Friend, biz).filter(uid=uid, relation=relation)])
+
+
+def authors(biz: int, uid: str, relation: str) -> Merged:
+    """Whose posts `uid` receives (or whom they have blocked), to be ordered by `uid`."""
+    rows = _of(Friend, biz).filter(fri_uid=uid, relation=relation)
+    return Merged([rows.filter(delivery=delivery) for delivery in Friend.Delivery.values])
+
+
+def _of(model: type[Model], biz: int) -> QuerySet[Any]:
+    return sql.of_one(model._default_manager.all(), "biz_id", biz)

@@ -1,0 +1,202 @@
+"""The REST endpoints of posts, under /api/v1/feed/."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpResponse
+from drf_spectacular.utils import (
+    OpenApiExample,
+    OpenApiParameter,
+    OpenApiResponse,
+    extend_schema,
+    extend_schema_view,
+)
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from msgplatform.api import later
+from msgplatform.api.access.authentication import caller_of
+from msgplatform.api.intake import (
+    AcceptedSerializer,
+    BatchView,
+    VerdictsSerializer,
+    answer,
+    idempotency_key,
+)
+from msgplatform.api.json import decode
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.verdicts import Verdict
+from notify.feed.api import lists
+from notify.feed.api.requests import EditBody, PostBody
+from notify.feed.api.serializers import (
+    EditSerializer,
+    NewPostSerializer,
+    NewPostsSerializer,
+    PostSerializer,
+)
+from notify.feed.intake import posts
+from notify.feed.intake.posts import Post
+from notify.feed.models import Feed
+from notify.feed.models.posts import MAX_DATA, Topic
+
+# Every character may be written as two \uXXXX; the rest of a body is short.
+MAX_POST_BYTES = MAX_DATA * 12 + 4096
+
+APP_ID = OpenApiParameter("app_id", str, description="Only of this application")
+SRC_TYPE = OpenApiParameter("src_type", str, description="Only of this kind")
+
+
+@extend_schema(tags=["feed"])
+class PostListView(ListAPIView):
+    """Post, or list the posts of an author, newest first."""
+
+    required_scope = {"GET": "feed:read", "POST": "feed:write"}
+    accepts_idempotency_key = True
+    serializer_class = PostSerializer
+    max_body_bytes = MAX_POST_BYTES
+
+    def get_queryset(self) -> Any:
+        if getattr(self, "swagger_fake_view", False):  # there is no database then
+            return Feed.objects.none()
+        asked = self.request.query_params
+        uid, topic = asked.get("uid", ""), asked.get("topic")
+        posts.check_uid(uid)
+        if topic is not None and topic not in Topic.values:
+            raise InvalidInput(f"Use one of: {', '.join(Topic.values)}.", "topic")
+        app_id, src_type = kinds(self.request)
+        return lists.posts(caller_of(self.request).biz_id, uid, topic, app_id, src_type)
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("uid", str, required=True, description="The author"),
+            OpenApiParameter("topic", str, enum=Topic.values, description="Only of this topic"),
+            APP_ID,
+            SRC_TYPE,
+        ]
+    )
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        request=NewPostSerializer,
+        responses={
+            202: OpenApiResponse(
+                AcceptedSerializer, "Accepted and durable; its recipients get it within seconds."
+            ),
+            200: OpenApiResponse(AcceptedSerializer, "A repeat: this post was accepted before."),
+        },
+        examples=[
+            OpenApiExample(
+                "an update for friends",
+                {
+                    "uid": "1001",
+                    "data": "Good morning!",
+                    "topic": "friend",
+                    "app_id": "mobile",
+                    "src_type": "update",
+                    "idempotency_key": "update-1001-17",
+                },
+                request_only=True,
+            )
+        ],
+    )
+    def post(self, request: Request) -> HttpResponse:
+        body = decode(request, PostBody, MAX_POST_BYTES)
+        body.idempotency_key = idempotency_key(request, body.idempotency_key)
+        post = _post(request, body)
+        if not later.possible(request):
+            return answer(posts.add(post))
+        response = later.Later(request._request, answer)
+        posts.add_later(post, response.settle)
+        return response
+
+
+@extend_schema(tags=["feed"])
+@extend_schema_view(
+    post=extend_schema(
+        request=NewPostsSerializer,
+        responses={
+            200: OpenApiResponse(
+                VerdictsSerializer, "What became of each post; everything created is durable."
+            )
+        },
+    )
+)
+class PostBatchView(BatchView):
+    """Up to 1000 posts in one request; the answer has a verdict for each, in order."""
+
+    required_scope = "feed:write"
+    item = PostBody
+    items_name = "posts"
+
+    def read(self, body: PostBody) -> Post:
+        return _post(self.request, body)
+
+    def accept(self, items: list[Post]) -> list[Verdict]:
+        return posts.add_many(items)
+
+
+@extend_schema(tags=["feed"])
+class PostView(APIView):
+    """One post. Timelines hold its id only, so that readers see a change at once."""
+
+    required_scope = {"GET": "feed:read", "PATCH": "feed:write", "DELETE": "feed:write"}
+    max_body_bytes = MAX_POST_BYTES
+
+    @extend_schema(responses=PostSerializer)
+    def get(self, request: Request, pk: int) -> Response:
+        return _shown(request, pk)
+
+    @extend_schema(
+        request=EditSerializer,
+        responses=PostSerializer,
+        examples=[OpenApiExample("a new text", {"data": "Good night!"}, request_only=True)],
+    )
+    def patch(self, request: Request, pk: int) -> Response:
+        """Change its text; the rest of a post stays as it is."""
+        body = decode(request, EditBody, MAX_POST_BYTES)
+        if not posts.edit(caller_of(request).biz_id, pk, body.data):
+            raise _missing()
+        return _shown(request, pk)
+
+    @extend_schema(responses={204: OpenApiResponse(description="Deleted, now or before.")})
+    def delete(self, request: Request, pk: int) -> Response:
+        """Nobody sees it from now on."""
+        if not posts.delete(caller_of(request).biz_id, pk):
+            raise _missing()
+        return Response(status=204)
+
+
+def kinds(request: Request) -> tuple[str, str]:
+    """The application and the kind of post that a list is narrowed by. Raises InvalidInput."""
+    asked = request.query_params
+    for name in ("app_id", "src_type"):
+        posts.check_kind(asked.get(name, ""), name)
+    return asked.get("app_id", ""), asked.get("src_type", "")
+
+
+def _post(request: Request, body: PostBody) -> Post:
+    return Post(
+        caller_of(request).biz_id,
+        body.uid,
+        body.data,
+        body.topic,
+        body.app_id,
+        body.src_type,
+        body.idempotency_key,
+    )
+
+
+def _shown(request: Request, pk: int) -> Response:
+    rows = Feed.objects.filter(pk=pk, biz_id=caller_of(request).biz_id, delete_date=None)
+    post = rows.first()
+    if post is None:
+        raise _missing()
+    return Response(PostSerializer(post).data)
+
+
+def _missing() -> Http404:
+    return Http404("There is no post with this id, or it is deleted.")

@@ -1,0 +1,166 @@
+"""The REST endpoints of relations, under /api/v1/feed/."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import (
+    OpenApiExample,
+    OpenApiParameter,
+    OpenApiResponse,
+    extend_schema,
+    extend_schema_view,
+)
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from msgplatform.api.access.authentication import caller_of
+from msgplatform.api.intake import BatchView
+from msgplatform.api.json import decode
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.verdicts import Verdict
+from notify.feed.api import lists
+from notify.feed.api.requests import RelationBody
+from notify.feed.api.serializers import (
+    ChangedSerializer,
+    ChangeSerializer,
+    ChangesSerializer,
+    ChangeVerdictsSerializer,
+    RelationSerializer,
+)
+from notify.feed.intake import relations
+from notify.feed.intake.posts import check_uid
+from notify.feed.intake.relations import Change
+from notify.feed.models import Friend
+
+_BODY_BYTES = 4096
+_DIRECTIONS = ("recipients", "authors")
+_OUTCOMES = {"created": "changed", "duplicate": "unchanged"}
+
+
+@extend_schema(tags=["feed"])
+class RelationListView(ListAPIView):
+    """Change a relation, or list the relations of a user."""
+
+    required_scope = {"GET": "feed:read", "POST": "feed:write"}
+    answers_not_now = True
+    serializer_class = RelationSerializer
+    max_body_bytes = _BODY_BYTES
+
+    @property
+    def keyset_ordering(self) -> tuple[str, ...]:
+        return ("uid",) if self._direction == "authors" else ("fri_uid",)
+
+    @property
+    def _direction(self) -> str:
+        asked = self.request.query_params.get("direction", _DIRECTIONS[0])
+        return _one_of(_DIRECTIONS, asked, "direction")
+
+    def get_queryset(self) -> Any:
+        if getattr(self, "swagger_fake_view", False):  # there is no database then
+            return Friend.objects.none()
+        asked = self.request.query_params
+        uid, relation = asked.get("uid", ""), asked.get("relation", "")
+        check_uid(uid)
+        _one_of(Friend.Relation.values, relation, "relation")
+        read = lists.authors if self._direction == "authors" else lists.recipients
+        return read(caller_of(self.request).biz_id, uid, relation)
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("uid", str, required=True, description="Whose relations"),
+            OpenApiParameter("relation", str, required=True, enum=Friend.Relation.values),
+            OpenApiParameter(
+                "direction",
+                str,
+                enum=_DIRECTIONS,
+                default=_DIRECTIONS[0],
+                description="recipients: who receives the user's posts; authors: whose posts the "
+                "user receives. With relation=block: who has blocked the user; whom the user has "
+                "blocked.",
+            ),
+        ]
+    )
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """In the order of the other user's id. A block says that its reader has blocked its
+        author."""
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        request=ChangeSerializer,
+        responses={200: OpenApiResponse(ChangedSerializer, "It is so from now on.")},
+        examples=[
+            OpenApiExample(
+                "1001 follows 2002",
+                {"action": "follow", "uid": "1001", "other": "2002"},
+                request_only=True,
+            )
+        ],
+    )
+    def post(self, request: Request) -> Response:
+        """Timelines follow at once. 409 when one of the two users has blocked the other one."""
+        body = decode(request, RelationBody, _BODY_BYTES)
+        (verdict,) = relations.change_many([_change(request, body)])
+        verdict.raise_rejected()
+        return Response(_shown(verdict))
+
+
+@extend_schema(tags=["feed"])
+@extend_schema_view(
+    post=extend_schema(
+        request=ChangesSerializer,
+        responses={
+            200: OpenApiResponse(
+                ChangeVerdictsSerializer, "What became of each change, in their order."
+            )
+        },
+        examples=[
+            OpenApiExample(
+                "two changes",
+                {
+                    "changes": [
+                        {"action": "befriend", "uid": "1001", "other": "1002"},
+                        {"action": "block", "uid": "1001", "other": "3003"},
+                    ]
+                },
+                request_only=True,
+            )
+        ],
+    )
+)
+class RelationBatchView(BatchView):
+    """Up to 1000 changes in one request, applied in their order, with a verdict for each.
+
+    Each can be repeated: it says what is to be, so that a second time it changes nothing.
+    """
+
+    required_scope = "feed:write"
+    item = RelationBody
+    items_name = "changes"
+
+    def read(self, body: RelationBody) -> Change:
+        return _change(self.request, body)
+
+    def accept(self, items: list[Change]) -> list[Verdict]:
+        return relations.change_many(items)
+
+    def shown(self, verdict: Verdict) -> dict[str, Any]:
+        return _shown(verdict)
+
+
+def _change(request: Request, body: RelationBody) -> Change:
+    return Change(caller_of(request).biz_id, body.action, body.uid, body.other)
+
+
+def _shown(verdict: Verdict) -> dict[str, Any]:
+    """Nothing that could have an id is made by a change."""
+    if verdict.outcome == "rejected":
+        return verdict.shown()
+    return {"outcome": _OUTCOMES[verdict.outcome]}
+
+
+def _one_of(known: Any, asked: str, field: str) -> str:
+    if asked not in known:
+        raise InvalidInput(f"Use one of: {', '.join(known)}.", field)
+    return asked

@@ -1,0 +1,147 @@
+"""JSON shapes of Feed's endpoints. Every id is a string: JavaScript rounds beyond 2^53."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from msgplatform.core.data.idempotency import MAX_KEY_LENGTH
+from notify.feed.intake.relations import Action
+from notify.feed.models import Friend
+from notify.feed.models.posts import MAX_DATA, MAX_KIND, MAX_UID, Topic
+
+
+class UidField(serializers.CharField):
+    """A user's id in the business system."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault(
+            "help_text", "Your own id of a user: visible ASCII characters without blanks and /"
+        )
+        super().__init__(max_length=MAX_UID, **options)
+
+
+class NewPostSerializer(serializers.Serializer):
+    """Documents the request; the view decodes it with msgspec."""
+
+    uid = UidField(help_text="The author: your own id of the user")
+    data = serializers.CharField(  # type: ignore[assignment]  # `data` is also a property
+        max_length=MAX_DATA, help_text="What is posted: text, or JSON of your own as text"
+    )
+    topic = serializers.ChoiceField(
+        choices=Topic.values,
+        required=False,
+        default=Topic.FRIEND.value,
+        help_text="friend: friends get it; vip: friends and followers",
+    )
+    app_id = serializers.CharField(
+        max_length=MAX_KIND, required=False, help_text="The application it comes from"
+    )
+    src_type = serializers.CharField(
+        max_length=MAX_KIND, required=False, help_text="Its kind: update, note, greeting …"
+    )
+    idempotency_key = serializers.CharField(
+        max_length=MAX_KEY_LENGTH,
+        required=False,
+        help_text="Repeat with the same key and get the first answer; the header works as well",
+    )
+
+
+class NewPostsSerializer(serializers.Serializer):
+    posts = NewPostSerializer(many=True, help_text="1 to 1000 posts, 16 MiB in all")
+
+
+class EditSerializer(serializers.Serializer):
+    """The new text of a post."""
+
+    data = serializers.CharField(max_length=MAX_DATA)  # type: ignore[assignment]
+
+
+class PostSerializer(serializers.Serializer):
+    """A post, as its author wrote it last."""
+
+    id = serializers.CharField()
+    uid = UidField(help_text="The author")
+    topic = serializers.ChoiceField(choices=Topic.values)
+    app_id = serializers.CharField()
+    src_type = serializers.CharField()
+    data = serializers.CharField()  # type: ignore[assignment]
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField(allow_null=True, help_text="Null when never edited")
+
+    def to_representation(self, post: Any) -> dict[str, Any]:
+        """Written out, because a page of a timeline is read more often than anything else."""
+        return {
+            "id": str(post.id),
+            "uid": post.uid,
+            "topic": post.topic,
+            "app_id": post.app_id,
+            "src_type": post.src_type,
+            "data": post.data,
+            "created_at": post.create_date,
+            "updated_at": post.update_date,
+        }
+
+
+class ChangeSerializer(serializers.Serializer):
+    """What `uid` does to `other`. Friendship is mutual; a block ends every relation between the
+    two, and keeps new ones from being made."""
+
+    action = serializers.ChoiceField(choices=list(Action))
+    uid = UidField()
+    other = UidField(help_text="The user who is befriended, followed, blocked …")
+
+
+class ChangesSerializer(serializers.Serializer):
+    changes = ChangeSerializer(many=True, help_text="1 to 1000 changes, in their order")
+
+
+class ChangedSerializer(serializers.Serializer):
+    outcome = serializers.ChoiceField(
+        choices=["changed", "unchanged"], help_text="unchanged: it was so already"
+    )
+
+
+class ChangeVerdictSerializer(serializers.Serializer):
+    """`code`, `field` and `detail` for rejected."""
+
+    outcome = serializers.ChoiceField(choices=["changed", "unchanged", "rejected"])
+    code = serializers.CharField(
+        required=False, help_text="invalid; or conflict: one of the two has blocked the other"
+    )
+    field = serializers.CharField(required=False, help_text="What to change")
+    detail = serializers.CharField(required=False)
+
+
+class ChangeVerdictsSerializer(serializers.Serializer):
+    results = ChangeVerdictSerializer(many=True)
+
+
+class RelationSerializer(serializers.Serializer):
+    """`author`'s posts reach `reader`. Of a block: `reader` has blocked `author`."""
+
+    author = UidField(source="uid", help_text="Whose posts they are")
+    relation = serializers.ChoiceField(choices=Friend.Relation.values)
+    reader = UidField(source="fri_uid", help_text="Who receives them")
+    since = serializers.DateTimeField(source="create_date")
+
+
+class TimelineSerializer(serializers.Serializer):
+    """A page, newest first."""
+
+    results = PostSerializer(many=True)
+    next = serializers.URLField(allow_null=True, help_text="The page of older posts")
+
+
+class UnreadSerializer(serializers.Serializer):
+    count = serializers.IntegerField(
+        help_text="Posts of others that are newer than the one up to which was read"
+    )
+    more = serializers.BooleanField(help_text="It was not counted any further")
+
+
+class ReadSerializer(serializers.Serializer):
+    up_to = serializers.CharField(
+        help_text="The id of the newest post that was seen; it never goes back"
+    )

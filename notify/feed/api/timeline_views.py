@@ -1,0 +1,123 @@
+"""The REST endpoints of timelines, under /api/v1/feed/."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from drf_spectacular.utils import (
+    OpenApiExample,
+    OpenApiParameter,
+    OpenApiResponse,
+    extend_schema,
+)
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.utils.urls import replace_query_param
+from rest_framework.views import APIView
+
+from msgplatform.api.access.authentication import caller_of
+from msgplatform.api.filters import number
+from msgplatform.api.json import decode
+from msgplatform.core.data import ids, sql
+from msgplatform.core.errors import InvalidInput
+from notify.feed import timeline
+from notify.feed.api.post_views import APP_ID, SRC_TYPE, kinds
+from notify.feed.api.requests import ReadBody
+from notify.feed.api.serializers import (
+    PostSerializer,
+    ReadSerializer,
+    TimelineSerializer,
+    UnreadSerializer,
+)
+
+_LIMIT, _MOST = 20, 200
+_BODY_BYTES = 4096
+# By how much clocks may differ.
+_AHEAD = timedelta(minutes=1)
+
+_UID = OpenApiParameter(
+    "uid",
+    str,
+    OpenApiParameter.PATH,
+    description="The reader: your own id of the user, percent-encoded",
+)
+
+
+@extend_schema(tags=["feed"])
+class TimelineView(APIView):
+    """The posts that a user may see: of friends, of those whom the user follows, and their own.
+
+    Newest first. What is new since a page was read stands on the first page; reading that one
+    counts as a visit of the user.
+    """
+
+    required_scope = "feed:read"
+
+    @extend_schema(
+        parameters=[
+            _UID,
+            OpenApiParameter(
+                "cursor",
+                str,
+                description="From `next` of the page before, or a post's id: older ones follow",
+            ),
+            OpenApiParameter(
+                "limit",
+                {"type": "integer", "minimum": 1, "maximum": _MOST, "default": _LIMIT},
+                description="How many posts a page has at most.",
+            ),
+            APP_ID,
+            SRC_TYPE,
+        ],
+        responses=TimelineSerializer,
+    )
+    def get(self, request: Request, uid: str) -> Response:
+        asked = request.query_params
+        before = number(asked["cursor"], "cursor") if "cursor" in asked else None
+        limit = asked.get("limit", str(_LIMIT))
+        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MOST):
+            raise InvalidInput(f"Set it to a number from 1 to {_MOST}.", "limit")
+        app_id, src_type = kinds(request)
+        biz = caller_of(request).biz_id
+        page = timeline.read(biz, uid, before, int(limit), app_id, src_type)
+        following = None
+        if page.next is not None:
+            url = request.build_absolute_uri()
+            following = replace_query_param(url, "cursor", str(page.next))
+        return Response({"results": PostSerializer(page.posts, many=True).data, "next": following})
+
+
+@extend_schema(tags=["feed"])
+class UnreadView(APIView):
+    """How many posts of others are newer than the one up to which the user has read."""
+
+    required_scope = "feed:read"
+
+    @extend_schema(parameters=[_UID], responses=UnreadSerializer)
+    def get(self, request: Request, uid: str) -> Response:
+        unread = timeline.unread(caller_of(request).biz_id, uid)
+        return Response({"count": unread.count, "more": unread.more})
+
+
+@extend_schema(tags=["feed"])
+class ReadView(APIView):
+    """Note up to which post the user has read."""
+
+    required_scope = "feed:write"
+    max_body_bytes = _BODY_BYTES
+
+    @extend_schema(
+        parameters=[_UID],
+        request=ReadSerializer,
+        responses={204: OpenApiResponse(description="Noted; an older post changes nothing.")},
+        examples=[
+            OpenApiExample("seen", {"up_to": "7701029384756117504"}, request_only=True),
+        ],
+    )
+    def post(self, request: Request, uid: str) -> Response:
+        up_to = number(decode(request, ReadBody, _BODY_BYTES).up_to, "up_to")
+        # It never goes back: one that is too large would hide everything that is still to come.
+        if up_to >= ids.first_id_at(sql.now() + _AHEAD):
+            raise InvalidInput("Use the id of a post.", "up_to")
+        timeline.mark_read(caller_of(request).biz_id, uid, up_to)
+        return Response(status=204)
