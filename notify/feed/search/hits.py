@@ -1,0 +1,56 @@
+"""The lines of a search result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from django.utils.text import Truncator
+from django.utils.translation import gettext as _
+
+from msgplatform.core.flows import Hit
+from msgplatform.models import Biz
+from notify.feed.models import EventQueue, Feed
+
+_SHOWN = 60  # characters of a post
+
+
+def hits(ids: Sequence[int]) -> dict[int, Hit]:
+    """Post or event → its line; three queries, however many they are. A post and its event have
+    one id, and one line."""
+    posts = {post.pk: post for post in Feed.objects.filter(id__in=ids)}
+    events = {event.pk: event for event in EventQueue.objects.filter(qid__in=ids)}
+    rows: list[Feed | EventQueue] = [*posts.values(), *events.values()]
+    names = _systems(row.biz_id for row in rows)
+    lines: dict[int, Hit] = {}
+    for pk in ids:
+        post, event = posts.get(pk), events.get(pk)
+        row = post or event
+        if row is not None:
+            lines[pk] = Hit(
+                id=str(pk),
+                title=title(post, event),
+                state=state(post, event),
+                at=row.create_date,
+                biz=names.get(row.biz_id, str(row.biz_id)),
+            )
+    return lines
+
+
+def title(post: Feed | None, event: EventQueue | None) -> str:
+    if post is not None:
+        return f"{post.uid}: {Truncator(post.data).chars(_SHOWN)}"
+    if event is not None:
+        return f"{event.uid}: {EventQueue.Kind(event.kind).label}"
+    return ""
+
+
+def state(post: Feed | None, event: EventQueue | None) -> str:
+    """How it stands; an event that is gone was handled."""
+    status = EventQueue.Status(event.status) if event else EventQueue.Status.HANDLED
+    shown = str(status.label)
+    deleted = post is not None and post.delete_date is not None
+    return _("%s (deleted)") % shown if deleted else shown
+
+
+def _systems(ids: Iterable[int]) -> dict[int, str]:
+    return {biz.pk: str(biz) for biz in Biz.objects.filter(id__in=set(ids))}

@@ -1,0 +1,142 @@
+"""Everything about one post or event: from its author to the timelines of its recipients."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils.translation import gettext as _
+
+from msgplatform.api.filters import number
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import Page, TimelineEntry
+from msgplatform.models import Biz
+from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedUser, Friend
+from notify.feed.models.posts import Topic
+from notify.feed.search import hits
+
+# Recipients of a post whose timelines are looked at.
+LOOKED_AT = 1000
+_CHUNK = 500
+_STATUS = EventQueue.Status
+
+
+def page(id: str) -> Page | None:
+    """By the id of a post, which its event has too, or of an event of upkeep."""
+    try:
+        pk = number(id)
+    except InvalidInput:
+        return None
+    post = Feed.objects.filter(pk=pk).first()
+    event = EventQueue.objects.filter(pk=pk).first()
+    if post is not None:
+        return _post_page(post, event)
+    return _event_page(event) if event is not None else None
+
+
+def _post_page(post: Feed, event: EventQueue | None) -> Page:
+    author = FeedUser.objects.filter(biz_id=post.biz_id, uid=post.uid).first()
+    return Page(
+        id=str(post.pk),
+        title=hits.title(post, event),
+        facts={
+            _("Business system"): _system(post.biz_id),
+            _("Author"): post.uid,
+            _("Topic"): str(Topic(post.topic).label),
+            _("Application"): post.app_id or "–",
+            _("Kind"): post.src_type or "–",
+            _("State"): hits.state(post, event),
+            _("Recipients"): str(_recipients(post, author)),
+        },
+        body=post.data,
+        timeline=list(_story(post, event, author)),
+    )
+
+
+def _event_page(event: EventQueue) -> Page:
+    return Page(
+        id=str(event.pk),
+        title=hits.title(None, event),
+        facts={
+            _("Business system"): _system(event.biz_id),
+            _("User"): event.uid,
+            _("Topic"): str(EventQueue.Topic(event.topic).label),
+            _("State"): hits.state(None, event),
+        },
+        body=json.dumps(json.loads(event.data), ensure_ascii=False) if event.data else "",
+        timeline=[
+            TimelineEntry(event.create_date, _("Asked for"), "accepted"),
+            _standing(event),
+        ],
+    )
+
+
+def _story(
+    post: Feed, event: EventQueue | None, author: FeedUser | None
+) -> Iterator[TimelineEntry]:
+    yield TimelineEntry(post.create_date, _("Posted"), "accepted")
+    later: list[TimelineEntry] = []
+    if event is None:
+        # It is deleted some time after it was handled.
+        later.append(TimelineEntry(None, _("Handled"), "done", _("the event is no longer kept")))
+    elif event.handle_date is not None:
+        later.append(_standing(event))
+    if post.update_date:
+        later.append(TimelineEntry(post.update_date, _("Edited"), "accepted"))
+    if post.delete_date:
+        later.append(TimelineEntry(post.delete_date, _("Deleted"), "done"))
+    yield from sorted(later, key=lambda entry: entry.at or post.create_date)
+    if event is not None and event.handle_date is None:
+        yield _standing(event)
+    yield _entries(post, author)
+
+
+def _standing(event: EventQueue) -> TimelineEntry:
+    """How an event stands; without a time while something is still to happen."""
+    if event.status == _STATUS.HANDLED:
+        return TimelineEntry(event.handle_date, _("Handled"), "delivered")
+    detail = _("done up to %s") % event.position if event.position else ""
+    if event.status == _STATUS.SET_ASIDE:
+        why = " · ".join(part for part in (event.reason, detail) if part)
+        return TimelineEntry(None, _("Set aside until somebody replays it"), "failed", why)
+    if event.status == _STATUS.IN_SLICES:
+        return TimelineEntry(None, _("Being written in slices"), "queued", detail)
+    return TimelineEntry(None, _("Waiting for the dispatcher"), "waiting", detail)
+
+
+def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
+    """In how many timelines it stands; only so many of its recipients are looked at."""
+    if author is not None and author.merging == FeedUser.Merging.MERGED:
+        return TimelineEntry(
+            None, _("Merged at read"), "linked",
+            _("the author has very many recipients: their timelines hold no entry of it"),
+        )  # fmt: skip
+    uids = list(_rows(post).values_list("fri_uid", flat=True)[: LOOKED_AT + 1])
+    written = 0
+    for some in chunks(uids[:LOOKED_AT], _CHUNK):
+        written += FeedBroadcast.objects.filter(
+            biz_id=post.biz_id, fri_uid__in=some, feed_id=post.pk
+        ).count()
+    looked = _("%d timelines of recipients were looked at") % min(len(uids), LOOKED_AT)
+    detail = looked if len(uids) > LOOKED_AT else ""
+    return TimelineEntry(None, _("Stands in %d timelines") % written, "linked", detail)
+
+
+def _rows(post: Feed) -> QuerySet[Friend, Any]:
+    relation = Friend.Relation
+    wanted = [relation.FRIEND, *([relation.FOLLOW] if post.topic == Topic.VIP else [])]
+    rows = Friend.objects.filter(biz_id=post.biz_id, uid=post.uid, relation__in=wanted)
+    return rows.order_by("relation", "fri_uid")
+
+
+def _recipients(post: Feed, author: FeedUser | None) -> int:
+    if author is None:
+        return 0
+    return author.friends + (author.followers if post.topic == Topic.VIP else 0)
+
+
+def _system(biz_id: int) -> str:
+    return str(Biz.objects.filter(id=biz_id).first() or biz_id)
