@@ -8,7 +8,11 @@ from typing import Any
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core import flows
+from msgplatform.core.daemons.daemon import AWAY
+from notify.feed.bulk import actions
 from notify.feed.models import EventQueue
+from notify.feed.monitor import findings, metrics
+from notify.feed.search import find as search
 
 
 class FeedFlow(flows.Flow):
@@ -24,6 +28,8 @@ class FeedFlow(flows.Flow):
         "feed:write": "post, edit and delete posts; change relations",
         "feed:read": "read timelines, posts and relations",
     }
+    search_fields = search.FIELDS
+    bulk_actions = actions.ACTIONS
     icons = {"Feed": "dynamic_feed", "EventQueue": "queue"}
     links = (
         flows.Link(
@@ -34,16 +40,33 @@ class FeedFlow(flows.Flow):
     environment_prefix = "FEED_"
 
     def status(self) -> flows.Status:
-        return flows.Status(0, None)
+        try:
+            return metrics.status()
+        except AWAY as error:
+            return flows.Status(0, None, problem=str(error)[:200])
 
     def search(self, query: str, limit: int) -> list[flows.Hit]:
-        return []
+        return search.search(query, limit)
 
     def page(self, id: str) -> flows.Page | None:
-        return None
+        return search.page(id)
+
+    def find(self, filter: Mapping[str, str], cursor: str, limit: int) -> flows.Found:
+        return search.find(filter, cursor, limit)
+
+    def bulk_count(self, action: str, filter: Mapping[str, Any]) -> flows.Counted:
+        return actions.count(action, filter)
+
+    def bulk_step(
+        self, action: str, filter: Mapping[str, Any], cursor: str, limit: int
+    ) -> flows.Step:
+        return actions.step(action, filter, cursor, limit)
+
+    def examine(self) -> Iterable[flows.Finding]:
+        return findings.examine()
 
     def metrics(self) -> Iterable[flows.Sample]:
-        return ()
+        return metrics.samples()
 
     def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:
         return {"ok": True, "accepted": 0, "lost": 0, "posts": EventQueue.objects.count()}

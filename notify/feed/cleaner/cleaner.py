@@ -6,7 +6,7 @@ from msgplatform.core.daemons.daemon import Worker
 
 
 class Cleaner(Worker):
-    role = "feed-cleaner"
+    role = "feed_cleaner"
 
     def turn(self) -> bool:
         return False

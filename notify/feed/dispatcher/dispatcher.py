@@ -10,10 +10,12 @@ import time
 from collections.abc import Collection
 
 from msgplatform.core.daemons.daemon import Worker
+from msgplatform.core.daemons.timer import Every
 from notify.feed.dispatcher.pacer import Pacer
 from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.dispatcher.upkeep import Upkeep
 from notify.feed.models import EventQueue
+from notify.feed.monitor import alert_conditions
 
 _TOPICS = tuple(EventQueue.Topic.values)
 # A pause lets the foreground work; a longer one would only let the backlog grow.
@@ -23,12 +25,13 @@ _LONGEST_PAUSE = 2.0
 class Dispatcher(Worker):
     """`topics`: those it works on, all by default."""
 
-    role = "feed-dispatcher"
+    role = "feed_dispatcher"
     idle_seconds = 0.1  # a reader waits for the post: an idle turn is one short statement a topic
 
     def __init__(self, topics: Collection[str] = _TOPICS) -> None:
         super().__init__()
         self.pacer = Pacer(self.heartbeat)
+        self._next_alerts = Every(alert_conditions.EVERY_SECONDS)
         self.receivers = [
             Upkeep() if topic == EventQueue.Topic.UPKEEP else Receiver(topic)
             for topic in _TOPICS
@@ -42,6 +45,8 @@ class Dispatcher(Worker):
         self.pacer.stop()
 
     def turn(self) -> bool:
+        if self._next_alerts.take():
+            alert_conditions.reconcile()
         pace = self.pacer.current()
         begun = time.monotonic()
         handled = sum(receiver.turn(pace) for receiver in self.receivers)

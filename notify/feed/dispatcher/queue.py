@@ -6,14 +6,17 @@ locked where the database can do that. A killed one leaves everything as it was.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
-from django.db import connection
+from django.db import connection, transaction
 
 from msgplatform.core.data import sql
 from notify.feed.models import EventQueue
+from notify.feed.monitor import counters
 
 _STATUS = EventQueue.Status
 
@@ -66,8 +69,17 @@ def mark(qids: Collection[int], status: int, now: datetime | None = None) -> Non
 def set_aside(qid: int, error: Exception) -> None:
     """Mark an event that failed, with the reason, until somebody replays it."""
     reason = f"{type(error).__name__}: {error}"[:500]
-    rows = EventQueue.objects.filter(qid=qid).exclude(status=_STATUS.HANDLED)
-    sql.retrying(lambda: rows.update(status=_STATUS.SET_ASIDE, reason=reason))
+    sql.retrying(partial(_set_aside_once, qid, reason))
+
+
+@transaction.atomic
+def _set_aside_once(qid: int, reason: str) -> None:
+    event = EventQueue.objects.filter(qid=qid).values_list("biz_id", "topic").first()
+    others = (_STATUS.HANDLED, _STATUS.SET_ASIDE)
+    rows = EventQueue.objects.filter(qid=qid).exclude(status__in=others)
+    if event and rows.update(status=_STATUS.SET_ASIDE, reason=reason):
+        biz, topic = event
+        counters.add(Counter([counters.key(biz, counters.SET_ASIDE, topic)]), sql.now())
 
 
 def _oldest(status: int, limit: int) -> str:

@@ -24,6 +24,7 @@ from notify.feed.dispatcher.queue import Event
 from notify.feed.models import EventQueue, FeedUser
 from notify.feed.models.posts import Topic
 from notify.feed.monitor import counters
+from notify.feed.monitor.alert_conditions import SET_ASIDE, SET_ASIDE_KEY
 
 _STATUS = EventQueue.Status
 _MERGED = FeedUser.Merging.MERGED
@@ -166,10 +167,10 @@ def set_aside(qid: int, error: Exception) -> alerts.AlertEvent:
     """Set an event aside; the alert that says so."""
     queue.set_aside(qid, error)
     return alerts.AlertEvent(
-        kind="feed.set_aside",
+        kind=SET_ASIDE,
         subject=f"Feed: event {qid} was set aside",
         text=f"{type(error).__name__}: {error}"[:500],
-        key="feed.set_aside",
+        key=SET_ASIDE_KEY,
     )
 
 

@@ -1,1 +1,2 @@
-"""Counters, statistics, metrics and the alerts of Feed."""
+"""Counters, statistics, metrics and alerts of Feed; used by the dispatcher, the console and
+`/metrics`."""

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 
 from notify.feed.models import EventQueue
 
-# Counting stops here: a backlog that is larger takes no longer to count.
+# Counting stops here: a backlog that is larger takes no longer to count, and events that were set
+# aside pile up until a person looks at them.
 MOST = 100_000
+TOPICS = tuple(EventQueue.Topic.values)
 _STATUS = EventQueue.Status
-_OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
+OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
+# Never the handled, whose number only grows until they are deleted.
+NOT_HANDLED = (*OPEN, _STATUS.SET_ASIDE)
 
 
 def oldest(now: datetime) -> dict[str, float]:
     """The age in seconds of the oldest event that is not handled, by topic; a topic without one is
     left out. Events that were set aside do not count: they wait for a person."""
     ages: dict[str, float] = {}
-    for topic in EventQueue.Topic.values:
-        for status in _OPEN:
+    for topic in TOPICS:
+        for status in OPEN:
             rows = EventQueue.objects.filter(topic=topic, status=status).order_by("qid")
             for created in rows.values_list("create_date", flat=True)[:1]:
                 age = max(0.0, (now - created).total_seconds())
@@ -25,11 +31,12 @@ def oldest(now: datetime) -> dict[str, float]:
     return ages
 
 
-def waiting(most: int = MOST) -> dict[tuple[str, int], int]:
+def waiting(most: int = MOST, statuses: Sequence[int] = NOT_HANDLED) -> Counter[tuple[str, int]]:
     """How many events of each (topic, status) are not handled, `most` at most for each."""
-    found = {}
-    for topic in EventQueue.Topic.values:
-        for status in (*_OPEN, _STATUS.SET_ASIDE):
+    found: Counter[tuple[str, int]] = Counter()
+    for topic in TOPICS:
+        for status in statuses:
             rows = EventQueue.objects.filter(topic=topic, status=status).order_by()
-            found[topic, int(status)] = rows[:most].count()
+            # A column of the index: on SQLite the key is not in it.
+            found[topic, int(status)] = rows.values("topic")[:most].count()
     return found

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime
 
+from django.db.models import Sum
+
 from msgplatform.models import MinuteCounter
 
 FLOW = "feed"
@@ -16,6 +18,7 @@ HANDLED = "handled"  # events
 ENTRIES = "entries"  # written into timelines
 MERGED = "merged"  # posts of authors who are merged at read
 SET_ASIDE = "set_aside"  # events that failed
+NAMES = (HANDLED, ENTRIES, MERGED, SET_ASIDE)
 
 Counts = Counter[tuple[int, int, str]]
 
@@ -28,3 +31,18 @@ def key(biz: int, what: str, topic: str) -> tuple[int, int, str]:
 def add(counts: Counts, now: datetime) -> None:
     """Add to the minute of `now`, in the caller's transaction."""
     MinuteCounter.add(FLOW, counts, now)
+
+
+def split(name: str) -> tuple[str, str]:
+    """Topic and what was counted, of a counter's name."""
+    what, _, topic = name.rpartition("_")
+    return topic, what
+
+
+def since(moment: datetime) -> Counter[tuple[str, str]]:
+    """(topic, what) → the sum of all systems since then."""
+    rows = MinuteCounter.objects.filter(minute__gte=moment, flow=FLOW)
+    found: Counter[tuple[str, str]] = Counter()
+    sums = rows.values_list("name").annotate(Sum("value")).order_by()
+    found.update({split(name): value for name, value in sums})
+    return found

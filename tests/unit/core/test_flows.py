@@ -15,7 +15,7 @@ FLOWS = flows.all()
 
 
 def test_flows_are_registered() -> None:
-    assert [flow.name for flow in FLOWS] == ["notify", "sms", "crmsync"]
+    assert [flow.name for flow in FLOWS] == ["notify", "feed", "sms", "crmsync"]
 
 
 @pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)
