@@ -44,12 +44,13 @@ def backfill(event: Event) -> tuple[bool, int]:
         return not candidates, 0
     sources = merge.of_relations(relations) + (merge.own(uid) if rebuild else [])
     limit = settings.FEED_REBUILD_LENGTH if rebuild else settings.FEED_TIMELINE_LENGTH
-    floor = max(0 if rebuild else reader.floor, _oldest_kept())
+    floor = 0 if rebuild else reader.floor
     posts = merge.newest(Wanted(biz, uid, after=floor), sources, limit + 1)
-    if len(posts) > limit:
-        posts = posts[:limit]
-        floor = posts[-1] - 1
-    written = _write(biz, uid, posts)
+    oldest = _oldest_kept()
+    fresh = [post for post in posts[:limit] if post > oldest]
+    if len(fresh) < len(posts):
+        floor = posts[len(fresh)]  # the newest one that is not written
+    written = _write(biz, uid, fresh)
     rows.update(delivery=Friend.Delivery.PUSHED)
     FeedUser.objects.filter(biz_id=biz, uid=uid).update(floor=floor)
     return len(candidates) < AUTHORS, written

@@ -36,12 +36,10 @@ def _begin(biz: int, uid: str, block: ids.Block) -> None:
         now = sql.now()
         FeedUser.objects.filter(biz_id=biz, uid=uid).update(active=True, visit_date=now)
         # Before the backfill reads posts: whatever is posted later is written by its own event.
-        Friend.objects.filter(
-            biz_id=biz,
-            fri_uid=uid,
-            delivery=Friend.Delivery.MERGED,
-            relation__in=(Friend.Relation.FRIEND, Friend.Relation.FOLLOW),
-        ).update(delivery=Friend.Delivery.BOTH)
+        relations = Friend.objects.filter(
+            biz_id=biz, fri_uid=uid, relation__in=(Friend.Relation.FRIEND, Friend.Relation.FOLLOW)
+        )
+        relations.exclude(delivery=Friend.Delivery.BOTH).update(delivery=Friend.Delivery.BOTH)
         events.add([events.Event(biz, uid, EventQueue.Kind.BACKFILL)], block, now)
 
 

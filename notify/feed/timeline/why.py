@@ -1,0 +1,107 @@
+"""Why a post is, or is not, in somebody's timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedUser, Friend
+from notify.feed.models.posts import Topic
+from notify.feed.timeline import merge
+
+_FRIEND, _FOLLOW, _BLOCK = Friend.Relation
+_STATUS = EventQueue.Status
+
+
+class Reason(models.TextChoices):
+    """One sentence of the answer."""
+
+    UNKNOWN = "unknown", _("There is no post with this id in this system.")
+    DELETED = "deleted", _("The post was deleted.")
+    OWN = "own", _("It is the user's own post.")
+    FRIEND = "friend", _("The author is a friend of the user.")
+    FOLLOWER = "follower", _("The user follows the author, and the post is for followers too.")
+    FRIENDS_ONLY = "friends_only", _("The user follows the author, but the post is for friends.")
+    NO_RELATION = "no_relation", _("The user is no friend of the author, and does not follow them.")
+    BLOCKED = "blocked", _("One of the two users has blocked the other one.")
+    INACTIVE = "inactive", _("The user did not come for long, so posts are merged at read.")
+    BELOW = "below", _("The post is older than what is written, so it is merged at read.")
+    MERGED = "merged", _("The author has very many recipients, so posts are merged at read.")
+    NEW = "new", _("The relation is new, so posts are merged at read until they are written.")
+    WRITTEN = "written", _("The post is written in the timeline.")
+    WAITING = "waiting", _("The post's event waits in the queue.")
+    IN_SLICES = "in_slices", _("The post is being written for one recipient after the other.")
+    SET_ASIDE = "set_aside", _("The post's event failed and was set aside.")
+    MISSING = "missing", _("The post should be written in the timeline, but it is not.")
+
+
+_OF_STATUS: dict[int | None, Reason] = {
+    _STATUS.WAITING: Reason.WAITING,
+    _STATUS.IN_SLICES: Reason.IN_SLICES,
+    _STATUS.SET_ASIDE: Reason.SET_ASIDE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Whether the user sees the post, and the reasons: what they are to each other, how it comes
+    there."""
+
+    seen: bool
+    reasons: Sequence[Reason]
+
+
+def why(biz: int, uid: str, post_id: int) -> Why:
+    """Why this post is, or is not, in this user's timeline."""
+    post = Feed.objects.filter(pk=post_id, biz_id=biz).first()
+    if post is None:
+        return Why(False, [Reason.UNKNOWN])
+    if post.delete_date is not None:
+        return Why(False, [Reason.DELETED])
+    relations = {}
+    if post.uid != uid:
+        rows = Friend.objects.filter(biz_id=biz, uid=post.uid, fri_uid=uid)
+        relations = dict(rows.values_list("relation", "delivery"))
+    may, reason = _relation(post, uid, relations)
+    if not may:
+        return Why(False, [reason])
+    seen, way = _way(post, uid, relations)
+    return Why(seen, [reason, way])
+
+
+def _relation(post: Feed, uid: str, relations: dict[str, int]) -> tuple[bool, Reason]:
+    if post.uid == uid:
+        return True, Reason.OWN
+    if _FRIEND in relations:
+        return True, Reason.FRIEND
+    if _FOLLOW in relations:
+        followers = post.topic == Topic.VIP
+        return followers, Reason.FOLLOWER if followers else Reason.FRIENDS_ONLY
+    key = {"biz_id": post.biz_id, "relation": _BLOCK}
+    blocked = (
+        _BLOCK in relations or Friend.objects.filter(uid=uid, fri_uid=post.uid, **key).exists()
+    )
+    return False, Reason.BLOCKED if blocked else Reason.NO_RELATION
+
+
+def _way(post: Feed, uid: str, relations: dict[str, int]) -> tuple[bool, Reason]:
+    """Whether the post is there already, and how it comes there."""
+    users = FeedUser.objects.filter(biz_id=post.biz_id, uid__in=(uid, post.uid))
+    by_uid = {user.uid: user for user in users}
+    reader, author = by_uid.get(uid), by_uid.get(post.uid)
+    if reader is None or not reader.active:
+        return True, Reason.INACTIVE
+    if post.pk <= reader.floor:
+        return True, Reason.BELOW
+    if FeedBroadcast.objects.filter(biz_id=post.biz_id, fri_uid=uid, feed_id=post.pk).exists():
+        return True, Reason.WRITTEN
+    both = [(post.uid, relation) for relation, d in relations.items() if d == Friend.Delivery.BOTH]
+    if (post.uid, post.topic) in merge.of_relations(both):
+        pushed = author is None or author.merging == FeedUser.Merging.PUSHED
+        return True, Reason.NEW if pushed else Reason.MERGED
+    # A handled event may be deleted by now.
+    status = EventQueue.objects.filter(pk=post.pk).values_list("status", flat=True).first()
+    return False, _OF_STATUS.get(status, Reason.MISSING)
