@@ -13,33 +13,22 @@ import msgspec
 from redis.commands.core import Script
 
 from msgplatform.core.connections import work_redis
+from msgplatform.core.daemons.lease import Lease
 from msgplatform.core.daemons.presence import Presence
 
 LEASE_SECONDS = 3.0
 # A decision that is older says nothing about the load any more.
 STALE_SECONDS = 15.0
 
-_LEASE = "feed:scheduler"  # string, expiring: which dispatcher decides
 _DECISION = "feed:pace"  # string, expiring: JSON of the last decision
-_KEYS = [_LEASE, _DECISION]
 
-# KEYS: lease, decision. ARGV: me, milliseconds. Takes or renews the lease if nobody else has it.
-# Answers 1 or 0, and the decision.
-_HOLD = """
-redis.call('DEL', KEYS[1] .. ':none')  -- a full Redis lets a script go on that began by freeing
-local holder = redis.call('GET', KEYS[1])
-local mine = (not holder or holder == ARGV[1]) and 1 or 0
-if mine == 1 then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
-return {mine, redis.call('GET', KEYS[2])}
-"""
 # KEYS: lease, decision. ARGV: me, JSON, milliseconds. Who lost the lease changes nothing.
 _PUBLISH = """
-redis.call('DEL', KEYS[1] .. ':none')
+redis.call('DEL', KEYS[2] .. ':none')  -- a full Redis lets a script go on that began by freeing
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
 return 1
 """
-_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -72,41 +61,27 @@ class Working(msgspec.Struct, frozen=True):
     connection: int
 
 
+# Which dispatcher decides.
+lease = Lease(work_redis, "feed:scheduler", LEASE_SECONDS)
 dispatchers = Presence(work_redis, "feed:dispatchers", Working, STALE_SECONDS)
 
 
 def read() -> Decision | None:
     """The last decision; None when no dispatcher has decided lately."""
-    return _decoded(work_redis().get(_DECISION))
-
-
-def hold(me: str) -> tuple[bool, Decision | None]:
-    """Take or keep the lease: whether it is `me` who decides for LEASE_SECONDS, and the last
-    decision, whoever took it."""
-    arguments: list[Any] = [me, int(LEASE_SECONDS * 1000)]
-    answer: Any = _script(_HOLD)(keys=_KEYS, args=arguments, client=work_redis())
-    mine, text = answer
-    return mine == 1, _decoded(text)
-
-
-def publish(decision: Decision) -> bool:
-    """Let everybody know; false, and nothing changes, when `by` no longer holds the lease."""
-    arguments: list[Any] = [decision.by, msgspec.json.encode(decision), int(STALE_SECONDS * 1000)]
-    return bool(_script(_PUBLISH)(keys=_KEYS, args=arguments, client=work_redis()))
-
-
-def release(me: str) -> None:
-    """Let another one decide at once."""
-    _script(_RELEASE)(keys=[_LEASE], args=[me], client=work_redis())
-
-
-def _decoded(text: Any) -> Decision | None:
+    text: Any = work_redis().get(_DECISION)
     try:
         return msgspec.json.decode(text, type=Decision) if text else None
     except msgspec.MsgspecError:
         return None  # of another version: during an upgrade both run
 
 
-@lru_cache
-def _script(text: str) -> Script:
-    return work_redis().register_script(text)
+def publish(decision: Decision) -> bool:
+    """Let everybody know; false, and nothing changes, when `by` no longer holds the lease."""
+    arguments: list[Any] = [decision.by, msgspec.json.encode(decision), int(STALE_SECONDS * 1000)]
+    keys = [lease.key, _DECISION]
+    return bool(_publish()(keys=keys, args=arguments, client=work_redis()))
+
+
+@lru_cache(maxsize=1)
+def _publish() -> Script:
+    return work_redis().register_script(_PUBLISH)

@@ -8,7 +8,8 @@
 
 Every table has an `id` that sorts by time (`core.data.ids`) as its primary key and, for MariaDB to
 partition it, no other unique key and no foreign key. A migration calls `partitions.partition` for
-each table; all that happens afterwards is `Retention`'s.
+each table; all that happens afterwards is `Retention`'s. A table whose such column has another name
+says so; what is a part of another has an `id`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from django.db import connections, router
 from django.db.models import Model, Q, QuerySet
 
 from msgplatform.core.archive.ages import earliest_part
+from msgplatform.core.archive.steps import MONTH, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +32,16 @@ class Table:
 
     `of` is the indexed column by which a row names the one it belongs to; 0 there: it belongs to
     none, and goes by its own age. `not_final` says, at a time, which rows may not go however old
-    they are, by columns of its own; it is only asked of a table that belongs to no other.
+    they are, by columns of its own; it is only asked of a table that belongs to no other. `column`
+    holds the ids by which the table is partitioned, one partition for each `step`.
     """
 
     model: type[Model]
     parts: tuple[Table, ...] = ()
     of: str = ""
     not_final: Callable[[datetime], Q] | None = None
+    column: str = "id"
+    step: Step = MONTH
 
     @property
     def name(self) -> str:
@@ -52,7 +57,10 @@ class Table:
         return connections[self.using].vendor == "mysql"
 
     def rows(self) -> QuerySet[Any]:
-        return self.model._base_manager.using(self.using).order_by("id")
+        return self.model._base_manager.using(self.using).order_by(self.column)
+
+    def below(self, bound: int) -> Q:
+        return Q(**{f"{self.column}__lt": bound})
 
     def of_these(self, row_ids: Sequence[int]) -> QuerySet[Any]:
         """The rows that belong to those of the table above. None is in an older month than its

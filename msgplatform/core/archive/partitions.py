@@ -1,15 +1,16 @@
-"""Monthly partitions of an archive's tables on MariaDB: made ahead of need, dropped whole.
+"""Partitions of an archive's tables on MariaDB, by month or day: made ahead of need, dropped whole.
 
 An id begins with its time, so a month is a range of ids. Everything after the last month falls
 into `pmax`, which is split when a new month is made; it is empty then unless nobody made any for
-months, and even so nothing is lost. What is older than the first month falls into that one.
+months, and even so nothing is lost. What is older than the first month falls into that one. The
+same holds for days.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db import connections
@@ -20,13 +21,13 @@ from django.utils import timezone
 
 from msgplatform.core import logging
 from msgplatform.core.archive.description import Archive, Table
+from msgplatform.core.archive.steps import MONTH, Step
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import Unavailable
 
 log = logging.get(__name__)
 
 LAST = "pmax"
-_MONTHS_AHEAD = 2
 _LOCK_WAIT_SECONDS = 2  # a long read on the table: try again later, do not queue everybody behind
 
 
@@ -43,8 +44,11 @@ class Partition(NamedTuple):
 
 
 # -- made ----------------------------------------------------------------------------------------
-def partition(connection: BaseDatabaseWrapper, *tables: str) -> None:
-    """Partition tables by id, by month when they hold rows; for migrations, can be repeated.
+def partition(
+    connection: BaseDatabaseWrapper, *tables: str, column: str = "id", step: Step = MONTH
+) -> None:
+    """Partition tables by this column, by step when they hold rows; for migrations, can be
+    repeated.
 
     The server writes a table anew, and nobody else can write to it meanwhile. Nothing happens on a
     database without partitions.
@@ -53,15 +57,15 @@ def partition(connection: BaseDatabaseWrapper, *tables: str) -> None:
         return
     for table in tables:
         with connection.cursor() as cursor:
-            cursor.execute(f"SELECT MIN(id) FROM {table}")  # noqa: S608
+            cursor.execute(f"SELECT MIN({column}) FROM {table}")  # noqa: S608
             (oldest,) = cursor.fetchone()
             now = timezone.now()
-            months = _months(ids.datetime_of(oldest), now) if oldest is not None else []
-            cursor.execute(f"ALTER TABLE {table} PARTITION BY RANGE (id) ({_listed(months)})")
+            parts = _parts(step, ids.datetime_of(oldest), now) if oldest is not None else []
+            cursor.execute(f"ALTER TABLE {table} PARTITION BY RANGE ({column}) ({_listed(parts)})")
 
 
 def prepare(archive: Archive, now: datetime) -> None:
-    """See to it that this month and the next ones have a partition in each table.
+    """See to it that this month or day and the next ones have a partition in each table.
 
     Raises Unavailable when nobody made the archive's tables.
     """
@@ -75,41 +79,39 @@ def prepare(archive: Archive, now: datetime) -> None:
     with alone(archive) as mine:
         for table in tables if mine else ():
             found = partitions_of(table)
-            if found and (months := _missing(archive, found, now)):
+            if found and (parts := _missing(archive, table.step, found, now)):
                 _change(
                     table,
-                    f"REORGANIZE PARTITION {LAST} INTO ({_listed(months)})",
+                    f"REORGANIZE PARTITION {LAST} INTO ({_listed(parts)})",
                     table.rows().none(),
                 )
 
 
-def _missing(archive: Archive, found: list[Partition], now: datetime) -> list[tuple[str, int]]:
-    """(name, bound) of the months that have no partition yet, ascending."""
+def _missing(
+    archive: Archive, step: Step, found: list[Partition], now: datetime
+) -> list[tuple[str, int]]:
+    """(name, bound) of the partitions that are not there yet, ascending."""
     bounds = [part.bound for part in found if part.bound is not None]
     if bounds:
         have = max(bounds)
-        return [month for month in _months(ids.datetime_of(have), now) if month[1] > have]
+        return [part for part in _parts(step, ids.datetime_of(have), now) if part[1] > have]
     oldest = (
         archive.hot._base_manager.aggregate(oldest=Min("id"))["oldest"] if archive.hot else None
     )
-    return _months(ids.datetime_of(oldest) if oldest else now, now)
+    return _parts(step, ids.datetime_of(oldest) if oldest else now, now)
 
 
-def _months(start: datetime, now: datetime) -> list[tuple[str, int]]:
-    """(name, bound) of the months from `start`, or now, to those that are made ahead."""
-    month, last = _month(min(start, now)), _month(now)
-    for _ in range(_MONTHS_AHEAD):
-        last = _next(last)
-    found = []
-    while month <= last:
-        found.append((f"p{month:%Y%m}", ids.first_id_at(_next(month))))
-        month = _next(month)
-    return found
+def _parts(step: Step, start: datetime, now: datetime) -> list[tuple[str, int]]:
+    """(name, bound) of the partitions from `start`, or now, to those that are made ahead."""
+    return [
+        (step.name(begin), ids.first_id_at(step.end(begin)))
+        for begin in step.until_ahead(start, now)
+    ]
 
 
-def _listed(months: list[tuple[str, int]]) -> str:
-    parts = [f"PARTITION {name} VALUES LESS THAN ({bound})" for name, bound in months]
-    return ", ".join([*parts, f"PARTITION {LAST} VALUES LESS THAN MAXVALUE"])
+def _listed(parts: list[tuple[str, int]]) -> str:
+    texts = [f"PARTITION {name} VALUES LESS THAN ({bound})" for name, bound in parts]
+    return ", ".join([*texts, f"PARTITION {LAST} VALUES LESS THAN MAXVALUE"])
 
 
 # -- read and dropped ----------------------------------------------------------------------------
@@ -127,7 +129,7 @@ def partitions_of(table: Table) -> list[Partition]:
         found = []
         for name, text in cursor.fetchall():
             bound = None if text == "MAXVALUE" else int(text)
-            first = ids.first_id_at(_month(ids.datetime_of(bound - 1))) if bound else 0
+            first = ids.first_id_at(table.step.start(ids.datetime_of(bound - 1))) if bound else 0
             found.append(Partition(name, first, bound))
     return found
 
@@ -177,11 +179,3 @@ def _change(table: Table, change: str, unless: QuerySet[Any]) -> bool:
             cursor.execute("SET SESSION lock_wait_timeout = DEFAULT")
     log.info("archive_changed", table=table.name, change=change[:80])
     return True
-
-
-def _month(moment: datetime) -> datetime:
-    return datetime(moment.year, moment.month, 1, tzinfo=UTC)
-
-
-def _next(month: datetime) -> datetime:
-    return datetime(month.year + month.month // 12, month.month % 12 + 1, 1, tzinfo=UTC)

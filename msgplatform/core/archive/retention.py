@@ -86,9 +86,9 @@ def purge(archive: Archive, now: datetime) -> int:
 def _purge(table: Table, before: int, now: datetime) -> int:
     kept = table.not_final(now) if table.not_final else Q(pk__in=())
     if not partitions_of(table):
-        with_parts = _delete_chunk(table, table.rows().filter(id__lt=before).exclude(kept))
+        with_parts = _delete_chunk(table, table.rows().filter(table.below(before)).exclude(kept))
         return with_parts + sum(
-            _delete_chunk(part, part.rows().filter(**{part.of: 0}, id__lt=before))
+            _delete_chunk(part, part.rows().filter(part.below(before), **{part.of: 0}))
             for part in table.parts
         )
     dropped = _drop(table, before, kept)
@@ -99,8 +99,8 @@ def _purge(table: Table, before: int, now: datetime) -> int:
 def _drop(table: Table, before: int, kept: Q) -> int:
     """Drop the oldest partition if it is below `before` and holds no row `kept`; 1 if it went."""
     for oldest in partitions_of(table)[:1]:
-        if oldest.is_below(before):
-            rows = table.rows().filter(kept, id__lt=oldest.bound)
+        if oldest.bound is not None and oldest.is_below(before):
+            rows = table.rows().filter(kept, table.below(oldest.bound))
             # Without a lock first, for it may take a while to find none.
             return int(not rows.exists() and partitions.drop(table, oldest, rows))
     return 0
@@ -128,7 +128,7 @@ def _floor(table: Table, before: int) -> int:
 
 def _delete_chunk(table: Table, rows: QuerySet[Any]) -> int:
     """Delete up to CHUNK of the rows, and what belongs to them; how many, without those."""
-    old = list(rows.values_list("id", flat=True)[:CHUNK])
+    old = list(rows.values_list(table.column, flat=True)[:CHUNK])
     if old:
         sql.retrying(partial(delete_whole, table, old), table.using)
     return len(old)
@@ -154,7 +154,7 @@ def overdue(archive: Archive, now: datetime) -> tuple[float, str]:
 def _ends(table: Table) -> list[int]:
     """The id below which the first to go lie: a month's end, else the oldest row's; or none."""
     bounds = [part.bound for part in partitions_of(table)[:1] if part.bound]
-    return bounds or list(table.rows().values_list("id", flat=True)[:1])
+    return bounds or list(table.rows().values_list(table.column, flat=True)[:1])
 
 
 def _tell(archive: Archive, now: datetime, why: str) -> None:

@@ -20,4 +20,4 @@ def delete_whole(table: Table, row_ids: Sequence[int]) -> None:
             for part in table.parts:
                 delete_whole(part, list(part.of_these(some).values_list("id", flat=True)))
             failpoint("archive_half_gone")
-            table.rows().filter(id__in=some).delete()
+            table.rows().filter(**{f"{table.column}__in": some}).delete()

@@ -1,12 +1,85 @@
-"""Cleaner: deletes what is no longer needed."""
+"""Cleaner: deletes what is no longer needed, one bounded step a turn.
+
+Several may run; one of them works at a time, the others wait for its lease to end.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from django.conf import settings
+
+from msgplatform.core.archive import retention
+from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons.daemon import Worker
+from msgplatform.core.daemons.lease import Lease
+from msgplatform.core.daemons.timer import Every
+from msgplatform.core.data import sql
+from notify.feed.cleaner import events, inactive
+from notify.feed.cleaner.months import Months
+from notify.feed.cleaner.timelines import Timelines
+from notify.feed.models import FeedPace
+from notify.feed.retention import KEEP_PACE_DAYS, KEYS
+
+# Longer than any step takes.
+LEASE_SECONDS = 120.0
+_LONGEST_REST = 1.0
+
+Step = Callable[[], bool]
 
 
 class Cleaner(Worker):
     role = "feed_cleaner"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._next = Every(settings.FEED_CLEAN_SECONDS)
+        self._lease = Lease(work_redis, "feed:cleaner", LEASE_SECONDS)
+        self._left: list[Step] = []
+
     def turn(self) -> bool:
-        return False
+        """A step of a round; true while the round goes on."""
+        if not self._left and not self._next.is_due:
+            return False
+        if not self._lease.hold(self.heartbeat.name):
+            return False
+        if not self._left:
+            self._next.restart()
+            self._left = _steps(sql.now())
+        begun = time.monotonic()
+        try:
+            if self._left[0]():
+                # Half of the time is left to others.
+                self.stopping.wait(min(_LONGEST_REST, time.monotonic() - begun))
+                return True
+        except Exception:
+            del self._left[0]  # what goes wrong with one must not keep the others from their turn
+            raise
+        del self._left[0]
+        return bool(self._left)
+
+    def stop(self) -> None:
+        with suppress(RedisError):  # its time ends anyhow
+            self._lease.release(self.heartbeat.name)
+
+
+def _steps(now: datetime) -> list[Step]:
+    """What a round does: each is called until it says that there is no more."""
+    return [
+        lambda: events.clean(now),
+        lambda: retention.purge(KEYS, now) > 0,
+        lambda: _delete_decisions(now),
+        lambda: inactive.let_go(now),
+        Timelines(now).clean,
+        Months(now).clean,
+    ]
+
+
+def _delete_decisions(now: datetime) -> bool:
+    old = FeedPace.objects.filter(at__lt=now - timedelta(days=KEEP_PACE_DAYS))
+    page = list(old.order_by("at").values_list("at", flat=True)[:1000])
+    FeedPace.objects.filter(at__in=page).delete()
+    return len(page) == 1000

@@ -58,7 +58,7 @@ class Pacer:
     def _consult(self) -> None:
         """Say which connection is its own, and decide or hear what was decided."""
         pace_status.dispatchers.report({self._me: Working(self._working)})
-        mine, decision = pace_status.hold(self._me)
+        mine, decision = pace_status.lease.hold(self._me), pace_status.read()
         if mine:
             decision = self._decide(decision)
         else:
@@ -79,4 +79,4 @@ class Pacer:
     def _end(self) -> None:
         connection.close()
         pace_status.dispatchers.withdraw(self._me)
-        pace_status.release(self._me)
+        pace_status.lease.release(self._me)

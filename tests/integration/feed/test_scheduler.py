@@ -90,24 +90,27 @@ def test_another_takes_over_and_goes_on_from_there(dispatchers: Callable[[], Pac
 
 
 def test_who_lost_the_lease_changes_nothing(work_redis: Any) -> None:
-    assert pace_status.hold("late") == (True, None)
+    lease = pace_status.lease
+    assert lease.hold("late")
+    assert lease.hold("late")
     assert pace_status.publish(decision("late"))
-    assert pace_status.hold("quick") == (False, pace_status.read())
-    work_redis.delete("feed:scheduler")  # its time was over
-    assert pace_status.hold("quick")[0]
+    assert not lease.hold("quick")
+    work_redis.delete(lease.key)  # its time was over
+    assert lease.hold("quick")
     assert pace_status.publish(decision("quick", 0.5))
     assert not pace_status.publish(decision("late", 1.0))
-    pace_status.release("late")
-    assert not pace_status.hold("late")[0]
+    lease.release("late")
+    assert not lease.hold("late")
     assert pace_status.read().share == 0.5
-    assert 0 < work_redis.pttl("feed:scheduler") <= 3000
+    assert 0 < work_redis.pttl(lease.key) <= 3000
     assert 0 < work_redis.pttl("feed:pace") <= 15_000
+    lease.release("quick")
+    assert lease.hold("late")
 
 
 def test_a_decision_of_another_version_is_none(work_redis: Any) -> None:
     work_redis.set("feed:pace", '{"speed": "fast"}')
     assert pace_status.read() is None
-    assert pace_status.hold("me") == (True, None)
 
 
 def test_without_redis_the_last_decision_counts_for_a_while(

@@ -100,7 +100,9 @@ def without_months(archive: Archive) -> None:
     with connections[using].cursor() as cursor:
         for table in archive.all_tables():
             cursor.execute(f"TRUNCATE TABLE {table.name}")
-            partitions.partition(connections[using], table.name)
+            partitions.partition(
+                connections[using], table.name, column=table.column, step=table.step
+            )
 
 
 def hot_ids() -> list[int]:

@@ -1,0 +1,43 @@
+"""Readers who did not come for long are not written to any more."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import partial
+
+from django.conf import settings
+from django.db import transaction
+
+from msgplatform.core.data import sql
+from notify.feed.models import FeedUser, Friend
+from notify.feed.models.users import NOTHING_WRITTEN
+from notify.feed.users import lock
+
+PAGE = 100
+_DELIVERY = Friend.Delivery
+
+
+def let_go(now: datetime) -> bool:
+    """A page of them; whether there may be more. Their entries are deleted by the walk through all
+    timelines."""
+    before = now - timedelta(days=settings.FEED_ACTIVE_DAYS)
+    rows = FeedUser.objects.filter(active=True, visit_date__lt=before).order_by("visit_date")
+    page = list(rows.values_list("biz_id", "uid")[:PAGE])
+    for biz, uid in page:
+        sql.retrying(partial(_let_go, biz, uid, before))
+    return len(page) == PAGE
+
+
+def _let_go(biz: int, uid: str, before: datetime) -> None:
+    with transaction.atomic(durable=True):
+        user = lock(biz, [uid])[uid]
+        if not user.active or user.visit_date is None or user.visit_date >= before:
+            return  # he came at this moment
+        rows = FeedUser.objects.filter(biz_id=biz, uid=uid)
+        rows.update(active=False, floor=NOTHING_WRITTEN)
+        Friend.objects.filter(
+            biz_id=biz,
+            fri_uid=uid,
+            delivery__in=(_DELIVERY.BOTH, _DELIVERY.PUSHED),
+            relation__in=(Friend.Relation.FRIEND, Friend.Relation.FOLLOW),
+        ).update(delivery=_DELIVERY.MERGED)

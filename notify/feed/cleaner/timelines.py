@@ -1,0 +1,102 @@
+"""Timelines that are too long, and entries that nobody reads any more.
+
+The floor of a timeline is raised and committed before entries below it are deleted: what a killed
+cleaner leaves is not read, and found again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from msgplatform.core.archive.ages import horizon
+from msgplatform.core.archive.partitions import partitions_of
+from msgplatform.core.data import sql
+from msgplatform.core.failpoints import failpoint
+from notify.feed.cleaner.readers import Readers
+from notify.feed.models import FeedBroadcast, FeedUser
+from notify.feed.retention import ENTRIES, keep_entries
+from notify.feed.users import lock
+
+PAGE = 100  # readers: their entries are counted by one statement
+CHUNK = 1000  # entries in one transaction
+# Some more than FEED_TIMELINE_LENGTH may stay, so that a reader is trimmed now and then only.
+_SLACK = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """Of what is written for one reader."""
+
+    entries: int
+    oldest: int  # a post's id
+
+
+class Timelines:
+    """A walk through all readers; `clean` is one page."""
+
+    def __init__(self, now: datetime) -> None:
+        self._readers = Readers(PAGE)
+        age = keep_entries()
+        # With partitions whole months go (months.py).
+        by_rows = age is not None and not partitions_of(ENTRIES.tables[0])
+        self._least_floor = horizon(now, age) - 1 if by_rows and age else 0
+
+    def clean(self) -> bool:
+        """Whether there are more readers."""
+        page = self._readers.page()
+        lengths = _lengths(page[0].biz_id, [user.uid for user in page]) if page else {}
+        for user in page:
+            if length := lengths.get(user.uid):
+                self._clean(user, length)
+        return bool(page)
+
+    def _clean(self, user: FeedUser, length: Length) -> None:
+        too_long = length.entries > _SLACK * settings.FEED_TIMELINE_LENGTH
+        if user.active and (too_long or length.oldest <= self._least_floor):
+            user.floor = sql.retrying(partial(self._raise_floor, user.biz_id, user.uid))
+            failpoint("feed_after_floor")
+        if length.oldest <= user.floor:
+            while sql.retrying(partial(_delete_chunk, user.biz_id, user.uid)):
+                pass
+
+    def _raise_floor(self, biz: int, uid: str) -> int:
+        """The floor from now on."""
+        with transaction.atomic(durable=True):
+            user = lock(biz, [uid])[uid]
+            above = FeedBroadcast.objects.filter(biz_id=biz, fri_uid=uid, feed_id__gt=user.floor)
+            ids = above.order_by("-feed_id").values_list("feed_id", flat=True)
+            length = settings.FEED_TIMELINE_LENGTH
+            newest_to_go = next(iter(ids[length : length + 1]), 0)
+            floor = max(user.floor, newest_to_go, self._least_floor)
+            if floor > user.floor:
+                FeedUser.objects.filter(biz_id=biz, uid=uid).update(floor=floor)
+            return floor
+
+
+def _lengths(biz: int, uids: Sequence[str]) -> dict[str, Length]:
+    places = ", ".join(["%s"] * len(uids))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT fri_uid, COUNT(*), MIN(feed_id) FROM feed_broadcast "  # noqa: S608
+            f"WHERE biz_id = %s AND fri_uid IN ({places}) GROUP BY fri_uid",
+            [biz, *uids],
+        )
+        return {uid: Length(entries, oldest) for uid, entries, oldest in cursor.fetchall()}
+
+
+def _delete_chunk(biz: int, uid: str) -> bool:
+    """Delete some of the entries below the floor; whether there are more."""
+    with transaction.atomic(durable=True):
+        # Locked: a reader who comes back at this moment gets a lower floor.
+        floor = lock(biz, [uid])[uid].floor
+        rows = FeedBroadcast.objects.filter(biz_id=biz, fri_uid=uid, feed_id__lte=floor)
+        ids = list(rows.order_by("feed_id").values_list("feed_id", flat=True)[:CHUNK])
+        if ids:
+            rows.filter(feed_id__lte=ids[-1]).delete()
+        return len(ids) == CHUNK

@@ -1,0 +1,30 @@
+"""What the cleaner deletes when it has been kept long enough: which tables, and for how long."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from msgplatform.core.archive.ages import DAY
+from msgplatform.core.archive.description import Archive, Table
+from msgplatform.core.archive.steps import DAY as BY_DAY
+from notify.feed.models import EventQueue, FeedBroadcast, FeedIdempotency
+
+KEEP_PACE_DAYS = 7
+_KEEP_KEYS_DAYS = 7
+
+
+def keep_events() -> float:
+    """Seconds."""
+    return float(settings.FEED_KEEP_EVENT_HOURS) * 3600
+
+
+def keep_entries() -> float | None:
+    """Seconds; None: for ever. A day longer than a backfill writes them: one that goes on while a
+    month is dropped must not write into it."""
+    days = float(settings.FEED_KEEP_ENTRY_DAYS)
+    return (days + 1) * DAY if days else None
+
+
+EVENTS = Archive("feed.events", (Table(EventQueue, column="qid", step=BY_DAY),), keep_events)
+ENTRIES = Archive("feed.entries", (Table(FeedBroadcast, column="feed_id"),), keep_entries)
+KEYS = Archive("feed.keys", (Table(FeedIdempotency),), lambda: _KEEP_KEYS_DAYS * DAY)
