@@ -1,0 +1,175 @@
+"""Events that were set aside wait again, in one job of the console."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from msgplatform.core import flows
+from msgplatform.core.data import ids, sql
+from msgplatform.core.errors import InvalidInput
+from msgplatform.models import Biz
+from notify.feed.bulk import actions, replay
+from notify.feed.dispatcher import receiver
+from notify.feed.flow import FeedFlow
+from notify.feed.models import EventQueue, FeedBroadcast
+from tests.integration.support.feed_rows import drain, event, post, related, set_aside, visited
+
+pytestmark = pytest.mark.django_db(transaction=True)
+_STATUS = EventQueue.Status
+flow = FeedFlow()
+
+
+@pytest.fixture
+def biz() -> Biz:
+    return Biz.objects.create(name="orders")
+
+
+def run(limit: int = 2, **given: Any) -> int:
+    """The whole job, each of its steps twice as after a kill: nothing is done twice, so that what
+    all of them did is what there was to do."""
+    done, cursor = 0, ""
+    while True:
+        done += flow.bulk_step("replay", given, cursor, limit).done
+        step = flow.bulk_step("replay", given, cursor, limit)
+        done += step.done
+        cursor = step.cursor
+        if not cursor:
+            return done
+
+
+def counted(**given: Any) -> flows.Counted:
+    return flow.bulk_count("replay", given)
+
+
+def statuses(*qids: int) -> list[int]:
+    return [event(qid).status for qid in qids]
+
+
+def test_all_wait_again_and_nothing_else_changes(biz: Biz) -> None:
+    aside = [set_aside(biz, "ann", topic=("friend", "vip")[n % 2]) for n in range(7)]
+    handled = post(biz, "bob")
+    drain()
+    assert counted() == flows.Counted(7)
+    assert run() == 7
+    assert set(statuses(*aside)) == {_STATUS.WAITING}
+    assert {event(qid).reason for qid in aside} == {""}
+    assert statuses(handled) == [_STATUS.HANDLED]
+    assert counted() == flows.Counted(0)
+    assert run() == 0
+
+
+def test_a_replayed_event_reaches_its_recipients_once(
+    biz: Biz, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails in the middle of its slices, and goes on where it was."""
+    settings.FEED_SLICE = 3
+    fans = [f"fan{n}" for n in range(8)]
+    related(biz, *((fan, "follow", "star") for fan in fans))
+    visited(biz, *fans)
+    id = post(biz, "star", topic="vip")
+    push = receiver.fanout.push_slice
+    calls: list[str] = []
+
+    def failing(feed_id: int, relation: str, after: str, until: str | None) -> int:
+        calls.append(after)
+        if len(calls) == 2:
+            raise ValueError("not now")
+        return push(feed_id, relation, after, until)
+
+    monkeypatch.setattr(receiver.fanout, "push_slice", failing)
+    for _ in range(4):
+        receiver.Receiver("vip").turn(receiver.Pace())
+    row = event(id)
+    assert (row.status, row.reason) == (_STATUS.SET_ASIDE, "ValueError: not now")
+    assert row.position == "follow:fan2"
+    assert run() == 1
+    drain()
+    assert statuses(id) == [_STATUS.HANDLED]
+    written = FeedBroadcast.objects.filter(feed_id=id).values_list("fri_uid", flat=True)
+    assert sorted(written) == [*fans, "star"]
+    assert calls[2] == "fan2"
+
+
+def test_what_is_chosen(biz: Biz) -> None:
+    other = Biz.objects.create(name="shop")
+    friend, vip = set_aside(biz, "ann"), set_aside(biz, "ann", topic="vip")
+    theirs, bobs = set_aside(other, "ann"), set_aside(biz, "bob")
+    soon = f"{timezone.localtime() + timedelta(minutes=2):%Y-%m-%d %H:%M}"
+    for given, wanted in (
+        ({"topic": "vip"}, [vip]),
+        ({"biz": "shop"}, [theirs]),
+        ({"user": "bob"}, [bobs]),
+        ({"ids": f"{friend},{theirs},7"}, [friend, theirs]),
+        ({"ids": f"{friend},{theirs}", "biz": "orders"}, [friend]),
+        ({"since": soon}, []),
+        ({"until": soon}, [friend, vip, theirs, bobs]),
+    ):
+        assert counted(**given) == flows.Counted(len(wanted)), given
+        assert run(**given) == len(wanted)
+        waiting = [q for q in (friend, vip, theirs, bobs) if event(q).status == _STATUS.WAITING]
+        assert waiting == wanted
+        EventQueue.objects.update(status=_STATUS.SET_ASIDE)
+
+
+def test_one_that_fails_again_waits_for_another_job(biz: Biz) -> None:
+    qid = set_aside(biz, "ann")
+    begun = flow.bulk_step("replay", {}, "", 5).cursor
+    later = set_aside(biz, "ann")
+    step = flow.bulk_step("replay", {}, begun, 5)
+    assert (step.done, step.cursor) == (1, "")
+    assert statuses(qid, later) == [_STATUS.WAITING, _STATUS.SET_ASIDE]
+
+
+def test_a_page_looks_at_so_many(biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "SCANNED", 3)
+    for n in range(8):
+        set_aside(biz, "ann", topic=("friend", "vip")[n % 2])
+    bobs = set_aside(biz, "bob")
+    first = flow.bulk_step("replay", {"user": "bob"}, "", 5).cursor
+    step = flow.bulk_step("replay", {"user": "bob"}, first, 5)
+    assert (step.done, bool(step.cursor)) == (0, True)
+    assert counted(user="bob") == flows.Counted(1)
+    assert run(user="bob") == 1
+    assert statuses(bobs) == [_STATUS.WAITING]
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [({"topic": "all"}, "topic"), ({"ids": "x"}, "ids"), ({"since": "soon"}, "since"),
+     ({"status": "waiting"}, "status")],
+)  # fmt: skip
+def test_what_is_wrong(given: dict[str, str], field: str) -> None:
+    for ask in (lambda: counted(**given), lambda: flow.bulk_step("replay", given, "", 5)):
+        with pytest.raises(InvalidInput) as caught:
+            ask()
+        assert caught.value.field == field
+
+
+def test_a_page_is_read_from_the_index(biz: Biz) -> None:
+    handled, aside = EventQueue.Status.HANDLED, EventQueue.Status.SET_ASIDE
+    qids = [ids.new(0) for _ in range(3000)]
+    columns = ("qid", "biz_id", "topic", "kind", "status", "data", "uid", "create_date",
+               "position", "reason")  # fmt: skip
+    now = sql.now()
+    sql.insert(
+        "eventqueue",
+        columns,
+        [
+            (q, biz.pk, "friend", "post", handled if n % 10 else aside, "", "ann", now, "", "")
+            for n, q in enumerate(qids)
+        ],
+    )
+    chosen = actions._chosen("replay", {"topic": "friend"}, sql.now() + timedelta(minutes=1))
+    with CaptureQueriesContext(connection) as queries:
+        assert len(chosen.page(str(qids[1500]), 100).ids) == 100
+    (statement,) = [query["sql"] for query in queries.captured_queries]
+    with connection.cursor() as cursor:
+        (step,) = sql.plan(cursor, statement.replace("%", "%%"))
+    assert "eventqueue_to_handle" in str(step), tuple(step.values())
+    assert "filesort" not in str(step), tuple(step.values())
