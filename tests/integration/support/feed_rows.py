@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
+from datetime import timedelta
 from typing import Any
 
 from msgplatform.core.data import sql
 from msgplatform.models import Biz
+from notify.feed import pace_status
 from notify.feed.dispatcher import queue
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.intake import posts, relations
 from notify.feed.intake.posts import Post
 from notify.feed.intake.relations import Change
-from notify.feed.models import EventQueue, FeedUser, Friend
+from notify.feed.models import EventQueue, FeedPace, FeedUser, Friend
 from notify.feed.models.posts import Topic
+from notify.feed.pace_status import Decision
 
 REASON = "ValueError: this one cannot be written"
 
@@ -55,6 +59,41 @@ def event(qid: int) -> EventQueue:
     return EventQueue.objects.get(pk=qid)
 
 
+def decided() -> None:
+    """The scheduler's decisions of the last half hour."""
+    now = sql.now()
+    for n in range(180):
+        load = 0.3 + 1.2 * (60 < n < 90)
+        FeedPace.objects.create(
+            at=now - timedelta(seconds=10 * n), load=load, share=0.15 if load > 1 else 1.0,
+            events=15 if load > 1 else 100, cause="stmt" if load > 1 else "", latency=0.4 + load,
+            baseline=0.4, statements=load, cpu=0.5, backlog=100 * (n % 50), oldest=n / 2,
+        )  # fmt: skip
+    publish()
+
+
+def publish() -> None:
+    """The scheduler's decision, which is a report for a few seconds."""
+    pace_status.hold("host:4711:0123abcd")
+    pace_status.publish(
+        Decision(
+            "host:4711:0123abcd",
+            time.time(),
+            0.15,
+            15,
+            1.5,
+            "stmt",
+            1.9,
+            0.4,
+            1.5,
+            0.5,
+            0.1,
+            1.0,
+            {"friend": 3.2, "upkeep": 75.0},
+        )
+    )
+
+
 def make() -> str:
     """One of everything, as JSON: ids and names for addresses."""
     biz = Biz.objects.create(name="orders")
@@ -74,4 +113,5 @@ def make() -> str:
         "aside": set_aside(biz, "ann", data="This one fails"),
         "waiting": post(biz, "bob", "Soon"),
     }
+    decided()
     return json.dumps({name: str(number) for name, number in made.items()})
