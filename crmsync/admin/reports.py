@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
 from typing import Any
 
 from django import forms
-from django.conf import settings
 from django.contrib import admin
 from django.utils import timezone
 from django.utils.translation import gettext
@@ -17,35 +15,12 @@ from django.utils.translation import gettext_lazy as _
 from crmsync.models import Crm, Policy, Source
 from crmsync.monitor import statistics
 from crmsync.monitor.statistics import Point
-from msgplatform.admin import ModelAdmin, RowSelect, Select, cells, report
-
-_PERIODS = {
-    "1d": (timedelta(days=1), _("24 hours")),  # shown when nothing is chosen
-    "1h": (timedelta(hours=1), _("an hour")),
-    "3d": (timedelta(days=3), _("3 days")),
-    "7d": (timedelta(days=7), _("7 days")),
-    "30d": (timedelta(days=30), _("30 days")),
-    "90d": (timedelta(days=90), _("90 days")),
-    "365d": (timedelta(days=365), _("a year")),
-}
-_STEPS = {"minute": _("minute"), "hour": _("hour"), "day": _("day")}
+from msgplatform.admin import ModelAdmin, RowSelect, cells, report
 
 
-class ReportForm(forms.Form):
-    """What to show; everything has a default."""
+class ReportForm(report.PeriodForm):
+    """What to show."""
 
-    period = forms.ChoiceField(
-        label=_("Period"),
-        choices=[(key, title) for key, (_span, title) in _PERIODS.items()],
-        required=False,
-        widget=Select,
-    )
-    step = forms.ChoiceField(
-        label=_("Per"),
-        choices=[("", _("step that fits")), *_STEPS.items()],
-        required=False,
-        widget=Select,
-    )
     source = forms.ModelChoiceField(
         Source.objects,
         label=_("Source"),
@@ -59,33 +34,12 @@ class ReportForm(forms.Form):
         widget=RowSelect(Policy._meta.get_field("crm"), admin.site),
     )
 
-    def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or {}
-        span = _PERIODS[cleaned.get("period") or "1d"][0]
-        days = settings.MINUTE_COUNTER_DAYS
-        step = cleaned.get("step") or _fitting(span, days)
-        if step != "day" and span > timedelta(days=days):
-            self.add_error(
-                "step", gettext("Hours are kept for %d days; choose days for a longer time.") % days
-            )
-        return {**cleaned, "step": step, "span": span}
-
-    def period_of(self) -> tuple[datetime, datetime]:
-        now = timezone.now()
-        return now - self.cleaned_data["span"], now
-
     def policies(self) -> list[int] | None:
         """Those of the source and of the CRM that were chosen; None for all."""
         chosen = {name: row for name in ("source", "crm") if (row := self.cleaned_data.get(name))}
         if not chosen:
             return None
         return list(Policy.objects.filter(**chosen).values_list("id", flat=True))
-
-
-def _fitting(span: timedelta, days: int) -> statistics.Step:
-    if span <= timedelta(hours=1):
-        return "minute"
-    return "hour" if span <= timedelta(days=min(3, days)) else "day"
 
 
 def page(model_admin: ModelAdmin) -> report.View:
@@ -118,8 +72,7 @@ def _context(form: ReportForm) -> dict[str, Any]:
         "sources": _grouped(found, lambda pk: str(known[pk].source) if pk in known else "–"),
         "crms": _grouped(found, lambda pk: str(known[pk].crm) if pk in known else "–"),
         "errors": sorted(total.failed.items(), key=lambda pair: -pair[1]),
-        "form_of_time": "Y-m-d" if step == "day" else "Y-m-d H:i",
-        "step_name": _STEPS[step],
+        **form.steps_shown(),
     }
 
 

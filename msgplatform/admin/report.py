@@ -6,20 +6,84 @@ Everything that was chosen is in the address, so that a page can be sent to a co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django import forms
+from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
+from django.utils import timezone
 from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from unfold.widgets import UnfoldAdminSelectWidget
 
 from msgplatform.admin.base import ModelAdmin
 from msgplatform.admin.csv_file import csv_response
 from msgplatform.core.errors import InvalidInput
+from msgplatform.jobs.time_steps import Step
 
+_PERIODS = {
+    "1d": (timedelta(days=1), _("24 hours")),  # shown when nothing is chosen
+    "1h": (timedelta(hours=1), _("an hour")),
+    "3d": (timedelta(days=3), _("3 days")),
+    "7d": (timedelta(days=7), _("7 days")),
+    "14d": (timedelta(days=14), _("14 days")),
+    "30d": (timedelta(days=30), _("30 days")),
+    "90d": (timedelta(days=90), _("90 days")),
+    "365d": (timedelta(days=365), _("a year")),
+}
+_STEPS = {"minute": _("minute"), "hour": _("hour"), "day": _("day")}
 F = TypeVar("F", bound=forms.Form)
 View = Callable[[HttpRequest], Any]
+
+
+class PeriodForm(forms.Form):
+    """How long a time, and in which steps; a subclass adds whose counts. Everything has a default.
+
+    Cleaned are `span` and `step`, which fits the span unless one was chosen.
+    """
+
+    period = forms.ChoiceField(
+        label=_("Period"),
+        choices=[(key, title) for key, (_span, title) in _PERIODS.items()],
+        required=False,
+        widget=UnfoldAdminSelectWidget,
+    )
+    step = forms.ChoiceField(
+        label=_("Per"),
+        choices=[("", _("step that fits")), *_STEPS.items()],
+        required=False,
+        widget=UnfoldAdminSelectWidget,
+    )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        span = _PERIODS[cleaned.get("period") or "1d"][0]
+        days = settings.MINUTE_COUNTER_DAYS
+        step = cleaned.get("step") or _fitting(span, days)
+        if step != "day" and span > timedelta(days=days):
+            self.add_error(
+                "step", gettext("Hours are kept for %d days; choose days for a longer time.") % days
+            )
+        return {**cleaned, "step": step, "span": span}
+
+    def period_of(self) -> tuple[datetime, datetime]:
+        now = timezone.now()
+        return now - self.cleaned_data["span"], now
+
+    def steps_shown(self) -> dict[str, Any]:
+        """For the template: the name of the step, and how its times are written."""
+        step = self.cleaned_data["step"]
+        form_of_time = "Y-m-d" if step == "day" else "Y-m-d H:i"
+        return {"step": step, "step_name": _STEPS[step], "form_of_time": form_of_time}
+
+
+def _fitting(span: timedelta, days: int) -> Step:
+    if span <= timedelta(hours=1):
+        return "minute"
+    return "hour" if span <= timedelta(days=min(3, days)) else "day"
 
 
 def page(

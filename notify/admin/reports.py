@@ -3,48 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django import forms
-from django.conf import settings
 from django.contrib import admin
 from django.utils import timezone
-from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import ModelAdmin, RowSelect, Select, cells, report
+from msgplatform.admin import ModelAdmin, RowSelect, cells, report
 from msgplatform.jobs.time_steps import Step
 from msgplatform.models import Biz
 from notify.admin import chart
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import statistics
 
-_PERIODS = {
-    "1d": (timedelta(days=1), _("24 hours")),
-    "3d": (timedelta(days=3), _("3 days")),
-    "7d": (timedelta(days=7), _("7 days")),
-    "14d": (timedelta(days=14), _("14 days")),
-    "30d": (timedelta(days=30), _("30 days")),
-    "90d": (timedelta(days=90), _("90 days")),
-    "365d": (timedelta(days=365), _("a year")),
-}
-_STEPS = {"hour": _("hour"), "day": _("day")}
 _MOST_SUBSCRIPTIONS = 50
 
 
-class ReportForm(forms.Form):
-    """What to show; everything has a default."""
+class ReportForm(report.PeriodForm):
+    """What to show."""
 
-    period = forms.ChoiceField(
-        label=_("Period"),
-        choices=[(key, title) for key, (_span, title) in _PERIODS.items()],
-        required=False,
-        widget=Select,
-    )
-    step = forms.ChoiceField(
-        label=_("Per"), choices=list(_STEPS.items()), required=False, widget=Select
-    )
     biz = forms.ModelChoiceField(
         Biz.objects,
         label=_("System"),
@@ -57,21 +36,6 @@ class ReportForm(forms.Form):
         required=False,
         widget=RowSelect(ReceiveMsg._meta.get_field("biz_receive"), admin.site),
     )
-
-    def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or {}
-        span = _PERIODS[cleaned.get("period") or "1d"][0]
-        days = settings.MINUTE_COUNTER_DAYS
-        step = cleaned.get("step") or ("hour" if span <= timedelta(days=min(3, days)) else "day")
-        if step == "hour" and span > timedelta(days=days):
-            self.add_error(
-                "step", gettext("Hours are kept for %d days; choose days for a longer time.") % days
-            )
-        return {**cleaned, "step": step, "span": span}
-
-    def period_of(self) -> tuple[datetime, datetime]:
-        now = timezone.now()
-        return now - self.cleaned_data["span"], now
 
     def owner(self) -> dict[str, int | None]:
         biz, row = self.cleaned_data.get("biz"), self.cleaned_data.get("subscription")
@@ -108,9 +72,7 @@ def _context(form: ReportForm) -> dict[str, Any]:
         "total": total,
         "share": cells.percent(total.success_share),
         "worst": worst,
-        "step": step,
-        "form_of_time": "Y-m-d" if step == "day" else "Y-m-d H:i",
-        "step_name": _STEPS[step],
+        **form.steps_shown(),
         "one_subscription": owner["subscription"] is not None,
         "subject": form.cleaned_data["subscription"] or form.cleaned_data["biz"],
     }

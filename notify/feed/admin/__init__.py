@@ -5,6 +5,7 @@ events      the queue: what waits and for how long, what was set aside, replayin
 queue_bar   what is in the queue of each topic
 scheduler   how fast dispatchers work, and why; charts of the last hours
 chart       lines over time
+reports     statistics by topic, and as CSV
 users       a user: how their posts are delivered, their timeline, their relations
 relations   relations of a user, page by page
 rows        systems, authors and times that these lists share; how far a list looks back

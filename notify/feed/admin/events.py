@@ -9,11 +9,12 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
+from django.utils.http import urlencode
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
@@ -28,14 +29,20 @@ from msgplatform.admin import (
 )
 from msgplatform.core.data import ids, sql
 from msgplatform.templatetags.humanize_age import age
-from notify.feed.admin import queue_bar, rows, scheduler, users
+from notify.feed.admin import queue_bar, reports, rows, scheduler, users
 from notify.feed.admin.posts import TONES
+from notify.feed.bulk.replay import replay
 from notify.feed.models import EventQueue
 
 _STATUS = EventQueue.Status
 _RARE = (str(_STATUS.IN_SLICES), str(_STATUS.SET_ASIDE))
 _MOST = 500  # of a selection; more are a bulk job's work
 _SHOWN = 20
+_SET_ASIDE = str(_STATUS.SET_ASIDE)
+# The filter of the bulk job that each filter of the list becomes.
+_BULK = {"topic__exact": "topic", "biz__id__exact": "biz", "q": "user", "qid_since": "since",
+         "qid_until": "until"}  # fmt: skip
+_NO_FILTERS = ("status__exact", "p", "all", "o", "e")
 _AGES = {
     "1m": (timedelta(minutes=1), _("a minute")),
     "10m": (timedelta(minutes=10), _("10 minutes")),
@@ -84,8 +91,12 @@ class EventAdmin(rows.HotRowsAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
-        scheduler_page = wrap(scheduler.view(self))
-        return [path("scheduler/", scheduler_page, name="feed_scheduler"), *super().get_urls()]
+        return [
+            path("scheduler/", wrap(scheduler.view(self)), name="feed_scheduler"),
+            path("statistics/", wrap(reports.page(self)), name="feed_statistics"),
+            path("statistics.csv", wrap(reports.as_csv(self)), name="feed_statistics_csv"),
+            *super().get_urls(),
+        ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[EventQueue]:
         return super().get_queryset(request).prefetch_related("biz")
@@ -104,7 +115,10 @@ class EventAdmin(rows.HotRowsAdmin):
         return rows.filter(pk=row_id(text)) if _is_event(text) else rows.filter(uid=text)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        given = {"queue": queue_bar.lines(), "set_aside": int(_STATUS.SET_ASIDE)}
+        given = {
+            "queue": queue_bar.lines(), "set_aside": int(_STATUS.SET_ASIDE),
+            "bulk_url": _bulk_url(request.GET),
+        }  # fmt: skip
         return super().changelist_view(request, given | (extra_context or {}))
 
     # -- replaying -------------------------------------------------------------------------------
@@ -120,7 +134,7 @@ class EventAdmin(rows.HotRowsAdmin):
             return None
         if "confirmed" not in request.POST:
             return self._ask(request, qids)
-        count = _replay(qids)
+        count = replay(qids)
         audit(request, "events_replayed", str(count), ids=[str(qid) for qid in qids])
         _tell(request, count, len(qids) - count)
         if request.POST.get("back_to") == str(qids[0]):
@@ -200,10 +214,19 @@ def _is_event(text: str) -> bool:
     return number is not None and EventQueue.objects.filter(pk=number).exists()
 
 
-def _replay(qids: Sequence[int]) -> int:
-    """Let those that were set aside wait again, going on where they were; how many there were."""
-    found = EventQueue.objects.filter(qid__in=qids, status=_STATUS.SET_ASIDE)
-    return sql.retrying(lambda: found.update(status=_STATUS.WAITING, reason=""))
+def _bulk_url(chosen: QueryDict) -> str:
+    """The bulk job with the filters of the list; '' when it has none that means the same."""
+    given = {_BULK[name]: str(value) for name, value in chosen.items() if name in _BULK and value}
+    others = {name for name, value in chosen.items() if value} - {*_BULK, *_NO_FILTERS, "age"}
+    if others or chosen.get("status__exact", _SET_ASIDE) not in ("", _SET_ASIDE):
+        return ""
+    span, _words = _AGES.get(chosen.get("age", ""), (None, ""))
+    if span is not None:
+        before = timezone.localtime(timezone.now() - span).replace(tzinfo=None)
+        earlier = before.isoformat(timespec="seconds")
+        given["until"] = min(given.get("until", earlier), earlier)
+    query = urlencode({"action": "replay", "count": "1"} | given)
+    return f"{reverse('console:bulk-flow', args=['feed'])}?{query}"
 
 
 def _tell(request: HttpRequest, done: int, left: int) -> None:

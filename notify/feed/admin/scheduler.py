@@ -47,8 +47,7 @@ def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
         period = period if period in PERIODS else next(iter(PERIODS))
         given = {
             **model_admin.admin_site.each_context(request),
-            "title": gettext("Scheduler"), "opts": model_admin.opts,
-            "refresh_seconds": _REFRESH_SECONDS, "period": period,
+            "title": gettext("Scheduler"), "refresh_seconds": _REFRESH_SECONDS, "period": period,
             "periods": [(key, words) for key, (_span, words) in PERIODS.items()],
             "charts": _charts(PERIODS[period][0]), **_now(),
         }  # fmt: skip
@@ -95,8 +94,9 @@ def _figures(decision: Decision, working: int) -> list[tuple[str, str]]:
         (gettext("load"), f"{decision.load:.2f}"),
         (gettext("statements of others, target %g") % settings.FEED_TARGET_STATEMENTS,
          f"{decision.statements:.1f}"),
-        (gettext("database latency, at rest"),
-         f"{decision.latency:.1f} ms, {decision.baseline:.1f} ms"),
+        (gettext("database latency"),
+         gettext("%(now).1f ms; %(rest).1f ms at rest")
+         % {"now": decision.latency, "rest": decision.baseline}),
         (gettext("processors at work, target %d %%") % round(settings.FEED_TARGET_CPU * 100),
          cells.percent(decision.cpu)),
         (gettext("dispatchers"), str(working)),
@@ -137,7 +137,7 @@ def _charts(span: timedelta) -> list[Chart]:
               note=gettext("Above the dashed line dispatchers give way.")),
         chart(gettext("Share of their time that dispatchers work"), times, share,
               lambda value: f"{value * 100:.0f} %", least_top=1.0,
-              note=gettext("The smallest of each step.")),
+              note=gettext("The smallest within each step.")),
         chart(gettext("Events in a batch"), times, events, lambda value: f"{value:.0f}"),
         chart(gettext("Events waiting"), times, backlog, lambda value: f"{value:.0f}"),
         chart(gettext("Age of the oldest event"), times, oldest, age,

@@ -11,7 +11,7 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.template.response import TemplateResponse
 from django.utils.http import urlencode
 from django.utils.translation import gettext
@@ -26,6 +26,7 @@ from notify.feed.intake.posts import check_uid
 from notify.feed.models import FeedUser
 from notify.feed.models.posts import MAX_UID
 from notify.feed.models.users import NOTHING_WRITTEN
+from notify.feed.timeline import why
 
 PERMISSIONS = ("feed.view_feed", "feed.view_feeduser")
 PAGE = 20  # posts of a timeline
@@ -62,6 +63,20 @@ class UserForm(forms.Form):
         return uid
 
 
+class WhyForm(forms.Form):
+    post = forms.CharField(
+        label=_("Post"),
+        max_length=19,
+        widget=TextInput({"autocomplete": "off", "spellcheck": "false", "required": True}),
+    )
+
+    def clean_post(self) -> int:
+        number = row_id(self.cleaned_data["post"])
+        if number is None:
+            raise ValidationError(gettext("Write the id of a post: a whole number."))
+        return number
+
+
 def allowed(request: HttpRequest) -> bool:
     user: Any = request.user
     return bool(user.has_perms(PERMISSIONS))
@@ -80,8 +95,7 @@ def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
         found = _page(request, form) if form.is_valid() else {}
         given = {
             **model_admin.admin_site.each_context(request),
-            "title": gettext("Users"), "opts": model_admin.opts, "form": form,
-            "systems": systems, **found,
+            "title": gettext("Users"), "form": form, "systems": systems, **found,
         }  # fmt: skip
         response = TemplateResponse(request, "admin/feed/users.html", given)
         response["Cache-Control"] = "no-store"
@@ -101,6 +115,7 @@ def _page(request: HttpRequest, form: UserForm) -> dict[str, Any]:
     }  # fmt: skip
     if show not in relations.SIDES:
         found |= _timeline(biz, uid, row_id(request.GET.get("before")))
+        found |= _why(biz, uid, request.GET)
     else:
         side = relations.SIDES[show]
         lines, after = relations.page(biz, uid, side, request.GET.get("after", ""))
@@ -108,6 +123,19 @@ def _page(request: HttpRequest, form: UserForm) -> dict[str, Any]:
         found |= {"side": side, "lines": lines, "next": f"{address}&{query}" if after else "",
                   "is_later": "after" in request.GET}  # fmt: skip
     return found
+
+
+def _why(biz: Biz, uid: str, query: QueryDict) -> dict[str, Any]:
+    """The form that asks for a post, and the answer when it was asked."""
+    form = WhyForm(query if "post" in query else None)
+    if not form.is_valid():
+        return {"why_form": form}
+    post: int = form.cleaned_data["post"]
+    answer = why.why(biz.pk, uid, post)
+    sentences = [str(reason.label) for reason in answer.reasons]
+    is_there = why.Reason.UNKNOWN not in answer.reasons
+    return {"why_form": form, "answer": answer, "sentences": sentences,
+            "asked": post if is_there else None}  # fmt: skip
 
 
 def _timeline(biz: Biz, uid: str, before: int | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from django.utils.html import escape
 
 from msgplatform.admin import RowsAdmin
 from msgplatform.core.data import ids, sql
@@ -25,7 +26,7 @@ from tests.integration.support import feed_rows, table_rows
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 ADMIN = "/admin/feed/"
 POSTS, EVENTS, USERS = "feed/", "eventqueue/", "feed/users/"
-SCHEDULER = "eventqueue/scheduler/"
+SCHEDULER, STATISTICS = "eventqueue/scheduler/", "eventqueue/statistics/"
 PAGES = (POSTS, EVENTS, USERS, SCHEDULER)
 Status = EventQueue.Status
 ALL = ("view_feed", "view_eventqueue", "view_feeduser")
@@ -212,6 +213,24 @@ class TestEvents:
         assert "More than 1 are selected: use a bulk job" in told
         assert feed_rows.event(qids[0]).status == Status.SET_ASIDE
 
+    def test_all_like_these_are_a_bulk_job(self, admin_client: Client, biz: Biz) -> None:
+        """The job's filters are those of the list, or there is no button."""
+        feed_rows.set_aside(biz, "ann", topic="vip")
+        feed_rows.set_aside(biz, "bob")
+        for query, count in (
+            ("", 2), ("status__exact=3", 2), ("topic__exact=vip", 1), ("q=bob", 1),
+            (f"biz__id__exact={biz.pk + 1}", 0), ("qid_until=2025-01-02T00:00", 0),
+            ("qid_since=2025-01-02T00:00&qid_until=2099-01-01T00:00", 2), ("age=1h", 0),
+        ):  # fmt: skip
+            url = admin_client.get(f"{ADMIN}{EVENTS}?{query}").context["bulk_url"]
+            assert escape(url) in get(admin_client, f"{EVENTS}?{query}")
+            counted = admin_client.get(url).context["counted"]
+            assert counted.count == count, query
+        for query in ("status__exact=0", "kind__exact=post"):
+            assert "Replay all like these" not in get(admin_client, f"{EVENTS}?{query}")
+        viewer = person("viewer", *ALL, "change_eventqueue")
+        assert "Replay all like these" not in get(viewer, EVENTS)
+
 
 class TestUsers:
     def user(self, client: Client, uid: str, query: str = "") -> str:
@@ -313,6 +332,65 @@ class TestTimeline:
         assert self.see(admin_client, "ann", "&before=x")[0] == made[:-4:-1]
 
 
+class TestWhy:
+    def why(self, client: Client, uid: str, post: object) -> str:
+        return get(client, f"{USERS}?system=orders&uid={uid}&post={post}")
+
+    def test_the_answer_and_its_reasons(self, admin_client: Client, biz: Biz) -> None:
+        feed_rows.related(biz, ("ann", "befriend", "bob"), ("cid", "follow", "ann"))
+        feed_rows.visited(biz, "bob", "cid")
+        done = feed_rows.post(biz, "ann")
+        feed_rows.drain()
+        failed = feed_rows.set_aside(biz, "ann")
+        for uid, post, seen, says in (
+            ("bob", done, True, "The post is written in the timeline."),
+            ("bob", failed, False, "failed and was set aside"),
+            ("cid", done, False, "but the post is for friends."),
+            ("dan", done, False, "does not follow them."),
+            ("bob", 1, False, "There is no post with this id in this system."),
+        ):  # fmt: skip
+            page = self.why(admin_client, uid, post)
+            assert says in page, (uid, says)
+            assert ("The user sees this post." in page) == seen
+        assert f'href="{ADMIN}{POSTS}{failed}/change/"' in self.why(admin_client, "bob", failed)
+        assert f"{POSTS}1/change/" not in self.why(admin_client, "bob", 1)
+
+    @pytest.mark.parametrize("post", ["", "x", "-1", "9" * 19, "9" * 30, "%00"])
+    def test_what_is_no_post(self, admin_client: Client, biz: Biz, post: str) -> None:
+        page = self.why(admin_client, "bob", post)
+        assert "<em>" in page
+        assert "The user sees" not in page
+
+
+class TestStatistics:
+    def test_page_and_file(self, admin_client: Client, biz: Biz) -> None:
+        feed_rows.related(biz, ("ann", "befriend", "bob"), ("cid", "follow", "ann"))
+        feed_rows.visited(biz, "bob", "cid")
+        feed_rows.post(biz, "ann")
+        feed_rows.post(biz, "ann", topic="vip")
+        feed_rows.drain()
+        context = admin_client.get(ADMIN + STATISTICS).context
+        total = context["total"]["point"]
+        assert (total.handled, total.entries) == (2, 3)
+        found = {str(line["title"]): line["point"].entries for line in context["topics"]}
+        assert found == {"friend": 1, "vip": 2, "upkeep": 0}
+        assert context["chart"].highest == "3"
+        one = admin_client.get(f"{ADMIN}{STATISTICS}?topic=vip&biz={biz.pk}&period=1h").context
+        assert one["total"]["point"].entries == 2
+        assert str(one["step_name"]) == "minute"
+        answer = admin_client.get(f"{ADMIN}eventqueue/statistics.csv?topic=vip")
+        lines = b"".join(answer.streaming_content).decode().splitlines()  # type: ignore[attr-defined]
+        assert lines[1].endswith(",orders,vip,1,2,0,0")
+        assert len(lines) == 2
+
+    def test_nothing_and_wrong_choices(self, admin_client: Client) -> None:
+        assert "Nothing was handled in this time." in get(admin_client, STATISTICS)
+        for query in ("period=never", "topic=x", "biz=x", "period=365d&step=minute"):
+            assert admin_client.get(f"{ADMIN}{STATISTICS}?{query}").context["form"].errors
+            path = f"{ADMIN}eventqueue/statistics.csv?{query}"
+            assert admin_client.get(path).status_code == 400
+
+
 class TestScheduler:
     def charts(self, client: Client, query: str = "") -> dict[str, Any]:
         shown = client.get(f"{ADMIN}{SCHEDULER}{query}").context["charts"]
@@ -393,7 +471,7 @@ class TestPermissions:
         qid = feed_rows.set_aside(biz, "ann")
         nobody = person("nobody")
         for path in (
-            POSTS, EVENTS, USERS, SCHEDULER, f"{POSTS}{qid}/change/", f"{EVENTS}{qid}/change/",
+            *PAGES, STATISTICS, f"{POSTS}{qid}/change/", f"{EVENTS}{qid}/change/",
             f"{USERS}?system=orders&uid=ann",
         ):  # fmt: skip
             get(nobody, path, 403)
@@ -402,11 +480,11 @@ class TestPermissions:
     def test_each_page_has_its_permission(self, biz: Biz) -> None:
         feed_rows.post(biz, "ann")
         for name, allowed in (
-            ("view_feed", {POSTS}), ("view_eventqueue", {EVENTS, SCHEDULER}),
+            ("view_feed", {POSTS}), ("view_eventqueue", {EVENTS, SCHEDULER, STATISTICS}),
             ("view_feeduser", set()),
         ):  # fmt: skip
             client = person(name, name)
-            for path in PAGES:
+            for path in (*PAGES, STATISTICS):
                 get(client, path, 200 if path in allowed else 403)
         client = person("all", *ALL)
         for path in PAGES:
