@@ -26,7 +26,7 @@ from notify.feed.models import EventQueue
 from notify.feed.monitor import counters
 
 _KIND, _STATUS = EventQueue.Kind, EventQueue.Status
-_SECONDS = 0.25  # of a turn: posts wait meanwhile
+_SECONDS = 0.1  # of a turn: posts wait meanwhile
 _OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
 
 

@@ -13,7 +13,7 @@ from notify.feed.models.posts import Topic
 from notify.feed.timeline.wanted import Parameters, Wanted
 
 Source = tuple[str, str]  # an author, and a topic of theirs
-_BRANCHES, _IDS = 100, 10_000  # of one statement
+_BRANCHES, _IDS = 100, 30_000  # of one statement
 _FRIEND, _FOLLOW = Friend.Relation.FRIEND, Friend.Relation.FOLLOW
 _TOPICS = {str(_FRIEND): (Topic.FRIEND, Topic.VIP), str(_FOLLOW): (Topic.VIP,)}
 

@@ -7,7 +7,8 @@ differ.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from django.db import transaction
@@ -35,8 +36,7 @@ STEPS = 250
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, settings) -> None:
     """Bounds that a few users and posts reach."""
-    settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW = 5, 4
-    settings.FEED_SLICE = 3
+    settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW, settings.FEED_SLICE = 5, 4, 3
     settings.FEED_TIMELINE_LENGTH, settings.FEED_REBUILD_LENGTH = 8, 5
     for module, name, value in (
         (removal, "MOST", 3), (backfill, "AUTHORS", 2), (merge, "_BRANCHES", 3),
@@ -50,6 +50,7 @@ class Generator:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.world = World()
+        self.authors = PEOPLE
         self.steps: dict[Callable[[], None], int] = {
             self.relate: 20, self.post: 30, self.edit: 3, self.delete: 4, self.look: 20,
             self.mark_read: 4, self.dispatch: 25, self.deactivate: 3, self.trim: 3, self.empty: 2,
@@ -69,7 +70,7 @@ class Generator:
         self.world.change(one, action, other)
 
     def post(self) -> None:
-        uid = self.random.choice(PEOPLE[:2] if self.random.random() < 0.3 else PEOPLE)
+        uid = self.random.choice(self.authors)
         topic, app_id = self.random.choice(["friend", "vip"]), self.random.choice(["", "a", "b"])
         data = f"text {len(self.world.posts)}"
         id = post(uid, topic, data, app_id=app_id)
@@ -86,7 +87,8 @@ class Generator:
             made.deleted = True
 
     def some_post(self) -> list[Made]:
-        return self.random.choices(self.world.posts, k=1) if self.world.posts else []
+        theirs = [made for made in self.world.posts if made.uid in self.authors]
+        return self.random.choices(theirs, k=1) if theirs else []
 
     def look(self) -> None:
         check_open(self.world, self.random.choice(PEOPLE), visit=True)
@@ -104,23 +106,32 @@ class Generator:
 
     # -- what the cleaner does -------------------------------------------------------------------
     def deactivate(self) -> None:
-        uid = self.random.choice(PEOPLE)
-        with transaction.atomic():
-            users.lock(BIZ, [uid])
-            FeedUser.objects.filter(biz_id=BIZ, uid=uid).update(active=False, floor=NOTHING_WRITTEN)
-            Friend.objects.filter(biz_id=BIZ, fri_uid=uid).update(delivery=Friend.Delivery.MERGED)
+        with locked(self.random.choice(PEOPLE)) as reader:
+            rows = FeedUser.objects.filter(biz_id=BIZ, uid=reader.uid)
+            rows.update(active=False, floor=NOTHING_WRITTEN)
+            relations = Friend.objects.filter(biz_id=BIZ, fri_uid=reader.uid)
+            relations.update(delivery=Friend.Delivery.MERGED)
 
     def empty(self) -> None:
-        for uid in FeedUser.objects.filter(biz_id=BIZ, active=False).values_list("uid", flat=True):
-            FeedBroadcast.objects.filter(biz_id=BIZ, fri_uid=uid).delete()
+        for uid in PEOPLE:
+            with locked(uid) as reader:
+                if not reader.active:
+                    FeedBroadcast.objects.filter(biz_id=BIZ, fri_uid=uid).delete()
 
     def trim(self) -> None:
-        uid = self.random.choice(PEOPLE)
-        entries = FeedBroadcast.objects.filter(biz_id=BIZ, fri_uid=uid).order_by("-feed_id")
-        for floor in entries.values_list("feed_id", flat=True)[4:5]:
-            rows = FeedUser.objects.filter(biz_id=BIZ, uid=uid, active=True, floor__lt=floor)
-            if rows.update(floor=floor):
-                entries.filter(feed_id__lte=floor).delete()
+        with locked(self.random.choice(PEOPLE)) as reader:
+            entries = FeedBroadcast.objects.filter(biz_id=BIZ, fri_uid=reader.uid)
+            oldest = entries.order_by("-feed_id").values_list("feed_id", flat=True)[4:5]
+            for floor in oldest if reader.active else ():
+                if floor > reader.floor:
+                    FeedUser.objects.filter(biz_id=BIZ, uid=reader.uid).update(floor=floor)
+                    entries.filter(feed_id__lte=floor).delete()
+
+
+@contextmanager
+def locked(uid: str) -> Iterator[FeedUser]:
+    with transaction.atomic():
+        yield users.lock(BIZ, [uid])[uid]
 
 
 def whole(uid: str, limit: int, app_id: str = "", visit: bool = False) -> list[timeline.Post]:
@@ -146,14 +157,16 @@ def expected(world: World, uid: str, app_id: str = "") -> list[tuple[int, str, s
 
 def check_open(world: World, uid: str, *, visit: bool) -> None:
     """While events wait: only posts whose own event waits may be missing, and none of one's own."""
+    waiting = set(
+        EventQueue.objects.exclude(status=EventQueue.Status.HANDLED).values_list("qid", flat=True)
+    )
     seen, all_of_it = plain(whole(uid, 3, visit=visit)), expected(world, uid)
     missing = [post for post in all_of_it if post not in seen]
     assert [post for post in all_of_it if post in seen] == seen
     assert uid not in {author for _id, author, *_ in missing}
-    waiting = EventQueue.objects.exclude(status=EventQueue.Status.HANDLED)
-    assert {id for id, *_ in missing} <= set(waiting.values_list("qid", flat=True))
+    assert {id for id, *_ in missing} <= waiting
     count = timeline.unread(BIZ, uid).count
-    assert world.unread(uid) - len(missing) <= count <= world.unread(uid)
+    assert world.unread(uid) - len(waiting) <= count <= world.unread(uid)
 
 
 def check_drained(world: World, uid: str, sizes: list[int]) -> None:
@@ -165,7 +178,9 @@ def check_drained(world: World, uid: str, sizes: list[int]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_every_timeline_equals_the_naive_one(seed: int) -> None:
+def test_every_timeline_equals_the_naive_one(seed: int, settings) -> None:
+    if seed % 2:  # authors become merged and pushed again all the time, one recipient at a time
+        settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW, settings.FEED_SLICE = 3, 3, 1
     generator = Generator(seed)
     for _ in range(STEPS):
         generator.step()

@@ -1,0 +1,150 @@
+"""Writers, readers, dispatchers and the cleaner at the same time: timelines are right meanwhile and
+afterwards."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+from django.db import connection, connections
+
+from msgplatform.core.data import sql
+from notify.feed import timeline
+from notify.feed.dispatcher.pace import Pace
+from notify.feed.dispatcher.receiver import Receiver
+from notify.feed.dispatcher.upkeep import Upkeep
+from notify.feed.models import EventQueue
+from tests.integration.feed.naive import World
+from tests.integration.feed.support import BIZ, change, drain
+from tests.integration.feed.test_timeline_property import (
+    ACTIONS,
+    OFTEN,
+    PEOPLE,
+    Generator,
+    check_drained,
+    check_open,
+    small,
+)
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("small")]
+
+__all__ = ["small"]
+SECONDS = 8.0
+WRITERS = 2
+
+
+class Together:
+    """Threads that work until the time is up; the first error ends all of them."""
+
+    def __init__(self, seconds: float) -> None:
+        self.until = time.monotonic() + seconds
+        self.errors: list[BaseException] = []
+        self.turns: dict[str, int] = {}
+        self.threads: list[threading.Thread] = []
+
+    def start(self, name: str, turn: Callable[[], object]) -> None:
+        def run() -> None:
+            try:
+                while time.monotonic() < self.until and not self.errors:
+                    turn()
+                    self.turns[name] = self.turns.get(name, 0) + 1
+            except BaseException as error:
+                self.errors.append(error)
+            finally:
+                connections.close_all()
+
+        self.threads.append(threading.Thread(target=run, name=name))
+        self.threads[-1].start()
+
+    def join(self) -> None:
+        for thread in self.threads:
+            thread.join(120)
+            assert not thread.is_alive()
+        if self.errors:
+            raise self.errors[0]
+
+
+class Writer(Generator):
+    """Writes relations of its own pairs of users, and posts of its own, in a world that all share.
+
+    `lock` is held while it writes, so that a reader who has all locks sees a world at rest."""
+
+    def __init__(self, number: int, world: World) -> None:
+        super().__init__(number)
+        self.number, self.world = number, world
+        self.authors = PEOPLE[number::WRITERS]
+        self.lock = threading.Lock()
+        self.steps = {self.relate: 10, self.post: 8, self.edit: 1, self.delete: 2}
+
+    def turn(self) -> None:
+        with self.lock:
+            self.step()
+        time.sleep(0.005)  # for the one who waits for the lock
+
+    def relate(self) -> None:
+        (action,) = self.random.choices(ACTIONS, OFTEN)
+        one, other = self.random.sample(PEOPLE, 2)
+        if self.random.random() < 0.5:
+            other = PEOPLE[one == PEOPLE[0]]
+        if (PEOPLE.index(one) + PEOPLE.index(other)) % WRITERS == self.number:
+            change((one, action, other))
+            self.world.change(one, action, other)
+
+
+class Dispatcher:
+    def __init__(self) -> None:
+        self.workers = [Upkeep(), Receiver("friend"), Receiver("vip")]
+
+    def turn(self) -> None:
+        for worker in self.workers:
+            worker.turn(Pace(events=3))
+
+
+def test_all_at_once() -> None:
+    world = World()
+    writers = [Writer(number, world) for number in range(WRITERS)]
+    cleaner, reader = Generator(7), Generator(8)
+
+    def read() -> None:
+        uid = reader.random.choice(PEOPLE)
+        with ExitStack() as locks:
+            for writer in writers:
+                locks.enter_context(writer.lock)
+            check_open(world, uid, visit=True)
+        page = timeline.read(BIZ, uid, limit=50)
+        ids = [post.id for post in page.posts]
+        assert ids == sorted(set(ids), reverse=True)
+
+    def clean() -> None:
+        step = cleaner.random.choice([cleaner.deactivate, cleaner.trim, cleaner.empty])
+        sql.retrying(step)
+        time.sleep(0.05)
+
+    together = Together(SECONDS)
+    for writer in writers:
+        together.start(f"writer {writer.number}", writer.turn)
+    for number in range(2):
+        together.start(f"dispatcher {number}", Dispatcher().turn)
+    together.start("reader", read)
+    together.start("cleaner", clean)
+    together.join()
+    print(together.turns, len(world.posts), "posts", deadlocks(), "deadlocks")
+    assert all(turns >= 5 for turns in together.turns.values())
+    for uid in PEOPLE:
+        check_open(world, uid, visit=False)
+    drain()
+    assert not EventQueue.objects.exclude(status=EventQueue.Status.HANDLED).exists()
+    for uid in PEOPLE:
+        check_drained(world, uid, [3, 100])
+
+
+def deadlocks() -> int:
+    if connection.vendor != "mysql":
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")
+        row = cursor.fetchone()
+    return int(row[1]) if row else -1
