@@ -8,6 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from typing import Any
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every
@@ -20,6 +25,8 @@ from notify.feed.monitor import alert_conditions
 _TOPICS = tuple(EventQueue.Topic.values)
 # A pause lets the foreground work; a longer one would only let the backlog grow.
 _LONGEST_PAUSE = 2.0
+# For a lock of somebody who may be frozen: then something else is done. MySQL's own are 50.
+_PATIENCE_SECONDS = 2
 
 
 class Dispatcher(Worker):
@@ -39,6 +46,8 @@ class Dispatcher(Worker):
         ]
 
     def start(self) -> None:
+        connections.close_all()
+        connection_created.connect(_be_impatient, dispatch_uid="feed-dispatcher")
         self.pacer.start()
 
     def stop(self) -> None:
@@ -55,3 +64,9 @@ class Dispatcher(Worker):
             took = time.monotonic() - begun
             self.stopping.wait(min(_LONGEST_PAUSE, pace.pause(took)))
         return handled > 0
+
+
+def _be_impatient(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+    if connection.vendor == "mysql":
+        with connection.cursor() as cursor:
+            cursor.execute("SET innodb_lock_wait_timeout = %s", [_PATIENCE_SECONDS])

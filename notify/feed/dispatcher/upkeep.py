@@ -13,8 +13,10 @@ from functools import partial
 
 from django.conf import settings
 from django.db import transaction
+from django.db.utils import OperationalError
 
 from msgplatform.core.daemons.bisect import isolate
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
 from msgplatform.core.failpoints import failpoint
 from notify.feed.dispatcher import merging, queue, removal
@@ -28,15 +30,26 @@ from notify.feed.monitor import counters
 _KIND, _STATUS = EventQueue.Kind, EventQueue.Status
 _SECONDS = 0.1  # of a turn: posts wait meanwhile
 _OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
+_PASSED_SECONDS = 5.0  # a passed-over event waits, so that the ones after it are reached
 
 
 class Upkeep:
-    """`turn` takes one step of each of the oldest events, as many as it has time for."""
+    """`turn` takes one step of each of the oldest events, as many as it has time for.
+
+    An event that needs what another transaction has locked is passed over for a while: whoever
+    holds the lock may be frozen, and the others go on.
+    """
 
     topic = str(EventQueue.Topic.UPKEEP)
 
+    def __init__(self) -> None:
+        self._passed: set[int] = set()
+        self._again = Every(_PASSED_SECONDS)
+
     def turn(self, pace: Pace) -> int:
         """How many steps it took; 0: nothing waits."""
+        if self._again.take():
+            self._passed.clear()
         until = time.monotonic() + _SECONDS
         size = max(1, round(settings.FEED_SLICE * pace.share))
         steps = 0
@@ -51,6 +64,8 @@ class Upkeep:
     def _oldest(self, status: int, limit: int) -> list[list[int]]:
         """The oldest events; all backfills of a reader are one step."""
         rows = EventQueue.objects.filter(topic=self.topic, status=status).order_by("qid")
+        if self._passed:
+            rows = rows.exclude(qid__in=self._passed)
         steps: dict[tuple[object, ...], list[int]] = {}
         for qid, kind, biz, uid in rows.values_list("qid", "kind", "biz_id", "uid")[:limit]:
             step = (biz, uid) if kind == _KIND.BACKFILL else (qid,)
@@ -59,13 +74,19 @@ class Upkeep:
 
     def _handle_these(self, status: int, size: int, qids: Sequence[int]) -> Sequence[int]:
         def handle() -> int:
-            with transaction.atomic(durable=True):
-                # Another dispatcher may have them meanwhile.
-                events = queue.lock_these(qids, status)
-                if events:
-                    self._handle(events, size)
-                    failpoint("feed_upkeep_before_commit")
-                return len(events)
+            try:
+                with transaction.atomic(durable=True):
+                    # Another dispatcher may have them meanwhile.
+                    events = queue.lock_these(qids, status)
+                    if events:
+                        self._handle(events, size)
+                        failpoint("feed_upkeep_before_commit")
+                    return len(events)
+            except OperationalError as error:
+                if sql.error_code(error) != sql.LOCK_WAIT_TIMEOUT:
+                    raise
+                self._passed.update(qids)
+                return 0
 
         return [sql.retrying(handle)]
 

@@ -1,0 +1,228 @@
+"""Feed under fire: dispatchers killed with work in flight and at each named place, and one that is
+frozen inside its transaction. No recipient is missing, nobody is shown a post twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from msgplatform.core.api_connection import Connection
+from msgplatform.core.servers.embedded import MariaDb
+from notify.feed.demo.client import Client
+from tests.cluster import WEB, Cluster
+from tests.flows.feed_town import (
+    MERGE_ABOVE,
+    PEOPLE,
+    PUSH_BELOW,
+    SET_UP,
+    SLICE,
+    STAR,
+    Inhabitants,
+)
+
+FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
+POSTS = 5_000 if FULL else 400  # at least: they post until the last kill
+KILLS = 6 if FULL else 2  # of each dispatcher
+WAITING_AT_KILL = 200 if FULL else 80
+DISPATCHER, CLEANER = "run_feed_dispatcher", "run_feed_cleaner"
+SECOND = f"{DISPATCHER}.2"  # another process of the same program
+FAILPOINTS = (
+    "feed_before_commit",
+    "feed_after_commit",
+    "feed_slice_before_commit:2",
+    "feed_upkeep_before_commit",
+)
+LEFT = """
+import json
+from collections import Counter
+from notify.feed.models import EventQueue
+rows = EventQueue.objects.exclude(status=EventQueue.Status.HANDLED)
+print(json.dumps(Counter(f"{topic} {status}" for topic, status in
+                         rows.values_list("topic", "status"))))
+"""
+HANDLED = """
+from notify.feed.models import EventQueue
+print(EventQueue.objects.filter(status=EventQueue.Status.HANDLED).count())
+"""
+# What must be written, since a read does not look for it elsewhere, and is not.
+UNWRITTEN = """
+import json
+from django.db import connection
+with connection.cursor() as cursor:
+    cursor.execute('''
+        SELECT COUNT(*), SUM(CASE WHEN b.feed_id IS NULL THEN 1 ELSE 0 END)
+        FROM friend r
+        JOIN feed_user u ON u.biz_id = r.biz_id AND u.uid = r.fri_uid
+        JOIN feed f ON f.biz_id = r.biz_id AND f.uid = r.uid
+        LEFT JOIN feed_broadcast b
+          ON b.biz_id = r.biz_id AND b.fri_uid = r.fri_uid AND b.feed_id = f.id
+        WHERE r.delivery = 2 AND u.active AND f.id > u.floor AND f.delete_date IS NULL
+          AND (r.relation = 'friend' OR r.relation = 'follow' AND f.topic = 'vip')''')
+    print(json.dumps([int(count or 0) for count in cursor.fetchone()]))
+"""
+
+
+WAITING = """
+import json
+from notify.feed.models import EventQueue
+rows = EventQueue.objects.exclude(status=EventQueue.Status.HANDLED)
+print(json.dumps([[kind, str(qid)] for kind, qid in rows.values_list("kind", "qid")]))
+"""
+# A statement of another program that waits for a lock so long fails.
+PATIENCE_SECONDS = 50 if FULL else 10
+
+
+class FeedCluster(Cluster):
+    def _command(self, name: str) -> list[str]:
+        if name == SECOND:
+            return [sys.executable, "manage.py", DISPATCHER]
+        return super()._command(name)
+
+
+@pytest.fixture(params=["mariadb"] if FULL else ["sqlite", "mariadb"])
+def cluster(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[FeedCluster]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mp-feed-")))
+        is_mariadb = request.param == "mariadb"
+        name = folder.name.replace("-", "_")
+        url = mariadb.create(name) if is_mariadb else f"sqlite:///{folder / 'platform.db'}"
+        programs = (WEB, DISPATCHER, CLEANER, *([SECOND] if is_mariadb else []))
+        made = FeedCluster(folder, url, programs)
+        made.environment |= {
+            "FEED_SLICE": str(SLICE),
+            "FEED_MERGE_ABOVE": str(MERGE_ABOVE),
+            "FEED_PUSH_BELOW": str(PUSH_BELOW),
+            # Nothing is trimmed: a read would find it elsewhere if it had never been written.
+            "FEED_TIMELINE_LENGTH": "10000",
+            "FEED_REBUILD_LENGTH": "10000",
+            "FEED_CLEAN_SECONDS": "0.5",
+            "API_RATE_READ": "off",
+        }
+        yield stack.enter_context(made)
+
+
+def dispatchers(cluster: Cluster) -> list[str]:
+    return [name for name in cluster.programs if name.startswith(DISPATCHER)]
+
+
+def left(cluster: Cluster) -> int:
+    return sum(cluster.script(LEFT).values())
+
+
+def test_every_timeline_is_whole_after_kills(cluster: FeedCluster) -> None:
+    people = Inhabitants(cluster, cluster.script(SET_UP))
+    people.settle()
+    people.start()
+    try:
+        kill_log = fire(cluster)
+        cluster.wait_until(lambda: len(people.town.posts) >= POSTS, "enough posts")
+    finally:
+        people.finish()
+    cluster.wait_until(lambda: left(cluster) == 0, "every event to be handled", 300)
+    found = people.differences()
+    written, unwritten = cluster.script(UNWRITTEN)
+    print("\n".join(kill_log))
+    print(
+        f"{len(people.town.posts)} posts, {written} entries that must be written, {unwritten} not; "
+        f"timelines: {found}"
+    )
+    assert people.twice == []
+    assert (found.readers, found.missing, found.more, found.otherwise) == ([], 0, 0, 0)
+    assert unwritten == 0
+    assert written > 10 * len(PEOPLE)
+
+
+def fire(cluster: FeedCluster) -> list[str]:
+    """Dispatchers killed at any moment and at each named place, the cleaner and the web server
+    killed, and Redis emptied."""
+    log: list[str] = []
+    chance = random.Random(20261122)
+    all = dispatchers(cluster)
+    for number, victim in enumerate(all * KILLS):
+        await_work(cluster)
+        time.sleep(chance.random() / 5)  # the moment of the kill is any
+        cluster.kill(victim)
+        log.append(f"kill {victim}, left: {cluster.script(LEFT)}")
+        cluster.start(victim)
+        if number == 0:
+            cluster.redis.flushall()
+            cluster.restart(CLEANER)
+            cluster.restart(WEB)
+            log.append("flush; kill the cleaner and the web server")
+    for place in FAILPOINTS:
+        for name in all:
+            cluster.kill(name)
+        cluster.start(all[0], failpoint=place)
+        cluster.wait_until(lambda: cluster.died(all[0]), f"{all[0]} to die at {place}")
+        log.append(f"died at {place}, left: {cluster.script(LEFT)}")
+        for name in all:
+            cluster.start(name)
+    return log
+
+
+def await_work(cluster: FeedCluster) -> None:
+    """Until dispatchers are at work on a backlog."""
+    for name in dispatchers(cluster):
+        cluster.kill(name)
+    cluster.wait_until(lambda: left(cluster) >= WAITING_AT_KILL, "events to wait")
+    handled = cluster.script(HANDLED)
+    for name in dispatchers(cluster):
+        cluster.start(name)
+    cluster.wait_until(lambda: cluster.script(HANDLED) > handled, "the first to be handled")
+
+
+@pytest.mark.parametrize("cluster", ["mariadb"], indirect=True)
+def test_a_frozen_dispatcher_holds_up_only_its_own_events(cluster: FeedCluster) -> None:
+    people = Inhabitants(cluster, cluster.script(SET_UP))
+    people.settle()
+    for name in (DISPATCHER, SECOND):
+        cluster.wait_until(lambda: left(cluster) == 0, "every event to be handled")
+        cluster.kill(name)
+    chance = random.Random(20261122)
+    with closing(Connection(cluster.base_url)) as connection:
+        client = Client(connection, people.token)
+        held = people.post(client, chance.choices(PEOPLE[:80], k=40), chance)
+        cluster.start(DISPATCHER, failpoint="feed_before_commit:1:STOP")
+        cluster.wait_until(lambda: is_stopped(cluster, DISPATCHER), "the dispatcher to freeze")
+        frozen = time.monotonic()
+        for id in held[:4]:  # what there is to delete is being written by the frozen one
+            client.delete(id)
+            people.town.posts[id].deleted = True
+        later = people.post(client, [*chance.choices(PEOPLE, k=60), STAR], chance)
+        people.change(client, "befriend", PEOPLE[90], PEOPLE[159])
+        cluster.start(SECOND)
+
+        def waiting() -> set[str]:
+            """Posts, and kinds of upkeep."""
+            rows = cluster.script(WAITING)
+            return {qid if kind == "post" else kind for kind, qid in rows}
+
+        cluster.wait_until(
+            lambda: waiting() <= {*held, "delete"}, "what is not frozen to be handled"
+        )
+        seconds = time.monotonic() - frozen
+        cluster.wait_until(lambda: time.monotonic() > frozen + PATIENCE_SECONDS, "time to pass")
+        stopped = waiting()
+        assert stopped >= {"delete"}
+        assert stopped & set(held)
+        assert not stopped & set(later)
+    cluster.resume(DISPATCHER)
+    cluster.wait_until(lambda: left(cluster) == 0, "every event to be handled")
+    found = people.differences()
+    written, unwritten = cluster.script(UNWRITTEN)
+    print(f"{len(stopped)} events frozen, {len(later)} others handled after {seconds:.1f} s")
+    assert (found.readers, unwritten) == ([], 0)
+    assert written > len(PEOPLE)
+
+
+def is_stopped(cluster: Cluster, name: str) -> bool:
+    state = Path(f"/proc/{cluster.processes[name].pid}/stat").read_text().rpartition(")")[2]
+    return state.split()[0] == "T"
