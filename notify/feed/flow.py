@@ -10,7 +10,6 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.core import flows
 from msgplatform.core.daemons.daemon import AWAY
 from notify.feed.bulk import actions
-from notify.feed.models import EventQueue
 from notify.feed.monitor import findings, metrics
 from notify.feed.search import find as search
 
