@@ -26,7 +26,7 @@ _TOPICS = tuple(EventQueue.Topic.values)
 # A pause lets the foreground work; a longer one would only let the backlog grow.
 _LONGEST_PAUSE = 2.0
 # For a lock of somebody who may be frozen: then something else is done. MySQL's own are 50.
-_PATIENCE_SECONDS = 2
+_PATIENCE_SECONDS = 1
 
 
 class Dispatcher(Worker):

@@ -30,7 +30,9 @@ from notify.feed.monitor import counters
 _KIND, _STATUS = EventQueue.Kind, EventQueue.Status
 _SECONDS = 0.1  # of a turn: posts wait meanwhile
 _OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
-_PASSED_SECONDS = 5.0  # a passed-over event waits, so that the ones after it are reached
+# An event that was passed over waits so long: those after it are to be reached meanwhile. Nobody
+# sees it: readers do not need what upkeep does.
+_PASSED_SECONDS = 30.0
 
 
 class Upkeep:
