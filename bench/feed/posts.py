@@ -13,7 +13,6 @@ from bench.harness.processes import BenchFailed
 # Posts lie one tick of the ids apart, and their authors far apart.
 STEP = 1 << 15
 _SPREAD = 7919
-_CHUNK = 1_000_000
 TABLES = ("feed", "eventqueue", "feed_broadcast", "feed_idempotency")
 
 
@@ -52,6 +51,20 @@ def fill(cursor: Any, first_id: int, count: int, users: int, handled: int = 0) -
     for table in ("feed", "eventqueue"):
         cursor.execute(f"ANALYZE TABLE {table}")
         cursor.fetchall()
+
+
+def fill_entries(cursor: Any) -> None:
+    """The entries of all handled posts, into an empty table."""
+    cursor.execute("SET SESSION unique_checks = 0, foreign_key_checks = 0")
+    cursor.execute(
+        "INSERT INTO feed_broadcast (biz_id, fri_uid, feed_id, create_date, app_id, src_type) "
+        "SELECT r.biz_id, r.fri_uid, f.id, f.create_date, f.app_id, f.src_type FROM feed f "
+        "STRAIGHT_JOIN friend r ON r.biz_id = f.biz_id AND r.uid = f.uid AND r.relation = 'friend' "
+        "STRAIGHT_JOIN eventqueue e ON e.qid = f.id AND e.status = 1"
+    )
+    cursor.execute("SET SESSION unique_checks = 1, foreign_key_checks = 1")
+    cursor.execute("ANALYZE TABLE feed_broadcast")
+    cursor.fetchall()
 
 
 def handled(cursor: Any, first_id: int = 0) -> int:

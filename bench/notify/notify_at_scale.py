@@ -13,6 +13,7 @@ from bench.harness import messages, plans, volume
 from bench.harness.ground import Ground
 from bench.harness.measure import Side
 from bench.harness.processes import BenchFailed
+from bench.notify import statements
 from bench.notify.notify_flow import Notify
 from msgplatform.core.connections import work_redis
 from msgplatform.core.data import ids
@@ -81,8 +82,9 @@ def facts(ground: Ground) -> dict[str, Any]:
         found = {}
         for database, heavy in _volumes(ground).items():
             ground.use(database)
-            found[database] = plans.record(heavy)
-        ground.plans.write_text(plans.document(found["small"], found["large"], small, large))
+            found[database] = statements.record(heavy)
+        text = statements.INTRODUCTION
+        ground.plans.write_text(plans.document(text, found["small"], found["large"], small, large))
     return {"rows": {"at-1m-rows": small, "ours": large}, "buffer_pool_mb": _POOL_MEASURING >> 20}
 
 

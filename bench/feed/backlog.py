@@ -1,0 +1,207 @@
+"""A backlog of ten million events is worked off as fast as one of ten thousand."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+from django.db.models import Sum
+from django.utils import timezone
+
+from bench.feed import people, posts
+from bench.feed.fan_out import FRIENDS, dispatcher
+from bench.harness import plans
+from bench.harness.ground import Ground
+from bench.harness.measure import Side
+from bench.harness.processes import BenchFailed, Crew, Program
+from msgplatform.core.data import ids
+from msgplatform.models import MinuteCounter
+
+NAME = "feed-backlog"
+ORDER = 140
+UNIT = "events/s"
+SMALL = 10_000
+ABOUT = (
+    f"One `run_feed_dispatcher` works off waiting posts to {FRIENDS} friends each: a stretch of a "
+    f"backlog of 10,000,000 events, and a backlog of {SMALL:,} in another database of the same "
+    "server, in turns. The first stretch of the large one is at its beginning; before each other "
+    "one a tenth of it is marked as handled by SQL, and what that leaves in the index is purged. "
+    "Timelines are empty at the beginning of each stretch."
+)
+_POOL = 4 << 30
+_USERS = 20_000
+_PURGED_SECONDS, _PURGED = 900.0, 1000
+
+
+class Large(Side):
+    """A backlog of 10,000,000."""
+
+    poll_seconds = 0.05
+    database = "large"
+    skips = True
+
+    def prepare(self) -> None:
+        rows = _volumes(self.ground)[self.database]
+        self.ground.use(self.database)
+        with self.connect().cursor() as cursor:
+            cursor.execute("TRUNCATE TABLE feed_broadcast")
+            cursor.execute("DELETE FROM msgplatform_minutecounter WHERE flow = 'feed'")
+            self.begin(cursor, rows)
+            cursor.execute("SELECT MIN(qid) FROM eventqueue WHERE topic = 'friend' AND status = 0")
+            self._first = cursor.fetchone()[0]
+
+    def begin(self, cursor: Any, rows: int) -> None:
+        """Another place of the backlog than the last time."""
+        number = int(self.stretch.rpartition("-")[2])
+        if self.skips and number:
+            _skip(cursor, rows // 10)
+        _await_purge(cursor)
+
+    def connect(self) -> Any:
+        """A connection on which a statement may take long."""
+        assert self.ground.mariadb
+        return self.ground.mariadb.connect(self.database)
+
+    def programs(self) -> Sequence[Program]:
+        return [dispatcher(self.ground)]
+
+    def count(self) -> int:
+        counted = MinuteCounter.objects.filter(flow="feed", name="handled_friend")
+        return int(counted.aggregate(total=Sum("value"))["total"] or 0)
+
+    def check(self, crew: Crew) -> None:
+        with self.connect().cursor() as cursor:
+            written = posts.check_written(cursor, FRIENDS, self._first)
+        if written != self.count() * FRIENDS:
+            raise BenchFailed(f"{self.name}: {written} entries of {self.count()} counted events")
+
+
+class Small(Large):
+    """A backlog of 10,000 events, made anew for each run."""
+
+    name = "backlog-10k"
+    database = "small"
+
+    def begin(self, cursor: Any, rows: int) -> None:
+        self.total = rows
+        posts.empty(cursor)
+        _fill_posts(cursor, rows)
+        _await_purge(cursor)
+
+
+class BesideReport(Large):
+    """The large backlog while somebody reads in a transaction that is older than all that is
+    handled, as a report or a backup does: the server can purge nothing."""
+
+    name = "beside-a-report"
+    skips = False
+
+    def begin(self, cursor: Any, rows: int) -> None:
+        super().begin(cursor, rows)
+        self._report = self.connect()
+        with self._report.cursor() as report:
+            report.execute("SET SESSION tx_isolation = 'REPEATABLE-READ'")
+            report.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            report.execute("SELECT 1 FROM feed LIMIT 1")
+
+    def finish(self, crew: Crew) -> None:
+        self._report.close()
+
+
+def sides() -> list[type[Side]]:
+    return [Large, Small, BesideReport]
+
+
+def facts(ground: Ground) -> dict[str, Any]:
+    """After all runs: the sizes, and the plans into the file that was asked for."""
+    rows = _volumes(ground)
+    if ground.plans:
+        recorded = {name: _record(ground, name) for name in rows}
+        text = plans.document(_PLANS, recorded["small"], recorded["large"], *rows.values())
+        ground.plans.write_text(text)
+    return {"rows": {"ours": rows["large"], "backlog-10k": rows["small"]}}
+
+
+_PLANS = """\
+# Query plans of the dispatcher
+
+Written by `BENCH_PLANS=docs/query-plans-feed-queue.md manage.py bench feed-backlog`; do not edit. A
+batch of 100 posts and an upkeep turn without work, with {small:,} and with {large:,} events that
+wait or are handled; every statement was explained just before, and the rows that it read were
+counted by the server (the sum of `Handler_read_*`). The cost is flat where both numbers are alike,
+whatever the plan's `rows` (an estimate) says.
+"""
+
+
+def _record(ground: Ground, name: str) -> plans.Recorder:
+    from notify.feed.dispatcher.pace import Pace
+    from notify.feed.dispatcher.receiver import Receiver
+
+    ground.use(name)
+    assert ground.mariadb
+    with ground.mariadb.connect(name).cursor() as cursor:
+        if name == "small":
+            posts.empty(cursor)
+            _fill_posts(cursor, _volumes(ground)[name])
+        _await_purge(cursor)
+    seen, receiver = plans.Recorder(), Receiver("friend")
+    seen.step("A batch of posts, the first one", lambda: receiver.turn(Pace()))
+    seen.step("A batch of posts, a later one", lambda: receiver.turn(Pace()))
+    seen.step("A turn of a topic in which nothing waits", lambda: Receiver("vip").turn(Pace()))
+    return seen
+
+
+@lru_cache(maxsize=1)
+def _volumes(ground: Ground) -> dict[str, int]:
+    """Both databases, filled once for all runs; database → events."""
+    if ground.mariadb is None:
+        raise BenchFailed(f"{NAME} needs MariaDB")
+    from django.core.management import call_command
+
+    ground.set_pool(_POOL)
+    made = {"small": min(SMALL, ground.rows[0]), "large": ground.rows[1]}
+    for name, rows in made.items():
+        begun = time.monotonic()
+        ground.mariadb.create(name)
+        ground.use(name)
+        call_command("migrate", verbosity=0, interactive=False)
+        with ground.mariadb.connect(name).cursor() as cursor:
+            people.fill(cursor, _users(rows), FRIENDS)
+            _fill_posts(cursor, rows)
+        print(f"{NAME} filled  {rows:,} events, {time.monotonic() - begun:.0f} s", file=sys.stderr)
+    return made
+
+
+def _users(rows: int) -> int:
+    return max(2 * FRIENDS, min(_USERS, rows // 10))
+
+
+def _fill_posts(cursor: Any, rows: int) -> None:
+    first = ids.first_id_at(timezone.now() - timedelta(hours=1))
+    posts.fill(cursor, first, rows, _users(rows))
+
+
+def _skip(cursor: Any, count: int) -> None:
+    """Mark the next `count` events as handled, without entries."""
+    step = max(1, count // 20)
+    for _ in range(0, count, step):
+        cursor.execute(
+            "UPDATE eventqueue SET status = 1, handle_date = UTC_TIMESTAMP(6) "
+            f"WHERE topic = 'friend' AND status = 0 ORDER BY qid LIMIT {step}"
+        )
+
+
+def _await_purge(cursor: Any) -> None:
+    """Until what was changed and deleted is out of the indexes."""
+    deadline = time.monotonic() + _PURGED_SECONDS
+    while True:
+        cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb_history_list_length'")
+        if int(cursor.fetchone()[1]) < _PURGED:
+            return
+        if time.monotonic() > deadline:
+            raise BenchFailed("the server does not purge what was changed")
+        time.sleep(0.2)

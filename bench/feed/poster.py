@@ -1,0 +1,64 @@
+"""Posts, and looks when the last follower sees it; the next post follows then.
+
+    python -m bench.feed.poster --progress FILE --biz 1 --author UID --last UID
+
+On SIGTERM it prints how long it took from the answer to the poster until the follower's timeline
+showed the post.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+
+from bench.harness import worker
+
+# A reader who asks all the time would take from the server what the dispatcher needs.
+_LOOK_SECONDS = 0.002
+_LONGEST_SECONDS = 120.0
+# Between two posts, so that they meet the dispatcher's rests at any moment.
+_REST_SECONDS = 0.2
+
+
+def main() -> None:
+    parser = worker.options("Post, and wait until a follower sees it.")
+    parser.add_argument("--biz", type=int, required=True)
+    parser.add_argument("--author", required=True)
+    parser.add_argument("--last", required=True)
+    options = parser.parse_args()
+    stop = worker.Stop()
+    worker.set_up_django()
+    from notify.feed import timeline
+    from notify.feed.intake import posts
+
+    times: list[float] = []
+    while not stop:
+        text = f"Post number {len(times)} from the stage"
+        post = posts.add(posts.Post(options.biz, options.author, text, "vip"))
+        begun = time.perf_counter()
+        while True:
+            page = timeline.read(options.biz, options.last, limit=1)
+            taken = time.perf_counter() - begun
+            if page.posts and page.posts[0].id == post.id:
+                break
+            if taken > _LONGEST_SECONDS:
+                raise SystemExit(f"post {post.id} is not visible after {taken:.0f} seconds")
+            time.sleep(_LOOK_SECONDS)
+        times.append(taken)
+        options.progress.add(1)
+        time.sleep(random.uniform(0, _REST_SECONDS))
+    print(json.dumps(spread(times)))
+
+
+def spread(times: list[float]) -> dict[str, float]:
+    """Milliseconds."""
+    ordered = sorted(times) or [0.0]
+    return {
+        name: round(ordered[min(len(ordered) - 1, int(len(ordered) * part))] * 1000, 2)
+        for name, part in (("p50_ms", 0.5), ("p95_ms", 0.95), ("max_ms", 1.0))
+    } | {"calls": len(times)}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Reads timelines one after another, of readers who come again and again.
+
+    python -m bench.feed.reader --progress FILE --biz 1 --users 500 --readers 100 --what page
+
+`--readers` of the `--users` are asked for, all of them alike; each answer must have `--expected`
+posts. On SIGTERM it prints how long an answer took.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable
+
+from bench.feed.poster import spread
+from bench.harness import worker
+
+
+def main() -> None:
+    parser = worker.options("Read timelines.")
+    for name in ("biz", "users", "readers", "expected"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--what", choices=("page", "unread"), required=True)
+    options = parser.parse_args()
+    stop = worker.Stop()
+    worker.set_up_django()
+    from notify.feed import timeline
+
+    def page(uid: str) -> int:
+        return len(timeline.read(options.biz, uid, limit=20).posts)
+
+    def unread(uid: str) -> int:
+        return timeline.unread(options.biz, uid).count
+
+    ask: Callable[[str], int] = page if options.what == "page" else unread
+    apart = options.users // options.readers
+    times: list[float] = []
+    while not stop:
+        uid = f"user-{random.randrange(options.readers) * apart:08}"
+        begun = time.perf_counter()
+        found = ask(uid)
+        times.append(time.perf_counter() - begun)
+        if found != options.expected:
+            raise SystemExit(f"{found} posts of {uid} instead of {options.expected}")
+        options.progress.add(1)
+    half = times[len(times) // 4 :]  # the first ones fill caches
+    print(json.dumps(spread(half)))
+
+
+if __name__ == "__main__":
+    main()

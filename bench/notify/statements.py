@@ -1,0 +1,132 @@
+"""Every statement of Notify's way, recorded by `bench.harness.plans`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.utils import timezone
+
+from bench.harness import messages, plans
+from bench.harness.volume import Heavy
+from msgplatform.core.archive.walk import PAGE
+from msgplatform.core.connections import work_redis
+from msgplatform.core.data import ids
+from msgplatform.core.queues import jobs
+from notify import intake, queue_names
+from notify.archive import due as walk
+from notify.archive.listing import Messages
+from notify.archive.move import move
+from notify.maker.maker import Maker
+from notify.marker.marker import Marker
+from notify.models import ReceiveMsg
+from notify.monitor import metrics
+from notify.orders import Result
+from notify.search import find
+
+_EVENTS = 200
+INTRODUCTION = """\
+# Query plans
+
+Written by `BENCH_PLANS=docs/query-plans.md manage.py bench notify-at-scale`; do not edit. The
+platform's own code ran beside tables of {small:,} and of {large:,} rows each (hot and archived);
+every statement that it sent to MariaDB was explained just before, and the rows that it read were
+counted by the server (the sum of `Handler_read_*`, over all times that the statement ran).
+200 messages went through intake, split, queue, a failed and a successful mark.
+
+The cost is flat where both numbers of rows read are alike, whatever the plan's `rows` (an estimate)
+says. Counts of `/metrics` and of a search by status stop at a bound, which the smaller tables do
+not always reach.
+"""
+
+
+def record(heavy: Heavy) -> plans.Recorder:
+    """Run every step once on the connected database, with the work Redis empty."""
+    work_redis().flushall()
+    seen = plans.Recorder()
+    events = _events(heavy)
+    verdicts = seen.step("Intake of new events", lambda: intake.publish_many(events))
+    seen.step("Intake of the same events again", lambda: intake.publish_many(events))
+    maker, marker = Maker(), Marker()
+    maker.subscriptions.refresh(at_once=True)
+    seen.step("Maker: settle, due, split and queue", maker.turn)
+    _put_results(heavy, "failed")
+    seen.step("Marker: all failed, to be tried again", marker.turn)
+    _make_due(heavy)
+    seen.step("Maker: queue what is due again", maker.turn)
+    _put_results(heavy, "delivered")
+    seen.step("Marker: all delivered", marker.turn)
+    seen.step("Maker: an idle turn", maker.turn)
+    _reading(seen, heavy, verdicts[0].id)
+    _archiving(seen)
+    return seen
+
+
+def _events(heavy: Heavy) -> list[intake.Event]:
+    names = [messages.scattered_key(f"plan-{timezone.now()}", n) for n in range(_EVENTS)]
+    return [
+        intake.Event(heavy.biz.pk, messages.EVENT_TYPE, messages.payload(name), name)
+        for name in names
+    ]
+
+
+def _put_results(heavy: Heavy, outcome: str) -> None:
+    """What a sender would say of all that is queued."""
+    name = queue_names.subscription(heavy.biz.pk, heavy.subscription.receive_id)
+    while order := jobs.claim(name, 60.0):
+        jobs.done([order])
+        status = 200 if outcome == "delivered" else 503
+        results = [
+            Result(
+                item[0], heavy.subscription.pk, order.data["claim"], item[2], outcome, status,  # type: ignore[arg-type]
+                at=timezone.now().timestamp(), seconds=0.01,
+            )
+            for item in order.data["items"]
+        ]  # fmt: skip
+        jobs.put(queue_names.MARKER, [results], ttl=None)
+
+
+def _make_due(heavy: Heavy) -> None:
+    newest = ReceiveMsg.objects.filter(send_times=1, status=ReceiveMsg.Status.PENDING)
+    young = ids.first_id_at(timezone.now() - timedelta(minutes=1))
+    newest.filter(id__gte=young).update(next_at=timezone.now() - timedelta(seconds=1))
+
+
+def _reading(seen: plans.Recorder, heavy: Heavy, message_id: int) -> None:
+    biz, subscription = str(heavy.biz.pk), str(heavy.subscription.pk)
+    for name, given in (
+        ("by event type", {"event_type": "order.shipped"}),
+        ("by system", {"biz": biz}),
+        ("by system and event type", {"biz": biz, "event_type": "customer.changed"}),
+        ("by subscription", {"subscription": subscription}),
+        ("by status", {"status": "exhausted"}),
+        ("by system and status", {"biz": biz, "status": "held"}),
+        ("by idempotency key", {"key": "no-such-key"}),
+        ("by id", {"id": str(message_id)}),
+        ("by text", {"biz": biz, "text": "no such text"}),
+    ):
+        seen.step(f"Search {name}", lambda given=given: find.find(given, "", 20))  # type: ignore[misc]
+    middle = ids.first_id_at(timezone.now() - timedelta(days=3))
+    for name, given in (
+        ("by event type", {"event_type": "order.shipped"}),
+        ("by system", {"biz": biz}),
+    ):
+        seen.step(
+            f"Search {name}, a page in the middle",
+            lambda given=given: find.find(given, str(middle), 20),  # type: ignore[misc]
+        )
+    seen.step("Page of one message", lambda: find.page(str(message_id)))
+    seen.step("API: first page of a system's messages", lambda: Messages(heavy.biz.pk)[:51])
+    seen.step(
+        "API: a page in the middle",
+        lambda: Messages(heavy.biz.pk).filter(id__lt=middle)[:51],
+    )
+    seen.step("Metrics", lambda: list(metrics.samples()))
+
+
+def _archiving(seen: plans.Recorder) -> None:
+    """The oldest hot messages, as if the archive took all whose copies ended well."""
+    page = seen.step("Archiver: a page", lambda: list(walk.candidates(0, 2**62)[:PAGE]))
+    due = walk.Due(2**62, 0)
+    able = seen.step("Archiver: which may move", lambda: walk.movable(page, due))
+    seen.step("Archiver: cut into chunks", lambda: list(walk.chunks(able)))
+    seen.step("Archiver: move a chunk", lambda: move(able, due))
