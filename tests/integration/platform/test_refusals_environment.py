@@ -17,7 +17,7 @@ WRONG = {
     "DEBUG": "perhaps",
     "DATABASE_URL": "oracle://x",
     "COLD_DATABASE_URL": "sqlite",
-    "FLOWS": "notify,gateway,crmsync,telegrams",
+    "FLOWS": "notify,notify.feed,gateway,crmsync,telegrams",
     "REDIS_URL": "http://x",
     "SMS_REDIS_URL": "redis//x",
     "SSL_REDIRECT": "2",
@@ -49,6 +49,20 @@ WRONG = {
     "CRM_BREAKER_SECONDS": "0",
     "CRM_OPERATION_DAYS": "91",
     "CRM_KEEP_DAYS": "-1",
+    "FEED_MERGE_ABOVE": "9",
+    "FEED_PUSH_BELOW": "0",
+    "FEED_SLICE": "5",
+    "FEED_TIMELINE_LENGTH": "19",
+    "FEED_REBUILD_LENGTH": "19",
+    "FEED_ACTIVE_DAYS": "0",
+    "FEED_KEEP_EVENT_HOURS": "0.5",
+    "FEED_KEEP_ENTRY_DAYS": "-1",
+    "FEED_CLEAN_SECONDS": "0",
+    "FEED_SHARE_LEAST": "0",
+    "FEED_LATE_SECONDS": "0.5",
+    "FEED_TARGET_STATEMENTS": "0",
+    "FEED_TARGET_LATENCY": "1",
+    "FEED_TARGET_CPU": "90",
     "LOG_JSON": "maybe",
     "PUBLIC_URL": "example.com",
 }
@@ -60,8 +74,8 @@ def read_by_settings() -> set[str]:
     """Names of the variables that settings read through a function that knows a form: those of
     the platform and of each flow."""
     trees = [
-        ast.parse((env.BASE_DIR / folder / "settings.py").read_text())
-        for folder in ("msgplatform", *settings.FLOWS)
+        ast.parse((env.BASE_DIR / name.replace(".", "/") / "settings.py").read_text())
+        for name in ("msgplatform", *settings.FLOWS)
     ]
     return {
         str(node.args[0].value)
