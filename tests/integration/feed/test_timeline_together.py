@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from django.db import connection, connections
@@ -16,9 +17,10 @@ from notify.feed import timeline
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.dispatcher.upkeep import Upkeep
-from notify.feed.models import EventQueue
+from notify.feed.models import EventQueue, FeedBroadcast, FeedUser, Friend
+from notify.feed.models.users import NOTHING_WRITTEN
 from tests.integration.feed.naive import World
-from tests.integration.feed.support import BIZ, change, drain
+from tests.integration.feed.support import BIZ, change, drain, post, visited, written
 from tests.integration.feed.test_timeline_property import (
     ACTIONS,
     OFTEN,
@@ -139,6 +141,87 @@ def test_all_at_once() -> None:
     assert not EventQueue.objects.exclude(status=EventQueue.Status.HANDLED).exists()
     for uid in PEOPLE:
         check_drained(world, uid, [3, 100])
+
+
+class Between:
+    """Does some work just before the `number`-th statement of whatever runs."""
+
+    def __init__(self, number: int, work: Callable[[], object]) -> None:
+        self.number, self.work = number, work
+        self.seen = 0
+
+    def __call__(self, execute: Callable[..., Any], *statement: Any) -> Any:
+        self.seen += 1
+        if self.seen == self.number:
+            self.work()
+        return execute(*statement)
+
+
+def trim() -> None:
+    """What the cleaner does with a timeline that is too long."""
+    floor = written("bob")[2]
+    FeedUser.objects.filter(uid="bob").update(floor=floor)
+    FeedBroadcast.objects.filter(fri_uid="bob", feed_id__lte=floor).delete()
+
+
+def leave() -> None:
+    """What the cleaner does with a reader who stays away."""
+    FeedUser.objects.filter(uid="bob").update(active=False, floor=NOTHING_WRITTEN)
+    Friend.objects.filter(fri_uid="bob").update(delivery=Friend.Delivery.MERGED)
+    FeedBroadcast.objects.filter(fri_uid="bob").delete()
+
+
+def nothing_is_written() -> None:
+    """Bob is new: a rebuild waits."""
+    leave()
+    timeline.read(BIZ, "bob")
+
+
+def ann_is_new() -> None:
+    change(("ann", "unfriend", "bob"))
+    drain("upkeep")
+    change(("ann", "befriend", "bob"))
+
+
+def ann_is_becoming_merged() -> None:
+    change(*((f"fan{n}", "follow", "ann") for n in range(5)))
+
+
+BESIDE = {
+    "backfill": (ann_is_new, drain),
+    "rebuild": (nothing_is_written, drain),
+    "merge": (ann_is_becoming_merged, drain),
+    "trim": (lambda: None, trim),
+    "leave": (lambda: None, leave),
+}
+
+
+@pytest.mark.parametrize("number", range(1, 8))
+@pytest.mark.parametrize("what", BESIDE)
+def test_a_page_is_right_whatever_happens_between_its_statements(what: str, number: int) -> None:
+    before, beside = BESIDE[what]
+    change(("ann", "befriend", "bob"), ("bob", "follow", "cid"))
+    visited("bob")
+    made = [post(("ann", "cid")[n % 2], "vip") for n in range(6)]
+    drain()
+    before()
+    with connection.execute_wrapper(Between(number, beside)):
+        page = timeline.read(BIZ, "bob", visit=False)
+    assert [post.id for post in page.posts] == made[::-1]
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+@pytest.mark.parametrize("what", BESIDE)
+def test_a_count_is_right_whatever_happens_between_its_statements(what: str, number: int) -> None:
+    before, beside = BESIDE[what]
+    change(("ann", "befriend", "bob"), ("bob", "follow", "cid"))
+    visited("bob")
+    for n in range(6):
+        post(("ann", "cid")[n % 2], "vip")
+    drain()
+    before()
+    with connection.execute_wrapper(Between(number, beside)):
+        assert timeline.unread(BIZ, "bob").count == 6
 
 
 def deadlocks() -> int:

@@ -235,6 +235,24 @@ class TestMerge:
         drain("upkeep")
         assert user(star).merging == FeedUser.Merging.PUSHED
 
+    def test_one_who_shrinks_and_grows_while_the_event_is_set_aside(
+        self, star: str, settings
+    ) -> None:
+        settings.FEED_SLICE = 5
+        Upkeep().turn(Pace())  # all fans merge, but the end is not reached
+        event = EventQueue.objects.filter(kind=EventQueue.Kind.MERGE)
+        event.update(status=_STATUS.SET_ASIDE)
+        change(*((f"fan{n}", "unfollow", star) for n in (2, 3, 4)))
+        change(("fan0", "follow", "somebody"))
+        drain("upkeep")  # the backfill of fan0 must leave the star to the event
+        change(*((f"fan{n}", "follow", star) for n in (2, 3, 4, 5)))
+        event.update(status=_STATUS.WAITING)
+        drain("upkeep")
+        late = post(star, "vip")
+        drain()
+        assert user(star).merging == FeedUser.Merging.MERGED
+        assert [p.id for p in timeline.read(BIZ, "fan0").posts] == [late]
+
 
 def test_an_event_that_fails_is_set_aside_and_the_others_go_on(monkeypatch) -> None:
     raised: list[AlertEvent] = []
