@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 from drf_spectacular.utils import (
@@ -75,7 +76,7 @@ class TimelineView(APIView):
         asked = request.query_params
         before = number(asked["cursor"], "cursor") if "cursor" in asked else None
         limit = asked.get("limit", str(_LIMIT))
-        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MOST):
+        if not re.fullmatch("[0-9]{1,9}", limit) or not 1 <= int(limit) <= _MOST:
             raise InvalidInput(f"Set it to a number from 1 to {_MOST}.", "limit")
         app_id, src_type = kinds(request)
         biz = caller_of(request).biz_id

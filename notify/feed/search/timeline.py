@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from msgplatform.api.filters import number
 from msgplatform.core.data.chunks import chunks
@@ -122,7 +123,8 @@ def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
         ).count()
     looked = _("%d timelines of recipients were looked at") % min(len(uids), LOOKED_AT)
     detail = looked if len(uids) > LOOKED_AT else ""
-    return TimelineEntry(None, _("Stands in %d timelines") % written, "linked", detail)
+    title = ngettext("Stands in %d timeline", "Stands in %d timelines", written) % written
+    return TimelineEntry(None, title, "linked", detail)
 
 
 def _rows(post: Feed) -> QuerySet[Friend, Any]:

@@ -207,7 +207,7 @@ class TestTimeline:
         }  # fmt: skip
         assert steps(friend) == [
             ("Posted", "accepted", ""), ("Handled", "delivered", ""),
-            ("Stands in 1 timelines", "linked", ""),
+            ("Stands in 1 timeline", "linked", ""),
         ]  # fmt: skip
         assert steps(vip)[-1][0] == "Stands in 2 timelines"
 
