@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.utils import formats, timezone
@@ -38,7 +38,6 @@ class Chart:
     note: str = ""
     width: int = WIDTH
     height: int = HEIGHT
-    is_empty: bool = field(default=False)
 
 
 def chart(
@@ -71,7 +70,6 @@ def chart(
         now=say(known[-1]) if known else "",
         limit=_y(limit, top) if limit is not None else "",
         note=note,
-        is_empty=not known,
     )
 
 

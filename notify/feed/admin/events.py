@@ -77,8 +77,7 @@ class AgeFilter(PickFilter):
 
 @admin.register(EventQueue)
 class EventAdmin(rows.HotRowsAdmin):
-    list_display = ["id_text", "status_mark", "what", "user", "system", "created", "waits",
-                    "done_up_to"]  # fmt: skip
+    list_display = ["id_text", "status_mark", "what", "user", "created", "waits", "done_up_to"]
     list_display_links = ["id_text"]
     list_filter = [("topic", ChoiceFilter), ("status", StatusFilter), AgeFilter,
                    ("kind", ChoiceFilter), ("biz", AutocompleteFilter),
@@ -115,10 +114,10 @@ class EventAdmin(rows.HotRowsAdmin):
         return rows.filter(pk=row_id(text)) if _is_event(text) else rows.filter(uid=text)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        given = {
-            "queue": queue_bar.lines(), "set_aside": int(_STATUS.SET_ASIDE),
-            "bulk_url": _bulk_url(request.GET),
-        }  # fmt: skip
+        queue = queue_bar.lines()
+        some = any(line.set_aside != "0" for line in queue)
+        bulk_url = _bulk_url(request.GET) if some else ""
+        given = {"queue": queue, "set_aside": _SET_ASIDE, "bulk_url": bulk_url}
         return super().changelist_view(request, given | (extra_context or {}))
 
     # -- replaying -------------------------------------------------------------------------------
@@ -187,11 +186,8 @@ class EventAdmin(rows.HotRowsAdmin):
 
     @admin.display(description=_("user"))
     def user(self, row: EventQueue) -> str:
-        return rows.user_link(str(row.biz), row.uid)
-
-    @admin.display(description=_("system"))
-    def system(self, row: EventQueue) -> str:
-        return str(row.biz)
+        """With the system below."""
+        return cells.lines(rows.user_link(str(row.biz), row.uid), str(row.biz))
 
     @admin.display(description=_("created"))
     def created(self, row: EventQueue) -> str:

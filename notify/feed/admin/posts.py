@@ -51,7 +51,7 @@ class StateFilter(PickFilter):
 
 @admin.register(Feed)
 class PostAdmin(rows.HotRowsAdmin):
-    list_display = ["id_text", "posted", "author", "system", "topic", "kind", "text", "state"]
+    list_display = ["id_text", "state", "author", "text", "topic", "kind", "posted"]
     list_display_links = ["id_text"]
     list_filter = [("biz", AutocompleteFilter), ("topic", ChoiceFilter), StateFilter,
                    ("id", IdTimeFilter)]  # fmt: skip
@@ -115,11 +115,8 @@ class PostAdmin(rows.HotRowsAdmin):
 
     @admin.display(description=_("author"))
     def author(self, row: Feed) -> str:
-        return rows.user_link(str(row.biz), row.uid)
-
-    @admin.display(description=_("system"))
-    def system(self, row: Feed) -> str:
-        return str(row.biz)
+        """With the system below."""
+        return cells.lines(rows.user_link(str(row.biz), row.uid), str(row.biz))
 
     @admin.display(description=_("application"))
     def kind(self, row: Feed) -> str:

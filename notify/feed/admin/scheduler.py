@@ -45,11 +45,12 @@ def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
             raise PermissionDenied
         period = request.GET.get("period", "")
         period = period if period in PERIODS else next(iter(PERIODS))
+        charts = _charts(PERIODS[period][0])
         given = {
             **model_admin.admin_site.each_context(request),
             "title": gettext("Scheduler"), "refresh_seconds": _REFRESH_SECONDS, "period": period,
             "periods": [(key, words) for key, (_span, words) in PERIODS.items()],
-            "charts": _charts(PERIODS[period][0]), **_now(),
+            "charts": charts, "nothing_recorded": not charts[0].lines, **_now(),
         }  # fmt: skip
         return TemplateResponse(request, "admin/feed/scheduler.html", given)
 

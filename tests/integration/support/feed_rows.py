@@ -74,7 +74,7 @@ def decided() -> None:
 
 def publish() -> None:
     """The scheduler's decision, which is a report for a few seconds."""
-    pace_status.hold("host:4711:0123abcd")
+    pace_status.lease.hold("host:4711:0123abcd")
     pace_status.publish(
         Decision(
             "host:4711:0123abcd",
