@@ -112,7 +112,7 @@ def test_a_held_message_is_looked_at_seldom(row: BizReceive) -> None:
     now = sql.now()
     look = archiver_module.walk(now)
     seen = 0
-    for day in range(365):
+    for day in range(0, 365, 5):
         while (page := look.page(now + timedelta(days=day))) is not None:
             seen += page.count(held)
     assert 3 <= seen <= 40
