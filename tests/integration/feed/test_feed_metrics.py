@@ -83,8 +83,10 @@ class TestMetrics:
 
     def test_the_scheduler(self, biz: Biz) -> None:
         assert scraped()["scheduler_up",] == 0
-        pace_status.hold("me")
-        pace_status.publish(Decision("me", 1.0, 0.25, 25, load=1.5, latency=4.0, baseline=2.0))
+        assert pace_status.lease.hold("me")
+        assert pace_status.publish(
+            Decision("me", 1.0, 0.25, 25, load=1.5, latency=4.0, baseline=2.0)
+        )
         found = scraped()
         names = ("scheduler_up", "share", "batch_events", "load")
         assert [found[name,] for name in names] == [1, 0.25, 25, 1.5]

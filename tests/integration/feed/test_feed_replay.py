@@ -96,6 +96,15 @@ def test_a_replayed_event_reaches_its_recipients_once(
     assert calls[2] == "fan2"
 
 
+def test_what_is_handled_meanwhile_stays(biz: Biz) -> None:
+    """Somebody else replayed it after the page was read."""
+    qid, other = set_aside(biz, "ann"), set_aside(biz, "ann")
+    assert replay.replay([qid]) == 1
+    drain()
+    assert replay.replay([qid, other]) == 1
+    assert statuses(qid, other) == [_STATUS.HANDLED, _STATUS.WAITING]
+
+
 def test_what_is_chosen(biz: Biz) -> None:
     other = Biz.objects.create(name="shop")
     friend, vip = set_aside(biz, "ann"), set_aside(biz, "ann", topic="vip")
