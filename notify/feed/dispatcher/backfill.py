@@ -22,7 +22,7 @@ from notify.feed.models.users import NOTHING_WRITTEN
 from notify.feed.timeline import merge
 from notify.feed.timeline.wanted import Wanted, then
 
-AUTHORS = 500  # in one transaction
+AUTHORS = 500  # and their relations, in one transaction
 _CHUNK = 500
 _RELATIONS = tuple(map(str, (Friend.Relation.FRIEND, Friend.Relation.FOLLOW)))
 
@@ -66,7 +66,7 @@ def _pushed_authors(biz: int, uid: str) -> list[str]:
     """Authors of new relations who are not merged, or becoming so; as they are at this moment."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT DISTINCT r.uid FROM friend r {then()} feed_user a "  # noqa: S608
+            f"SELECT r.uid FROM friend r {then()} feed_user a "  # noqa: S608
             "ON a.biz_id = r.biz_id AND a.uid = r.uid WHERE r.biz_id = %s AND r.fri_uid = %s "
             f"AND r.delivery = {int(Friend.Delivery.BOTH)} AND r.relation IN (%s, %s) "
             f"AND a.merging = {int(FeedUser.Merging.PUSHED)} LIMIT {AUTHORS}",

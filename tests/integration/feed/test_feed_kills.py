@@ -24,7 +24,7 @@ __all__ = ["small"]
 DISPATCHER = """
 from django.conf import settings
 settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW, settings.FEED_SLICE = 3, 3, 1
-settings.FEED_TIMELINE_LENGTH, settings.FEED_REBUILD_LENGTH = 8, 5
+settings.FEED_TIMELINE_LENGTH, settings.FEED_REBUILD_LENGTH = 5, 4
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.dispatcher.upkeep import Upkeep

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -169,3 +171,14 @@ def test_a_page_and_a_count_are_few_statements(bob: str) -> None:
     with CaptureQueriesContext(connection) as queries:
         timeline.unread(BIZ, bob)
     assert len(queries) == 3
+
+
+@pytest.mark.parametrize("floor", [0, NOTHING_WRITTEN])
+def test_unread_posts_are_counted_up_to_a_bound(bob: str, floor: int, monkeypatch) -> None:
+    monkeypatch.setattr(sys.modules["notify.feed.timeline.unread"], "MOST", 4)
+    FeedUser.objects.filter(uid=bob).update(floor=floor)
+    for count, unread in ((4, timeline.Unread(4, False)), (1, timeline.Unread(4, True))):
+        for _ in range(count):
+            post("ann")
+        drain("friend")
+        assert timeline.unread(BIZ, bob) == unread

@@ -11,10 +11,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from msgplatform.core.data import ids, sql
-from notify.feed import timeline
-from notify.feed.models import FeedUser
+from notify.feed import events, timeline
+from notify.feed.intake import posts
+from notify.feed.models import EventQueue, FeedUser
 from notify.feed.models.users import NOTHING_WRITTEN
-from tests.integration.feed.support import BIZ
+from tests.integration.feed.support import BIZ, change, drain, user, written
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -26,15 +27,15 @@ def fill() -> None:
     """Readers with all authors, half of them merged at read, among other readers and posts."""
     now = sql.now()
     numbers = ids.reserve(POSTS * len(AUTHORS)).ids([0] * (POSTS * len(AUTHORS)))
-    posts = [(id, AUTHORS[n % len(AUTHORS)]) for n, id in enumerate(numbers)]
+    made = [(id, AUTHORS[n % len(AUTHORS)]) for n, id in enumerate(numbers)]
     readers = ["bob", *(f"reader{n}" for n in range(20))]
     sql.insert(
         "feed", ("id", "biz_id", "uid", "topic", "app_id", "src_type", "data", "create_date"),
-        [(id, BIZ, uid, ("friend", "vip")[id >> 15 & 1], "", "", "text", now) for id, uid in posts],
+        [(id, BIZ, uid, ("friend", "vip")[id >> 15 & 1], "", "", "text", now) for id, uid in made],
     )  # fmt: skip
     sql.insert(
         "feed_broadcast", ("biz_id", "fri_uid", "feed_id", "create_date", "app_id", "src_type"),
-        [(BIZ, reader, id, now, "", "") for reader in readers for id, _uid in posts],
+        [(BIZ, reader, id, now, "", "") for reader in readers for id, _uid in made],
     )  # fmt: skip
     sql.insert(
         "friend", ("biz_id", "uid", "relation", "fri_uid", "delivery", "create_date"),
@@ -43,11 +44,17 @@ def fill() -> None:
             for n, uid in enumerate(AUTHORS) for reader in readers
         ],
     )  # fmt: skip
+    sql.insert(
+        "eventqueue",
+        ("qid", "biz_id", "topic", "kind", "status", "data", "uid", "create_date", "position",
+         "reason"),
+        [(id, BIZ, "friend", "post", 1, "", uid, now, "", "") for id, uid in made],
+    )  # fmt: skip
     sql.insert("feed_user", ("biz_id", "uid"), [(BIZ, uid) for uid in (*readers, *AUTHORS)])
     FeedUser.objects.update(active=True, floor=0, visit_date=now)
     if connection.vendor == "mysql":
         with connection.cursor() as cursor:
-            cursor.execute("ANALYZE TABLE feed, feed_broadcast, friend, feed_user")
+            cursor.execute("ANALYZE TABLE eventqueue, feed, feed_broadcast, friend, feed_user")
     else:
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE")
@@ -60,7 +67,8 @@ def steps(work: Callable[[], object]) -> list[dict[str, Any]]:
     statements = [
         query["sql"].replace("%", "%%")
         for query in queries.captured_queries
-        if re.match("SELECT|UPDATE|DELETE|INSERT|[(]", query["sql"])
+        if re.match(r"SELECT|UPDATE|DELETE|\(|INSERT.*\bSELECT\b", query["sql"])
+        and "id_node" not in query["sql"]
     ]
     with connection.cursor() as cursor:
         return [step for each in statements for step in sql.plan(cursor, each)]
@@ -70,14 +78,14 @@ def check(work: Callable[[], object]) -> None:
     """No step reads a whole table, or sorts; posts of an author are read from the newest on."""
     for step in steps(work):
         if connection.vendor == "mysql":
-            of_result = str(step["table"]).startswith("<")
+            of_result = str(step["table"]).startswith("<") or step["select_type"] == "INSERT"
             assert of_result or step["type"] not in ("ALL", "index"), step
             assert "filesort" not in str(step["Extra"]), step
             if step["key"] == "feed_of_author":
                 assert step["type"] == "range", step
         else:
             detail = step["detail"]
-            assert not detail.startswith("SCAN") or re.match(r"SCAN (e\b|\()", detail), step
+            assert not re.match(r"SCAN (?!e\b|\(|CONSTANT)", detail), step
             assert "TEMP B-TREE" not in detail, step
 
 
@@ -91,3 +99,22 @@ def test_every_step_of_a_page_goes_by_an_index_and_none_sorts(floor: int) -> Non
     check(lambda: timeline.read(BIZ, "bob", app_id="none", visit=False))
     check(lambda: timeline.unread(BIZ, "bob"))
     check(lambda: timeline.mark_read(BIZ, "bob", middle))
+
+
+def test_every_step_of_upkeep_goes_by_an_index_and_none_sorts() -> None:
+    fill()
+    change(("author0", "unfriend", "bob"))  # an UNFOLLOW, and one of the author's timeline
+    check(lambda: drain("upkeep"))
+    assert "author0" not in {post.uid for post in timeline.read(BIZ, "bob", visit=False).posts}
+    posts.delete(BIZ, timeline.read(BIZ, "bob", visit=False).posts[0].id)
+    check(lambda: drain("upkeep"))
+    change(("author0", "befriend", "bob"))
+    check(lambda: drain("upkeep"))
+    FeedUser.objects.filter(uid="bob").update(active=False, floor=NOTHING_WRITTEN)
+    check(lambda: timeline.read(BIZ, "bob"))
+    check(lambda: drain("upkeep"))
+    assert written("bob")
+    events.add([events.Event(BIZ, "author1", EventQueue.Kind.MERGE)], ids.reserve(1), sql.now())
+    FeedUser.objects.filter(uid="author1").update(merging=FeedUser.Merging.BECOMING)
+    check(lambda: drain("upkeep"))
+    assert user("author1").merging != FeedUser.Merging.BECOMING

@@ -7,20 +7,21 @@ differ.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
-from django.db import transaction
 
-from notify.feed import timeline, users
+from msgplatform.core.data import sql
+from notify.feed import timeline
+from notify.feed.cleaner import inactive
+from notify.feed.cleaner.timelines import Timelines
 from notify.feed.dispatcher import backfill, removal
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.dispatcher.upkeep import Upkeep
 from notify.feed.intake import posts
-from notify.feed.models import EventQueue, FeedBroadcast, FeedUser, Friend
-from notify.feed.models.users import NOTHING_WRITTEN
+from notify.feed.models import EventQueue, FeedUser
 from notify.feed.timeline import merge
 from tests.integration.feed.naive import Made, World
 from tests.integration.feed.support import BIZ, change, drain, post
@@ -31,13 +32,14 @@ PEOPLE = [f"user{n}" for n in range(8)]
 ACTIONS = ["befriend", "follow", "unfriend", "unfollow", "block", "unblock"]
 OFTEN = [6, 8, 2, 3, 1, 3]
 STEPS = 250
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, settings) -> None:
     """Bounds that a few users and posts reach."""
     settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW, settings.FEED_SLICE = 5, 4, 3
-    settings.FEED_TIMELINE_LENGTH, settings.FEED_REBUILD_LENGTH = 8, 5
+    settings.FEED_TIMELINE_LENGTH, settings.FEED_REBUILD_LENGTH = 5, 4
     for module, name, value in (
         (removal, "MOST", 3), (backfill, "AUTHORS", 2), (merge, "_BRANCHES", 3),
     ):  # fmt: skip
@@ -53,7 +55,7 @@ class Generator:
         self.authors = PEOPLE
         self.steps: dict[Callable[[], None], int] = {
             self.relate: 20, self.post: 30, self.edit: 3, self.delete: 4, self.look: 20,
-            self.mark_read: 4, self.dispatch: 25, self.deactivate: 3, self.trim: 3, self.empty: 2,
+            self.mark_read: 4, self.dispatch: 25, self.deactivate: 3, self.clean: 3,
         }  # fmt: skip
 
     def step(self) -> None:
@@ -104,34 +106,15 @@ class Generator:
         worker = Upkeep() if topic == "upkeep" else Receiver(topic)
         worker.turn(Pace(events=self.random.randint(1, 4)))
 
-    # -- what the cleaner does -------------------------------------------------------------------
     def deactivate(self) -> None:
-        with locked(self.random.choice(PEOPLE)) as reader:
-            rows = FeedUser.objects.filter(biz_id=BIZ, uid=reader.uid)
-            rows.update(active=False, floor=NOTHING_WRITTEN)
-            relations = Friend.objects.filter(biz_id=BIZ, fri_uid=reader.uid)
-            relations.update(delivery=Friend.Delivery.MERGED)
+        rows = FeedUser.objects.filter(biz_id=BIZ, uid=self.random.choice(PEOPLE), active=True)
+        rows.update(visit_date=LONG_AGO)
+        inactive.let_go(sql.now())
 
-    def empty(self) -> None:
-        for uid in PEOPLE:
-            with locked(uid) as reader:
-                if not reader.active:
-                    FeedBroadcast.objects.filter(biz_id=BIZ, fri_uid=uid).delete()
-
-    def trim(self) -> None:
-        with locked(self.random.choice(PEOPLE)) as reader:
-            entries = FeedBroadcast.objects.filter(biz_id=BIZ, fri_uid=reader.uid)
-            oldest = entries.order_by("-feed_id").values_list("feed_id", flat=True)[4:5]
-            for floor in oldest if reader.active else ():
-                if floor > reader.floor:
-                    FeedUser.objects.filter(biz_id=BIZ, uid=reader.uid).update(floor=floor)
-                    entries.filter(feed_id__lte=floor).delete()
-
-
-@contextmanager
-def locked(uid: str) -> Iterator[FeedUser]:
-    with transaction.atomic():
-        yield users.lock(BIZ, [uid])[uid]
+    def clean(self) -> None:
+        timelines = Timelines(sql.now())
+        while timelines.clean():
+            pass
 
 
 def whole(uid: str, limit: int, app_id: str = "", visit: bool = False) -> list[timeline.Post]:
