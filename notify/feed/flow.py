@@ -70,8 +70,8 @@ class FeedFlow(flows.Flow):
     def demo_environment(self) -> Mapping[str, str]:
         # A star of a small town is merged at read, timelines are trimmed, and every one is read.
         return {
-            "FEED_MERGE_ABOVE": "400", "FEED_PUSH_BELOW": "350", "FEED_TIMELINE_LENGTH": "60",
-            "FEED_REBUILD_LENGTH": "40", "FEED_CLEAN_SECONDS": "1", "API_RATE_READ": "off",
+            "FEED_MERGE_ABOVE": "400", "FEED_PUSH_BELOW": "350", "FEED_TIMELINE_LENGTH": "100",
+            "FEED_REBUILD_LENGTH": "50", "FEED_CLEAN_SECONDS": "1", "API_RATE_READ": "off",
         }  # fmt: skip
 
     def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:

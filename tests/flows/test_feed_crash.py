@@ -52,6 +52,10 @@ HANDLED = """
 from notify.feed.models import EventQueue
 print(EventQueue.objects.filter(status=EventQueue.Status.HANDLED).count())
 """
+ENTRIES = """
+from notify.feed.models import FeedBroadcast
+print(FeedBroadcast.objects.exclude(fri_uid__in=["star", "comet"]).count())
+"""
 # What must be written, since a read does not look for it elsewhere, and is not.
 UNWRITTEN = """
 import json
@@ -129,6 +133,8 @@ def test_every_timeline_is_whole_after_kills(cluster: FeedCluster) -> None:
     cluster.wait_until(lambda: left(cluster) == 0, "every event to be handled", 300)
     found = people.differences()
     written, unwritten = cluster.script(UNWRITTEN)
+    kill_log.append(trim(cluster))
+    trimmed = people.differences()
     print("\n".join(kill_log))
     print(
         f"{len(people.town.posts)} posts, {written} entries that must be written, {unwritten} not; "
@@ -138,6 +144,7 @@ def test_every_timeline_is_whole_after_kills(cluster: FeedCluster) -> None:
     assert (found.readers, found.missing, found.more, found.otherwise) == ([], 0, 0, 0)
     assert unwritten == 0
     assert written > 10 * len(PEOPLE)
+    assert trimmed.readers == []
 
 
 def fire(cluster: FeedCluster) -> list[str]:
@@ -150,13 +157,13 @@ def fire(cluster: FeedCluster) -> list[str]:
         await_work(cluster)
         time.sleep(chance.random() / 5)  # the moment of the kill is any
         cluster.kill(victim)
-        log.append(f"kill {victim}, left: {cluster.script(LEFT)}")
+        log.append(f"kill {victim} and the cleaner, left: {cluster.script(LEFT)}")
         cluster.start(victim)
+        cluster.restart(CLEANER)
         if number == 0:
             cluster.redis.flushall()
-            cluster.restart(CLEANER)
             cluster.restart(WEB)
-            log.append("flush; kill the cleaner and the web server")
+            log.append("flush; kill the web server")
     for place in FAILPOINTS:
         for name in all:
             cluster.kill(name)
@@ -166,6 +173,20 @@ def fire(cluster: FeedCluster) -> list[str]:
         for name in all:
             cluster.start(name)
     return log
+
+
+def trim(cluster: FeedCluster) -> str:
+    """The cleaner shortens every timeline, and dies in the middle of one."""
+    cluster.environment["FEED_TIMELINE_LENGTH"] = "20"
+    before = cluster.script(ENTRIES)
+    cluster.kill(CLEANER)
+    cluster.start(CLEANER, failpoint="feed_after_floor:5")
+    cluster.wait_until(lambda: cluster.died(CLEANER), "the cleaner to die")
+    between = cluster.script(ENTRIES)
+    cluster.start(CLEANER)
+    most = 24 * len(PEOPLE)
+    cluster.wait_until(lambda: cluster.script(ENTRIES) <= most, "all timelines to be short")
+    return f"the cleaner died at {between} entries of {before}"
 
 
 def await_work(cluster: FeedCluster) -> None:

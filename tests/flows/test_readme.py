@@ -70,6 +70,12 @@ def test_every_command_of_the_readme_works(clone: Path) -> None:
     crmsync = account["flows"]["crmsync"]
     assert crmsync["equal"] == {"sales-table": True, "call-centre": True, "hive": True}
     assert min(crmsync["changed"], crmsync["deleted"], crmsync["forms"]) >= 200
+    feed = account["flows"]["feed"]
+    assert (feed["wrong"], feed["unread_wrong"], feed["seen_late"]) == (0, 0, 0)
+    assert feed["users"] >= 1_000
+    assert feed["relations"] >= 50_000
+    assert min(feed["edited"], feed["deleted"]) >= 100
+    assert feed["came_back"] >= 40
     assert "ok    settings" in outputs[1]
 
 

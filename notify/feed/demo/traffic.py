@@ -108,7 +108,7 @@ class Traffic:
         found: dict[str, list[Shown]] = {}
 
         def read(client: Client, reader: str) -> None:
-            is_short = reader.endswith("5")
+            is_short = reader.endswith(("05", "55"))
             found[reader] = client.timeline(reader, _SHORT_PAGE if is_short else LONG_PAGE)
 
         self._spread(read, readers)
