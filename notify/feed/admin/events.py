@@ -186,8 +186,7 @@ class EventAdmin(rows.HotRowsAdmin):
 
     @admin.display(description=_("user"))
     def user(self, row: EventQueue) -> str:
-        """With the system below."""
-        return cells.lines(rows.user_link(str(row.biz), row.uid), str(row.biz))
+        return rows.user_cell(row)
 
     @admin.display(description=_("created"))
     def created(self, row: EventQueue) -> str:

@@ -115,8 +115,7 @@ class PostAdmin(rows.HotRowsAdmin):
 
     @admin.display(description=_("author"))
     def author(self, row: Feed) -> str:
-        """With the system below."""
-        return cells.lines(rows.user_link(str(row.biz), row.uid), str(row.biz))
+        return rows.user_cell(row)
 
     @admin.display(description=_("application"))
     def kind(self, row: Feed) -> str:

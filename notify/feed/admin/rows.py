@@ -17,9 +17,11 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from msgplatform.admin import RowList, RowsAdmin
+from msgplatform.admin import RowList, RowsAdmin, cells
 from msgplatform.core.data import ids
 
+# What the page of a user needs: it shows posts.
+USERS_PAGE = ("feed.view_feed", "feed.view_feeduser")
 LOOKED_AT = 20_000  # newest rows to which a filter without an index is applied
 
 
@@ -53,6 +55,13 @@ class NewestList(RowList):
         self.looked_at = LOOKED_AT
         return rows.filter(pk__gte=found["first"])
 
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        user: Any = request.user
+        may_see_users = user.has_perms(USERS_PAGE)
+        for row in self.result_list:
+            row.may_see_users = may_see_users
+
 
 class HotRowsAdmin(RowsAdmin):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[NewestList]:
@@ -61,6 +70,12 @@ class HotRowsAdmin(RowsAdmin):
     def indexed(self, chosen: Mapping[str, str], query: str) -> set[str]:
         """The parameters of filters that an index serves, as they are chosen; "q": the search."""
         raise NotImplementedError
+
+
+def user_cell(row: Any) -> SafeString:
+    """The row's user, with the system below; a link for whoever may see their page."""
+    system = str(row.biz)
+    return cells.lines(user_link(system, row.uid) if row.may_see_users else row.uid, system)
 
 
 def user_link(system: str, uid: str) -> SafeString:

@@ -28,7 +28,6 @@ from notify.feed.models.posts import MAX_UID
 from notify.feed.models.users import NOTHING_WRITTEN
 from notify.feed.timeline import why
 
-PERMISSIONS = ("feed.view_feed", "feed.view_feeduser")
 PAGE = 20  # posts of a timeline
 _OFFERED = 500  # systems that the field completes to; others are typed
 _TIMELINE = "timeline"
@@ -79,7 +78,7 @@ class WhyForm(forms.Form):
 
 def allowed(request: HttpRequest) -> bool:
     user: Any = request.user
-    return bool(user.has_perms(PERMISSIONS))
+    return bool(user.has_perms(rows.USERS_PAGE))
 
 
 def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:

@@ -486,6 +486,10 @@ class TestPermissions:
             client = person(name, name)
             for path in (*PAGES, STATISTICS):
                 get(client, path, 200 if path in allowed else 403)
+            for path in allowed & {POSTS, EVENTS}:
+                page = get(client, path)
+                assert "ann" in page
+                assert USERS not in page  # nothing leads to what is refused
         client = person("all", *ALL)
         for path in PAGES:
             get(client, path)
