@@ -35,6 +35,7 @@ PERIODS = {
 _STEPS = 180  # of a chart: an hour has one for every 20 seconds
 _COLUMNS = ("load", "events", "backlog", "oldest", "latency", "share")
 _REFRESH_SECONDS = 10  # as often as a row is written
+_LIVE = ("1h", "6h")  # a longer time is tens of thousands of rows, and stays as it is
 
 
 def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
@@ -48,7 +49,8 @@ def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
         charts = _charts(PERIODS[period][0])
         given = {
             **model_admin.admin_site.each_context(request),
-            "title": gettext("Scheduler"), "refresh_seconds": _REFRESH_SECONDS, "period": period,
+            "title": gettext("Scheduler"), "period": period,
+            "refresh_seconds": _REFRESH_SECONDS if period in _LIVE else 0,
             "periods": [(key, words) for key, (_span, words) in PERIODS.items()],
             "charts": charts, "nothing_recorded": not charts[0].lines, **_now(),
         }  # fmt: skip

@@ -1,0 +1,273 @@
+"""The console of Feed: the scheduler, statistics; who may see what, and what a page costs."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from msgplatform.admin import RowsAdmin
+from msgplatform.core.data import ids, sql
+from msgplatform.models import Biz
+from notify.feed import pace_status
+from notify.feed.admin import rows as lists
+from notify.feed.models import EventQueue, Feed, FeedPace
+from tests.integration.support import feed_rows, table_rows
+from tests.integration.support.feed_pages import (
+    ADMIN,
+    ALL,
+    EVENTS,
+    PAGES,
+    POSTS,
+    SCHEDULER,
+    STATISTICS,
+    USERS,
+    get,
+    person,
+    replay,
+)
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+Status = EventQueue.Status
+
+
+@pytest.fixture
+def biz() -> Biz:
+    return Biz.objects.create(name="orders")
+
+
+class TestStatistics:
+    def test_page_and_file(self, admin_client: Client, biz: Biz) -> None:
+        feed_rows.related(biz, ("ann", "befriend", "bob"), ("cid", "follow", "ann"))
+        feed_rows.visited(biz, "bob", "cid")
+        feed_rows.post(biz, "ann")
+        feed_rows.post(biz, "ann", topic="vip")
+        feed_rows.drain()
+        context = admin_client.get(ADMIN + STATISTICS).context
+        total = context["total"]["point"]
+        assert (total.handled, total.entries) == (2, 3)
+        found = {str(line["title"]): line["point"].entries for line in context["topics"]}
+        assert found == {"friend": 1, "vip": 2, "upkeep": 0}
+        assert context["chart"].highest == "3"
+        one = admin_client.get(f"{ADMIN}{STATISTICS}?topic=vip&biz={biz.pk}&period=1h").context
+        assert one["total"]["point"].entries == 2
+        assert str(one["step_name"]) == "minute"
+        answer = admin_client.get(f"{ADMIN}eventqueue/statistics.csv?topic=vip")
+        lines = b"".join(answer.streaming_content).decode().splitlines()  # type: ignore[attr-defined]
+        assert lines[1].endswith(",orders,vip,1,2,0,0")
+        assert len(lines) == 2
+
+    def test_nothing_and_wrong_choices(self, admin_client: Client) -> None:
+        assert "Nothing was handled in this time." in get(admin_client, STATISTICS)
+        for query in ("period=never", "topic=x", "biz=x", "period=365d&step=minute"):
+            assert admin_client.get(f"{ADMIN}{STATISTICS}?{query}").context["form"].errors
+            path = f"{ADMIN}eventqueue/statistics.csv?{query}"
+            assert admin_client.get(path).status_code == 400
+
+
+class TestScheduler:
+    def charts(self, client: Client, query: str = "") -> dict[str, Any]:
+        shown = client.get(f"{ADMIN}{SCHEDULER}{query}").context["charts"]
+        return {chart.title: chart for chart in shown}
+
+    def test_nothing_was_decided_yet(self, admin_client: Client) -> None:
+        page = get(admin_client, SCHEDULER)
+        assert "No dispatcher runs" in page
+        assert page.count("Nothing was written down in this time") == 1
+        assert "No hour has one" in page
+        pace_status.dispatchers.report({"one": pace_status.Working(7)})
+        assert "have decided nothing yet" in get(admin_client, SCHEDULER)
+
+    def test_redis_is_away(self, admin_client: Client, servers: Any) -> None:
+        servers.work.kill()
+        try:
+            assert "Redis cannot be reached" in get(admin_client, SCHEDULER)
+        finally:
+            servers.work.start()
+
+    @pytest.mark.parametrize(
+        ("given", "says"),
+        [
+            ({"share": 1.0}, "at full speed"),
+            ({"share": 0.3, "most": 0.3}, "as much as the policy of this hour allows"),
+            ({"share": 0.5, "load": 0.2}, "become faster every second"),
+            ({"share": 0.5, "load": 0.9}, "keep their speed"),
+            ({"share": 0.5, "load": 2.5, "cause": "stmt", "least": 0.1},
+             "give way, because of: statements of others.<"),
+            ({"share": 0.1, "load": 2.5, "cause": "cpu", "least": 0.1},
+             "They keep the least share."),
+        ],
+    )  # fmt: skip
+    def test_the_decision_and_why(
+        self, admin_client: Client, given: dict[str, Any], says: str
+    ) -> None:
+        pace_status.lease.hold("me")
+        decision = pace_status.Decision(
+            by="me", at=time.time(), events=40, oldest={"vip": 75.0}, **given
+        )
+        assert pace_status.publish(decision)
+        page = get(admin_client, SCHEDULER)
+        assert says in page
+        assert "oldest event, vip" in page
+        assert "1 min" in page
+
+    def test_policies_by_hour(self, admin_client: Client, settings: Any) -> None:
+        hour = timezone.localtime().hour
+        settings.FEED_HOURS = f"{hour}-{(hour + 2) % 24}:0.3, {(hour + 5) % 24}-{(hour + 6) % 24}:1"
+        rules = admin_client.get(f"{ADMIN}{SCHEDULER}").context["policies"]
+        assert [(rule["most"], rule["is_now"]) for rule in rules] == [
+            ("30 %", True), ("100 %", False),
+        ]  # fmt: skip
+
+    def test_charts(self, admin_client: Client) -> None:
+        """Each step has the worst of its rows; where nothing ran the line is broken."""
+        now = sql.now()
+        for minutes, load, share in ((30, 0.5, 1.0), (30.05, 2.5, 0.2), (10, 0.1, 0.6)):
+            FeedPace.objects.create(
+                at=now - timedelta(minutes=minutes), load=load, share=share, events=50, cause="",
+                latency=0.4, baseline=0.3, statements=1, cpu=0.5, backlog=1234, oldest=4000,
+            )  # fmt: skip
+        charts = self.charts(admin_client)
+        load, share = charts["Load"], charts["Share of their time that dispatchers work"]
+        assert (load.highest, load.now) == ("2.50", "0.10")
+        assert len(load.lines) == 2
+        assert len(load.moments) == 2
+        assert [m.title.split(": ")[1] for m in share.moments] == ["20 %", "60 %"]
+        assert charts["Events waiting"].highest == "1234"
+        assert charts["Age of the oldest event"].limit
+        assert charts["Age of the oldest event"].highest == "1 h"
+        assert len(self.charts(admin_client, "?period=7d")["Load"].moments) == 1
+        for period, is_live in (("1h", True), ("7d", False)):
+            page = get(admin_client, f"{SCHEDULER}?period={period}")
+            assert ('http-equiv="refresh"' in page) == is_live
+        assert len(self.charts(admin_client, "?period=x")["Load"].moments) == 2
+
+
+class TestPermissions:
+    def test_who_has_none_sees_nothing(self, biz: Biz) -> None:
+        qid = feed_rows.set_aside(biz, "ann")
+        nobody = person("nobody")
+        for path in (
+            *PAGES, STATISTICS, f"{POSTS}{qid}/change/", f"{EVENTS}{qid}/change/",
+            f"{USERS}?system=orders&uid=ann",
+        ):  # fmt: skip
+            get(nobody, path, 403)
+        assert ADMIN not in nobody.get("/console/").content.decode()
+
+    def test_each_page_has_its_permission(self, biz: Biz) -> None:
+        feed_rows.post(biz, "ann")
+        for name, allowed in (
+            ("view_feed", {POSTS}), ("view_eventqueue", {EVENTS, SCHEDULER, STATISTICS}),
+            ("view_feeduser", set()),
+        ):  # fmt: skip
+            client = person(name, name)
+            for path in (*PAGES, STATISTICS):
+                get(client, path, 200 if path in allowed else 403)
+            for path in allowed & {POSTS, EVENTS}:
+                page = get(client, path)
+                assert "ann" in page
+                assert USERS not in page  # nothing leads to what is refused
+        client = person("all", *ALL)
+        for path in PAGES:
+            get(client, path)
+            assert f'href="{ADMIN}{path}"' in client.get("/console/").content.decode()
+
+    def test_looking_is_not_replaying(self, biz: Biz) -> None:
+        qid = feed_rows.set_aside(biz, "ann")
+        viewer = person("viewer", *ALL)
+        assert "Replay" not in get(viewer, f"{EVENTS}{qid}/change/")
+        replay(viewer, qid, confirmed="yes")
+        assert feed_rows.event(qid).status == Status.SET_ASIDE
+        replay(person("operator", *ALL, "change_eventqueue"), qid, confirmed="yes")
+        assert feed_rows.event(qid).status == Status.WAITING
+
+
+def test_a_list_asks_as_much_for_many_rows_as_for_few(
+    admin_client: Client, biz: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RowsAdmin, "list_per_page", 200)
+    monkeypatch.setattr("notify.feed.admin.relations.PAGE", 200)
+
+    def fill(many: int) -> None:
+        for n in range(many):
+            feed_rows.set_aside(biz, f"ann{n}")
+            feed_rows.post(biz, "star")
+            feed_rows.related(biz, (f"fan{many}-{n}", "follow", "star"))
+
+    def queries() -> dict[str, int]:
+        found = {}
+        for path in (
+            POSTS, EVENTS, f"{EVENTS}?status__exact=3",
+            f"{USERS}?system=orders&uid=star&show=followers",
+            f"{USERS}?system=orders&uid=star", SCHEDULER,
+        ):  # fmt: skip
+            with CaptureQueriesContext(connection) as captured:
+                admin_client.get(ADMIN + path)
+            found[path] = len(captured)
+        return found
+
+    admin_client.get(ADMIN + POSTS)  # what is cached is cached
+    fill(20)
+    few = queries()
+    fill(180)
+    assert queries() == few
+
+
+def wrong_steps(statement: str) -> list[str]:
+    """Steps of a plan that read a whole hot table."""
+    hot = ("feed", "eventqueue", "friend", "feed_user")
+    with connection.cursor() as cursor:
+        plan = sql.plan(cursor, statement)
+    if connection.vendor == "sqlite":
+        details = [step["detail"] for step in plan]
+        return [d for d in details if d.startswith(tuple(f"SCAN {t}" for t in hot))
+                and " USING " not in d and "WHERE" in statement]  # fmt: skip
+    return [str(step) for step in plan if step["type"] == "ALL" and step["table"] in hot]
+
+
+def test_whatever_is_chosen_is_read_from_an_index(
+    admin_client: Client, biz: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "LOOKED_AT", 500)
+    feed_rows.related(biz, ("cid", "follow", "ann"), ("ann", "befriend", "bob"))
+    now = sql.now()
+    made = ids.reserve(4000).ids(range(4000))
+    table_rows.insert_like(
+        Feed(biz=biz, topic="friend", data="x", create_date=now),
+        ("id", "uid"),
+        ((number, f"u{n % 50}") for n, number in enumerate(made)),
+    )
+    table_rows.insert_like(
+        EventQueue(biz=biz, uid="ann", create_date=now),
+        ("qid", "topic", "status"),
+        ((number, ("friend", "vip")[n % 2], 1 if n % 40 else 3) for n, number in enumerate(made)),
+    )
+    with connection.cursor() as cursor:
+        for table in ("feed", "eventqueue"):
+            word = "ANALYZE TABLE" if connection.vendor == "mysql" else "ANALYZE"
+            cursor.execute(f"{word} {table}")
+            cursor.fetchall()
+    found: dict[str, list[str]] = {}
+    for path in (
+        POSTS, f"{POSTS}?p=20", f"{POSTS}?topic__exact=vip", f"{POSTS}?state=deleted",
+        f"{POSTS}?biz__id__exact={biz.pk}", f"{POSTS}?q=u7", f"{POSTS}?q={made[7]}",
+        f"{POSTS}?q=u7&topic__exact=vip", EVENTS, f"{EVENTS}?status__exact=3",
+        f"{EVENTS}?status__exact=1", f"{EVENTS}?topic__exact=vip&status__exact=3",
+        f"{EVENTS}?kind__exact=post&age=1h", f"{EVENTS}?q=ann", f"{EVENTS}?age=1m",
+        f"{USERS}?system=orders&uid=ann&show=followers",
+        f"{USERS}?system=orders&uid=cid&show=follows",
+    ):  # fmt: skip
+        with CaptureQueriesContext(connection) as captured:
+            get(admin_client, path)
+        for query in captured:
+            statement = query["sql"]
+            is_hot = statement.startswith("SELECT") and "feed" in statement + path
+            if is_hot and "WHERE" in statement and (wrong := wrong_steps(statement)):
+                found[path] = [*wrong, statement[:300]]
+    assert found == {}

@@ -1,0 +1,45 @@
+"""The pages of Feed's console, as tests ask for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+ADMIN = "/admin/feed/"
+POSTS, EVENTS, USERS = "feed/", "eventqueue/", "feed/users/"
+SCHEDULER, STATISTICS = "eventqueue/scheduler/", "eventqueue/statistics/"
+PAGES = (POSTS, EVENTS, USERS, SCHEDULER)
+ALL = ("view_feed", "view_eventqueue", "view_feeduser")
+
+
+def get(client: Client, path: str, status: int = 200) -> str:
+    answer = client.get(ADMIN + path)
+    assert answer.status_code == status, (path, answer.status_code)
+    return answer.content.decode()
+
+
+def listed(client: Client, path: str) -> list[int]:
+    answer = client.get(ADMIN + path)
+    assert answer.status_code == 200, (path, answer.status_code)
+    return [row.pk for row in answer.context["cl"].result_list]
+
+
+def cell(client: Client, path: str, column: str) -> list[str]:
+    """A column's text in each row of a list."""
+    shown = client.get(ADMIN + path).context["cl"]
+    return [str(getattr(shown.model_admin, column)(row)) for row in shown.result_list]
+
+
+def person(name: str, *permissions: str) -> Client:
+    user = User.objects.create_user(name, is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def replay(client: Client, *qids: int, **given: str) -> Any:
+    data = {"action": "replay", "_selected_action": qids, "index": 0, **given}
+    return client.post(ADMIN + EVENTS, data, follow=True)
