@@ -21,6 +21,7 @@ from notify.feed.dispatcher import fanout, queue
 from notify.feed.dispatcher.front import Front
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.queue import Event
+from notify.feed.dispatcher.slices import next_slice
 from notify.feed.models import EventQueue, FeedUser
 from notify.feed.models.posts import Topic
 from notify.feed.monitor import counters
@@ -143,20 +144,14 @@ class Receiver:
         return 0
 
     def _next_slice(self, event: Event, size: int) -> None:
-        relations = fanout.RELATIONS[Topic(self.topic)]
-        relation, _, after = event.position.partition(":")
-        relation = relation or relations[0]
-        until = fanout.end_of_slice(event.biz, event.uid, relation, after, size)
-        written = fanout.push_slice(event.qid, relation, after, until)
+        part = next_slice(event, fanout.RELATIONS[Topic(self.topic)], size)
+        written = fanout.push_slice(event.qid, part.relation, part.after, part.until)
         now = sql.now()
         counts: counters.Counts = Counter()
         counts[counters.key(event.biz, counters.ENTRIES, self.topic)] = written
         row = EventQueue.objects.filter(qid=event.qid)
-        place = relations.index(relation)
-        if until is not None:
-            row.update(position=f"{relation}:{until}")
-        elif place + 1 < len(relations):
-            row.update(position=f"{relations[place + 1]}:")
+        if part.position is not None:
+            row.update(position=part.position)
         else:
             row.update(status=_STATUS.HANDLED, handle_date=now)
             counts[counters.key(event.biz, counters.HANDLED, self.topic)] = 1
