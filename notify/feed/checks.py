@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core import checks
 
-from notify.feed.dispatcher import hours
+from notify.feed.dispatcher.schedule import hours
 
 
 @checks.register

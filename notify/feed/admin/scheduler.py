@@ -21,8 +21,8 @@ from msgplatform.core.data import sql
 from msgplatform.templatetags.humanize_age import age
 from notify.feed import pace_status
 from notify.feed.admin.chart import Chart, chart
-from notify.feed.dispatcher import hours
 from notify.feed.dispatcher.pace import COMFORTABLE
+from notify.feed.dispatcher.schedule import hours
 from notify.feed.models import EventQueue, FeedPace
 from notify.feed.pace_status import Decision
 

@@ -16,8 +16,8 @@ from django.db.backends.signals import connection_created
 
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every
-from notify.feed.dispatcher.pacer import Pacer
 from notify.feed.dispatcher.receiver import Receiver
+from notify.feed.dispatcher.schedule.pacer import Pacer
 from notify.feed.dispatcher.upkeep import Upkeep
 from notify.feed.models import EventQueue
 from notify.feed.monitor import alert_conditions
@@ -57,12 +57,15 @@ class Dispatcher(Worker):
         if self._next_alerts.take():
             alert_conditions.reconcile()
         pace = self.pacer.current()
-        begun = time.monotonic()
-        handled = sum(receiver.turn(pace) for receiver in self.receivers)
+        handled, pause = 0, 0.0
+        for receiver in self.receivers:
+            begun = time.monotonic()
+            if done := receiver.turn(pace):
+                pause += receiver.rest(pace, done, time.monotonic() - begun)
+                handled += done
         self.heartbeat.done += handled
-        if handled and pace.share < 1:
-            took = time.monotonic() - begun
-            self.stopping.wait(min(_LONGEST_PAUSE, pace.pause(took)))
+        if pause:
+            self.stopping.wait(min(_LONGEST_PAUSE, pause))
         return handled > 0
 
 

@@ -12,21 +12,52 @@ MOST_EVENTS = 100  # of a batch: ten times as many are not faster, and wait ten 
 LEAST_EVENTS = 10
 # A step is one second.
 INCREASE = 0.05
+INCREASE_ALONE = 0.1  # while nobody else is there who could be in the way
 DECREASE = 0.5
+_LEARNING_LESS, _LEARNING_MORE = 0.1, 0.005
+_STRETCHING = 1.25
+FULL_SPEED = 0.95  # of the share
 # From here on up to a load of 1 the share stays as it is.
 COMFORTABLE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """`events` in a batch at most; `share` of its time that a dispatcher works, 0 to 1."""
+    """`events` in a batch at most; `share` of what a dispatcher does at full speed, 0 to 1."""
 
     events: int = MOST_EVENTS
     share: float = 1.0
 
-    def pause(self, took: float) -> float:
-        """Seconds to rest after a batch that took so long."""
-        return took * (1 / self.share - 1)
+
+class Effort:
+    """How long work takes at full speed, learned from full batches.
+
+    A pause is reckoned by that: on a machine that is busy a batch takes several times as long, and
+    so would the pause, until next to nothing is done. When even without a pause less is done than
+    the share, batches become larger: a small one mostly waits for its turn.
+    """
+
+    def __init__(self) -> None:
+        self._cost = 0.0  # seconds for a unit of work; 0: not known yet
+        self._stretch = 1.0
+
+    def events(self, pace: Pace) -> int:
+        """How many of a batch."""
+        return min(MOST_EVENTS, round(pace.events * self._stretch))
+
+    def learn(self, work: int, took: float) -> None:
+        cost = took / work
+        # Slowly upwards: others slow it down before the share falls, and that is not to be learned.
+        rate = _LEARNING_LESS if cost < self._cost else _LEARNING_MORE
+        self._cost += (cost - self._cost) * rate if self._cost else cost
+
+    def pause(self, share: float, work: int, took: float) -> float:
+        """Seconds to rest after work that took so long. Without a known cost, a share of the
+        time."""
+        due = (min(took, work * self._cost) or took) / share
+        change = _STRETCHING if took >= due else 1 / _STRETCHING
+        self._stretch = min(MOST_EVENTS / LEAST_EVENTS, max(1.0, self._stretch * change))
+        return max(0.0, due - took)
 
 
 def pace_of(share: float) -> Pace:
@@ -34,7 +65,9 @@ def pace_of(share: float) -> Pace:
     return Pace(max(LEAST_EVENTS, round(MOST_EVENTS * share)), share)
 
 
-def next_share(share: float, load: float, least: float, most: float) -> float:
+def next_share(
+    share: float, load: float, least: float, most: float, is_alone: bool = False
+) -> float:
     """The share one step later; `load` is 1 when the server has as much to do as it should have.
 
     `least` gives way to `most`, which is somebody's decision for these hours.
@@ -42,5 +75,5 @@ def next_share(share: float, load: float, least: float, most: float) -> float:
     if load > 1:
         share *= DECREASE
     elif load < COMFORTABLE:
-        share += INCREASE
+        share += INCREASE_ALONE if is_alone else INCREASE
     return round(min(most, max(least, share)), 4)

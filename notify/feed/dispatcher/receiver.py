@@ -19,7 +19,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.failpoints import failpoint
 from notify.feed.dispatcher import fanout, queue
 from notify.feed.dispatcher.front import Front
-from notify.feed.dispatcher.pace import Pace
+from notify.feed.dispatcher.pace import FULL_SPEED, Effort, Pace
 from notify.feed.dispatcher.queue import Event
 from notify.feed.dispatcher.slices import next_slice
 from notify.feed.models import EventQueue, FeedUser
@@ -29,6 +29,7 @@ from notify.feed.monitor.alert_conditions import SET_ASIDE, SET_ASIDE_KEY
 
 _STATUS = EventQueue.Status
 _MERGED = FeedUser.Merging.MERGED
+_EVENT_WORK = 20  # an event takes as long as so many entries
 MOST_ENTRIES = 20_000  # recipients in one transaction; a slice of 5,000 takes about 25 ms
 
 
@@ -38,12 +39,20 @@ class Receiver:
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self._front = Front(topic)
+        self._effort, self._work = Effort(), 0
 
     def turn(self, pace: Pace) -> int:
         """How many events it handled, a slice counting as one; 0: nothing waits."""
-        return self._batch(pace.events) + self._slice(
+        self._work = 0
+        return self._batch(self._effort.events(pace)) + self._slice(
             max(1, round(settings.FEED_SLICE * pace.share))
         )
+
+    def rest(self, pace: Pace, done: int, took: float) -> float:
+        """Seconds to rest after a turn that did so much and took so long."""
+        if pace.share >= FULL_SPEED and done >= pace.events:
+            self._effort.learn(self._work, took)
+        return self._effort.pause(pace.share, self._work, took)
 
     def _batch(self, limit: int) -> int:
         if not self._front.anything():
@@ -92,6 +101,7 @@ class Receiver:
             else:
                 pushed[event] = recipients
         written = fanout.push(self.topic, [e.qid for e in pushed]) if any(pushed.values()) else 0
+        self._work += _EVENT_WORK * len(events) + sum(pushed.values())
         now = sql.now()
         queue.mark([event.qid for event in (*pushed, *merged)], _STATUS.HANDLED, now)
         queue.mark([event.qid for event in large], _STATUS.IN_SLICES)
@@ -145,6 +155,7 @@ class Receiver:
 
     def _next_slice(self, event: Event, size: int) -> None:
         part = next_slice(event, fanout.RELATIONS[Topic(self.topic)], size)
+        self._work += size
         written = fanout.push_slice(event.qid, part.relation, part.after, part.until)
         now = sql.now()
         counts: counters.Counts = Counter()

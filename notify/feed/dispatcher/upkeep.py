@@ -21,7 +21,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.failpoints import failpoint
 from notify.feed.dispatcher import merging, queue, removal
 from notify.feed.dispatcher.backfill import backfill
-from notify.feed.dispatcher.pace import Pace
+from notify.feed.dispatcher.pace import Effort, Pace
 from notify.feed.dispatcher.queue import Event
 from notify.feed.dispatcher.receiver import set_aside
 from notify.feed.models import EventQueue
@@ -62,6 +62,10 @@ class Upkeep:
                 if time.monotonic() > until:
                     break
         return steps
+
+    def rest(self, pace: Pace, done: int, took: float) -> float:
+        """Seconds to rest after a turn that took so long."""
+        return Effort().pause(pace.share, 0, took)
 
     def _oldest(self, status: int, limit: int) -> list[list[int]]:
         """The oldest events; all backfills of a reader are one step."""

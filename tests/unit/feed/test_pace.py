@@ -7,9 +7,9 @@ from datetime import datetime
 
 import pytest
 
-from notify.feed.dispatcher import hours
-from notify.feed.dispatcher.load import Cause, Measured, Meter, Targets, load_of
-from notify.feed.dispatcher.pace import Pace, next_share, pace_of
+from notify.feed.dispatcher.pace import Effort, Pace, next_share, pace_of
+from notify.feed.dispatcher.schedule import hours
+from notify.feed.dispatcher.schedule.load import Cause, Measured, Meter, Targets, load_of
 
 TARGETS = Targets(statements=1.0, latency=1.5, cpu=0.9)
 OWN, OTHER, ANOTHER = 11, 21, 22
@@ -78,12 +78,45 @@ def test_a_late_queue_keeps_more_and_the_hours_have_the_last_word() -> None:
     assert next_share(0.5, load=0.9, least=0.1, most=1.0) == 0.5
 
 
-def test_pauses_and_batches_follow_the_share() -> None:
+def test_batches_follow_the_share() -> None:
     assert pace_of(1.0) == Pace(100, 1.0)
-    assert pace_of(1.0).pause(0.05) == 0.0
     assert pace_of(0.1) == Pace(10, 0.1)
-    assert pace_of(0.1).pause(0.01) == pytest.approx(0.09)
     assert pace_of(0.02).events == 10
+
+
+def test_pauses_leave_a_share_of_the_time_until_the_cost_of_work_is_known() -> None:
+    effort = Effort()
+    assert effort.pause(1.0, 100, 0.05) == 0.0
+    assert effort.pause(0.1, 10, 0.01) == pytest.approx(0.09)
+
+
+def test_pauses_leave_a_share_of_the_work_on_a_busy_machine() -> None:
+    effort = Effort()
+    effort.learn(100, 0.1)
+    assert effort.pause(0.1, 10, 0.01) == pytest.approx(0.09)
+    assert effort.pause(0.1, 10, 0.05) == pytest.approx(0.05)  # 10 in a tenth of a second
+    assert effort.pause(0.1, 10, 0.5) == 0.0
+    assert effort.pause(0.1, 1000, 0.01) == pytest.approx(0.09)  # of what is quicker, the time
+    for _ in range(20):
+        effort.learn(100, 0.2)  # others are there already, and the share is about to fall
+    assert effort.pause(0.1, 100, 0.11) == pytest.approx(1.0, abs=0.1)
+
+
+def test_batches_become_larger_when_the_share_is_not_reached() -> None:
+    effort, pace = Effort(), pace_of(0.1)
+    effort.learn(100, 0.1)
+    assert effort.events(pace) == 10
+    for _ in range(20):
+        effort.pause(pace.share, 10, 0.5)
+    assert effort.events(pace) == 100
+    for _ in range(20):
+        effort.pause(pace.share, 100, 0.1)
+    assert effort.events(pace) == 10
+
+
+def test_nobody_there_is_a_reason_to_hurry() -> None:
+    assert next_share(0.5, 0.0, 0.1, 1.0, is_alone=True) == 0.6
+    assert next_share(0.5, 0.0, 0.1, 1.0) == 0.55
 
 
 def test_latency_and_processors_count_only_while_others_work() -> None:

@@ -13,7 +13,7 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data.load import connection_id
 from notify.feed import pace_status
 from notify.feed.dispatcher.pace import Pace, pace_of
-from notify.feed.dispatcher.scheduler import FIRST_SHARE, Scheduler
+from notify.feed.dispatcher.schedule.scheduler import FIRST_SHARE, Scheduler
 from notify.feed.pace_status import Decision, Working
 
 _CONSULT_SECONDS = 1.0

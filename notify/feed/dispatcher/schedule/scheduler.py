@@ -13,8 +13,9 @@ from django.utils import timezone
 
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
-from notify.feed.dispatcher import hours, pace
-from notify.feed.dispatcher.load import Measured, Meter, Targets, load_of
+from notify.feed.dispatcher import pace
+from notify.feed.dispatcher.schedule import hours
+from notify.feed.dispatcher.schedule.load import Cause, Measured, Meter, Targets, load_of
 from notify.feed.models import EventQueue, FeedPace
 from notify.feed.monitor import backlog
 from notify.feed.pace_status import Decision
@@ -54,7 +55,8 @@ class Scheduler:
         least = min(most, settings.FEED_SHARE_LEAST * (_LATE_FACTOR if is_late else 1))
         measured = self._meter.measured(own)
         load, cause = load_of(measured, self._targets) if measured else (pace.COMFORTABLE, "")
-        self._share = pace.next_share(self._share, load, least, most)
+        is_alone = measured is not None and cause == Cause.NONE
+        self._share = pace.next_share(self._share, load, least, most, is_alone)
         return _decision(self._me, self._share, (least, most), (load, cause), measured, oldest)
 
     def record(self, decision: Decision) -> None:
