@@ -130,16 +130,17 @@ _PLANS = """\
 # Query plans of the dispatcher
 
 Written by `BENCH_PLANS=docs/query-plans-feed-queue.md manage.py bench feed-backlog`; do not edit. A
-batch of 100 posts and an upkeep turn without work, with {small:,} and with {large:,} events that
-wait or are handled; every statement was explained just before, and the rows that it read were
-counted by the server (the sum of `Handler_read_*`). The cost is flat where both numbers are alike,
-whatever the plan's `rows` (an estimate) says.
+batch of 100 posts to 200 friends each, and what is asked beside, with {small:,} and with {large:,}
+events; every statement was explained just before, and the rows that it read were counted by the
+server (the sum of `Handler_read_*`). The cost is flat where both numbers are alike, whatever the
+plan's `rows` (an estimate) says.
 """
 
 
 def _record(ground: Ground, name: str) -> plans.Recorder:
     from notify.feed.dispatcher.pace import Pace
     from notify.feed.dispatcher.receiver import Receiver
+    from notify.feed.monitor import backlog
 
     ground.use(name)
     assert ground.mariadb
@@ -152,6 +153,7 @@ def _record(ground: Ground, name: str) -> plans.Recorder:
     seen.step("A batch of posts, the first one", lambda: receiver.turn(Pace()))
     seen.step("A batch of posts, a later one", lambda: receiver.turn(Pace()))
     seen.step("A turn of a topic in which nothing waits", lambda: Receiver("vip").turn(Pace()))
+    seen.step("The age of the oldest events", lambda: backlog.oldest(timezone.now()))
     return seen
 
 

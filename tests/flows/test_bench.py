@@ -286,7 +286,7 @@ class TestFeed:
             row = re.compile(r"^\| [^|]+ \| \d+ \| ([\d,]+) \| ([\d,]+) \|$", re.MULTILINE)
             rows = row.findall(plans.read_text())
             reads = [[int(count.replace(",", "")) for count in pair] for pair in rows]
-            assert len(reads) == 3
+            assert len(reads) >= 3
             assert all(large <= 1.1 * small + 10 for small, large in reads), reads
 
     @pytest.fixture
