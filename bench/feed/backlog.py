@@ -89,7 +89,7 @@ class Small(Large):
     def begin(self, cursor: Any, rows: int) -> None:
         self.total = rows
         posts.empty(cursor)
-        _fill_posts(cursor, rows)
+        _fill_posts(cursor, rows, _users(self.ground))
         _await_purge(cursor)
 
 
@@ -147,7 +147,7 @@ def _record(ground: Ground, name: str) -> plans.Recorder:
     with ground.mariadb.connect(name).cursor() as cursor:
         if name == "small":
             posts.empty(cursor)
-            _fill_posts(cursor, _volumes(ground)[name])
+            _fill_posts(cursor, _volumes(ground)[name], _users(ground))
         _await_purge(cursor)
     seen, receiver = plans.Recorder(), Receiver("friend")
     seen.step("A batch of posts, the first one", lambda: receiver.turn(Pace()))
@@ -172,19 +172,20 @@ def _volumes(ground: Ground) -> dict[str, int]:
         ground.use(name)
         call_command("migrate", verbosity=0, interactive=False)
         with ground.mariadb.connect(name).cursor() as cursor:
-            people.fill(cursor, _users(rows), FRIENDS)
-            _fill_posts(cursor, rows)
+            people.fill(cursor, _users(ground), FRIENDS)
+            _fill_posts(cursor, rows, _users(ground))
         print(f"{NAME} filled  {rows:,} events, {time.monotonic() - begun:.0f} s", file=sys.stderr)
     return made
 
 
-def _users(rows: int) -> int:
-    return max(2 * FRIENDS, min(_USERS, rows // 10))
+def _users(ground: Ground) -> int:
+    """As many in both databases: the timelines must be alike."""
+    return max(2 * FRIENDS, min(_USERS, ground.rows[1] // 10))
 
 
-def _fill_posts(cursor: Any, rows: int) -> None:
+def _fill_posts(cursor: Any, rows: int, users: int) -> None:
     first = ids.first_id_at(timezone.now() - timedelta(hours=1))
-    posts.fill(cursor, first, rows, _users(rows))
+    posts.fill(cursor, first, rows, users)
 
 
 def _skip(cursor: Any, count: int) -> None:
