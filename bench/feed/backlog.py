@@ -190,11 +190,14 @@ def _fill_posts(cursor: Any, rows: int, users: int) -> None:
 
 def _skip(cursor: Any, count: int) -> None:
     """Mark the next `count` events as handled, without entries."""
-    step = max(1, count // 20)
-    for _ in range(0, count, step):
+    cursor.execute("SELECT MIN(qid) FROM eventqueue WHERE topic = 'friend' AND status = 0")
+    first, step = cursor.fetchone()[0], max(1, count // 20)
+    for number in range(0, count, step):
+        start = first + number * posts.STEP
         cursor.execute(
-            "UPDATE eventqueue SET status = 1, handle_date = UTC_TIMESTAMP(6) "
-            f"WHERE topic = 'friend' AND status = 0 ORDER BY qid LIMIT {step}"
+            "UPDATE eventqueue FORCE INDEX (PRIMARY) SET status = 1, "
+            "handle_date = UTC_TIMESTAMP(6) WHERE status = 0 "
+            f"AND qid >= {start} AND qid < {start + step * posts.STEP}"
         )
 
 
