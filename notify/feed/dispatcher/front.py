@@ -8,7 +8,7 @@ event from the very beginning passes over all that were handled in this hour, wi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from notify.feed.dispatcher import queue
 from notify.feed.dispatcher.queue import Event
@@ -40,10 +40,10 @@ class Front:
             self._since = 0
         return found
 
-    def lock(self, limit: int) -> list[Event]:
-        """Lock the oldest events, in the caller's transaction."""
+    def lock(self, limit: int, without: Collection[int] = ()) -> list[Event]:
+        """Lock the oldest events but for `without`, in the caller's transaction."""
         begun = self._clock()
-        found = queue.lock(self._topic, _WAITING, limit, self._since)
+        found = queue.lock(self._topic, _WAITING, limit, self._since, without)
         if not self._since:
             now = self._clock()
             pause = max(_LEAST_SECONDS, _TIMES * (now - begun))

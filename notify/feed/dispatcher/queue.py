@@ -7,12 +7,14 @@ locked where the database can do that. A killed one leaves everything as it was.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
 from django.db import connection, transaction
+from django.db.utils import OperationalError
 
 from msgplatform.core.data import sql
 from notify.feed.models import EventQueue
@@ -34,10 +36,28 @@ class Event:
     position: str
 
 
-def lock(topic: str, status: int, limit: int, since: int = 0) -> list[Event]:
+class Locked(Exception):
+    """Another transaction, which may be that of a frozen process, holds what an event needs."""
+
+
+@contextmanager
+def without_patience() -> Iterator[None]:
+    """Raises Locked where the database has waited for a lock."""
+    try:
+        yield
+    except OperationalError as error:
+        if sql.error_code(error) != sql.LOCK_WAIT_TIMEOUT:
+            raise
+        raise Locked(str(error)) from error
+
+
+def lock(
+    topic: str, status: int, limit: int, since: int = 0, without: Collection[int] = ()
+) -> list[Event]:
     """Lock the oldest events of a topic with this status, in the caller's transaction; only those
-    from the id `since` on."""
-    return _locked(_oldest(status, limit), (topic, since), "eventqueue_to_handle")
+    from the id `since` on, and none of `without`."""
+    condition = _oldest(status, limit, without)
+    return _locked(condition, (topic, since, *without), "eventqueue_to_handle")
 
 
 def lock_these(qids: Sequence[int], status: int) -> list[Event]:
@@ -82,8 +102,12 @@ def _set_aside_once(qid: int, reason: str) -> None:
         counters.add(Counter([counters.key(biz, counters.SET_ASIDE, topic)]), sql.now())
 
 
-def _oldest(status: int, limit: int) -> str:
-    return f"topic = %s AND status = {int(status)} AND qid >= %s ORDER BY qid LIMIT {int(limit)}"
+def _oldest(status: int, limit: int, without: Collection[int] = ()) -> str:
+    others = f"AND qid NOT IN ({', '.join(['%s'] * len(without))})" if without else ""
+    return (
+        f"topic = %s AND status = {int(status)} AND qid >= %s {others} "
+        f"ORDER BY qid LIMIT {int(limit)}"
+    )
 
 
 def _hint(index: str) -> str:

@@ -15,6 +15,7 @@ from django.db import transaction
 
 from msgplatform.core import alerts
 from msgplatform.core.daemons.bisect import is_unavailable, isolate
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
 from msgplatform.core.failpoints import failpoint
 from notify.feed.dispatcher import fanout, queue
@@ -33,6 +34,10 @@ _EVENT_WORK = 20  # an event takes as long as so many entries
 MOST_ENTRIES = 20_000  # recipients in one transaction; a slice of 5,000 takes about 25 ms
 
 
+# An event that needs what another transaction has locked waits so long, and those after it go on.
+_PASSED_SECONDS = 30.0
+
+
 class Receiver:
     """`turn` is one batch of small events, and one slice of the oldest large one."""
 
@@ -40,10 +45,14 @@ class Receiver:
         self.topic = topic
         self._front = Front(topic)
         self._effort, self._work = Effort(), 0
+        self._passed: set[int] = set()
+        self._again = Every(_PASSED_SECONDS)
 
     def turn(self, pace: Pace) -> int:
         """How many events it handled, a slice counting as one; 0: nothing waits."""
         self._work = 0
+        if self._again.take():
+            self._passed.clear()
         return self._batch(self._effort.events(pace)) + self._slice(
             max(1, round(settings.FEED_SLICE * pace.share))
         )
@@ -63,11 +72,11 @@ class Receiver:
         except Exception as error:
             if is_unavailable(error):
                 raise
-            return sum(isolate(taken, self._handle_these, set_aside))
+            return sum(isolate(taken, self._handle_these, self._step_aside))
 
     def _handle_oldest(self, limit: int, taken: list[int]) -> int:
         with transaction.atomic(durable=True):
-            events = self._front.lock(limit)
+            events = self._front.lock(limit, self._passed)
             taken[:] = [event.qid for event in events]
             handled = self._handle(events)
             failpoint("feed_before_commit")
@@ -100,7 +109,10 @@ class Receiver:
                 break
             else:
                 pushed[event] = recipients
-        written = fanout.push(self.topic, [e.qid for e in pushed]) if any(pushed.values()) else 0
+        written = 0
+        if any(pushed.values()):
+            with queue.without_patience():
+                written = fanout.push(self.topic, [event.qid for event in pushed])
         self._work += _EVENT_WORK * len(events) + sum(pushed.values())
         now = sql.now()
         queue.mark([event.qid for event in (*pushed, *merged)], _STATUS.HANDLED, now)
@@ -139,24 +151,40 @@ class Receiver:
         if not oldest:
             return 0
 
-        def work(_qids: Sequence[int]) -> Sequence[int]:
-            return [sql.retrying(partial(self._slice_once, size))]
+        taken: list[int] = []
+        try:
+            return sql.retrying(partial(self._slice_oldest, size, taken))
+        except Exception as error:
+            if is_unavailable(error) or not taken:
+                raise
+            # The oldest may be another dispatcher's: the one that failed is named.
+            return sum(isolate(taken, partial(self._slice_these, size), self._step_aside))
 
-        return sum(isolate(oldest, work, set_aside))
-
-    def _slice_once(self, size: int) -> int:
+    def _slice_oldest(self, size: int, taken: list[int]) -> int:
         """The next `size` recipients of the oldest event in slices that nobody else works on."""
         with transaction.atomic(durable=True):
-            for event in queue.lock(self.topic, _STATUS.IN_SLICES, 1):
+            events = queue.lock(self.topic, _STATUS.IN_SLICES, 1, without=self._passed)
+            taken[:] = [event.qid for event in events]
+            for event in events:
                 self._next_slice(event, size)
                 failpoint("feed_slice_before_commit")
-                return 1
-        return 0
+        return len(events)
+
+    def _slice_these(self, size: int, qids: Sequence[int]) -> Sequence[int]:
+        def handle() -> int:
+            with transaction.atomic(durable=True):
+                events = queue.lock_these(qids, _STATUS.IN_SLICES)
+                for event in events:
+                    self._next_slice(event, size)
+            return len(events)
+
+        return [sql.retrying(handle)]
 
     def _next_slice(self, event: Event, size: int) -> None:
         part = next_slice(event, fanout.RELATIONS[Topic(self.topic)], size)
         self._work += size
-        written = fanout.push_slice(event.qid, part.relation, part.after, part.until)
+        with queue.without_patience():
+            written = fanout.push_slice(event.qid, part.relation, part.after, part.until)
         now = sql.now()
         counts: counters.Counts = Counter()
         counts[counters.key(event.biz, counters.ENTRIES, self.topic)] = written
@@ -167,6 +195,14 @@ class Receiver:
             row.update(status=_STATUS.HANDLED, handle_date=now)
             counts[counters.key(event.biz, counters.HANDLED, self.topic)] = 1
         counters.add(counts, now)
+
+    def _step_aside(self, qid: int, error: Exception) -> alerts.AlertEvent | None:
+        """An event that fails is set aside; one that needs what is locked is only passed over."""
+        if isinstance(error, queue.Locked):
+            self._passed.add(qid)
+            self._again.restart()
+            return None
+        return set_aside(qid, error)
 
 
 def set_aside(qid: int, error: Exception) -> alerts.AlertEvent:

@@ -1,0 +1,140 @@
+"""What another process has locked, perhaps for long because it is frozen, holds nothing else up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+from django.db import connection, transaction
+
+from notify.feed.dispatcher import queue, receiver
+from notify.feed.dispatcher.pace import Pace
+from notify.feed.dispatcher.receiver import Receiver
+from notify.feed.models import EventQueue, FeedBroadcast
+from tests.integration.feed.support import BIZ, change, drain, entries, post, visited
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+_STATUS = EventQueue.Status
+ON_MARIADB = connection.vendor == "mysql"  # SQLite's one writer keeps everybody else waiting
+
+
+@pytest.fixture(autouse=True)
+def impatient() -> Iterator[None]:
+    """Locks are waited for as by a dispatcher."""
+    if not ON_MARIADB:
+        yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("SET innodb_lock_wait_timeout = 1")
+        yield
+        cursor.execute("SET innodb_lock_wait_timeout = DEFAULT")
+
+
+@contextmanager
+def frozen(statement: str, parameters: Sequence[object]) -> Iterator[None]:
+    """Another process is frozen in a transaction in which it has run this statement."""
+    holds, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute(statement, parameters)
+                holds.set()
+                over.wait(120)
+                transaction.set_rollback(True)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert holds.wait(60)
+        yield
+    finally:
+        over.set()
+        thread.join(60)
+
+
+def half_written(feed_id: int, reader: str) -> Sequence[object]:
+    of_author = FeedBroadcast.objects.get(feed_id=feed_id)
+    return BIZ, reader, feed_id, of_author.create_date.replace(tzinfo=None), "", ""
+
+
+INSERT = (
+    "INSERT INTO feed_broadcast (biz_id, fri_uid, feed_id, create_date, app_id, src_type)"
+    " VALUES (%s, %s, %s, %s, %s, %s)"
+)
+
+
+def test_a_post_of_which_an_entry_is_locked_does_not_hold_up_the_others() -> None:
+    if not ON_MARIADB:
+        return
+    change(("ann", "befriend", "bob"), ("cid", "befriend", "bob"))
+    visited("bob")
+    locked, others = post("ann"), [post("cid") for _ in range(3)]
+    one = Receiver("friend")
+    with frozen(INSERT, half_written(locked, "bob")):
+        # A backfill that is frozen has written one of the posts for one reader.
+        assert one.turn(Pace()) == 3
+        assert [entries(each) for each in others] == [{"bob", "cid"}] * 3
+        assert EventQueue.objects.get(pk=locked).status == _STATUS.WAITING
+        assert one.turn(Pace()) == 0  # passed over, without waiting again
+    drain()
+    assert entries(locked) == {"ann", "bob"}
+
+
+def test_a_slice_of_which_an_entry_is_locked_does_not_hold_up_others(settings) -> None:
+    if not ON_MARIADB:
+        return
+    settings.FEED_SLICE = 1
+    fans = ["fan1", "fan2"]
+    change(*((fan, "follow", star) for fan in fans for star in ("sun", "moon")))
+    visited(*fans)
+    locked, other = post("sun", "vip"), post("moon", "vip")
+    one = Receiver("vip")
+    with frozen(INSERT, half_written(locked, "fan1")):
+        for _ in range(6):
+            one.turn(Pace())
+        assert entries(other) == {"moon", *fans}
+        assert EventQueue.objects.get(pk=locked).status == _STATUS.IN_SLICES
+    drain()
+    assert entries(locked) == {"sun", *fans}
+
+
+def test_the_event_in_slices_that_failed_is_set_aside_not_the_oldest(settings, monkeypatch) -> None:
+    settings.FEED_SLICE = 1
+    fans = ["fan1", "fan2"]
+    change(*((fan, "follow", star) for fan in fans for star in ("sun", "moon")))
+    visited(*fans)
+    good, bad = post("sun", "vip"), post("moon", "vip")
+    EventQueue.objects.filter(pk__in=[good, bad]).update(status=_STATUS.IN_SLICES)
+    push_slice = receiver.fanout.push_slice
+
+    def failing(feed_id: int, *rest: object) -> int:
+        if feed_id == bad:
+            raise ValueError("this one cannot be written")
+        return push_slice(feed_id, *rest)
+
+    monkeypatch.setattr(receiver.fanout, "push_slice", failing)
+    if ON_MARIADB:  # another dispatcher works on the oldest one
+        statement = "SELECT qid FROM eventqueue WHERE qid = %s FOR UPDATE"
+        with frozen(statement, [good]):
+            Receiver("vip").turn(Pace())
+    else:
+        drain("vip")
+    status = dict(EventQueue.objects.filter(topic="vip").values_list("qid", "status"))
+    assert status[bad] == _STATUS.SET_ASIDE
+    assert status[good] != _STATUS.SET_ASIDE
+    monkeypatch.undo()
+    EventQueue.objects.filter(pk=bad).update(status=_STATUS.WAITING)
+    drain()
+    assert entries(good) == {"sun", *fans}
+    assert entries(bad) == {"moon", *fans}
+
+
+def test_other_errors_of_the_database_are_not_taken_for_a_lock() -> None:
+    with pytest.raises(ValueError, match="wrong"), queue.without_patience():
+        raise ValueError("wrong")
