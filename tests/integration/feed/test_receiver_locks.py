@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from django.db import connection, transaction
+from django.db.utils import OperationalError
 
-from notify.feed.dispatcher import queue, receiver
+from notify.feed import users
+from notify.feed.dispatcher import dispatcher, queue, receiver
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.models import EventQueue, FeedBroadcast
@@ -138,3 +140,33 @@ def test_the_event_in_slices_that_failed_is_set_aside_not_the_oldest(settings, m
 def test_other_errors_of_the_database_are_not_taken_for_a_lock() -> None:
     with pytest.raises(ValueError, match="wrong"), queue.without_patience():
         raise ValueError("wrong")
+
+
+def test_a_frozen_dispatcher_loses_its_locks(monkeypatch) -> None:
+    """Who changes relations of a reader in the middle of a backfill does not wait for ever."""
+    if not ON_MARIADB:
+        return
+    monkeypatch.setattr(dispatcher, "_FROZEN_SECONDS", 1)
+    change(("ann", "befriend", "bob"))
+    holds, over = threading.Event(), threading.Event()
+
+    def freeze() -> None:
+        try:
+            dispatcher._be_impatient(connection)
+            with suppress(OperationalError), transaction.atomic():
+                users.lock(BIZ, ["bob"])
+                holds.set()
+                over.wait(120)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=freeze)
+    thread.start()
+    try:
+        assert holds.wait(60)
+        with connection.cursor() as cursor:
+            cursor.execute("SET innodb_lock_wait_timeout = 10")
+        assert change(("cid", "befriend", "bob")) == ["created"]
+    finally:
+        over.set()
+        thread.join(60)
