@@ -82,11 +82,13 @@ class Upkeep:
         def handle() -> int:
             try:
                 with transaction.atomic(durable=True):
-                    # Another dispatcher may have them meanwhile.
+                    # Another dispatcher may have them; it may be frozen, and those behind go on.
                     events = queue.lock_these(qids, status)
                     if events:
                         self._handle(events, size)
                         failpoint("feed_upkeep_before_commit")
+                    else:
+                        self._passed.update(qids)
                     return len(events)
             except OperationalError as error:
                 if sql.error_code(error) != sql.LOCK_WAIT_TIMEOUT:

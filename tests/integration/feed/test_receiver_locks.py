@@ -14,6 +14,7 @@ from notify.feed import users
 from notify.feed.dispatcher import dispatcher, queue, receiver
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.receiver import Receiver
+from notify.feed.dispatcher.upkeep import Upkeep
 from notify.feed.models import EventQueue, FeedBroadcast
 from tests.integration.feed.support import BIZ, change, drain, entries, post, visited
 
@@ -140,6 +141,24 @@ def test_the_event_in_slices_that_failed_is_set_aside_not_the_oldest(settings, m
 def test_other_errors_of_the_database_are_not_taken_for_a_lock() -> None:
     with pytest.raises(ValueError, match="wrong"), queue.without_patience():
         raise ValueError("wrong")
+
+
+def test_backfills_that_a_frozen_dispatcher_has_locked_do_not_hold_up_others() -> None:
+    if not ON_MARIADB:
+        return
+    change(("ann", "befriend", "bob"), ("ann", "befriend", "cid"))
+    visited("bob", "cid")
+    for n in range(Pace().events + 1):  # more than are looked at in a turn
+        change((f"author{n}", "befriend", "bob"))
+    change(("dan", "befriend", "cid"))
+    statement = "SELECT qid FROM eventqueue WHERE uid = %s FOR UPDATE"
+    upkeep = Upkeep()
+    with frozen(statement, ["bob"]):
+        for _ in range(3):
+            upkeep.turn(Pace())
+        assert EventQueue.objects.get(topic="upkeep", uid="cid").status == _STATUS.HANDLED
+    drain()
+    assert not EventQueue.objects.exclude(status=_STATUS.HANDLED).exists()
 
 
 def test_a_frozen_dispatcher_loses_its_locks(monkeypatch) -> None:
