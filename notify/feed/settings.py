@@ -10,6 +10,8 @@ from msgplatform import env
 # fewer than the second, posts are pushed again. The gap keeps an author from going to and fro.
 FEED_MERGE_ABOVE = env.integer("FEED_MERGE_ABOVE", 50_000, 10, 100_000_000)
 FEED_PUSH_BELOW = env.integer("FEED_PUSH_BELOW", 40_000, 1, 100_000_000)
+# How many relations may bring posts to one reader: a page asks all of them for what is not written.
+FEED_MOST_AUTHORS = env.integer("FEED_MOST_AUTHORS", 10_000, 10, 1_000_000)
 # Recipients of one author from which a post goes in slices of so many, each a transaction.
 FEED_SLICE = env.integer("FEED_SLICE", 5000, 10, 100_000)
 # How many entries of a timeline are kept written; older pages are merged from the posts.

@@ -24,9 +24,11 @@ from notify.feed.cleaner.timelines import Timelines
 from notify.feed.models import FeedPace
 from notify.feed.retention import KEEP_PACE_DAYS, KEYS
 
-# Longer than any step takes.
+# Longer than most steps take; whatever two cleaners do at once may be done twice.
 LEASE_SECONDS = 120.0
 _LONGEST_REST = 1.0
+# The walk through all timelines reads every entry: once a day, as rounds come by default.
+_ROUNDS_A_WALK = 24
 
 Step = Callable[[], bool]
 
@@ -39,6 +41,7 @@ class Cleaner(Worker):
         self._next = Every(settings.FEED_CLEAN_SECONDS)
         self._lease = Lease(work_redis, "feed:cleaner", LEASE_SECONDS)
         self._left: list[Step] = []
+        self._rounds = 0
 
     def turn(self) -> bool:
         """A step of a round; true while the round goes on."""
@@ -48,7 +51,8 @@ class Cleaner(Worker):
             return False
         if not self._left:
             self._next.restart()
-            self._left = _steps(sql.now())
+            self._left = _steps(sql.now(), walk=self._rounds % _ROUNDS_A_WALK == 0)
+            self._rounds += 1
         begun = time.monotonic()
         try:
             if self._left[0]():
@@ -66,14 +70,14 @@ class Cleaner(Worker):
             self._lease.release(self.heartbeat.name)
 
 
-def _steps(now: datetime) -> list[Step]:
+def _steps(now: datetime, walk: bool) -> list[Step]:
     """What a round does: each is called until it says that there is no more."""
     return [
         lambda: events.clean(now),
         lambda: retention.purge(KEYS, now) > 0,
         lambda: _delete_decisions(now),
         lambda: inactive.let_go(now),
-        Timelines(now).clean,
+        *([Timelines(now).clean] if walk else []),
         Months(now).clean,
     ]
 

@@ -20,7 +20,7 @@ from notify.feed.dispatcher.queue import Event
 from notify.feed.models import FeedUser, Friend
 from notify.feed.models.users import NOTHING_WRITTEN
 from notify.feed.timeline import merge
-from notify.feed.timeline.wanted import Wanted, then
+from notify.feed.timeline.wanted import Wanted
 
 AUTHORS = 500  # and their relations, in one transaction
 _CHUNK = 500
@@ -33,7 +33,7 @@ def backfill(event: Event) -> tuple[bool, int]:
     Whether there are no more such authors, and how many posts were written.
     """
     biz, uid = event.biz, event.uid
-    candidates = _pushed_authors(biz, uid)
+    candidates = merge.to_be_written(biz, uid, AUTHORS)
     reader, pushed = users.lock_with_authors(biz, uid, candidates)
     if reader is None or not reader.active:
         return True, 0
@@ -60,19 +60,6 @@ def _new_relations(biz: int, uid: str) -> QuerySet[Friend]:
     return Friend.objects.filter(
         biz_id=biz, fri_uid=uid, delivery=Friend.Delivery.BOTH, relation__in=_RELATIONS
     )
-
-
-def _pushed_authors(biz: int, uid: str) -> list[str]:
-    """Authors of new relations who are not merged, or becoming so; as they are at this moment."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT r.uid FROM friend r {then()} feed_user a "  # noqa: S608
-            "ON a.biz_id = r.biz_id AND a.uid = r.uid WHERE r.biz_id = %s AND r.fri_uid = %s "
-            f"AND r.delivery = {int(Friend.Delivery.BOTH)} AND r.relation IN (%s, %s) "
-            f"AND a.merging = {int(FeedUser.Merging.PUSHED)} LIMIT {AUTHORS}",
-            [biz, uid, *_RELATIONS],
-        )
-        return [row[0] for row in cursor.fetchall()]
 
 
 def _oldest_kept() -> int:

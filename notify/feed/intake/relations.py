@@ -7,7 +7,7 @@ visits, how their posts are delivered) comes before or after, and counts stay ex
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -62,6 +62,7 @@ class _Plan:
     """The relations of the users of one transaction, before and after."""
 
     before: set[Key]
+    authors: Counter[str]  # relations that bring posts, of each reader
     after: set[Key] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -111,7 +112,8 @@ def _apply_once(changes: Sequence[Change], block: ids.Block) -> list[Verdict]:
     (biz,) = {change.biz for change in changes}
     with transaction.atomic(durable=True):
         users = lock(biz, {uid for change in changes for uid in (change.uid, change.other)})
-        plan = _Plan(_existing(biz, changes))
+        authors = Counter({uid: user.authors for uid, user in users.items()})
+        plan = _Plan(_existing(biz, changes), authors)
         verdicts = [_plan(change, plan) for change in changes]
         now = sql.now()
         _write(biz, plan, users, now)
@@ -140,31 +142,49 @@ def _existing(biz: int, changes: Sequence[Change]) -> set[Key]:
 
 
 def _plan(change: Change, plan: _Plan) -> Verdict:
+    add, remove = _wanted(change)
+    blocks = {(change.uid, _BLOCK, change.other), (change.other, _BLOCK, change.uid)}
+    if change.action != Action.BLOCK and add and plan.after & blocks:
+        return _rejected("other", _("One of the two users has blocked the other one."))
+    new, gone = add - plan.after, remove & plan.after
+    if not new and not gone:
+        return Verdict("duplicate")
+    authors = plan.authors.copy()
+    readers = [reader for _uid, relation, reader in new if relation != _BLOCK]
+    authors.update(readers)
+    for reader in readers:
+        if authors[reader] > settings.FEED_MOST_AUTHORS:
+            reason = _("%(uid)s receives posts of %(most)d others, which is the most there can be.")
+            values = {"uid": reader, "most": settings.FEED_MOST_AUTHORS}
+            return _rejected("uid" if reader == change.uid else "other", reason % values)
+    authors.subtract(reader for _uid, relation, reader in gone if relation != _BLOCK)
+    plan.authors = authors
+    plan.after = (plan.after - gone) | new
+    return Verdict("created")
+
+
+def _wanted(change: Change) -> tuple[set[Key], set[Key]]:
+    """Relations that are to be there after a change, and such as are not."""
     me, other = change.uid, change.other
     friendship = {(me, _FRIEND, other), (other, _FRIEND, me)}
-    follows = {(other, _FOLLOW, me)}
-    block = {(other, _BLOCK, me)}
-    add: set[Key] = set()
-    remove: set[Key] = set()
+    follow, block = (other, _FOLLOW, me), (other, _BLOCK, me)
     match change.action:
         case Action.BEFRIEND:
-            add = friendship
+            return friendship, set()
         case Action.UNFRIEND:
-            remove = friendship
+            return set(), friendship
         case Action.FOLLOW:
-            add = follows
+            return {follow}, set()
         case Action.UNFOLLOW:
-            remove = follows
+            return set(), {follow}
         case Action.BLOCK:
-            add, remove = block, friendship | follows | {(me, _FOLLOW, other)}
-        case Action.UNBLOCK:
-            remove = block
-    if change.action != Action.BLOCK and add and plan.after & (block | {(me, _BLOCK, other)}):
-        reason = _("One of the two users has blocked the other one.")
-        return Verdict("rejected", code=Conflict.code, field="other", reason=reason)
-    before = set(plan.after)
-    plan.after = (plan.after - remove) | add
-    return Verdict("duplicate" if plan.after == before else "created")
+            return {block}, friendship | {follow, (me, _FOLLOW, other)}
+        case _:
+            return set(), {block}
+
+
+def _rejected(field: str, reason: str) -> Verdict:
+    return Verdict("rejected", code=Conflict.code, field=field, reason=reason)
 
 
 def _write(biz: int, plan: _Plan, users: dict[str, FeedUser], now: datetime) -> None:
@@ -208,12 +228,8 @@ def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[events
         counted = {uid: number for (uid, rel), number in change.items() if rel == relation}
         for uid, number in counted.items():
             setattr(users[uid], column, getattr(users[uid], column) + number)
-        sql.add_counters(
-            FeedUser._meta.db_table,
-            ("biz_id", "uid"),
-            [((biz, uid), number) for uid, number in counted.items() if number],
-            value=column,
-        )
+        _add(biz, column, counted)
+    _add(biz, "authors", {uid: plan.authors[uid] - user.authors for uid, user in users.items()})
     merging = FeedUser.Merging
     for uid in sorted({author for author, _relation in change}):
         user, new = users[uid], None
@@ -227,3 +243,8 @@ def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[events
             new = merging.PUSHED
         if new is not None:
             FeedUser.objects.filter(biz_id=biz, uid=uid).update(merging=new)
+
+
+def _add(biz: int, column: str, numbers: Mapping[str, int]) -> None:
+    rows = [((biz, uid), number) for uid, number in numbers.items() if number]
+    sql.add_counters(FeedUser._meta.db_table, ("biz_id", "uid"), rows, value=column)

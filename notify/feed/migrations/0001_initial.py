@@ -77,6 +77,7 @@ class Migration(migrations.Migration):
                 ('friends', models.IntegerField(db_default=0, verbose_name='friends')),
                 ('followers', models.IntegerField(db_default=0, verbose_name='followers')),
                 ('merging', models.PositiveSmallIntegerField(choices=[(0, 'pushed'), (1, 'becoming merged'), (2, 'merged at read')], db_default=0, verbose_name='posts are')),
+                ('authors', models.IntegerField(db_default=0, verbose_name='receives from')),
                 ('active', models.BooleanField(db_default=False, verbose_name='active')),
                 ('visit_date', models.DateTimeField(blank=True, null=True, verbose_name='last visit')),
                 ('read_id', models.BigIntegerField(db_default=0, verbose_name='read up to')),

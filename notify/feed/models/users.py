@@ -35,7 +35,8 @@ class FeedUser(models.Model):
     merging = models.PositiveSmallIntegerField(
         _("posts are"), choices=Merging, db_default=Merging.PUSHED
     )
-    # As a reader: inactive ones are not written to.
+    # As a reader: how many relations bring posts; inactive ones are not written to.
+    authors = models.IntegerField(_("receives from"), db_default=0)
     active = models.BooleanField(_("active"), db_default=False)
     visit_date = models.DateTimeField(_("last visit"), null=True, blank=True)
     read_id = models.BigIntegerField(_("read up to"), db_default=0)

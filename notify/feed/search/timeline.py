@@ -110,17 +110,17 @@ def _standing(event: EventQueue) -> TimelineEntry:
 
 def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
     """In how many timelines it stands; only so many of its recipients are looked at."""
-    if author is not None and author.merging == FeedUser.Merging.MERGED:
-        return TimelineEntry(
-            None, _("Merged at read"), "linked",
-            _("the author has very many recipients: their timelines hold no entry of it"),
-        )  # fmt: skip
     uids = list(_rows(post).values_list("fri_uid", flat=True)[: LOOKED_AT + 1])
     written = 0
     for some in chunks(uids[:LOOKED_AT], _CHUNK):
         written += FeedBroadcast.objects.filter(
             biz_id=post.biz_id, fri_uid__in=some, feed_id=post.pk
         ).count()
+    if not written and author is not None and author.merging == FeedUser.Merging.MERGED:
+        return TimelineEntry(
+            None, _("Merged at read"), "linked",
+            _("the author has very many recipients: it is not written into their timelines"),
+        )  # fmt: skip
     looked = _("%d timelines of recipients were looked at") % min(len(uids), LOOKED_AT)
     detail = looked if len(uids) > LOOKED_AT else ""
     title = ngettext("Stands in %d timeline", "Stands in %d timelines", written) % written

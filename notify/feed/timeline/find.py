@@ -8,17 +8,15 @@ from dataclasses import dataclass, replace
 from notify.feed.models import Friend
 from notify.feed.timeline import entries, merge
 from notify.feed.timeline.entries import Reader
-from notify.feed.timeline.merge import Source
 from notify.feed.timeline.wanted import Wanted
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Posts, newest first; `merged`: whose posts were merged above the floor."""
+    """Posts, newest first."""
 
     posts: Sequence[int]
     reader: Reader
-    merged: Sequence[Source]
 
 
 def newest(wanted: Wanted, limit: int) -> Found:
@@ -36,7 +34,7 @@ def newest(wanted: Wanted, limit: int) -> Found:
             everybody += merge.own(wanted.uid)
         more = merge.newest(below, everybody, limit - len(posts))
         posts = _together(posts, more, limit)
-    return Found(posts, reader, merged)
+    return Found(posts, reader)
 
 
 def _together(some: Sequence[int], others: Sequence[int], limit: int) -> list[int]:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from django.db import connection
 
 from msgplatform.core.data.chunks import chunks
-from notify.feed.models import Friend
+from notify.feed.models import FeedUser, Friend
 from notify.feed.models.posts import Topic
-from notify.feed.timeline.wanted import Parameters, Wanted
+from notify.feed.timeline.wanted import Parameters, Wanted, then
 
 Source = tuple[str, str]  # an author, and a topic of theirs
 _BRANCHES, _IDS = 100, 30_000  # of one statement
@@ -35,6 +35,20 @@ def of_relations(relations: Iterable[tuple[str, str]]) -> list[Source]:
 
 def own(uid: str) -> list[Source]:
     return [(uid, str(topic)) for topic in Topic]
+
+
+def to_be_written(biz: int, uid: str, limit: int) -> list[str]:
+    """Authors who are merged for this reader only until a backfill has written their posts: at this
+    moment they are not merged for others, nor becoming so."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT r.uid FROM friend r {then()} feed_user a "  # noqa: S608
+            "ON a.biz_id = r.biz_id AND a.uid = r.uid WHERE r.biz_id = %s AND r.fri_uid = %s "
+            f"AND r.delivery = {int(Friend.Delivery.BOTH)} AND r.relation IN (%s, %s) "
+            f"AND a.merging = {int(FeedUser.Merging.PUSHED)} LIMIT {int(limit)}",
+            [biz, uid, str(_FRIEND), str(_FOLLOW)],
+        )
+        return [row[0] for row in cursor.fetchall()]
 
 
 def newest(wanted: Wanted, sources: Sequence[Source], limit: int) -> list[int]:

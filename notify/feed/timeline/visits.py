@@ -8,24 +8,34 @@ from functools import partial
 from django.db import transaction
 from django.db.models import Q
 
+from msgplatform.core import logging
+from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.data import ids, sql
 from notify.feed import events
 from notify.feed.models import EventQueue, FeedUser, Friend
+from notify.feed.timeline import merge
 from notify.feed.timeline.entries import VISIT_SECONDS
 from notify.feed.timeline.find import Found
 from notify.feed.users import lock
 
-_AUTHORS = 500  # asked whether they are pushed
+log = logging.get(__name__)
 
 
 def note(biz: int, uid: str, found: Found) -> None:
-    """Note a visit, at most once an hour of an active reader."""
-    if not found.reader.active:
+    """Note a visit, at most once an hour of an active reader.
+
+    What cannot be noted now is noted with the next page: this one has been read.
+    """
+    if found.reader.active and not found.reader.due:
+        return
+    try:
         block = ids.reserve(1)
-        sql.retrying(partial(_begin, biz, uid, block))
-    elif found.reader.due:
-        block = ids.reserve(1)
-        sql.retrying(partial(_go_on, biz, uid, found, block))
+        if found.reader.active:
+            sql.retrying(partial(_go_on, biz, uid, block))
+        else:
+            sql.retrying(partial(_begin, biz, uid, block))
+    except AWAY as error:
+        log.warning("visit_not_noted", biz=biz, why=str(error)[:200])
 
 
 def _begin(biz: int, uid: str, block: ids.Block) -> None:
@@ -43,13 +53,10 @@ def _begin(biz: int, uid: str, block: ids.Block) -> None:
         events.add([events.Event(biz, uid, EventQueue.Kind.BACKFILL)], block, now)
 
 
-def _go_on(biz: int, uid: str, found: Found, block: ids.Block) -> None:
+def _go_on(biz: int, uid: str, block: ids.Block) -> None:
     """Note the hour; authors who are merged for this reader only, since they had more recipients
     once, are written again."""
-    authors = sorted({author for author, _topic in found.merged})[:_AUTHORS]
-    pushed = FeedUser.objects.filter(
-        biz_id=biz, uid__in=authors, merging=FeedUser.Merging.PUSHED
-    ).exists()
+    pushed = bool(merge.to_be_written(biz, uid, 1))
     with transaction.atomic(durable=True):
         now = sql.now()
         hour_ago = now - timedelta(seconds=VISIT_SECONDS)

@@ -125,3 +125,18 @@ def test_an_author_becomes_merged_above_the_threshold_and_not_at_once_below(sett
     assert state() == merging.MERGED
     change(("fan3", "unfollow", "star"))
     assert state() == merging.PUSHED
+
+
+def test_nobody_receives_posts_of_more_than_the_most(settings) -> None:
+    settings.FEED_MOST_AUTHORS = 10
+    follows = [("bob", "follow", f"page{n}") for n in range(12)]
+    assert change(*follows) == ["created"] * 10 + ["rejected"] * 2
+    assert change(("bob", "follow", "page3"), ("ann", "befriend", "bob")) == [
+        "duplicate",
+        "rejected",
+    ]
+    assert change(("bob", "unfollow", "page3"), ("ann", "befriend", "bob")) == ["created"] * 2
+    counts = {user.uid: user.authors for user in FeedUser.objects.filter(biz_id=BIZ)}
+    assert (counts["bob"], counts["ann"], counts["page3"]) == (10, 1, 0)
+    change(("ann", "block", "bob"))
+    assert FeedUser.objects.get(biz_id=BIZ, uid="bob").authors == 9
