@@ -10,6 +10,10 @@ from datetime import datetime
 from msgplatform.core.data import ids, sql
 from notify.feed.models import EventQueue
 
+COLUMNS = (
+    "qid", "biz_id", "topic", "kind", "status", "data", "uid", "create_date", "position", "reason",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -29,9 +33,9 @@ def add(events: Sequence[Event], block: ids.Block, now: datetime) -> None:
          "", "")
         for qid, e in zip(numbers, events, strict=True)
     ]  # fmt: skip
-    sql.insert_or_keep(
-        EventQueue._meta.db_table,
-        ("qid", "biz_id", "topic", "kind", "status", "data", "uid", "create_date", "position",
-         "reason"),
-        rows,
-    )  # fmt: skip
+    insert(rows)
+
+
+def insert(rows: Sequence[sql.Row]) -> None:
+    """Store rows of COLUMNS; an event that exists is left as it is."""
+    sql.insert_or_keep(EventQueue._meta.db_table, COLUMNS, rows)

@@ -100,6 +100,12 @@ def stored(value: Any, using: str = "default") -> Any:
     return value
 
 
+# -- joins ---------------------------------------------------------------------------------------
+def ordered_join(using: str = "default") -> str:
+    """A join for which the database keeps the order in which the tables are written."""
+    return "STRAIGHT_JOIN" if connections[using].vendor == "mysql" else "CROSS JOIN"
+
+
 # -- plans ---------------------------------------------------------------------------------------
 def plan(
     cursor: Any, statement: str, parameters: Any = None, using: str = "default"

@@ -12,7 +12,6 @@ from django.db import connection
 from msgplatform.core.data import sql
 from notify.feed.models import Friend
 from notify.feed.models.posts import Topic
-from notify.feed.timeline.wanted import then
 
 _FRIEND, _FOLLOW = str(Friend.Relation.FRIEND), str(Friend.Relation.FOLLOW)
 # Who gets the posts of a topic. An author with both relations to a reader is written once.
@@ -29,7 +28,8 @@ def push(topic: str, feed_ids: Sequence[int]) -> int:
     relations = ", ".join(f"'{relation}'" for relation in RELATIONS[Topic(topic)])
     # The posts first, then the relations of each author, which lie side by side.
     return _run(
-        f"{_INSERT} FROM feed f {then()} friend r ON r.biz_id = f.biz_id AND r.uid = f.uid "
+        f"{_INSERT} FROM feed f {sql.ordered_join()} friend r "
+        "ON r.biz_id = f.biz_id AND r.uid = f.uid "
         f"AND r.relation IN ({relations}) "
         f"WHERE f.id IN ({places}) AND f.delete_date IS NULL AND r.delivery > 0 "
         # In the order of the key of entries: neighbours are written one after another.
@@ -43,7 +43,8 @@ def push_slice(feed_id: int, relation: str, after: str, until: str | None) -> in
     `after`, and not above `until`; about how many."""
     bound = "AND r.fri_uid <= %s" if until is not None else ""
     return _run(
-        f"{_INSERT} FROM feed f {then()} friend r ON r.biz_id = f.biz_id AND r.uid = f.uid "
+        f"{_INSERT} FROM feed f {sql.ordered_join()} friend r "
+        "ON r.biz_id = f.biz_id AND r.uid = f.uid "
         f"AND r.relation = %s AND r.fri_uid > %s {bound} "
         "WHERE f.id = %s AND f.delete_date IS NULL AND r.delivery > 0",
         [relation, after, *([until] if until is not None else []), feed_id],

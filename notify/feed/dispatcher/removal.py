@@ -7,13 +7,13 @@ import json
 
 from django.db import connection
 
+from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from notify.feed import users
 from notify.feed.dispatcher.queue import Event
 from notify.feed.dispatcher.slices import next_slice
 from notify.feed.models import FeedBroadcast, Friend
 from notify.feed.models.posts import Topic
-from notify.feed.timeline.wanted import then
 
 MOST = 5_000  # entries, or recipients, in one transaction
 _CHUNK = 500
@@ -36,7 +36,8 @@ def unfollow(event: Event) -> bool:
     places = ", ".join(["%s"] * len(topics))
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT b.feed_id FROM feed_broadcast b {then()} feed f ON f.id = b.feed_id "  # noqa: S608
+            f"SELECT b.feed_id FROM feed_broadcast b {sql.ordered_join()} feed f "  # noqa: S608
+            "ON f.id = b.feed_id "
             f"WHERE b.biz_id = %s AND b.fri_uid = %s AND f.uid = %s AND f.topic IN ({places}) "
             f"ORDER BY b.feed_id DESC LIMIT {MOST}",
             [event.biz, reader, event.uid, *map(str, topics)],

@@ -166,9 +166,4 @@ def _insert(items: Sequence[Item[Post]], now: object) -> None:
         [(p.biz, p.uid, i, now, p.app_id, p.src_type) for i, p in posts],
     )
     waiting, kind = int(EventQueue.Status.WAITING), str(EventQueue.Kind.POST)
-    sql.insert_or_keep(
-        EventQueue._meta.db_table,
-        ("qid", "biz_id", "topic", "kind", "status", "data", "uid", "create_date", "position",
-         "reason"),
-        [(i, p.biz, p.topic, kind, waiting, "", p.uid, now, "", "") for i, p in posts],
-    )  # fmt: skip
+    events.insert([(i, p.biz, p.topic, kind, waiting, "", p.uid, now, "", "") for i, p in posts])

@@ -129,7 +129,7 @@ def _existing(biz: int, changes: Sequence[Change]) -> set[Key]:
     keys = [(uid, relation, other) for uid, other in sorted(pairs) for relation in _RELATIONS]
     # A join finds each by its primary key; of a long OR, or an IN of rows, MariaDB makes a pass
     # over all that the author has.
-    join = "STRAIGHT_JOIN" if connection.vendor == "mysql" else "CROSS JOIN"
+    join = sql.ordered_join()
     places = ", ".join(["(%s, %s, %s)"] * len(keys))
     with connection.cursor() as cursor:
         cursor.execute(

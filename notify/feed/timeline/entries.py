@@ -9,7 +9,7 @@ from django.db import connection
 from msgplatform.core.data import sql
 from notify.feed.models.posts import Topic
 from notify.feed.models.users import NOTHING_WRITTEN, Friend
-from notify.feed.timeline.wanted import Parameters, Wanted, then
+from notify.feed.timeline.wanted import Parameters, Wanted
 
 VISIT_SECONDS = 3600
 _VISIBLE = "(f.uid = b.fri_uid OR friendship.uid IS NOT NULL OR follow.uid IS NOT NULL)"
@@ -35,7 +35,7 @@ def written(wanted: Wanted, limit: int) -> tuple[Reader, list[int]]:
     statement = (
         f"SELECT u.active, u.floor, u.visit_date IS NULL OR u.visit_date < "  # noqa: S608
         f"{sql.now_sql(-VISIT_SECONDS)}, e.feed_id FROM feed_user u LEFT JOIN ("
-        f"SELECT b.feed_id FROM feed_broadcast b {then()} feed f ON f.id = b.feed_id "
+        f"SELECT b.feed_id FROM feed_broadcast b {sql.ordered_join()} feed f ON f.id = b.feed_id "
         f"{_relations()} "
         f"WHERE b.biz_id = %s AND b.fri_uid = %s AND b.feed_id < %s AND b.feed_id > %s "
         f"AND b.feed_id > {floor} AND {conditions} {own} AND {_VISIBLE} "

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from django.db import connection
 
+from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from notify.feed.models import FeedUser, Friend
 from notify.feed.models.posts import Topic
-from notify.feed.timeline.wanted import Parameters, Wanted, then
+from notify.feed.timeline.wanted import Parameters, Wanted
 
 Source = tuple[str, str]  # an author, and a topic of theirs
 _BRANCHES, _IDS = 100, 30_000  # of one statement
@@ -42,7 +43,7 @@ def to_be_written(biz: int, uid: str, limit: int) -> list[str]:
     moment they are not merged for others, nor becoming so."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT r.uid FROM friend r {then()} feed_user a "  # noqa: S608
+            f"SELECT r.uid FROM friend r {sql.ordered_join()} feed_user a "  # noqa: S608
             "ON a.biz_id = r.biz_id AND a.uid = r.uid WHERE r.biz_id = %s AND r.fri_uid = %s "
             f"AND r.delivery = {int(Friend.Delivery.BOTH)} AND r.relation IN (%s, %s) "
             f"AND a.merging = {int(FeedUser.Merging.PUSHED)} LIMIT {int(limit)}",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.db import connection
-
 from notify.feed.models.users import NOTHING_WRITTEN
 
 Parameters = list[str | int]
@@ -36,8 +34,3 @@ class Wanted:
                 conditions += f" AND f.{column} = %s"
                 parameters.append(value)
         return conditions, parameters
-
-
-def then() -> str:
-    """A join that keeps the order in which the tables are written."""
-    return "STRAIGHT_JOIN" if connection.vendor == "mysql" else "CROSS JOIN"
