@@ -33,7 +33,7 @@ class SmsFlow(flows.Flow):
     )
     urls = "gateway.urls"
     root_urls = "gateway.api.xmlrpc.urls"
-    api_prefixes = ("/rpc",)
+    single_intakes = ("gateway.api.views.SEND",)
     permission = "gateway.view_sgipmt"
     scopes = {
         "sms:write": "send short messages",

@@ -72,8 +72,6 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
-# What `/api/` passes through (`handlers.py`): a caller there has a key, no session and no form.
-API_MIDDLEWARE = ["msgplatform.web.middleware.ApiGate"]
 # A daemon serves nothing, and its system checks must not import what it does not have.
 ROOT_URLCONF = "" if DAEMON else "msgplatform.urls"
 WSGI_APPLICATION = "msgplatform.web.wsgi.application"
@@ -214,6 +212,7 @@ DAY_COUNTER_DAYS = env.integer("DAY_COUNTER_DAYS", 1100, 31, 36500)
 
 # -- logs ----------------------------------------------------------------------------------------
 LOG_LEVEL = env.text("LOG_LEVEL", "INFO").upper()
+ACCESS_LOG = env.flag("ACCESS_LOG", False)  # a line for each request
 LOGGING_CONFIG = None
 platform_logging.configure(level=LOG_LEVEL, as_json=env.flag("LOG_JSON", not DEBUG))
 

@@ -33,6 +33,7 @@ class NotifyFlow(flows.Flow):
         flows.Daemon("run_archiver", priority=540, help="moves what is final to the archive"),
     )
     urls = "notify.urls"
+    single_intakes = ("notify.api.views.PUBLISH",)
     permission = "notify.view_bizmsg"
     scopes = {
         "events:write": "publish events",

@@ -155,9 +155,7 @@ class Cluster:
     def _command(self, name: str) -> list[str]:
         if name == WEB:
             return [
-                *(sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1"),
-                *("--port", str(self.port), "--workers", "1", "--blocking-threads", "16"),
-                *("--no-ws", "msgplatform.web.web_worker:application"),
+                *(sys.executable, "-m", "msgplatform.web", "--port", str(self.port)),
             ]
         return [sys.executable, "manage.py", name]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -11,12 +12,15 @@ import msgspec
 from gateway.intake.accept import intake
 from gateway.intake.request import Request
 from msgplatform.core.connections import RedisError
+from msgplatform.core.data.group_commit import GroupCommit
 from msgplatform.core.data.idempotency import check_key
 from msgplatform.core.errors import InvalidInput, OutcomeUnknown
 from msgplatform.core.verdicts import Verdict
 
 # Over all items of one call: they are stored by one script, during which Redis does nothing else.
 MAX_RECIPIENTS = 10_000
+# Single requests that share a script: an account may allow each of them a hundred recipients.
+_MAX_GROUP = 100
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -57,6 +61,19 @@ def request(biz: int, body: Send) -> Request:
         reference=body.reference,
         idempotency_key=key or "",
     )
+
+
+def accept_later(
+    request: Request, call: Callable[[Verdict | None, Exception | None], None]
+) -> None:
+    """Accept one, together with whatever else arrives in this process meanwhile; `call` gets the
+    verdict or the error, in another thread. Raises Unavailable: then it is not called."""
+    _committer().submit_later(request, call)
+
+
+@lru_cache(maxsize=1)
+def _committer() -> GroupCommit[Request, Verdict]:
+    return GroupCommit(accept, max_items=_MAX_GROUP, name="sms-intake")
 
 
 def accept(requests: Sequence[Request]) -> list[Verdict]:

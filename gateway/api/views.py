@@ -33,8 +33,8 @@ from gateway.api.serializers import (
 from gateway.models import SgipMt, SmsAccount
 from gateway.search import states
 from msgplatform.api.access.authentication import caller_of
-from msgplatform.api.intake import BatchView, answer, idempotency_key
-from msgplatform.api.json import decode
+from msgplatform.api.intake import BatchView, SingleIntake, answer, idempotency_key
+from msgplatform.api.json import DEFAULT_MAX_BODY_BYTES, decode
 from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.verdicts import Verdict
@@ -50,6 +50,7 @@ class SmsListView(ListAPIView):
     required_scope = {"GET": "sms:read", "POST": "sms:write"}
     accepts_idempotency_key = True
     serializer_class = SmsSerializer
+    max_body_bytes = DEFAULT_MAX_BODY_BYTES
 
     def get_queryset(self) -> Any:
         rows = SgipMt.objects.filter(biz_id=caller_of(self.request).biz_id)
@@ -104,6 +105,13 @@ class SmsListView(ListAPIView):
         body.idempotency_key = idempotency_key(request, body.idempotency_key)
         (verdict,) = requests.accept([requests.request(caller_of(request).biz_id, body)])
         return answer(verdict)
+
+
+SEND = SingleIntake(
+    "/api/v1/sms",
+    requests.Send,
+    lambda biz, body, call: requests.accept_later(requests.request(biz, body), call),
+)
 
 
 @extend_schema(tags=["sms"])

@@ -1,12 +1,14 @@
 """Endpoints that take items in: one item, or a batch with a verdict for each.
 
-A flow's view for one item reads its body, adds `idempotency_key`, and returns `answer(verdict)`.
-Its view for many inherits BatchView.
+A flow's view for one item reads its body, adds `idempotency_key`, and returns `answer(verdict)`;
+a `SingleIntake` beside it lets the plain request be answered without Django (`web/door.py`). Its
+view for many inherits BatchView.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -25,15 +27,32 @@ MAX_BATCH = 1000
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 
 
-def answer(verdict: Verdict) -> HttpResponse:
-    """202 for a new item, 200 for a repeat. Raises Conflict, InvalidInput."""
+@dataclass(frozen=True)
+class SingleIntake:
+    """A POST that takes one item, for the door; the view of `path` defines everything else.
+
+    `body` has an attribute `idempotency_key`. `submit(biz, body, call)` stores the item and calls
+    `call(verdict, None)` or `call(None, error)` once, in another thread, when that is durable. What
+    is wrong with the item it raises at once, as a PlatformError, and then it does not call.
+    """
+
+    path: str
+    body: type[Any]
+    submit: Callable[[int, Any, Callable[[Verdict | None, Exception | None], None]], None]
+
+
+def encoded(verdict: Verdict) -> tuple[int, bytes]:
+    """Status and body: 202 for a new item, 200 for a repeat. Raises Conflict, InvalidInput."""
     verdict.raise_rejected()
     created = verdict.outcome == "created"
-    return HttpResponse(
-        msgspec.json.encode(verdict.shown()),
-        content_type=MEDIA_TYPE,
-        status=status.HTTP_202_ACCEPTED if created else status.HTTP_200_OK,
-    )
+    code = status.HTTP_202_ACCEPTED if created else status.HTTP_200_OK
+    return code, msgspec.json.encode(verdict.shown())
+
+
+def answer(verdict: Verdict) -> HttpResponse:
+    """The response of a view for one item. Raises Conflict, InvalidInput."""
+    code, body = encoded(verdict)
+    return HttpResponse(body, content_type=MEDIA_TYPE, status=code)
 
 
 def idempotency_key(request: Request, in_body: str | None) -> str | None:

@@ -27,8 +27,6 @@ T = TypeVar("T")
 
 MEDIA_TYPE = "application/json"
 DEFAULT_MAX_BODY_BYTES = 1024 * 1024
-# Set by `wsgi.py` for a body whose length no header tells; CONTENT_LENGTH is then only a bound.
-UNSIZED_BODY = "msgplatform.unsized_body"
 
 
 def decode(request: Request, type: type[T], max_bytes: int = DEFAULT_MAX_BODY_BYTES) -> T:
@@ -40,11 +38,16 @@ def decode(request: Request, type: type[T], max_bytes: int = DEFAULT_MAX_BODY_BY
     media_type = request._request.META.get("CONTENT_TYPE", "")
     if media_type != MEDIA_TYPE and media_type.partition(";")[0].strip().lower() != MEDIA_TYPE:
         raise UnsupportedMediaType(media_type)
-    body = read_body(request._request, max_bytes)
+    return parse(read_body(request._request, max_bytes), type)
+
+
+def parse(body: bytes, type: type[T]) -> T:
+    """The same for a body that has been read. Raises InvalidInput, ParseError."""
     try:
-        return _parse(body, _decoder(cast(Hashable, type)))
+        value: T = _parse(body, _decoder(cast(Hashable, type)))
     except msgspec.ValidationError as error:
         raise _invalid(error) from None
+    return value
 
 
 def decode_item(item: msgspec.Raw, type: type[T]) -> T:
@@ -69,20 +72,16 @@ def read_body(request: HttpRequest, max_bytes: int) -> bytes:
             raise BodyTooLarge(max_bytes)
         return body
     announced = _content_length(request)
-    if announced is not None and announced > max_bytes:
+    if announced > max_bytes:
         raise BodyTooLarge(max_bytes)
-    body = _read(request, max_bytes + 1 if announced is None else announced)
-    if len(body) > max_bytes:
-        raise BodyTooLarge(max_bytes)
-    if announced is not None and len(body) < announced:
+    body = _read(request, announced)
+    if len(body) < announced:
         raise ParseError(f"The body ended after {len(body)} of {announced} bytes.")
     return body
 
 
-def _content_length(request: HttpRequest) -> int | None:
-    """What the header announces; None when the end of the stream is the end of the body."""
-    if request.META.get(UNSIZED_BODY):
-        return None
+def _content_length(request: HttpRequest) -> int:
+    """What the header announces; a chunked body has one too (`web/django_app.py`)."""
     try:
         return max(0, int(request.META.get("CONTENT_LENGTH") or 0))
     except ValueError:

@@ -54,6 +54,12 @@ _ALL = (
         "The method does not work here",
         "The header Allow lists the methods that do.",
     ),
+    Kind(
+        "request-timeout",
+        408,
+        "The request did not arrive in time",
+        "Send it again, over a connection that carries at least 16 KiB a second.",
+    ),
     Kind("not-acceptable", 406, "No such representation", "Answers are application/json."),
     Kind(
         "conflict",

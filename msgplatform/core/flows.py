@@ -159,7 +159,7 @@ class Flow(ABC):
     daemons: Sequence[Daemon] = ()
     urls: str | None = None  # dotted module with the `urlpatterns` that /api/v1/ includes
     root_urls: str | None = None  # the same for addresses outside of /api/, such as /rpc/
-    api_prefixes: tuple[str, ...] = ()  # those of `root_urls` where nobody has a session
+    single_intakes: Sequence[str] = ()  # dotted names of its `SingleIntake`s (`api/intake.py`)
     permission: str  # Django permission that a person needs in order to see messages
     scopes: Mapping[str, str] = {}  # API key scope → what it allows
     search_fields: Mapping[str, Text] = {}  # field of a structured search → its help text

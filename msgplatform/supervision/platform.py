@@ -27,11 +27,6 @@ __all__ = ["Platform", "Refused", "is_running"]
 _REDIS, _WEB, _BULK = 10, 100, 900  # priorities; daemons name their own
 _DRAIN_SECONDS = 20
 _STOP_SECONDS = _DRAIN_SECONDS + 10  # drained, and connections closed
-# Threads of a web worker. Intake waits for its group's commit in none of them (`web_worker.py`),
-# so that they are for what is read and for batches; more of them wait for one interpreter.
-_WEB_THREADS = 16
-# Connections that a worker holds at most (granian counts idle ones too); more wait in the kernel.
-_WEB_CONNECTIONS = 1024
 _POLL_SECONDS = 0.05
 _MANAGE = environment.BASE_DIR / "manage.py"
 
@@ -148,11 +143,9 @@ def web(host: str, port: int, workers: int) -> Program:
     return Program(
         "web",
         [
-            *(sys.executable, "-m", "granian", "--interface", "wsgi", "--no-ws"),
+            *(sys.executable, "-m", "msgplatform.web"),
             *("--host", host, "--port", str(port), "--workers", str(workers)),
-            *("--blocking-threads", str(_WEB_THREADS), "--backpressure", str(_WEB_CONNECTIONS)),
-            *("--respawn-failed-workers", "--workers-kill-timeout", str(_DRAIN_SECONDS)),
-            "msgplatform.web.web_worker:application",
+            *("--drain-seconds", str(_DRAIN_SECONDS)),
         ],
         _WEB,
         stop_seconds=_STOP_SECONDS,

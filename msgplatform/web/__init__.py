@@ -1,1 +1,9 @@
-"""The web process: WSGI application, middleware, worker, django-rq's pages."""
+"""The web process: `python -m msgplatform.web`.
+
+__main__      its command line, the server and its bounds
+asgi          the application: one request, from its first byte to its last
+bodies        reads bodies in the event loop, bounded in size and time
+door          answers the plain publish without Django
+django_app    Django's WSGI application, in threads
+queue_pages   django-rq's pages
+"""

@@ -15,11 +15,11 @@ from drf_spectacular.utils import (
 from rest_framework.generics import ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 
-from msgplatform.api import later
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.intake import (
     AcceptedSerializer,
     BatchView,
+    SingleIntake,
     VerdictsSerializer,
     answer,
     idempotency_key,
@@ -80,12 +80,7 @@ class MessageListView(ListAPIView):
     def post(self, request: Request) -> HttpResponse:
         body = decode(request, PublishBody, MAX_MESSAGE_BYTES)
         body.idempotency_key = idempotency_key(request, body.idempotency_key)
-        event = _event(request, body)
-        if not later.possible(request):
-            return answer(intake.publish(event))
-        response = later.Later(request._request, answer)
-        intake.publish_later(event, response.settle)
-        return response
+        return answer(intake.publish(_event(caller_of(request).biz_id, body)))
 
 
 @extend_schema_view(
@@ -105,20 +100,27 @@ class MessageBatchView(BatchView):
     item = PublishBody
 
     def read(self, body: PublishBody) -> intake.Event:
-        return _event(self.request, body)
+        return _event(caller_of(self.request).biz_id, body)
 
     def accept(self, items: list[intake.Event]) -> list[Verdict]:
         return intake.publish_many(items)
 
 
-def _event(request: Request, body: PublishBody) -> intake.Event:
+def _event(biz: int, body: PublishBody) -> intake.Event:
     return intake.Event(
-        caller_of(request).biz_id,
+        biz,
         body.event_type,
         bytes(body.payload),
         body.idempotency_key,
         body.channel,
     )
+
+
+PUBLISH = SingleIntake(
+    "/api/v1/messages",
+    PublishBody,
+    lambda biz, body, call: intake.publish_later(_event(biz, body), call),
+)
 
 
 class MessageView(RetrieveAPIView):

@@ -22,6 +22,7 @@ class FeedFlow(flows.Flow):
         flows.Daemon("run_feed_cleaner", priority=545, help="deletes what is no longer needed"),
     )
     urls = "notify.feed.urls"
+    single_intakes = ("notify.feed.api.post_views.POST",)
     permission = "feed.view_feed"
     scopes = {
         "feed:write": "post, edit and delete posts; change relations",

@@ -2,6 +2,7 @@
 
 A revoked key is refused after `TTL_SECONDS` at the latest, in every process. While the database
 is away, a key that was good a short time ago stays good: an intake that needs no database goes on.
+One request asks the database again a little earlier, and the others need not wait for it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from msgplatform.core import logging
 log = logging.get(__name__)
 
 TTL_SECONDS = 30.0
+REFRESH_SECONDS = 25.0
 # A wrong key is asked for again soon, so that one created a moment ago works.
 UNKNOWN_TTL_SECONDS = 5.0
 # How long a key outlives its TTL while the database does not answer, and the pause between asking.
@@ -92,6 +94,13 @@ class KeyCache:
             found = entry.found
         return None if found is None or found.expired() else found.caller
 
+    def peek(self, digest: str) -> ApiCaller | None:
+        """The key's owner if that is known and need not be asked for now."""
+        entry = self._known.get(digest)
+        if entry is None or self._clock() >= entry.ask_again_at or entry.found.expired():
+            return None
+        return entry.found.caller
+
     def clear(self) -> None:
         """Forget everything (a key was changed in this process)."""
         with self._lock:
@@ -101,6 +110,8 @@ class KeyCache:
     def _refresh(
         self, digest: str, entry: _Entry, load: Callable[[], Found | None], now: float
     ) -> Found | None:
+        # While this one asks, the others go on with what was known.
+        entry.ask_again_at = max(now, entry.checked_at + TTL_SECONDS)
         try:
             return self._remember(digest, load(), now)
         except (OperationalError, InterfaceError) as error:
@@ -118,7 +129,7 @@ class KeyCache:
                 self._unknown[digest] = now + UNKNOWN_TTL_SECONDS
             else:
                 _make_room(self._known, MAX_KNOWN)
-                self._known[digest] = _Entry(found, now, now + TTL_SECONDS)
+                self._known[digest] = _Entry(found, now, now + REFRESH_SECONDS)
         return found
 
 

@@ -100,6 +100,11 @@ def verify(plain: str, admit: Callable[[], None] = lambda: None) -> ApiCaller | 
     return _cache.get(digest, lambda: _load(match[1], digest), admit)
 
 
+def remembered(plain: str) -> ApiCaller | None:
+    """Whose key this is as far as this process knows at once, without the database."""
+    return _cache.peek(_digest(plain))
+
+
 def _digest(plain: str) -> str:
     return hashlib.sha256(plain.encode()).hexdigest()
 

@@ -17,11 +17,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from msgplatform.api import later
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.intake import (
     AcceptedSerializer,
     BatchView,
+    SingleIntake,
     VerdictsSerializer,
     answer,
     idempotency_key,
@@ -106,12 +106,7 @@ class PostListView(ListAPIView):
     def post(self, request: Request) -> HttpResponse:
         body = decode(request, PostBody, MAX_POST_BYTES)
         body.idempotency_key = idempotency_key(request, body.idempotency_key)
-        post = _post(request, body)
-        if not later.possible(request):
-            return answer(posts.add(post))
-        response = later.Later(request._request, answer)
-        posts.add_later(post, response.settle)
-        return response
+        return answer(posts.add(_post(caller_of(request).biz_id, body)))
 
 
 @extend_schema(tags=["feed"])
@@ -133,10 +128,17 @@ class PostBatchView(BatchView):
     items_name = "posts"
 
     def read(self, body: PostBody) -> Post:
-        return _post(self.request, body)
+        return _post(caller_of(self.request).biz_id, body)
 
     def accept(self, items: list[Post]) -> list[Verdict]:
         return posts.add_many(items)
+
+
+POST = SingleIntake(
+    "/api/v1/feed/posts",
+    PostBody,
+    lambda biz, body, call: posts.add_later(_post(biz, body), call),
+)
 
 
 @extend_schema(tags=["feed"])
@@ -178,9 +180,9 @@ def kinds(request: Request) -> tuple[str, str]:
     return asked.get("app_id", ""), asked.get("src_type", "")
 
 
-def _post(request: Request, body: PostBody) -> Post:
+def _post(biz: int, body: PostBody) -> Post:
     return Post(
-        caller_of(request).biz_id,
+        biz,
         body.uid,
         body.data,
         body.topic,

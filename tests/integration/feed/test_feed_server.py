@@ -25,7 +25,7 @@ CALLERS = 16
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("granian") / "log"
-    server = Server(log, "msgplatform.web.web_worker:application")
+    server = Server(log)
     yield server
     server.stop()
 

@@ -28,7 +28,7 @@ NUMBER = "13800000000"
 def server(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None) -> Iterator[Server]:
     server = Server(
         tmp_path_factory.mktemp("rpc") / "log",
-        "tests.integration.support.platform_wsgi:application",
+        "tests.integration.support.platform_asgi:application",
     )
     yield server
     server.stop()

@@ -13,7 +13,7 @@ import pytest
 from django.utils.translation import gettext_lazy
 from rest_framework.exceptions import ErrorDetail
 
-from msgplatform.api.json import UNSIZED_BODY, JSONRenderer
+from msgplatform.api.json import JSONRenderer
 from msgplatform.models import Biz
 from tests.integration.support import api_support
 from tests.integration.support.api_support import Api, problem
@@ -70,14 +70,6 @@ class TestBound:
     def test_a_length_that_is_none(self, api: Api, path: str, length: str) -> None:
         extra = {"wsgi.input": io.BytesIO(padded(100)), "CONTENT_LENGTH": length}
         assert self.post(api, path, b"", **extra).status_code in {200, 400}
-
-    @pytest.mark.parametrize(("size", "status"), [(MAX, 200), (MAX + 1, 413), (MAX * 9, 413)])
-    def test_without_any_length(self, api: Api, path: str, size: int, status: int) -> None:
-        """Chunked: what is read counts, and reading ends just behind the bound."""
-        stream = Trickle(padded(size))
-        extra = {"wsgi.input": stream, "CONTENT_LENGTH": "16000000", UNSIZED_BODY: True}
-        assert self.post(api, path, b"", **extra).status_code == status
-        assert stream.tell() <= MAX + 1
 
     def test_a_stream_in_small_pieces(self, api: Api, path: str) -> None:
         extra = {"wsgi.input": Trickle(padded(MAX)), "CONTENT_LENGTH": str(MAX)}

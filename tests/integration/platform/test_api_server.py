@@ -29,15 +29,17 @@ START_SECONDS = 30
 
 
 class Server:
-    """granian with the WSGI application."""
+    """The web server; `application` is another one than the platform's own."""
 
-    def __init__(self, log: Path, application: str = "msgplatform.web.wsgi:application") -> None:
+    def __init__(self, log: Path, application: str = "msgplatform.web.asgi:application") -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
-        command = [sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1",
-                   "--port", str(self.port), "--blocking-threads", "8", "--no-ws",
-                   application]  # fmt: skip
+        program = (
+            "from msgplatform.web.__main__ import Options, serve; "
+            f"serve(Options(port={self.port}), {application!r})"
+        )
+        command = [sys.executable, "-c", program]
         self.log = log
         with log.open("wb") as out:
             self.process = subprocess.Popen(

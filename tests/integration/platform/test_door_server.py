@@ -1,4 +1,4 @@
-"""The web worker: a request that waits for its commit holds no thread, and is always answered."""
+"""A publish that waits for its commit holds no thread, and is always answered."""
 
 from __future__ import annotations
 
@@ -13,15 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from django.db import OperationalError, transaction
-from django.http import HttpResponse
-from django.test import RequestFactory
+from django.db import transaction
 from django.utils import timezone
 
-from msgplatform.api import later
 from msgplatform.api.access import keys
 from msgplatform.core.data import ids
-from msgplatform.core.errors import Conflict, OutcomeUnknown, Unavailable
 from msgplatform.models import Biz
 from notify.models import BizMsg, IdempotencyKey
 from tests.integration.platform.test_api_server import Server
@@ -34,42 +30,9 @@ SOON = 30.0
 CALLERS = 24
 
 
-def finish(result: str) -> HttpResponse:
-    if result == "conflict":
-        raise Conflict("Use another key.")
-    return HttpResponse(result, status=202)
-
-
-ENDINGS: list[tuple[str | None, Exception | None, int, str | None]] = [
-    ("done", None, 202, None),
-    ("conflict", None, 409, "conflict"),
-    (None, Unavailable("The queue is full."), 503, "unavailable"),
-    (None, OutcomeUnknown("no answer"), 503, "outcome-unknown"),
-    (None, OperationalError(2006, "the password is hunter2"), 503, "unavailable"),
-    (None, ZeroDivisionError("the password is hunter2"), 500, "internal-error"),
-]
-
-
-@pytest.mark.parametrize("settled_first", [True, False])
-@pytest.mark.parametrize(("result", "error", "status", "kind"), ENDINGS)
-def test_every_ending_is_sent_once(
-    settled_first: bool, result: str | None, error: Exception | None, status: int, kind: str | None
-) -> None:
-    sent: list[HttpResponse] = []
-    waiting = later.Later(RequestFactory().post(MESSAGES), finish)
-    steps = [lambda: waiting.settle(result, error), lambda: waiting.deliver(sent.append)]
-    for step in steps if settled_first else reversed(steps):
-        assert sent == []
-        step()
-    assert [answer.status_code for answer in sent] == [status]
-    if kind:
-        assert json.loads(sent[0].content)["type"] == f"/problems/{kind}"
-        assert b"hunter2" not in sent[0].content
-
-
 @pytest.fixture
 def server(tmp_path: Path, work_redis: object) -> Iterator[Server]:
-    server = Server(tmp_path / "log", "msgplatform.web.web_worker:application")
+    server = Server(tmp_path / "log")
     yield server
     server.stop()
 

@@ -7,7 +7,7 @@ import os
 
 os.environ["DJANGO_SETTINGS_MODULE"] = "msgplatform.settings"
 
-from msgplatform.web.wsgi import application
+from msgplatform.web.asgi import application
 
 from gateway.api import requests  # isort: skip - Django has to be set up
 from gateway.directory import Directory

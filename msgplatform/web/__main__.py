@@ -1,0 +1,85 @@
+"""The web server: `python -m msgplatform.web --host 127.0.0.1 --port 8000 --workers 2`.
+
+Granian's parent process loads nothing of the platform: each worker imports `asgi.py` for itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+from dataclasses import dataclass
+
+from granian import Granian
+from granian.constants import HTTPModes, Interfaces, Loops
+from granian.http import HTTP1Settings
+
+# Connections that a worker holds, idle ones too; more wait in the kernel. One that is idle costs
+# some kilobytes and no thread, so there may be many.
+CONNECTIONS = 16_384
+# A client that has not sent a whole head after so long is disconnected (milliseconds).
+HEAD_TIMEOUT_MS = 10_000
+_BACKLOG = 4096
+_OTHER_FILES = 512
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where to listen; `drain_seconds` is how long requests under way may take at the end."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 1
+    drain_seconds: int = 20
+
+
+def serve(options: Options, application: str = "msgplatform.web.asgi:application") -> None:
+    """Until SIGTERM or SIGINT; then what was taken in is answered."""
+    Granian(
+        application,
+        address=options.host,
+        port=options.port,
+        interface=Interfaces.ASGINL,
+        workers=options.workers,
+        loop=Loops.uvloop,
+        http=HTTPModes.http1,
+        websockets=False,
+        backlog=_BACKLOG,
+        backpressure=_connections(),
+        http1_settings=HTTP1Settings(header_read_timeout=HEAD_TIMEOUT_MS),
+        respawn_failed_workers=True,
+        workers_kill_timeout=options.drain_seconds,
+    ).serve()
+
+
+def _connections() -> int:
+    """As many as open files allow, after asking for more of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS + _OTHER_FILES
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return max(_OTHER_FILES, allowed - _OTHER_FILES)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m msgplatform.web", description="Serve the console and the API."
+    )
+    default = Options()
+    parser.add_argument("--host", default=default.host, help="a numeric address")
+    parser.add_argument("--port", type=int, default=default.port)
+    parser.add_argument("--workers", type=int, default=default.workers, help="processes")
+    parser.add_argument(
+        "--drain-seconds",
+        type=int,
+        default=default.drain_seconds,
+        help="how long requests under way may take after SIGTERM",
+    )
+    given = parser.parse_args()
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgplatform.settings")
+    serve(Options(given.host, given.port, given.workers, given.drain_seconds))
+
+
+if __name__ == "__main__":
+    main()

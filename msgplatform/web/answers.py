@@ -1,0 +1,52 @@
+"""Answers in one piece, as ASGI sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from django.http import HttpResponse
+
+from msgplatform.api.problems import Problem
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+_CLOSE = (b"connection", b"close")
+
+
+class Answer(NamedTuple):
+    """A status, headers in lower case, and the whole body."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+    async def send(self, send: Send, *more: tuple[bytes, bytes]) -> None:
+        start = {"type": "http.response.start", "status": self.status}
+        await send({**start, "headers": [*self.headers, *more]})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+def of_response(response: HttpResponse) -> Answer:
+    """A response of Django's that is not streamed."""
+    headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in response.items()]
+    if not response.has_header("Content-Length"):
+        headers.append((b"content-length", b"%d" % len(response.content)))
+    return Answer(response.status_code, headers, response.content)
+
+
+def refusal(problem: Problem, is_api: bool) -> Answer:
+    """Of a request that was not read to its end: the connection closes behind it."""
+    if is_api:
+        answer = of_response(problem.response())
+        answer.headers.append(_CLOSE)
+        return answer
+    text = f"{problem.kind.title}. {problem.detail}\n".encode()
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", b"%d" % len(text)),
+        *((name.lower().encode(), value.encode()) for name, value in problem.headers.items()),
+        _CLOSE,
+    ]
+    return Answer(problem.kind.status, headers, text)

@@ -1,0 +1,150 @@
+"""Reads the bodies of requests in the event loop, bounded in size and in time.
+
+A thread is taken only for a request that has arrived whole, so that slow senders cost memory and
+nothing else, and `Allowance` bounds that memory: for everybody, and for each address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from msgplatform.core.errors import Temporary
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+# A body may take this long, and longer by what has come at this pace (bytes a second).
+SECONDS = 10.0
+LEAST_PACE = 16 * 1024
+# What is sent beyond the limit is read and dropped for a moment: a client that is still sending
+# when the connection closes does not read the answer.
+_DRAIN_SECONDS = 2.0
+_FULL = "too many requests are under way; send it again later"
+_ONE_ADDRESS = "too many requests of this address are under way; send it again later"
+
+
+class TooLarge(Exception):
+    """The body is longer than `limit`."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"Send at most {limit} bytes in one request.")
+        self.limit = limit
+
+
+class TooSlow(Exception):
+    """The body did not arrive in time."""
+
+
+class Disconnected(Exception):
+    """The client left in the middle of its body: there is nobody to answer."""
+
+
+class Full(Temporary):
+    """Too much is under way already."""
+
+
+async def read(receive: Receive, limit: int, announced: int | None, share: Share) -> bytes:
+    """The whole body; `announced` is what Content-Length says, None when nothing does.
+
+    Raises TooLarge, TooSlow, Disconnected, Full.
+    """
+    loop = asyncio.get_running_loop()
+    started, parts, size, more = loop.time(), [], 0, True
+    if announced is not None and announced > limit:
+        await _drain(receive)
+        raise TooLarge(limit)
+    while more:
+        message = await _next(receive, started + SECONDS + size / LEAST_PACE - loop.time())
+        part: bytes = message.get("body", b"")
+        more = message.get("more_body", False)
+        share.add(len(part))
+        parts.append(part)
+        size += len(part)
+        if size > limit:
+            parts.clear()
+            if more:
+                await _drain(receive)
+            raise TooLarge(limit)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def _next(receive: Receive, seconds: float) -> MutableMapping[str, Any]:
+    try:
+        async with asyncio.timeout(max(0.0, seconds)):
+            message = await receive()
+    except TimeoutError:
+        raise TooSlow from None
+    if message["type"] != "http.request":
+        raise Disconnected
+    return message
+
+
+async def _drain(receive: Receive) -> None:
+    try:
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            while (await receive()).get("more_body"):
+                pass
+    except TimeoutError:
+        pass
+
+
+class Allowance:
+    """How many requests, and how many bytes of their bodies, may be under way in this process.
+
+    One address may take `share` of either.
+    """
+
+    def __init__(self, requests: int, size: int, share: float) -> None:
+        self._most_requests, self._most_bytes = requests, size
+        self._share = share
+        self._requests: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
+        self._all_requests = self._all_bytes = 0
+
+    def take(self, address: str) -> Share:
+        """For one request; it counts until `give_back`. Raises Full."""
+        if self._all_requests >= self._most_requests:
+            raise Full(_FULL)
+        if self._requests[address] >= self._most_requests * self._share:
+            raise Full(_ONE_ADDRESS)
+        self._requests[address] += 1
+        self._all_requests += 1
+        return Share(self, address)
+
+    def add(self, address: str, size: int) -> None:
+        """Count bytes. Raises Full."""
+        if self._all_bytes + size > self._most_bytes:
+            raise Full(_FULL)
+        if self._bytes[address] + size > self._most_bytes * self._share:
+            raise Full(_ONE_ADDRESS)
+        self._bytes[address] += size
+        self._all_bytes += size
+
+    def give_back(self, address: str, size: int) -> None:
+        """A request has ended, of whose body `size` bytes were counted."""
+        self._all_requests -= 1
+        self._all_bytes -= size
+        self._bytes[address] -= size
+        self._requests[address] -= 1
+        if not self._requests[address]:
+            del self._requests[address], self._bytes[address]
+
+
+class Share:
+    """What one request has of the allowance."""
+
+    __slots__ = ("_address", "_allowance", "_size")
+
+    def __init__(self, allowance: Allowance, address: str) -> None:
+        self._allowance, self._address, self._size = allowance, address, 0
+
+    def add(self, size: int) -> None:
+        """More of the body has come. Raises Full."""
+        self._allowance.add(self._address, size)
+        self._size += size
+
+    def give_back(self) -> None:
+        """The request has ended."""
+        self._allowance.give_back(self._address, self._size)

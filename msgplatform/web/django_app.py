@@ -1,0 +1,177 @@
+"""Django for ASGI requests whose bodies are known: its WSGI application in threads.
+
+Django's own ASGI handler costs several times its WSGI one, and puts every view into one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from itertools import chain
+from typing import Any, cast
+from urllib.parse import unquote_to_bytes
+
+import structlog
+
+from msgplatform.core import logging
+from msgplatform.web.answers import Answer, Headers, Send
+
+log = logging.get(__name__)
+
+# Bytes up to which an answer leaves its thread in one piece, so that no client who reads slowly
+# keeps the thread; and the size of pieces beyond.
+_ONE_PIECE = 1024 * 1024
+_PIECE = 64 * 1024
+# A client must take each piece within so many seconds.
+_PIECE_SECONDS = 30.0
+_HEALTH_THREADS = 2
+
+Environ = dict[str, Any]
+WsgiApp = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
+
+
+class DjangoApp:
+    """Answers by `application`; requests for `health` have threads of their own, so that they are
+    answered while all others wait for a database."""
+
+    def __init__(self, application: WsgiApp, threads: int, health: Iterable[str] = ()) -> None:
+        self._application = application
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="django")
+        self._health_pool = ThreadPoolExecutor(_HEALTH_THREADS, thread_name_prefix="health")
+        self._health = frozenset(health)
+
+    async def answer(
+        self, scope: dict[str, Any], body: bytes, request_id: str, send: Send
+    ) -> Answer | int:
+        """What Django says; the status alone of what was streamed, and so is sent already."""
+        pool = self._health_pool if scope["path"] in self._health else self._pool
+        call = _Call(asyncio.get_running_loop(), send, request_id)
+        pool.submit(call.run, self._application, _environ(scope, body))
+        return await call.answered
+
+
+class _Call:
+    """One call of the application: made in the event loop, run in a thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, send: Send, request_id: str) -> None:
+        self._loop, self._send, self._request_id = loop, send, request_id
+        self.answered: asyncio.Future[Answer | int] = loop.create_future()
+        self._status, self._headers = 500, cast(Headers, [])
+
+    def run(self, application: WsgiApp, environ: Environ) -> None:
+        with structlog.contextvars.bound_contextvars(request_id=self._request_id):
+            try:
+                response = application(environ, self._start_response)
+                try:
+                    self._respond(response)
+                finally:
+                    # Behind the answer: what listens to the request's end may take its time.
+                    if close := getattr(response, "close", None):
+                        close()
+            except Exception as error:
+                log.exception("request_failed", path=environ["PATH_INFO"])
+                self._settle(self.answered.set_exception, error)
+
+    def _start_response(self, status: str, headers: list[tuple[str, str]], *_: object) -> None:
+        self._status = int(status[:3])
+        self._headers = [(n.lower().encode("latin-1"), v.encode("latin-1")) for n, v in headers]
+
+    def _respond(self, response: Iterable[bytes]) -> None:
+        pieces = _pieces(response)
+        first, second = next(pieces, b""), next(pieces, None)
+        if second is None:
+            answer = _whole(self._status, self._headers, first)
+            self._settle(self.answered.set_result, answer)
+            return
+        headers = [*self._headers, (b"x-request-id", self._request_id.encode())]
+        start = {"type": "http.response.start", "status": self._status, "headers": headers}
+        self._send_now(start)
+        for piece in chain((first, second), pieces):
+            self._send_now({"type": "http.response.body", "body": piece, "more_body": True})
+        self._send_now({"type": "http.response.body", "body": b""})
+        self._settle(self.answered.set_result, self._status)
+
+    def _send_now(self, message: dict[str, Any]) -> None:
+        """Raises TimeoutError when the client does not take it."""
+
+        async def sent() -> None:
+            await self._send(message)
+
+        asyncio.run_coroutine_threadsafe(sent(), self._loop).result(_PIECE_SECONDS)
+
+    def _settle(self, settle: Callable[[Any], None], value: Any) -> None:
+        def now() -> None:
+            if not self.answered.done():
+                settle(value)
+
+        self._loop.call_soon_threadsafe(now)
+
+
+def _whole(status: int, headers: Headers, body: bytes) -> Answer:
+    without_body = status in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}
+    if not without_body and not any(name == b"content-length" for name, _ in headers):
+        headers.append((b"content-length", b"%d" % len(body)))
+    return Answer(status, headers, body)
+
+
+def _stream(
+    send: Callable[[dict[str, Any]], None], status: int, headers: Headers, pieces: Iterable[bytes]
+) -> None:
+    send({"type": "http.response.start", "status": status, "headers": headers})
+    for piece in pieces:
+        send({"type": "http.response.body", "body": piece, "more_body": True})
+    send({"type": "http.response.body", "body": b""})
+
+
+def _pieces(response: Iterable[bytes]) -> Iterator[bytes]:
+    """The first one is everything when that is not long."""
+    waiting, size, enough = [], 0, _ONE_PIECE
+    for part in response:
+        waiting.append(part)
+        size += len(part)
+        if size > enough:
+            yield b"".join(waiting)
+            waiting, size, enough = [], 0, _PIECE
+    yield b"".join(waiting)
+
+
+def _environ(scope: dict[str, Any], body: bytes) -> Environ:
+    """As PEP 3333 has it: text is latin-1, names of headers are in capitals."""
+    path = unquote_to_bytes(scope.get("raw_path") or scope["path"].encode())
+    host, port = scope.get("server") or ("localhost", 80)
+    environ: Environ = {
+        "REQUEST_METHOD": scope["method"],
+        "SCRIPT_NAME": scope.get("root_path", ""),
+        "PATH_INFO": path.decode("latin-1"),
+        "QUERY_STRING": scope["query_string"].decode("latin-1"),
+        "SERVER_NAME": host,
+        "SERVER_PORT": str(port),
+        "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
+        "REMOTE_ADDR": (scope.get("client") or ("",))[0],
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": scope["scheme"],
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": True,
+        "wsgi.run_once": False,
+    }
+    for raw_name, raw_value in scope["headers"]:
+        # X_Forwarded_For would become the same variable as X-Forwarded-For.
+        if b"_" in raw_name:
+            continue
+        name = raw_name.decode("latin-1").upper().replace("-", "_")
+        if name not in {"CONTENT_TYPE", "CONTENT_LENGTH"}:
+            name = f"HTTP_{name}"
+        value = raw_value.decode("latin-1")
+        if name in environ:
+            separator = "; " if name == "HTTP_COOKIE" else ","
+            value = f"{environ[name]}{separator}{value}"
+        environ[name] = value
+    # Whatever was announced: the body has been read, and a chunked one has no length of its own.
+    environ["CONTENT_LENGTH"] = str(len(body)) if body or "CONTENT_LENGTH" in environ else ""
+    return environ
