@@ -1,7 +1,8 @@
 """The web process: `python -m msgplatform.web`.
 
 __main__      its command line, the server and its bounds
-asgi          the application: one request, from its first byte to its last
+asgi, wsgi    the application of a worker, and Django's
+application   one request, from its first byte to its last
 bodies        reads bodies in the event loop, bounded in size and time
 door          answers the plain publish without Django
 django_app    Django's WSGI application, in threads

@@ -1,137 +1,23 @@
-"""The web application: one request, from its first byte to its last.
-
-Every request is read in the event loop, bounded in size, time and number; then the door answers
-it, or Django does in a thread. What a request costs before it is whole is memory alone.
-"""
+"""The ASGI application of a web worker."""
 
 from __future__ import annotations
 
 import multiprocessing
-import re
-import secrets
-import time
-from typing import Any
 
-from django.conf import settings
 from django.urls import reverse
-from django.utils.module_loading import import_string
 
-from msgplatform.api.error_pages import API_PREFIX
-from msgplatform.api.intake import SingleIntake
-from msgplatform.api.problem_kinds import KINDS
-from msgplatform.api.problems import RETRY_AFTER_SECONDS, Problem
-from msgplatform.core import flows, logging
 from msgplatform.core.servers import child_process
-from msgplatform.web import answers, bodies
-from msgplatform.web.answers import Answer, Send
-
-from msgplatform.web.wsgi import application as django  # isort: skip - it makes the flows known
+from msgplatform.web import wsgi  # before what follows: it sets Django up
+from msgplatform.web.application import Application, intakes
 from msgplatform.web.django_app import DjangoApp
 from msgplatform.web.door import Door
 
-log = logging.get(__name__)
-
 # Threads of Django. Publishes wait for their group's commit in none of them, so that they are for
 # what is read and for batches; more of them wait for one interpreter.
-THREADS = 16
-# Under way in this process, and the share of them that one address may take.
-_REQUESTS = 2048
-_BODY_BYTES = 256 * 1024 * 1024
-_SHARE = 0.5
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-
-Scope = dict[str, Any]
-
-
-class Application:
-    """The ASGI application of one process."""
-
-    def __init__(self, door: Door, django_app: DjangoApp) -> None:
-        self._door, self._django = door, django_app
-        self._allowance = bodies.Allowance(_REQUESTS, _BODY_BYTES, _SHARE)
-
-    async def __call__(self, scope: Scope, receive: bodies.Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        started = time.perf_counter()
-        request_id = _request_id(scope)
-        try:
-            status = await self._serve(scope, receive, send, request_id)
-        except bodies.Disconnected:
-            return
-        if settings.ACCESS_LOG:
-            _note(scope, status, started, request_id)
-
-    async def _serve(
-        self, scope: Scope, receive: bodies.Receive, send: Send, request_id: str
-    ) -> int:
-        address = (scope.get("client") or ("",))[0]
-        share: bodies.Share | None = None
-        try:
-            share = self._allowance.take(address)
-            body = await _body(scope, receive, share)
-            answer: Answer | int | None = await self._door.answer(scope, body)
-            if answer is None:
-                answer = await self._django.answer(scope, body, request_id, send)
-        except (bodies.TooLarge, bodies.TooSlow, bodies.Full) as error:
-            answer = answers.refusal(_problem(error), scope["path"].startswith(API_PREFIX))
-        finally:
-            if share:
-                share.give_back()
-        if isinstance(answer, int):
-            return answer
-        await answer.send(send, (b"x-request-id", request_id.encode()))
-        return answer.status
-
-
-async def _body(scope: Scope, receive: bodies.Receive, share: bodies.Share) -> bytes:
-    announced, has_body = None, False
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            announced, has_body = int(value), value != b"0"
-        elif name == b"transfer-encoding":
-            has_body = True
-    if not has_body:
-        return b""
-    return await bodies.read(receive, settings.DATA_UPLOAD_MAX_MEMORY_SIZE, announced, share)
-
-
-def _problem(error: Exception) -> Problem:
-    if isinstance(error, bodies.TooLarge):
-        return Problem(KINDS["body-too-large"], str(error), more={"max_bytes": error.limit})
-    if isinstance(error, bodies.TooSlow):
-        return Problem(KINDS["request-timeout"], "The body did not arrive in time.")
-    return Problem(KINDS["unavailable"], str(error), {"Retry-After": str(RETRY_AFTER_SECONDS)})
-
-
-def _request_id(scope: Scope) -> str:
-    """What the caller or a proxy names it, or a new one."""
-    for name, value in scope["headers"]:
-        if name == b"x-request-id":
-            given: str = value.decode("latin-1")
-            return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
-    return secrets.token_hex(8)
-
-
-def _note(scope: Scope, status: int, started: float, request_id: str) -> None:
-    log.info(
-        "request",
-        method=scope["method"],
-        path=scope["path"],
-        status=status,
-        ms=round((time.perf_counter() - started) * 1000, 1),
-        address=(scope.get("client") or ("",))[0],
-        request_id=request_id,
-    )
-
-
-def intakes() -> list[SingleIntake]:
-    """Those of every flow."""
-    return [import_string(name) for flow in flows.all() for name in flow.single_intakes]
-
-
+_THREADS = 16
 _HEALTH = [reverse(name) for name in ("healthz", "readyz")]
-application = Application(Door(intakes()), DjangoApp(django, THREADS, _HEALTH))
+
+application = Application(Door(intakes()), DjangoApp(wsgi.application, _THREADS, _HEALTH))
 
 # Granian forks its workers, and the kernel's "die with your parent" is not inherited by a fork.
 if _parent := multiprocessing.parent_process():

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from gateway.intake import accept
 from msgplatform.api.access import keys
 from msgplatform.models import Biz
-from msgplatform.web import asgi
 from msgplatform.web.answers import Answer
+from msgplatform.web.application import Application, intakes
 from msgplatform.web.django_app import DjangoApp
 from msgplatform.web.door import Door
 from tests.integration.support import sms_rows
@@ -60,7 +60,7 @@ class Said(NamedTuple):
 
 
 async def ask(
-    application: asgi.Application, method: str, target: str, headers: list[Pair], body: bytes
+    application: Application, method: str, target: str, headers: list[Pair], body: bytes
 ) -> Said:
     path, _, query = target.partition("?")
     scope = {
@@ -89,10 +89,10 @@ class Both:
         accept.intake.cache_clear()
         sms_rows.gateway()
         self.loop = asyncio.new_event_loop()
-        self.door = CountingDoor(asgi.intakes())
+        self.door = CountingDoor(intakes())
         # Its middleware reads settings once.
         django = DjangoApp(WSGIHandler(), threads=2)
-        self.applications = [asgi.Application(door, django) for door in (self.door, Door([]))]
+        self.applications = [Application(door, django) for door in (self.door, Door([]))]
         self.keys = [self._keys(f"system {n}") for n in range(2)]
 
     def _keys(self, name: str) -> dict[str, str]:

@@ -1,0 +1,191 @@
+"""The web server under clients that are slow, greedy or rude: others are answered all the while."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from msgplatform.api.access import keys
+from msgplatform.models import Biz
+from msgplatform.web import bodies
+from msgplatform.web.__main__ import HEAD_TIMEOUT_MS
+from notify.models import BizMsg
+from tests.integration.platform.test_api_server import Server
+
+pytestmark = pytest.mark.django_db(transaction=True)
+MESSAGES = "/api/v1/messages"
+SOON = 30.0
+# More than threads, and more connections than the server was once able to hold.
+SLOW, IDLE = 64, 1500
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("web") / "log")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def key(db: None, work_redis: object) -> str:
+    return keys.create(Biz.objects.create(name="orders"), "test", ["events:write"])[1]
+
+
+def head(method: str, path: str, length: int | None, *more: str) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *more]
+    if length is not None:
+        lines.append(f"Content-Length: {length}")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def publish(key: str, number: int) -> bytes:
+    body = json.dumps({"event_type": "a", "payload": number}).encode()
+    about = (f"Authorization: Bearer {key}", "Content-Type: application/json")
+    return head("POST", MESSAGES, len(body), *about) + body
+
+
+def connect(server: Server) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=SOON)
+
+
+def everything(connection: socket.socket) -> bytes:
+    """What comes until the server closes; a reset counts as that."""
+    said = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := connection.recv(65536):
+            said += part
+    return said
+
+
+def answers_others(server: Server, key: str) -> None:
+    """Health, a page and a publish."""
+    assert server.request("GET", "/healthz")[0] == 200
+    assert server.request("GET", "/admin/login/")[0] == 200
+    with connect(server) as connection:
+        connection.sendall(publish(key, 1))
+        assert connection.recv(65536).startswith(b"HTTP/1.1 202")
+
+
+@pytest.mark.parametrize("path", ["/admin/login/", "/rpc/", MESSAGES, "/nowhere"])
+def test_slow_bodies_hold_nobody_up(server: Server, key: str, path: str) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(SLOW):
+            connection = stack.enter_context(connect(server))
+            connection.sendall(head("POST", path, 1000) + b"{")
+        answers_others(server, key)
+
+
+def test_many_idle_connections(server: Server, key: str) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, IDLE + 500)), hard))
+    with contextlib.ExitStack() as stack:
+        for _ in range(IDLE):
+            stack.enter_context(connect(server))
+        answers_others(server, key)
+
+
+def test_a_slow_head_is_cut_off(server: Server) -> None:
+    with connect(server) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.")
+        started = time.monotonic()
+        everything(connection)
+        assert time.monotonic() - started < HEAD_TIMEOUT_MS / 1000 + SOON
+
+
+@pytest.mark.parametrize("path", [MESSAGES, "/admin/login/"])
+def test_a_slow_body_is_told(server: Server, path: str) -> None:
+    with connect(server) as connection:
+        connection.sendall(head("POST", path, 1000) + b"{")
+        connection.settimeout(bodies.SECONDS + SOON)
+        said = everything(connection)
+    assert said.startswith(b"HTTP/1.1 408")
+    assert (b"/problems/request-timeout" in said) == (path == MESSAGES)
+
+
+@pytest.mark.parametrize("path", [MESSAGES, "/admin/login/"])
+def test_a_large_body_is_refused_and_the_connection_closes(server: Server, path: str) -> None:
+    with connect(server) as connection:
+        # Announced, and never sent.
+        connection.sendall(head("POST", path, 10**9))
+        said = everything(connection)
+    assert said.startswith(b"HTTP/1.1 413")
+    assert (b"/problems/body-too-large" in said) == (path == MESSAGES)
+
+
+def test_a_large_body_without_its_length(server: Server, key: str) -> None:
+    chunk = b"%x\r\n%s\r\n" % (1024 * 1024, b" " * 1024 * 1024)
+    with connect(server) as connection:
+        connection.sendall(head("POST", MESSAGES, None, "Transfer-Encoding: chunked"))
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            for _ in range(18):
+                connection.sendall(chunk)
+            connection.sendall(b"0\r\n\r\n")
+        said = everything(connection)
+    assert said.startswith(b"HTTP/1.1 413")
+    answers_others(server, key)
+
+
+def test_two_requests_at_once(server: Server, key: str) -> None:
+    """Pipelined: answered in their order."""
+    with connect(server) as connection:
+        last = head("GET", "/healthz", None, "Connection: close")
+        connection.sendall(publish(key, 1) + publish(key, 2) + last)
+        said = everything(connection)
+    assert [part[:3] for part in said.split(b"HTTP/1.1 ")[1:]] == [b"202", b"202", b"200"]
+    assert [m.payload for m in BizMsg.objects.order_by("id")] == [b"1", b"2"]
+
+
+def test_who_leaves_in_the_middle_has_sent_nothing(server: Server, key: str) -> None:
+    whole = publish(key, 1)
+    for end in (len(whole) - 1, len(whole) - 20):
+        with connect(server) as connection:
+            connection.sendall(whole[:end])
+    answers_others(server, key)
+    assert BizMsg.objects.count() == 1
+
+
+def test_who_closes_one_side(server: Server, key: str) -> None:
+    """It may or may not be answered; what it sent whole is there once at most."""
+    with connect(server) as connection:
+        connection.sendall(publish(key, 7))
+        connection.shutdown(socket.SHUT_WR)
+        said = everything(connection)
+    assert said == b"" or said.startswith(b"HTTP/1.1 202")
+    answers_others(server, key)
+    assert BizMsg.objects.filter(payload=b"7").count() <= 1
+
+
+def test_a_request_id_is_given_back(server: Server) -> None:
+    with connect(server) as connection:
+        close = "Connection: close"
+        connection.sendall(head("GET", "/healthz", None, "X-Request-ID: abc-1", close))
+        assert b"x-request-id: abc-1\r\n" in everything(connection)
+    with connect(server) as connection:
+        connection.sendall(head("GET", "/healthz", None, "X-Request-ID: a b", close))
+        said = everything(connection)
+    assert b"x-request-id: " in said
+    assert b"a b" not in said
+
+
+def test_a_header_that_looks_like_another(server: Server, tmp_path: Path) -> None:
+    """`X_Forwarded_Proto` would become the same variable as `X-Forwarded-Proto`."""
+    forged = ("X_Forwarded_Host: evil.example", "Content_Length: 5", "Connection: close")
+    with connect(server) as connection:
+        connection.sendall(head("GET", "/healthz", None, *forged))
+        assert everything(connection).startswith(b"HTTP/1.1 200")
+
+
+def test_a_page_longer_than_one_piece(server: Server) -> None:
+    """Streamed, with its whole length."""
+    status, page = server.request(
+        "GET", "/static/drf_spectacular_sidecar/swagger-ui-dist/swagger-ui-bundle.js"
+    )
+    assert status == 200
+    assert len(page) > 1024 * 1024
