@@ -6,6 +6,7 @@ it, or Django does in a thread. What a request costs before it is whole is memor
 
 from __future__ import annotations
 
+import itertools
 import re
 import secrets
 import time
@@ -22,7 +23,7 @@ from msgplatform.core import flows, logging
 from msgplatform.web import answers, bodies
 from msgplatform.web.answers import Answer, Send
 from msgplatform.web.django_app import DjangoApp
-from msgplatform.web.door import Door
+from msgplatform.web.door import Door, Named
 
 log = logging.get(__name__)
 
@@ -31,38 +32,43 @@ _REQUESTS = 2048
 _BODY_BYTES = 256 * 1024 * 1024
 _SHARE = 0.5
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+# Ids of requests: of this process, and counted.
+_PROCESS = secrets.token_hex(6)
+_numbers = itertools.count(1)
 
 Scope = dict[str, Any]
 
 
 class Application:
-    """The ASGI application of one process."""
+    """The ASGI application of one process. Settings are read once."""
 
     def __init__(self, door: Door, django_app: DjangoApp) -> None:
         self._door, self._django = door, django_app
         self._allowance = bodies.Allowance(_REQUESTS, _BODY_BYTES, _SHARE)
+        self._max_body: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        self._logs: bool = settings.ACCESS_LOG
 
     async def __call__(self, scope: Scope, receive: bodies.Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         started = time.perf_counter()
-        request_id = _request_id(scope)
+        named = dict(scope["headers"])
+        request_id = _request_id(named)
         try:
-            status = await self._serve(scope, receive, send, request_id)
+            status = await self._serve(scope, named, receive, send, request_id)
         except bodies.Disconnected:
             return
-        if settings.ACCESS_LOG:
+        if self._logs:
             _note(scope, status, started, request_id)
 
     async def _serve(
-        self, scope: Scope, receive: bodies.Receive, send: Send, request_id: str
+        self, scope: Scope, named: Named, receive: bodies.Receive, send: Send, request_id: str
     ) -> int:
-        address = (scope.get("client") or ("",))[0]
         share: bodies.Share | None = None
         try:
-            share = self._allowance.take(address)
-            body = await _body(scope, receive, share)
-            answer: Answer | int | None = await self._door.answer(scope, body)
+            share = self._allowance.take((scope.get("client") or ("",))[0])
+            body = await self._body(named, receive, share)
+            answer: Answer | int | None = await self._door.answer(scope, named, body)
             if answer is None:
                 answer = await self._django.answer(scope, body, request_id, send)
         except (bodies.TooLarge, bodies.TooSlow, bodies.Full) as error:
@@ -75,17 +81,12 @@ class Application:
         await answer.send(send, (b"x-request-id", request_id.encode()))
         return answer.status
 
-
-async def _body(scope: Scope, receive: bodies.Receive, share: bodies.Share) -> bytes:
-    announced, has_body = None, False
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            announced, has_body = int(value), value != b"0"
-        elif name == b"transfer-encoding":
-            has_body = True
-    if not has_body:
-        return b""
-    return await bodies.read(receive, settings.DATA_UPLOAD_MAX_MEMORY_SIZE, announced, share)
+    async def _body(self, named: Named, receive: bodies.Receive, share: bodies.Share) -> bytes:
+        length = named.get(b"content-length")
+        if length == b"0" or (length is None and b"transfer-encoding" not in named):
+            return b""
+        announced = None if length is None else int(length)
+        return await bodies.read(receive, self._max_body, announced, share)
 
 
 def _problem(error: Exception) -> Problem:
@@ -96,13 +97,10 @@ def _problem(error: Exception) -> Problem:
     return Problem(KINDS["unavailable"], str(error), {"Retry-After": str(RETRY_AFTER_SECONDS)})
 
 
-def _request_id(scope: Scope) -> str:
+def _request_id(named: Named) -> str:
     """What the caller or a proxy names it, or a new one."""
-    for name, value in scope["headers"]:
-        if name == b"x-request-id":
-            given: str = value.decode("latin-1")
-            return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
-    return secrets.token_hex(8)
+    given = named.get(b"x-request-id", b"").decode("latin-1")
+    return given if _REQUEST_ID.fullmatch(given) else f"{_PROCESS}-{next(_numbers):x}"
 
 
 def _note(scope: Scope, status: int, started: float, request_id: str) -> None:

@@ -67,16 +67,24 @@ class Door:
     def __init__(self, intakes: Iterable[SingleIntake]) -> None:
         self._places = {intake.path: _place(intake) for intake in intakes}
         self._hosts: set[bytes] = set()
+        self._only_secure: bool = settings.SECURE_SSL_REDIRECT
+        # Then a header says which host was meant.
+        self._is_closed = settings.USE_X_FORWARDED_HOST or settings.USE_X_FORWARDED_PORT
+        self._proxy_says: tuple[bytes, str] | None = None
+        if settings.SECURE_PROXY_SSL_HEADER:
+            variable, expected = settings.SECURE_PROXY_SSL_HEADER
+            header = variable.removeprefix("HTTP_").replace("_", "-").lower()
+            self._proxy_says = header.encode(), expected
 
-    async def answer(self, scope: Scope, body: bytes) -> Answer | None:
-        """What Django would say; None: ask Django, nothing has been done."""
+    async def answer(self, scope: Scope, named: Named, body: bytes) -> Answer | None:
+        """What Django would say; None: ask Django, nothing has been done. `named` are the headers,
+        the last one of each name."""
         place = self._places.get(scope["path"])
         if place is None or scope["method"] != "POST" or scope["query_string"]:
             return None
-        named: Named = dict(scope["headers"])
         if len(named) != len(scope["headers"]) or not named.keys() <= _KNOWN:
             return None
-        secure = _is_secure(scope, named)
+        secure = self._is_secure(scope, named)
         if not self._is_plain(named, secure) or len(body) > place.max_body_bytes:
             return None
         caller = _caller(named, place.scope)
@@ -93,11 +101,17 @@ class Door:
             return False
         if named.get(b"accept", b"*/*") not in _ACCEPTED:
             return False
-        if settings.SECURE_SSL_REDIRECT and not secure:
-            return False
-        if settings.USE_X_FORWARDED_HOST or settings.USE_X_FORWARDED_PORT:
+        if self._is_closed or (self._only_secure and not secure):
             return False
         return self._is_good_host(named.get(b"host", b""))
+
+    def _is_secure(self, scope: Scope, named: Named) -> bool:
+        """As `HttpRequest.is_secure` says."""
+        if self._proxy_says:
+            header, expected = self._proxy_says
+            if header in named:
+                return named[header].decode("latin-1").partition(",")[0].strip() == expected
+        return bool(scope["scheme"] == "https")
 
     def _is_good_host(self, host: bytes) -> bool:
         if host in self._hosts:
@@ -143,17 +157,6 @@ def _usual_headers(secure: bool) -> Headers:
     security.redirect = False  # it is for what the door serves, which is not redirected
     response: Any = XFrameOptionsMiddleware(security)(WSGIRequest(environ))
     return [(name.lower().encode(), value.encode()) for name, value in response.items()]
-
-
-def _is_secure(scope: Scope, named: Named) -> bool:
-    """As `HttpRequest.is_secure` says."""
-    if settings.SECURE_PROXY_SSL_HEADER:
-        variable, expected = settings.SECURE_PROXY_SSL_HEADER
-        header = variable.removeprefix("HTTP_").replace("_", "-").lower().encode()
-        if header in named:
-            value = named[header].decode("latin-1").partition(",")[0].strip()
-            return bool(value == expected)
-    return bool(scope["scheme"] == "https")
 
 
 def _caller(named: Named, scope: str) -> ApiCaller | None:

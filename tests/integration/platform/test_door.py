@@ -32,8 +32,10 @@ class CountingDoor(Door):
 
     served = 0
 
-    async def answer(self, scope: dict[str, Any], body: bytes) -> Answer | None:
-        answer = await super().answer(scope, body)
+    async def answer(
+        self, scope: dict[str, Any], named: dict[bytes, bytes], body: bytes
+    ) -> Answer | None:
+        answer = await super().answer(scope, named, body)
         self.served += answer is not None
         return answer
 
