@@ -20,6 +20,7 @@ from msgplatform.core.data.group_commit import GroupCommit
 from msgplatform.core.data.idempotency import Item
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.verdicts import Verdict, judge_each
+from notify import bells
 from notify.models import BizMsg, IdempotencyKey
 
 MAX_PAYLOAD_BYTES = 256 * 1024
@@ -101,7 +102,9 @@ def _item(event: Event) -> Item[Event]:
 
 
 def _store(items: Sequence[Item[Event]]) -> list[Verdict]:
-    return idempotency.store(items, IdempotencyKey, _insert)
+    verdicts = idempotency.store(items, IdempotencyKey, _insert)
+    bells.MAKER.ring()
+    return verdicts
 
 
 def _insert(items: Sequence[Item[Event]], now: object) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from bench.harness.messages import digest
 from bench.harness.progress import Progress
 
-_ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 
 
 class Sink:
@@ -67,12 +67,12 @@ class Sink:
         if fd in self._partial:
             data = self._partial.pop(fd) + data
         end = data.find(b"\r\n\r\n")
-        if end < 0 or len(data) < end + 4 + (length := _length(data[:end])):
+        if end < 0 or len(data) < end + 4 + (length := content_length(data[:end])):
             self._partial[fd] = data
             return
         self.seen += self._keep(data[end + 4 : end + 4 + length])
         self._progress.add(1)
-        client.sendall(_ANSWER)
+        client.sendall(ANSWER)
 
     def _close(self, fd: int) -> None:
         self._poller.unregister(fd)
@@ -80,7 +80,7 @@ class Sink:
         self._partial.pop(fd, None)
 
 
-def _length(head: bytes) -> int:
+def content_length(head: bytes) -> int:
     lowered = head.lower()
     start = lowered.find(b"content-length:")
     return int(lowered[start + 15 :].split(b"\r\n", 1)[0]) if start >= 0 else 0

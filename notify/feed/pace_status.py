@@ -37,7 +37,8 @@ class Decision(msgspec.Struct, frozen=True):
     `share` (0 to 1), `events`, `load`, `cause`, `statements` and `cpu` are those of `FeedPace`;
     `latency` and `baseline` are milliseconds. `oldest` is the age in seconds of the oldest event
     that waits, by topic; a topic without one is left out. `least` and `most` are the bounds of the
-    share at this moment; `at` is unix seconds.
+    share at this moment; `at` is unix seconds. Of the dispatchers only those `at_work` do anything,
+    `each` of them with this share.
     """
 
     by: str
@@ -53,6 +54,8 @@ class Decision(msgspec.Struct, frozen=True):
     least: float = 0.0
     most: float = 1.0
     oldest: dict[str, float] = {}
+    at_work: tuple[str, ...] = ()
+    each: float = 1.0
 
 
 class Working(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from django.conf import settings
 
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs
-from notify import orders
+from notify import bells, orders
 from notify.directory import Subscription
 from notify.maker import payloads
 from notify.maker.payloads import Message
@@ -45,6 +45,7 @@ def put(claimed: Iterable[Claimed]) -> None:
             # An order outlives its lease a little: a late one is given back, not lost silently.
             ttl=2 * settings.NOTIFY_LEASE_SECONDS,
         )
+        bells.SENDER.ring()
 
 
 def _order(order: Claimed, text: dict[int, str]) -> orders.Order:

@@ -13,6 +13,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.queues import jobs, names
+from notify import bells
 from notify.directory import Subscriptions
 from notify.maker import expiry, held
 from notify.maker.capacity import Room
@@ -28,6 +29,7 @@ class Maker(Worker):
     """With `only`, ids of subscriptions, it does nothing but queue for those."""
 
     role = "maker"
+    bell = bells.MAKER
 
     def __init__(self, only: Collection[int] = ()) -> None:
         super().__init__()

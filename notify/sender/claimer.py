@@ -10,12 +10,13 @@ from sys import getsizeof
 from django.conf import settings
 
 from msgplatform.core import logging
+from msgplatform.core.daemons.bell import Listener
 from msgplatform.core.daemons.daemon import AWAY
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.queues import jobs, owners
 from msgplatform.core.rates.backoff import Backoff
-from notify import lane_status, orders
+from notify import bells, lane_status, orders
 from notify.directory import Subscriptions
 from notify.orders import Item, Order
 
@@ -81,11 +82,14 @@ class OrderFeed:
         self._turn = 0  # where the next round begins, so that no queue is always the last
         self._idle = Backoff(first=0.01, factor=1.3, cap=0.25)
         self._loop = ThreadLoop("order-feed", self._round)
+        self._listener = Listener(bells.SENDER, self._loop.wake)
 
     def start(self) -> None:
         self._loop.start()
+        self._listener.start()
 
     def stop(self) -> None:
+        self._listener.stop()
         self._loop.stop(_JOIN_SECONDS)
 
     def say(self, states: Mapping[int, lane_status.Live], at_once: bool) -> None:

@@ -33,7 +33,7 @@ ROUNDS = 5 if FULL else 1
 SECONDS = 15.0 if FULL else 5.0  # of each measurement
 SETTLE_SECONDS = 6.0  # from full speed to the least share
 READERS, AUTHORS, FRIENDS = 2_000, 500, 20
-EVENTS = 800_000 if FULL else 250_000
+EVENTS = 1_600_000 if FULL else 250_000
 # What is promised, under the full load. A single round shows that dispatchers step aside at all,
 # whatever else the machine does.
 SLOWER = 1.5 if FULL else 4.0  # times what the readers see without dispatchers

@@ -22,6 +22,7 @@ from django.db import close_old_connections
 from msgplatform.core import logging
 from msgplatform.core.copies import Copies, without_option
 from msgplatform.core.daemons.away import AWAY
+from msgplatform.core.daemons.bell import Bell, Listener
 from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, beat
 from msgplatform.core.rates.backoff import Backoff
 
@@ -33,6 +34,7 @@ class Stop:
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._news = threading.Event()  # of either: a signal, or new work
         self._previous: dict[int, Any] = {}
 
     def install(self) -> None:
@@ -48,11 +50,16 @@ class Stop:
         _thread.start_new_thread(self._begin, (number,))
 
     def _begin(self, number: int) -> None:
-        self._event.set()
+        self.set()
         log.info("draining", signal=signal.Signals(number).name)
 
     def set(self) -> None:
         self._event.set()
+        self._news.set()
+
+    def wake(self) -> None:
+        """There is new work: ends `wait_for_work`, now or the next time."""
+        self._news.set()
 
     def __bool__(self) -> bool:
         return self._event.is_set()
@@ -60,6 +67,11 @@ class Stop:
     def wait(self, seconds: float) -> bool:
         """Wait at most `seconds`; true when asked to stop."""
         return self._event.wait(seconds)
+
+    def wait_for_work(self, seconds: float) -> None:
+        """Wait at most `seconds`, less when asked to stop or when there is new work."""
+        self._news.wait(seconds)
+        self._news.clear()
 
 
 class Worker:
@@ -72,6 +84,8 @@ class Worker:
     role = ""
     # The longest wait between two turns that find nothing to do.
     idle_seconds = 1.0
+    # Rung by who makes work for it; without one it polls.
+    bell: Bell | None = None
 
     def __init__(self) -> None:
         self.heartbeat = Heartbeat(self.role)
@@ -95,19 +109,25 @@ class Loop:
         self.idle = Backoff(first=0.02, factor=1.3, cap=worker.idle_seconds)
         self.trouble = Backoff(first=0.2, factor=2.0, cap=10.0)
         self.beat = beat(worker.heartbeat)
+        self.listener = Listener(worker.bell, worker.stopping.wake) if worker.bell else None
 
     def run(self, drain_seconds: float) -> None:
         worker = self.worker
         log.info("started", role=worker.role, pid=os.getpid())
         self.beat.start()
+        if self.listener:
+            self.listener.start()
         try:
             worker.start()
             while not worker.stopping:
                 worker.heartbeat.turn_at = time.time()
-                self._wait(self._one_turn())
+                if (seconds := self._one_turn()) > 0:
+                    worker.stopping.wait_for_work(seconds)
             worker.drain(time.monotonic() + drain_seconds)
         finally:
             worker.stop()
+            if self.listener:
+                self.listener.stop()
             self.beat.stop(WITHDRAW_SECONDS)
             log.info("stopped", role=worker.role, done=worker.heartbeat.done)
 
@@ -132,10 +152,6 @@ class Loop:
             self.idle.reset()
             return 0.0
         return self.idle.next()
-
-    def _wait(self, seconds: float) -> None:
-        if seconds > 0:
-            self.worker.stopping.wait(seconds)
 
 
 class DaemonCommand(BaseCommand):

@@ -6,12 +6,15 @@ has to spare is found step by step.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 
 MOST_EVENTS = 100  # of a batch: ten times as many are not faster, and wait ten times as long
 LEAST_EVENTS = 10
 # A step is one second.
-INCREASE = 0.05
+INCREASE = 0.02
 INCREASE_ALONE = 0.1  # while nobody else is there who could be in the way
 DECREASE = 0.5
 _LEARNING_LESS, _LEARNING_MORE = 0.1, 0.005
@@ -23,7 +26,8 @@ COMFORTABLE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """`events` in a batch at most; `share` of what a dispatcher does at full speed, 0 to 1."""
+    """`events` in a batch at most; `share` of what a dispatcher does at full speed, 0 to 1; 0 is
+    for one that rests while others work."""
 
     events: int = MOST_EVENTS
     share: float = 1.0
@@ -63,6 +67,18 @@ class Effort:
 def pace_of(share: float) -> Pace:
     """Batches become smaller with the share: a long statement is what others would wait for."""
     return Pace(max(LEAST_EVENTS, round(MOST_EVENTS * share)), share)
+
+
+def divided(share: float, dispatchers: Sequence[str], turn: int) -> tuple[tuple[str, ...], float]:
+    """Which dispatchers work while all of them do `share` of what they could, and how much each.
+
+    As few as possible: two that work at the same moment are in others' way far more than one that
+    works twice as often. They take turns, so that nothing waits long for one that is frozen.
+    """
+    count = max(1, math.ceil(round(share * len(dispatchers), 6)))
+    first = turn * count % max(1, len(dispatchers))
+    at_work = tuple(islice(cycle(sorted(dispatchers)), first, first + count))
+    return at_work, min(1.0, share * len(dispatchers) / count)
 
 
 def next_share(

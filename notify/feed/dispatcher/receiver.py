@@ -20,7 +20,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.failpoints import failpoint
 from notify.feed.dispatcher import fanout, queue
 from notify.feed.dispatcher.front import Front
-from notify.feed.dispatcher.pace import FULL_SPEED, Effort, Pace
+from notify.feed.dispatcher.pace import FULL_SPEED, MOST_EVENTS, Effort, Pace
 from notify.feed.dispatcher.queue import Event
 from notify.feed.dispatcher.slices import next_slice
 from notify.feed.models import EventQueue, FeedUser
@@ -59,7 +59,7 @@ class Receiver:
 
     def rest(self, pace: Pace, done: int, took: float) -> float:
         """Seconds to rest after a turn that did so much and took so long."""
-        if pace.share >= FULL_SPEED and done >= pace.events:
+        if pace.share >= FULL_SPEED and done >= MOST_EVENTS * FULL_SPEED:
             self._effort.learn(self._work, took)
         return self._effort.pause(pace.share, self._work, took)
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-from notify.feed.dispatcher.pace import Effort, Pace, next_share, pace_of
+from notify.feed.dispatcher.pace import Effort, Pace, divided, next_share, pace_of
 from notify.feed.dispatcher.schedule import hours
 from notify.feed.dispatcher.schedule.load import Cause, Measured, Meter, Targets, load_of
 
@@ -174,3 +174,20 @@ def test_hours() -> None:
 def test_wrong_hours_are_named(text: str) -> None:
     with pytest.raises(ValueError, match=text):
         hours.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("share", "dispatchers", "count", "each"),
+    [(1.0, 2, 2, 1.0), (0.5, 2, 1, 1.0), (0.12, 2, 1, 0.24), (0.6, 2, 2, 0.6), (0.1, 1, 1, 0.1),
+     (0.15, 10, 2, 0.75), (0.5, 0, 1, 0.0)],
+)  # fmt: skip
+def test_as_few_dispatchers_as_possible_work(
+    share: float, dispatchers: int, count: int, each: float
+) -> None:
+    names = [f"d{n}" for n in range(dispatchers)]
+    at_work, of_each = divided(share, names, 0)
+    assert len(at_work) == min(count, dispatchers)
+    assert of_each == pytest.approx(each)
+    assert len(set(at_work)) == len(at_work)
+    turns = [divided(share, names, turn)[0] for turn in range(dispatchers)]
+    assert {name for turn in turns for name in turn} == set(names)

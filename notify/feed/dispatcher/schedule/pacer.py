@@ -64,12 +64,13 @@ class Pacer:
         else:
             self._scheduler = None
         if decision:
-            self._pace, self._heard = pace_of(decision.share), time.monotonic()
+            share = decision.each if self._me in decision.at_work else 0.0
+            self._pace = Pace(decision.events, share)
+            self._heard = time.monotonic()
 
     def _decide(self, last: Decision | None) -> Decision | None:
         scheduler = self._scheduler = self._scheduler or Scheduler(self._me, last)
-        all_of_them = pace_status.dispatchers.read().values()
-        decision = scheduler.decide({dispatcher.connection for dispatcher in all_of_them})
+        decision = scheduler.decide(pace_status.dispatchers.read())
         if not pace_status.publish(decision):
             self._scheduler = None  # it took so long that another one decides now
             return last

@@ -6,8 +6,9 @@ Once a second it decides, as long as it holds the lease; another one takes over 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Mapping
 
+import msgspec
 from django.conf import settings
 from django.utils import timezone
 
@@ -18,12 +19,13 @@ from notify.feed.dispatcher.schedule import hours
 from notify.feed.dispatcher.schedule.load import Cause, Measured, Meter, Targets, load_of
 from notify.feed.models import EventQueue, FeedPace
 from notify.feed.monitor import backlog
-from notify.feed.pace_status import Decision
+from notify.feed.pace_status import Decision, Working
 
 SAMPLE_SECONDS = 0.05
 # Before anything was measured: neither in the way nor idle.
 FIRST_SHARE = 0.5
 _RECORD_SECONDS = 10.0
+_TURN_SECONDS = 5.0
 _LATE_FACTOR = 2  # how much harder a late queue presses, at the least
 
 
@@ -47,8 +49,9 @@ class Scheduler:
         self._meter.sample()
         return SAMPLE_SECONDS
 
-    def decide(self, own: Collection[int]) -> Decision:
-        """The decision for the next second; `own` are the connections of all dispatchers."""
+    def decide(self, dispatchers: Mapping[str, Working]) -> Decision:
+        """The decision for the next second, for all of these."""
+        own = {dispatcher.connection for dispatcher in dispatchers.values()}
         oldest = backlog.oldest(sql.now())
         is_late = max(oldest.values(), default=0.0) > settings.FEED_LATE_SECONDS
         most = hours.most_at(self._rules, timezone.localtime())
@@ -57,7 +60,10 @@ class Scheduler:
         load, cause = load_of(measured, self._targets) if measured else (pace.COMFORTABLE, "")
         is_alone = measured is not None and cause == Cause.NONE
         self._share = pace.next_share(self._share, load, least, most, is_alone)
-        return _decision(self._me, self._share, (least, most), (load, cause), measured, oldest)
+        turn = int(time.time() / _TURN_SECONDS)
+        at_work, each = pace.divided(self._share, list(dispatchers), turn)
+        made = _decision(self._me, self._share, (least, most), (load, cause), measured, oldest)
+        return msgspec.structs.replace(made, at_work=at_work, each=each)
 
     def record(self, decision: Decision) -> None:
         """Keep it for the console's chart, if it is time."""

@@ -1,0 +1,61 @@
+"""From the answer to the publisher until the first byte at the subscriber."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.harness.measure import Side
+from bench.harness.processes import BenchFailed, Crew, Program
+from bench.harness.progress import Progress
+from bench.notify import intake, notify_rows
+from notify.models import BizMsg
+
+NAME = "latency"
+ORDER = 65
+ABOUT = (
+    "Publisher and subscriber are one process with one clock; one process of each role between "
+    "them. What counts are the answer times: from the answer to the publisher until the first byte "
+    "at the subscriber. Moments of publishing are random."
+)
+
+
+class Latency(Side):
+    """3 messages a second: what an idle platform does with a message."""
+
+    rate = 3.0
+
+    def prepare(self) -> None:
+        notify_rows.empty()
+        self._token = notify_rows.cast(self.ground.sink_url, 1).token
+        self._arrived = Progress(self.ground.file("arrived.progress"))
+
+    def programs(self) -> Sequence[Program]:
+        correspondent = self.ground.module(
+            "load", "bench.notify.correspondent",
+            *("--port", self.ground.web_port, "--token", self._token, "--prefix", self.stretch),
+            *("--connections", intake.CONNECTIONS, "--progress", self._arrived.file),
+            *("--sink-port", self.ground.sink_port, "--rate", self.rate),
+            *("--seconds", self.seconds),
+            load=True,
+        )  # fmt: skip
+        daemons = [self.ground.daemon(f"run_{role}") for role in ("marker", "sender", "maker")]
+        return [*daemons, self.ground.web(), correspondent]
+
+    def count(self) -> int:
+        return self._arrived.count
+
+    def check(self, crew: Crew) -> None:
+        """What arrived is stored."""
+        if BizMsg.objects.count() < self.count():
+            raise BenchFailed(f"{self.name}: {self.count()} arrived that were never stored")
+
+
+class HalfOfCapacity(Latency):
+    """Half as many messages a second as all programs deliver together, found out at the start."""
+
+    name = "half-of-capacity"
+    rate = 0.0
+
+
+def sides() -> list[type[Side]]:
+    return [Latency, HalfOfCapacity]

@@ -1,0 +1,122 @@
+"""Rings through a real Redis: heard, lost, and heard again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from msgplatform.core.daemons.bell import Bell, Listener
+from msgplatform.core.daemons.daemon import Loop, Worker
+from tests.servers import Servers
+
+SOON = 30.0
+
+
+class Hearing:
+    """Counts rings."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._rung = threading.Semaphore(0)
+
+    def __call__(self) -> None:
+        self.count += 1
+        self._rung.release()
+
+    def wait(self) -> None:
+        assert self._rung.acquire(timeout=SOON)
+
+
+@pytest.fixture
+def listen(work_redis: object) -> Iterator[Callable[[Bell], Hearing]]:
+    listeners: list[Listener] = []
+
+    def start(bell: Bell) -> Hearing:
+        hearing = Hearing()
+        listeners.append(Listener(bell, hearing))
+        listeners[-1].start()
+        hearing.wait()  # it may have missed something before it listened
+        return hearing
+
+    yield start
+    for each in listeners:
+        each.stop()
+
+
+def test_all_who_listen_are_woken_and_nobody_else(listen: Callable[[Bell], Hearing]) -> None:
+    bell, other = Bell("a"), Bell("b")
+    first, second, deaf = listen(bell), listen(bell), listen(other)
+    bell.ring()
+    first.wait()
+    second.wait()
+    assert deaf.count == 1
+
+
+def test_no_ring_is_swallowed_by_the_one_before(listen: Callable[[Bell], Hearing]) -> None:
+    """Those that come together are one, and it comes after the last of them."""
+    bell = Bell("a")
+    hearing = listen(bell)
+    for _ in range(1000):
+        bell.ring()
+    hearing.wait()
+    heard = hearing.count
+    bell.ring()
+    deadline = time.monotonic() + SOON
+    while hearing.count <= heard:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert hearing.count < 500
+
+
+def test_nobody_waits_for_redis_and_who_listens_comes_back(
+    listen: Callable[[Bell], Hearing], servers: Servers
+) -> None:
+    bell = Bell("a")
+    hearing = listen(bell)
+    servers.work.kill()
+    try:
+        begun = time.monotonic()
+        bell.ring()
+        assert time.monotonic() - begun < 1
+    finally:
+        servers.work.start()
+    hearing.wait()  # it listens again, and may have missed something
+    bell.ring()
+    hearing.wait()
+
+
+class Sleeper(Worker):
+    """Does nothing, seldom."""
+
+    role = "sleeper"
+    idle_seconds = 3600.0
+    bell = Bell("sleeper")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = threading.Semaphore(0)
+
+    def turn(self) -> bool:
+        self.turns.release()
+        return False
+
+
+def test_a_worker_that_waits_is_woken(work_redis: object, settings: object) -> None:
+    worker = Sleeper()
+    loop = Loop(worker)
+    loop.idle.first = loop.idle.cap
+    loop.idle.reset()
+    thread = threading.Thread(target=loop.run, args=(1.0,))
+    thread.start()
+    try:
+        for _ in range(2):  # at its start, and because it may have missed a ring before
+            assert worker.turns.acquire(timeout=SOON)
+        worker.bell.ring()
+        assert worker.turns.acquire(timeout=SOON)
+    finally:
+        worker.stopping.set()
+        thread.join(SOON)
+    assert not thread.is_alive()
