@@ -30,7 +30,7 @@ FEED_CLEAN_SECONDS = env.number("FEED_CLEAN_SECONDS", 3600, 0.05, 7 * 86400)
 # -- how fast dispatchers work ---------------------------------------------------------------------
 # The part of full speed that dispatchers keep however busy the server is: somewhat more than the
 # tenth that is promised.
-FEED_SHARE_LEAST = env.number("FEED_SHARE_LEAST", 0.1, 0.01, 1)
+FEED_SHARE_LEAST = env.number("FEED_SHARE_LEAST", 0.13, 0.01, 1)
 # They keep twice as much while an event has waited for so long.
 FEED_LATE_SECONDS = env.number("FEED_LATE_SECONDS", 60, 1, 7 * 86400)
 # The most they take at some hours of the day, in TIME_ZONE: "19-23:0.3,0-6:1".

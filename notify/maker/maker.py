@@ -11,6 +11,7 @@ from collections.abc import Collection
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.daemon import Worker
+from msgplatform.core.daemons.gather import Gather
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.queues import jobs, names
 from notify import bells
@@ -19,10 +20,12 @@ from notify.maker import expiry, held
 from notify.maker.capacity import Room
 from notify.maker.dispatcher import Backlog, Dispatcher
 from notify.maker.payloads import Texts
-from notify.maker.splitter import Splitter
+from notify.maker.splitter import BATCH, Splitter
 
 RECOVER_EVERY_SECONDS = 10.0
 SETTLE_EVERY_SECONDS = 1.0
+# Under load a turn waits so long for more: ten statements and a commit are for all of them.
+GATHER_SECONDS = 0.05
 
 
 class Maker(Worker):
@@ -41,6 +44,7 @@ class Maker(Worker):
         self._next_recover = Every(RECOVER_EVERY_SECONDS)
         self._next_settle = Every(SETTLE_EVERY_SECONDS)
         self._next_expire = Every(SETTLE_EVERY_SECONDS)
+        self._gather = Gather(BATCH, GATHER_SECONDS)
 
     def start(self) -> None:
         # What is loaded stays for ever: a collection need not look at it for each batch of copies.
@@ -54,6 +58,8 @@ class Maker(Worker):
         self._recover()
         settled = self._settle_holds()
         worked = self._work(self.splitter.waiting())
+        if pause := self._gather.took(worked):
+            self.stopping.wait(pause)
         return bool(worked or settled)
 
     def _work(self, accepted: int) -> int:

@@ -20,6 +20,7 @@ from django.utils.translation import gettext as _
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import AWAY, Worker
+from msgplatform.core.daemons.gather import Gather
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import ids, sql
 from msgplatform.core.failpoints import failpoint
@@ -37,6 +38,9 @@ log = logging.get(__name__)
 # which changes nothing.
 CLAIM_SECONDS = 15.0
 _JOBS_PER_TURN = 8
+# Under load a turn waits so long for more results.
+GATHER_SECONDS = 0.1
+FULL_BATCH = 500
 # Alerts are brought in line at once after what marking changed, and this often for what time did.
 LOOK_EVERY_SECONDS = 60.0
 _Status = ReceiveMsg.Status
@@ -58,6 +62,7 @@ class Marker(Worker):
         self.subscriptions = Subscriptions()
         self._jobs: list[queues.Claimed] = []
         self._next_look = Every(LOOK_EVERY_SECONDS)
+        self._gather = Gather(FULL_BATCH, GATHER_SECONDS)
 
     def turn(self) -> bool:
         """Mark up to a few thousand results; true when there were any."""
@@ -68,11 +73,18 @@ class Marker(Worker):
         if not self._jobs:
             return False
         self.subscriptions.refresh()
+        marked = self.heartbeat.done
         while self._jobs:
-            bisect.isolate(_read(self._jobs[0]), self._mark, self._set_aside)
+            together, results = 0, list[Result]()
+            while together < len(self._jobs) and len(results) < FULL_BATCH:
+                results += _read(self._jobs[together])
+                together += 1
+            bisect.isolate(results, self._mark, self._set_aside)
             failpoint("marker_after_commit_before_done")
-            queues.done([self._jobs[0]])
-            del self._jobs[0]
+            queues.done(self._jobs[:together])
+            del self._jobs[:together]
+        if pause := self._gather.took(self.heartbeat.done - marked):
+            self.stopping.wait(pause)
         return True
 
     def _claim(self) -> list[queues.Claimed]:

@@ -21,7 +21,7 @@ from tests.cluster import ROOT
 
 LIMIT_BYTES = 1 << 30
 EXPECTED = {
-    *("granian", "run_bulk", "supervisord", "redis"),
+    *("msgplatform.web", "run_bulk", "supervisord", "redis"),
     *("run_maker", "run_sender", "run_marker", "run_archiver"),
     *("run_sms_sender", "run_sms_receiver", "run_report_forwarder", "run_data_pump"),
     *("run_sync_poller", "run_sync_handler", "run_feed_dispatcher", "run_feed_cleaner"),

@@ -225,9 +225,9 @@ def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
         until(lambda: answers(port))
         children = psutil.Process(platform.pid).children(recursive=True)
         running = commands(children)
-        for part in ("supervisord", "work.sock", "sms.sock", "granian", "run_bulk"):
+        for part in ("supervisord", "work.sock", "sms.sock", "msgplatform.web", "run_bulk"):
             assert part in running
-        assert running.count("granian") == 2  # the server and its worker, which it forked
+        assert running.count("msgplatform.web") == 2  # the server and its worker, which it forked
         with redis.Redis(unix_socket_path=str(folder / "run" / "sms.sock")) as sms:
             assert sms.config_get("appendfsync") == {"appendfsync": "always"}
 

@@ -98,6 +98,11 @@ def is_allowed_unasked(caller: ApiCaller) -> bool:
     return True
 
 
+def forget_ahead() -> None:
+    """Ask Redis again for every key."""
+    _ahead.clear()
+
+
 def _count_ahead(caller: ApiCaller, rate: rates.Rate) -> None:
     """After a write that has passed: some more of them, if the door wants some and the limit is
     far."""

@@ -21,7 +21,7 @@ _LEARNING_LESS, _LEARNING_MORE = 0.1, 0.005
 _STRETCHING = 1.25
 FULL_SPEED = 0.95  # of the share
 # From here on up to a load of 1 the share stays as it is.
-COMFORTABLE = 0.8
+COMFORTABLE = 0.7
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,12 +234,36 @@ class TestCache:
     def test_a_revoked_key_ends_within_the_time_to_live(self) -> None:
         assert self.get() == self.caller
         self.answer = None
-        self.clock.now += 29.9
+        self.clock.now += 24.9
         assert self.get() == self.caller
         self.clock.now += 0.1
         assert self.get() is None
         assert self.get() is None
         assert self.asked == 2
+
+    def test_while_one_asks_the_others_go_on(self) -> None:
+        assert self.cache.peek("d") is None
+        self.get()
+        assert self.cache.peek("d") == self.caller
+        self.clock.now += 25
+        assert self.cache.peek("d") is None, "somebody has to ask"
+        meanwhile: list[ApiCaller | None] = []
+
+        def slowly() -> Found | None:
+            meanwhile.append(self.cache.peek("d"))
+            self.clock.now += 5
+            meanwhile.append(self.cache.peek("d"))
+            return self.load()
+
+        self.answer = None
+        assert self.cache.get("d", slowly, lambda: None) is None
+        assert meanwhile == [self.caller, None], "until its time is over"
+        assert self.cache.peek("d") is None
+
+    def test_an_expired_key_is_not_remembered(self) -> None:
+        self.answer = Found(self.caller, 0.0)
+        assert self.get() is None
+        assert self.cache.peek("d") is None
 
     def test_a_key_that_is_made_later_works_soon(self) -> None:
         self.answer = None

@@ -10,6 +10,7 @@ import redis
 from django.test import override_settings
 
 from msgplatform.api.access import keys, throttling
+from msgplatform.api.access.key_cache import ApiCaller
 from msgplatform.api.access.throttling import client_address
 from tests.integration.support import api_support
 from tests.integration.support.api_support import Api, problem
@@ -194,3 +195,70 @@ class TestWithoutRedis:
                                                    "LOCATION": settings.REDIS_URL}}):  # fmt: skip
             throttling._paused_until = 0.0
             assert [api.get(ECHO, plain).status_code for _ in range(2)] == [200, 429]
+
+
+class TestAhead:
+    """What the door may let in without asking Redis."""
+
+    def caller(self, api: Api) -> tuple[ApiCaller, str]:
+        key, plain = api.key()
+        caller = keys.verify(plain)
+        assert caller is not None
+        throttling.forget_ahead()
+        return caller, plain
+
+    def let_in(self, caller: ApiCaller) -> int:
+        count = 0
+        while throttling.is_allowed_unasked(caller):
+            count += 1
+            assert count < 1000
+        return count
+
+    def test_a_hundredth_of_the_limit(self, api: Api, rates: Any, work_redis: redis.Redis) -> None:
+        rates(write="500/min")
+        caller, plain = self.caller(api)
+        assert api.post(ECHO, b"{}", plain).status_code == 200
+        assert self.let_in(caller) == 0, "the door has not asked yet"
+        assert api.post(ECHO, b"{}", plain).status_code == 200
+        assert self.let_in(caller) == 5
+        (name,) = work_redis.keys("throttle:*")
+        assert work_redis.get(name) == b"7"
+        assert api.post(ECHO, b"{}", plain).status_code == 200
+        assert self.let_in(caller) == 5
+
+    def test_near_the_limit_redis_is_asked(
+        self, api: Api, rates: Any, work_redis: redis.Redis
+    ) -> None:
+        rates(write="500/min")
+        caller, plain = self.caller(api)
+        self.let_in(caller)
+        assert api.post(ECHO, b"{}", plain).status_code == 200
+        (name,) = work_redis.keys("throttle:*")
+        work_redis.incrby(name, 490)
+        assert self.let_in(caller) == 5
+        assert api.post(ECHO, b"{}", plain).status_code == 200
+        assert self.let_in(caller) == 0
+        assert [api.post(ECHO, b"{}", plain).status_code for _ in range(4)] == [200, 200, 200, 429]
+
+    def test_a_small_limit_is_never_counted_ahead(self, api: Api, rates: Any) -> None:
+        rates(write="99/min")
+        caller, plain = self.caller(api)
+        self.let_in(caller)
+        assert api.post(ECHO, b"{}", plain).status_code == 200
+        assert self.let_in(caller) == 0
+
+    def test_it_ends_with_a_window(
+        self, api: Api, rates: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rates(write="500/min")
+        caller, plain = self.caller(api)
+        self.let_in(caller)
+        assert api.post(ECHO, b"{}", plain).status_code == 200
+        later = time.monotonic() + 61
+        monkeypatch.setattr(throttling.time, "monotonic", lambda: later)
+        assert self.let_in(caller) == 0
+
+    def test_without_a_limit_nobody_asks(self, api: Api, rates: Any) -> None:
+        rates()
+        caller, _ = self.caller(api)
+        assert throttling.is_allowed_unasked(caller)

@@ -33,7 +33,7 @@ from notify import intake
 from notify.models import BizMsg
 
 NAMES = [
-    "intake", "intake-batch", "maker", "sender", "http-engine", "marker", "notify",
+    "intake", "intake-batch", "maker", "sender", "http-engine", "marker", "notify", "latency",
     "notify-at-scale", "sgip", "sms", "sync", "feed",
     "feed-visible", "feed-at-scale", "feed-backlog",
 ]  # fmt: skip
@@ -145,6 +145,15 @@ class TestAtScale:
         claim = plans.split("## Maker: settle, due, split and queue")[1].split("\n## ")[0]
         assert "FORCE INDEX (biz_msg_to_split)" in claim
         assert re.search(r"\| biz_msg \| \w+ \| biz_msg_to_split \|", claim)
+
+
+class TestLatency:
+    def test_idle_and_at_half_of_capacity(self) -> None:
+        said = bench("latency", "--json", "--seconds", "3", "--runs", "1")
+        assert said.returncode == 0, said.stderr
+        times = json.loads(said.stdout)["answer_ms"]
+        assert set(times) == {"ours", "half-of-capacity"}
+        assert all(0 <= each["p50_ms"] <= each["p95_ms"] for each in times.values())
 
 
 class TestSgip:

@@ -49,15 +49,44 @@ def test_restarted_and_at_once() -> None:
     assert timer.take()
 
 
-def test_a_batch_waits_for_company_only_when_it_was_not_full() -> None:
+def come(clock: Clock, gather: Gather, rate: float, full: int, seconds: float) -> list[int]:
+    """Sizes of the batches when items come at this rate for so long."""
+    sizes, begun, taken = [], clock.now, 0.0
+    while clock.now < begun + seconds:
+        arrived = int((clock.now - begun) * rate - taken)
+        size = min(full, arrived)
+        taken += size
+        sizes.append(size)
+        clock.now += max(0.005, gather.took(size))
+    return sizes
+
+
+def test_under_load_batches_become_full() -> None:
     clock = Clock()
-    gather = Gather(10, 0.5, clock)
+    gather = Gather(500, 0.05, clock)
     assert gather.is_due
-    gather.took(10)
+    assert come(clock, gather, 2000, 500, 5.0)[-3:] == [100, 100, 100]
+
+
+def test_what_comes_seldom_is_taken_at_once() -> None:
+    clock = Clock()
+    gather = Gather(500, 0.05, clock)
+    assert max(come(clock, gather, 100, 500, 5.0)) == 1
+
+
+def test_a_backlog_is_not_waited_for() -> None:
+    clock = Clock()
+    gather = Gather(10, 0.05, clock)
+    come(clock, gather, 1000, 10, 5.0)
+    assert gather.took(10) == 0
     assert gather.is_due, "there is more"
-    gather.took(3)
-    assert not gather.is_due
-    clock.now += 0.5
-    assert gather.is_due
-    gather.took(0)
+    assert gather.took(0) == 0
     assert gather.is_due, "what comes to an idle step is taken at once"
+
+
+def test_a_rush_that_is_over_is_soon_forgotten() -> None:
+    clock = Clock()
+    gather = Gather(500, 0.05, clock)
+    come(clock, gather, 2000, 500, 5.0)
+    clock.now += 3
+    assert gather.took(1) == 0
