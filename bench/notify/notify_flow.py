@@ -86,4 +86,5 @@ class Notify(Side):
 
 
 def sides() -> list[type[Side]]:
-    return [Notify]
+    """Beside a view that only takes messages in, and delivers nothing."""
+    return [Notify, intake.DrfOrmDefault]

@@ -201,7 +201,7 @@ class TestAhead:
     """What the door may let in without asking Redis."""
 
     def caller(self, api: Api) -> tuple[ApiCaller, str]:
-        key, plain = api.key()
+        plain = api.key()[1]
         caller = keys.verify(plain)
         assert caller is not None
         throttling.forget_ahead()
