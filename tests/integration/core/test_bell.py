@@ -10,6 +10,7 @@ import pytest
 
 from msgplatform.core.daemons.bell import Bell, Listener
 from msgplatform.core.daemons.daemon import Loop, Worker
+from msgplatform.core.rates.backoff import Backoff
 from tests.servers import Servers
 
 SOON = 30.0
@@ -107,8 +108,7 @@ class Sleeper(Worker):
 def test_a_worker_that_waits_is_woken(work_redis: object, settings: object) -> None:
     worker = Sleeper()
     loop = Loop(worker)
-    loop.idle.first = loop.idle.cap
-    loop.idle.reset()
+    loop.idle = Backoff(first=3600.0, cap=3600.0)
     thread = threading.Thread(target=loop.run, args=(1.0,))
     thread.start()
     try:

@@ -64,6 +64,7 @@ WRONG = {
     "FEED_TARGET_STATEMENTS": "0",
     "FEED_TARGET_LATENCY": "1",
     "FEED_TARGET_CPU": "90",
+    "ACCESS_LOG": "maybe",
     "LOG_JSON": "maybe",
     "PUBLIC_URL": "example.com",
 }
