@@ -19,8 +19,8 @@ from msgplatform.core.verdicts import Verdict
 
 # Over all items of one call: they are stored by one script, during which Redis does nothing else.
 MAX_RECIPIENTS = 10_000
-# Single requests that share a script: an account may allow each of them a hundred recipients.
-_MAX_GROUP = 100
+# Single requests that share a script, and the recipients of one that may.
+_MAX_GROUP, _FEW = 100, 100
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -64,11 +64,14 @@ def request(biz: int, body: Send) -> Request:
 
 
 def accept_later(
-    request: Request, call: Callable[[Verdict | None, Exception | None], None]
+    biz: int, body: Send, call: Callable[[Verdict | None, Exception | None], None]
 ) -> None:
     """Accept one, together with whatever else arrives in this process meanwhile; `call` gets the
-    verdict or the error, in another thread. Raises Unavailable: then it is not called."""
-    _committer().submit_later(request, call)
+    verdict or the error, in another thread. Raises InvalidInput, also for many recipients, which
+    get a script of their own, or Unavailable: then it is not called."""
+    if not isinstance(body.to, str) and len(body.to) > _FEW:
+        raise InvalidInput(f"more than {_FEW} recipients do not share a script", "to")
+    _committer().submit_later(request(biz, body), call)
 
 
 @lru_cache(maxsize=1)

@@ -107,11 +107,7 @@ class SmsListView(ListAPIView):
         return answer(verdict)
 
 
-SEND = SingleIntake(
-    "/api/v1/sms",
-    requests.Send,
-    lambda biz, body, call: requests.accept_later(requests.request(biz, body), call),
-)
+SEND = SingleIntake("/api/v1/sms", requests.Send, requests.accept_later)
 
 
 @extend_schema(tags=["sms"])

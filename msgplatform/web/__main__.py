@@ -17,20 +17,23 @@ from granian.http import HTTP1Settings
 # Connections that a worker holds, idle ones too; more wait in the kernel. One that is idle costs
 # some kilobytes and no thread, so there may be many.
 CONNECTIONS = 16_384
-# A client that has not sent a whole head after so long is disconnected (milliseconds).
-HEAD_TIMEOUT_MS = 10_000
 _BACKLOG = 4096
 _OTHER_FILES = 512
 
 
 @dataclass(frozen=True)
 class Options:
-    """Where to listen; `drain_seconds` is how long requests under way may take at the end."""
+    """Where to listen; `drain_seconds` is how long requests under way may take at the end.
+
+    A client that has not sent a whole head after `head_seconds` is disconnected, and so is a
+    connection that is idle for so long: 60 is granian's most, and what proxies keep them for.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
     drain_seconds: int = 20
+    head_seconds: int = 60
 
 
 def serve(options: Options, application: str = "msgplatform.web.asgi:application") -> None:
@@ -46,7 +49,7 @@ def serve(options: Options, application: str = "msgplatform.web.asgi:application
         websockets=False,
         backlog=_BACKLOG,
         backpressure=_connections(),
-        http1_settings=HTTP1Settings(header_read_timeout=HEAD_TIMEOUT_MS),
+        http1_settings=HTTP1Settings(header_read_timeout=options.head_seconds * 1000),
         respawn_failed_workers=True,
         workers_kill_timeout=options.drain_seconds,
     ).serve()

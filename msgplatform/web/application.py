@@ -82,8 +82,10 @@ class Application:
         return answer.status
 
     async def _body(self, named: Named, receive: bodies.Receive, share: bodies.Share) -> bytes:
-        length = named.get(b"content-length")
-        if length == b"0" or (length is None and b"transfer-encoding" not in named):
+        # Chunks go before a length, as RFC 9112 says (§6.3).
+        chunked = b"transfer-encoding" in named
+        length = None if chunked else named.get(b"content-length", b"0")
+        if length == b"0":
             return b""
         announced = None if length is None else int(length)
         return await bodies.read(receive, self._max_body, announced, share)

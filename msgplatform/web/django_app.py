@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
@@ -19,15 +20,14 @@ import structlog
 
 from msgplatform.core import logging
 from msgplatform.web.answers import Answer, Headers, Send
+from msgplatform.web.bodies import LEAST_PACE, SECONDS
 
 log = logging.get(__name__)
 
 # Bytes up to which an answer leaves its thread in one piece, so that no client who reads slowly
-# keeps the thread; and the size of pieces beyond.
-_ONE_PIECE = 1024 * 1024
+# keeps the thread: more is sent only to people who are logged in. And the size of pieces beyond.
+_ONE_PIECE = 4 * 1024 * 1024
 _PIECE = 64 * 1024
-# A client must take each piece within so many seconds.
-_PIECE_SECONDS = 30.0
 _HEALTH_THREADS = 2
 
 Environ = dict[str, Any]
@@ -61,6 +61,8 @@ class _Call:
         self._loop, self._send, self._request_id = loop, send, request_id
         self.answered: asyncio.Future[Answer | int] = loop.create_future()
         self._status, self._headers = 500, cast(Headers, [])
+        # A client must take what is streamed to it at the pace at which it must send.
+        self._begun, self._sent = time.monotonic(), 0
 
     def run(self, application: WsgiApp, environ: Environ) -> None:
         with structlog.contextvars.bound_contextvars(request_id=self._request_id):
@@ -72,7 +74,7 @@ class _Call:
                     # Behind the answer: what listens to the request's end may take its time.
                     if close := getattr(response, "close", None):
                         close()
-            except Exception as error:
+            except BaseException as error:
                 log.exception("request_failed", path=environ["PATH_INFO"])
                 self._settle(self.answered.set_exception, error)
 
@@ -89,6 +91,7 @@ class _Call:
             return
         headers = [*self._headers, (b"x-request-id", self._request_id.encode())]
         start = {"type": "http.response.start", "status": self._status, "headers": headers}
+        self._begun = time.monotonic()
         self._send_now(start)
         for piece in chain((first, second), pieces):
             self._send_now({"type": "http.response.body", "body": piece, "more_body": True})
@@ -101,7 +104,14 @@ class _Call:
         async def sent() -> None:
             await self._send(message)
 
-        asyncio.run_coroutine_threadsafe(sent(), self._loop).result(_PIECE_SECONDS)
+        patience = self._begun + SECONDS + self._sent / LEAST_PACE - time.monotonic()
+        sending = asyncio.run_coroutine_threadsafe(sent(), self._loop)
+        try:
+            sending.result(max(0.0, patience))
+        except TimeoutError:
+            sending.cancel()
+            raise
+        self._sent += len(message.get("body", b""))
 
     def _settle(self, settle: Callable[[Any], None], value: Any) -> None:
         def now() -> None:
@@ -116,15 +126,6 @@ def _whole(status: int, headers: Headers, body: bytes) -> Answer:
     if not without_body and not any(name == b"content-length" for name, _ in headers):
         headers.append((b"content-length", b"%d" % len(body)))
     return Answer(status, headers, body)
-
-
-def _stream(
-    send: Callable[[dict[str, Any]], None], status: int, headers: Headers, pieces: Iterable[bytes]
-) -> None:
-    send({"type": "http.response.start", "status": status, "headers": headers})
-    for piece in pieces:
-        send({"type": "http.response.body", "body": piece, "more_body": True})
-    send({"type": "http.response.body", "body": b""})
 
 
 def _pieces(response: Iterable[bytes]) -> Iterator[bytes]:

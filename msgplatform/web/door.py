@@ -178,7 +178,7 @@ def _submitted(
     future: asyncio.Future[tuple[Verdict | None, Exception | None]] = loop.create_future()
 
     def settle(verdict: Verdict | None, error: Exception | None) -> None:
-        loop.call_soon_threadsafe(future.set_result, (verdict, error))
+        loop.call_soon_threadsafe(_settle, future, (verdict, error))
 
     try:
         item = parse(body, intake.body)
@@ -191,6 +191,11 @@ def _submitted(
     except (PlatformError, APIException):
         return None
     return future
+
+
+def _settle(future: asyncio.Future[Any], result: Any) -> None:
+    if not future.done():  # else nobody waits any more
+        future.set_result(result)
 
 
 def _said(

@@ -109,7 +109,7 @@ def _count_ahead(caller: ApiCaller, rate: rates.Rate) -> None:
     count = rate.limit // _AHEAD_PART
     with _counting:
         ahead = _ahead.get(caller.key_id)
-        if not count or ahead is None or ahead.left > 0:
+        if not count or ahead is None or (ahead.left > 0 and time.monotonic() < ahead.until):
             return
         if _wait(f"write:key:{caller.key_id}", rate, count) == 0:
             _ahead[caller.key_id] = _Ahead(count, time.monotonic() + rate.seconds)

@@ -13,8 +13,11 @@ from collections.abc import Callable
 
 from redis.client import PubSub
 
+from msgplatform.core import logging
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons.thread_loop import ThreadLoop
+
+log = logging.get(__name__)
 
 _CHANNEL = "wake:"
 # Rings that come so soon after another one (seconds) are one with the next.
@@ -33,14 +36,18 @@ class Bell:
 
     def ring(self) -> None:
         """There is new work, and it is durable. Returns at once, whatever Redis does."""
-        self._thread().wake()
+        try:
+            self._thread().wake()
+        except RuntimeError:  # no thread to be had; this comes after a commit and must not fail
+            log.warning("bell_not_rung", channel=self.channel)
 
     def _thread(self) -> ThreadLoop:
         """This process's own: a fork's child has none."""
         with self._starting:
             if self._ringer is None or self._ringer[0] != os.getpid():
-                self._ringer = os.getpid(), ThreadLoop(self.channel, self._publish)
-                self._ringer[1].start()
+                ringer = ThreadLoop(self.channel, self._publish)
+                ringer.start()
+                self._ringer = os.getpid(), ringer
             return self._ringer[1]
 
     def _publish(self) -> float:

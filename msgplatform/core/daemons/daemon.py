@@ -139,12 +139,14 @@ class Loop:
         except AWAY as error:
             pause = self.trouble.next()
             log.warning("waiting", role=self.worker.role, why=str(error)[:200], pause=pause)
-            return pause
+            self._recover(pause)
+            return 0.0
         except Exception:
             # The unit that raised was pushed away by the worker before it raised.
             self.worker.heartbeat.failed += 1
             log.exception("turn_failed", role=self.worker.role)
-            return self.trouble.next()
+            self._recover(self.trouble.next())
+            return 0.0
         finally:
             close_old_connections()
         self.trouble.reset()
@@ -152,6 +154,11 @@ class Loop:
             self.idle.reset()
             return 0.0
         return self.idle.next()
+
+    def _recover(self, pause: float) -> None:
+        """After trouble new work does not shorten the pause: it would be in the same trouble."""
+        close_old_connections()
+        self.worker.stopping.wait(pause)
 
 
 class DaemonCommand(BaseCommand):

@@ -45,7 +45,7 @@ class Dispatcher(Worker):
 
     def __init__(self, topics: Collection[str] = _TOPICS) -> None:
         super().__init__()
-        self.pacer = Pacer(self.heartbeat)
+        self.pacer = Pacer(self.heartbeat, takes_turns=len(topics) == len(_TOPICS))
         self._next_alerts = Every(alert_conditions.EVERY_SECONDS)
         self.receivers = [
             Upkeep() if topic == EventQueue.Topic.UPKEEP else Receiver(topic)
@@ -54,7 +54,8 @@ class Dispatcher(Worker):
         ]
 
     def start(self) -> None:
-        os.nice(_NICE)
+        nice = os.getpriority(os.PRIO_PROCESS, 0)
+        os.setpriority(os.PRIO_PROCESS, 0, max(nice, _NICE))
         connections.close_all()
         connection_created.connect(_be_impatient, dispatch_uid="feed-dispatcher")
         self.pacer.start()

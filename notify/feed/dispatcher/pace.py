@@ -59,7 +59,7 @@ class Effort:
         """Seconds to rest after work that took so long. Without a known cost, a share of the
         time."""
         due = (min(took, work * self._cost) or took) / share
-        change = _STRETCHING if took >= due else 1 / _STRETCHING
+        change = _STRETCHING if took >= due and share < FULL_SPEED else 1 / _STRETCHING
         self._stretch = min(MOST_EVENTS / LEAST_EVENTS, max(1.0, self._stretch * change))
         return max(0.0, due - took)
 

@@ -120,3 +120,32 @@ def test_a_worker_that_waits_is_woken(work_redis: object, settings: object) -> N
         worker.stopping.set()
         thread.join(SOON)
     assert not thread.is_alive()
+
+
+class Troubled(Worker):
+    """Fails at every turn."""
+
+    role = "troubled"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def turn(self) -> bool:
+        self.count += 1
+        raise ZeroDivisionError
+
+
+def test_new_work_does_not_shorten_a_pause_after_trouble(work_redis: object) -> None:
+    worker = Troubled()
+    thread = threading.Thread(target=Loop(worker).run, args=(1.0,))
+    thread.start()
+    try:
+        for _ in range(200):
+            worker.stopping.wake()
+            time.sleep(0.005)
+    finally:
+        worker.stopping.set()
+        thread.join(SOON)
+    assert not thread.is_alive()
+    assert worker.count < 20

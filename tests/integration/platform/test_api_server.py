@@ -37,7 +37,7 @@ class Server:
             self.port: int = free.getsockname()[1]
         program = (
             "from msgplatform.web.__main__ import Options, serve; "
-            f"serve(Options(port={self.port}), {application!r})"
+            f"serve(Options(port={self.port}, head_seconds=5), {application!r})"
         )
         command = [sys.executable, "-c", program]
         self.log = log

@@ -254,9 +254,12 @@ class TestAhead:
         caller, plain = self.caller(api)
         self.let_in(caller)
         assert api.post(ECHO, b"{}", plain).status_code == 200
+        assert throttling.is_allowed_unasked(caller)
         later = time.monotonic() + 61
         monkeypatch.setattr(throttling.time, "monotonic", lambda: later)
         assert self.let_in(caller) == 0
+        assert api.post(ECHO, b"{}", plain).status_code == 200
+        assert self.let_in(caller) == 5
 
     def test_without_a_limit_nobody_asks(self, api: Api, rates: Any) -> None:
         rates()

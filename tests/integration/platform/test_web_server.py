@@ -16,7 +16,6 @@ import pytest
 from msgplatform.api.access import keys
 from msgplatform.models import Biz
 from msgplatform.web import bodies
-from msgplatform.web.__main__ import HEAD_TIMEOUT_MS
 from notify.models import BizMsg
 from tests.integration.platform.test_api_server import Server
 
@@ -98,7 +97,7 @@ def test_a_slow_head_is_cut_off(server: Server) -> None:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.")
         started = time.monotonic()
         everything(connection)
-        assert time.monotonic() - started < HEAD_TIMEOUT_MS / 1000 + SOON
+        assert time.monotonic() - started < SOON
 
 
 @pytest.mark.parametrize("path", [MESSAGES, "/admin/login/"])
@@ -184,8 +183,8 @@ def test_a_header_that_looks_like_another(server: Server, tmp_path: Path) -> Non
         assert everything(connection).startswith(b"HTTP/1.1 200")
 
 
-def test_a_page_longer_than_one_piece(server: Server) -> None:
-    """Streamed, with its whole length."""
+def test_a_large_file(server: Server) -> None:
+    """A file of the packages' own, which anybody may ask for."""
     status, page = server.request(
         "GET", "/static/drf_spectacular_sidecar/swagger-ui-dist/swagger-ui-bundle.js"
     )

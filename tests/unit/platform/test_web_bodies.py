@@ -42,6 +42,11 @@ def test_a_whole_body(given: tuple[bytes, ...]) -> None:
     assert read(parts(*given)) == b"".join(given)
 
 
+def test_it_ends_where_it_was_announced_to_end() -> None:
+    """Without waiting for the message that says so."""
+    assert read(parts(b"ab", b"c", b""), announced=3) == b"abc"
+
+
 @pytest.mark.parametrize("given", [(b"x" * 101,), (b"x" * 60, b"x" * 60, b"x"), (b"x" * 101, b"")])
 def test_one_byte_too_many(given: tuple[bytes, ...]) -> None:
     with pytest.raises(TooLarge):

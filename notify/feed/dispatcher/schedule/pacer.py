@@ -22,9 +22,11 @@ KEEP_SECONDS = 30.0
 
 
 class Pacer:
-    """`current()` is for the dispatcher's own thread; full speed as long as it was not started."""
+    """`current()` is for the dispatcher's own thread; full speed as long as it was not started.
+    One that does not take turns always does its share."""
 
-    def __init__(self, heartbeat: Heartbeat) -> None:
+    def __init__(self, heartbeat: Heartbeat, takes_turns: bool = True) -> None:
+        self._takes_turns = takes_turns
         self._me = f"{heartbeat.name}:{uuid.uuid4().hex[:8]}"
         self._loop = ThreadLoop("feed-pace", self._turn, last=self._end, longest_pause=2.0)
         self._next = Every(_CONSULT_SECONDS)
@@ -57,16 +59,21 @@ class Pacer:
 
     def _consult(self) -> None:
         """Say which connection is its own, and decide or hear what was decided."""
-        pace_status.dispatchers.report({self._me: Working(self._working)})
+        pace_status.dispatchers.report({self._me: Working(self._working, self._takes_turns)})
         mine, decision = pace_status.lease.hold(self._me), pace_status.read()
         if mine:
             decision = self._decide(decision)
         else:
             self._scheduler = None
         if decision:
-            share = decision.each if self._me in decision.at_work else 0.0
-            self._pace = Pace(decision.events, share)
+            self._pace = self._mine(decision)
             self._heard = time.monotonic()
+
+    def _mine(self, decision: Decision) -> Pace:
+        # Without names it is of an older version, or nobody was known.
+        if not self._takes_turns or not decision.at_work:
+            return pace_of(decision.share)
+        return Pace(decision.events, decision.each if self._me in decision.at_work else 0.0)
 
     def _decide(self, last: Decision | None) -> Decision | None:
         scheduler = self._scheduler = self._scheduler or Scheduler(self._me, last)

@@ -61,7 +61,8 @@ class Scheduler:
         is_alone = measured is not None and cause == Cause.NONE
         self._share = pace.next_share(self._share, load, least, most, is_alone)
         turn = int(time.time() / _TURN_SECONDS)
-        at_work, each = pace.divided(self._share, list(dispatchers), turn)
+        names = [name for name, dispatcher in dispatchers.items() if dispatcher.takes_turns]
+        at_work, each = pace.divided(self._share, names, turn)
         made = _decision(self._me, self._share, (least, most), (load, cause), measured, oldest)
         return msgspec.structs.replace(made, at_work=at_work, each=each)
 
