@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 AUTHORS = [f"author{n}" for n in range(30)]
 POSTS = 100  # of each author
+SECONDS = 20.0
 
 
 def fill() -> None:
@@ -52,31 +54,48 @@ def fill() -> None:
     )  # fmt: skip
     sql.insert("feed_user", ("biz_id", "uid"), [(BIZ, uid) for uid in (*readers, *AUTHORS)])
     FeedUser.objects.update(active=True, floor=0, visit_date=now)
-    if connection.vendor == "mysql":
-        with connection.cursor() as cursor:
-            cursor.execute("ANALYZE TABLE eventqueue, feed, feed_broadcast, friend, feed_user")
-    else:
-        with connection.cursor() as cursor:
-            cursor.execute("ANALYZE")
+    analyze()
 
 
-def steps(work: Callable[[], object]) -> list[dict[str, Any]]:
-    """How the database would run each statement of `work`."""
+def analyze() -> None:
+    """So that the optimizer knows what is there: what it counts by itself it counts when it likes,
+    with rows of other tests that are not purged yet."""
+    tables = "eventqueue, feed, feed_broadcast, friend, feed_user"
+    with connection.cursor() as cursor:
+        cursor.execute(f"ANALYZE TABLE {tables}" if connection.vendor == "mysql" else "ANALYZE")
+
+
+def statements_of(work: Callable[[], object]) -> list[str]:
     with CaptureQueriesContext(connection) as queries:
         work()
-    statements = [
+    return [
         query["sql"].replace("%", "%%")
         for query in queries.captured_queries
         if re.match(r"SELECT|UPDATE|DELETE|\(|INSERT.*\bSELECT\b", query["sql"])
         and "id_node" not in query["sql"]
     ]
-    with connection.cursor() as cursor:
-        return [step for each in statements for step in sql.plan(cursor, each)]
 
 
 def check(work: Callable[[], object]) -> None:
     """No step reads a whole table, or sorts; posts of an author are read from the newest on."""
-    for step in steps(work):
+    statements = statements_of(work)
+    deadline = time.monotonic() + SECONDS
+    while True:
+        analyze()
+        with connection.cursor() as cursor:
+            steps = [step for each in statements for step in sql.plan(cursor, each)]
+        try:
+            judge(steps)
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)  # the server purges what other tests have deleted
+        else:
+            return
+
+
+def judge(steps: list[dict[str, Any]]) -> None:
+    for step in steps:
         if connection.vendor == "mysql":
             of_result = str(step["table"]).startswith("<") or step["select_type"] == "INSERT"
             assert of_result or step["type"] not in ("ALL", "index"), step
