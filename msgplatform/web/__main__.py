@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 from dataclasses import dataclass
 
 from granian import Granian
 from granian.constants import HTTPModes, Interfaces, Loops
 from granian.http import HTTP1Settings
+
+from msgplatform.core.servers import child_process
 
 # Connections that a worker holds, idle ones too; more wait in the kernel. One that is idle costs
 # some kilobytes and no thread, so there may be many.
@@ -57,11 +58,7 @@ def serve(options: Options, application: str = "msgplatform.web.asgi:application
 
 def _connections() -> int:
     """As many as open files allow, after asking for more of them."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = CONNECTIONS + _OTHER_FILES
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < allowed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    allowed = child_process.raise_open_files(CONNECTIONS + _OTHER_FILES)
     return max(_OTHER_FILES, allowed - _OTHER_FILES)
 
 

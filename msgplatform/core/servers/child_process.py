@@ -79,11 +79,13 @@ def pace(record: Path, longest: float) -> None:
     record.write_text(f"{time.monotonic()} {quick}")
 
 
-def _raise_open_files() -> None:
+def raise_open_files(wanted: int = _OPEN_FILES) -> int:
+    """Ask for so many open files; how many of them this process may have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return allowed
 
 
 def _expected_parent(given: int | None, environment: Mapping[str, str]) -> int:
@@ -102,7 +104,7 @@ def main(argv: Sequence[str]) -> None:
     die_with_parent(parent)
     if options.pace:
         pace(options.pace / os.environ["SUPERVISOR_PROCESS_NAME"], options.longest_pause)
-    _raise_open_files()
+    raise_open_files()
     os.environ[PARENT_VARIABLE] = str(os.getpid())
     try:
         os.execvp(options.program[0], options.program)  # noqa: S606 - that is the purpose

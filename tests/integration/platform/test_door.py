@@ -8,17 +8,22 @@ from typing import Any, NamedTuple
 
 import pytest
 from django.core.handlers.wsgi import WSGIHandler
+from django.db import OperationalError
 from hypothesis import HealthCheck, given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 
 from gateway.intake import accept
 from msgplatform.api.access import keys
+from msgplatform.api.intake import SingleIntake
+from msgplatform.core.errors import OutcomeUnknown, Unavailable
+from msgplatform.core.verdicts import Verdict
 from msgplatform.models import Biz
 from msgplatform.web.answers import Answer
 from msgplatform.web.application import Application, intakes
 from msgplatform.web.django_app import DjangoApp
 from msgplatform.web.door import Door
+from notify.api.views import PublishBody
 from tests.integration.support import sms_rows
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -237,3 +242,39 @@ def test_the_same_as_django(
     # Else Django was compared with itself.
     expected = 0 if "USE_X_FORWARDED_HOST" in INSTALLATIONS[installation] else 10
     assert both.door.served >= expected
+
+
+CONFLICT = Verdict.repeated(same_payload=False)
+ENDINGS: list[tuple[Verdict | None, Exception | None, int, str | None]] = [
+    (Verdict("created", 7), None, 202, None),
+    (CONFLICT, None, 409, "conflict"),
+    (None, Unavailable("The queue is full."), 503, "unavailable"),
+    (None, OutcomeUnknown("no answer"), 503, "outcome-unknown"),
+    (None, OperationalError(2006, "the password is hunter2"), 503, "unavailable"),
+    (None, ZeroDivisionError("the password is hunter2"), 500, "internal-error"),
+]
+
+
+@pytest.mark.parametrize(("verdict", "error", "status", "kind"), ENDINGS)
+def test_every_ending_is_told(
+    work_redis: object,
+    sms_redis: object,
+    verdict: Verdict | None,
+    error: Exception | None,
+    status: int,
+    kind: str | None,
+) -> None:
+    both = Both()
+    keys.verify(both.keys[0]["good"])
+    ending = SingleIntake(MESSAGES, PublishBody, lambda _biz, _body, call: call(verdict, error))
+    door = CountingDoor([ending])
+    both.applications[0] = Application(door, DjangoApp(WSGIHandler(), threads=1))
+    body = json.dumps(BODIES[MESSAGES]).encode()
+    try:
+        said, _ = both.ask("POST", MESSAGES, plain(body), body)
+    finally:
+        both.loop.close()
+    assert (door.served, said.status) == (1, status)
+    assert b"hunter2" not in said.body
+    if kind:
+        assert json.loads(said.body)["type"] == f"/problems/{kind}"
