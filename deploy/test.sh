@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Every test. Units, and integration on SQLite, run beside integration on MariaDB; then the flows as
-# real processes, and the browser. Most tests wait for something most of their time, so a core does
-# several at once; how they are spread over processes is in tests/spreading.py.
+# Every test. Units, programs and integration on SQLite run beside integration on MariaDB; then the
+# flows as real processes, and the browser. Most tests wait for something most of their time, so a
+# core does several at once; how they are spread over processes is in tests/spreading.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,7 +13,7 @@ pytest=(.venv/bin/python -m pytest --durations=15 --durations-min=5)
 flows=3
 [[ -z ${MSGPLATFORM_FULL_LOAD:-} ]] || flows=0
 
-TEST_DATABASE=sqlite "${pytest[@]}" -n 3 tests/unit tests/integration >"$logs/sqlite" 2>&1 &
+TEST_DATABASE=sqlite "${pytest[@]}" -n 3 tests/unit tests/programs tests/integration >"$logs/sqlite" 2>&1 &
 sqlite=$!
 failed=0
 TEST_DATABASE=mariadb "${pytest[@]}" -n 3 tests/integration || failed=$?

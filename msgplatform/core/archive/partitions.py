@@ -70,14 +70,17 @@ def prepare(archive: Archive, now: datetime) -> None:
     Raises Unavailable when nobody made the archive's tables.
     """
     using, tables = archive.using, archive.all_tables()
-    with connections[using].cursor() as cursor:
-        there = connections[using].introspection.table_names(cursor)
-    if missing := sorted({table.name for table in tables} - set(there)):
-        raise Unavailable(
-            f"the archive has no table {missing[0]}; run: manage.py migrate --database {using}"
-        )
     with alone(archive) as mine:
-        for table in tables if mine else ():
+        if not mine:
+            return
+        # Not before nobody else changes them: a table is not listed while it is being altered.
+        with connections[using].cursor() as cursor:
+            there = connections[using].introspection.table_names(cursor)
+        if missing := sorted({table.name for table in tables} - set(there)):
+            raise Unavailable(
+                f"the archive has no table {missing[0]}; run: manage.py migrate --database {using}"
+            )
+        for table in tables:
             found = partitions_of(table)
             if found and (parts := _missing(archive, table.step, found, now)):
                 _change(

@@ -22,7 +22,7 @@ from notify.orders import Item, Order
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 SUBSCRIPTIONS = 1000
 MESSAGES = 120  # for each subscription, in one order
 PAYLOAD = b'{"text":"%s"}' % ("小".encode() * 163)  # 500 bytes, and not one ASCII text
