@@ -60,10 +60,12 @@ class Decision(msgspec.Struct, frozen=True):
 
 class Working(msgspec.Struct, frozen=True):
     """A dispatcher's connection, by the database server's number; 0 when it has none. One that
-    works on some topics only takes no turns with others: nobody would work on its topics."""
+    works on some topics only takes no turns with others: nobody would work on its topics.
+    `has_work`: it handled events lately."""
 
     connection: int
     takes_turns: bool = True
+    has_work: bool = True
 
 
 # Which dispatcher decides.

@@ -17,6 +17,7 @@ from django.db.backends.signals import connection_created
 
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every
+from notify.feed.bells import DISPATCHER
 from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.dispatcher.schedule.pacer import Pacer
 from notify.feed.dispatcher.upkeep import Upkeep
@@ -41,7 +42,7 @@ class Dispatcher(Worker):
     """`topics`: those it works on, all by default."""
 
     role = "feed_dispatcher"
-    idle_seconds = 0.1  # a reader waits for the post: an idle turn is one short statement a topic
+    bell = DISPATCHER
 
     def __init__(self, topics: Collection[str] = _TOPICS) -> None:
         super().__init__()
@@ -76,6 +77,8 @@ class Dispatcher(Worker):
                 pause += receiver.rest(pace, done, time.monotonic() - begun)
                 handled += done
         self.heartbeat.done += handled
+        if handled:
+            self.pacer.worked()
         if pause:
             self.stopping.wait(min(_LONGEST_PAUSE, pause))
         return handled > 0

@@ -20,6 +20,7 @@ from msgplatform.core.data.idempotency import Item
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.verdicts import Verdict, judge_each
 from notify.feed import events
+from notify.feed.bells import DISPATCHER
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedIdempotency
 from notify.feed.models.posts import MAX_DATA, MAX_KIND, MAX_UID, Topic
 
@@ -150,7 +151,9 @@ def _item(post: Post) -> Item[Post]:
 
 
 def _store(items: Sequence[Item[Post]]) -> list[Verdict]:
-    return idempotency.store(items, FeedIdempotency, _insert)
+    verdicts = idempotency.store(items, FeedIdempotency, _insert)
+    DISPATCHER.ring()
+    return verdicts
 
 
 def _insert(items: Sequence[Item[Post]], now: object) -> None:

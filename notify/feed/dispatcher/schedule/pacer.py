@@ -17,6 +17,8 @@ from notify.feed.dispatcher.schedule.scheduler import FIRST_SHARE, Scheduler
 from notify.feed.pace_status import Decision, Working
 
 _CONSULT_SECONDS = 1.0
+# So long a dispatcher counts as one that has work after it handled something.
+_WORK_SECONDS = 3.0
 # So long the last decision counts while Redis is away.
 KEEP_SECONDS = 30.0
 
@@ -33,6 +35,7 @@ class Pacer:
         self._scheduler: Scheduler | None = None
         self._pace, self._heard = Pace(), float("inf")
         self._working = 0  # the connection of the dispatcher's thread
+        self._worked_at = -_WORK_SECONDS
 
     def start(self) -> None:
         self._pace, self._heard = pace_of(FIRST_SHARE), time.monotonic()
@@ -52,6 +55,10 @@ class Pacer:
             return pace_of(FIRST_SHARE)
         return self._pace
 
+    def worked(self) -> None:
+        """The dispatcher handled events."""
+        self._worked_at = time.monotonic()
+
     def _turn(self) -> float:
         if self._next.take():
             self._consult()
@@ -59,7 +66,9 @@ class Pacer:
 
     def _consult(self) -> None:
         """Say which connection is its own, and decide or hear what was decided."""
-        pace_status.dispatchers.report({self._me: Working(self._working, self._takes_turns)})
+        has_work = time.monotonic() - self._worked_at < _WORK_SECONDS
+        working = Working(self._working, self._takes_turns, has_work)
+        pace_status.dispatchers.report({self._me: working})
         mine, decision = pace_status.lease.hold(self._me), pace_status.read()
         if mine:
             decision = self._decide(decision)

@@ -22,6 +22,8 @@ from notify.feed.monitor import backlog
 from notify.feed.pace_status import Decision, Working
 
 SAMPLE_SECONDS = 0.05
+# While nobody has work: only so that the first decision afterwards is not a guess.
+_IDLE_SAMPLE_SECONDS = 0.5
 # Before anything was measured: neither in the way nor idle.
 FIRST_SHARE = 0.5
 _RECORD_SECONDS = 10.0
@@ -38,6 +40,7 @@ class Scheduler:
         self._meter = Meter(last.baseline / 1000 if last else 0.0)
         self._rules = hours.parse(settings.FEED_HOURS)
         self._record = Every(_RECORD_SECONDS)
+        self._pause = SAMPLE_SECONDS
         self._targets = Targets(
             settings.FEED_TARGET_STATEMENTS,
             settings.FEED_TARGET_LATENCY,
@@ -47,12 +50,14 @@ class Scheduler:
     def sample(self) -> float:
         """Seconds until the next one."""
         self._meter.sample()
-        return SAMPLE_SECONDS
+        return self._pause
 
     def decide(self, dispatchers: Mapping[str, Working]) -> Decision:
         """The decision for the next second, for all of these."""
         own = {dispatcher.connection for dispatcher in dispatchers.values()}
         oldest = backlog.oldest(sql.now())
+        is_idle = not oldest and not any(one.has_work for one in dispatchers.values())
+        self._pause = _IDLE_SAMPLE_SECONDS if is_idle else SAMPLE_SECONDS
         is_late = max(oldest.values(), default=0.0) > settings.FEED_LATE_SECONDS
         most = hours.most_at(self._rules, timezone.localtime())
         least = min(most, settings.FEED_SHARE_LEAST * (_LATE_FACTOR if is_late else 1))
