@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from django.conf import settings
 
+from crmsync import bells
 from crmsync.orders import Order
 from msgplatform.core.queues import jobs
 
@@ -29,6 +30,7 @@ class Queue:
     def put(self, orders: Sequence[Order]) -> None:
         """All of them, or none."""
         jobs.put(self.name, orders, ttl=settings.CRM_LEASE_SECONDS + _SPARE_SECONDS)
+        bells.HANDLER.ring()
 
     def claim(self) -> jobs.Claimed | None:
         """Take the first order, which is a `jobs.Claimed` whose `data` is an Order; forget it with

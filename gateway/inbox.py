@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from django.db.utils import InterfaceError, OperationalError
 
-from gateway import sgip
+from gateway import bells, sgip
 from gateway.incoming import MoIntake
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import ReportIn
@@ -93,6 +93,7 @@ class Arrivals:
         ]
         if reports:
             store.report(reports)
+            bells.FORWARDER.ring()
         failpoint("sms_receiver_after_report")
         self._respond(self._reports)
         self._reports = []
@@ -102,6 +103,7 @@ class Arrivals:
         batch = self._mos[:BATCH]
         try:
             safe = bisect.isolate(batch, self._make_safe, _set_aside)
+            bells.FORWARDER.ring()
         except (OperationalError, InterfaceError) as error:
             log.warning("mos_wait", count=len(self._mos), why=str(error)[:200])
             self._next_mos.restart()

@@ -29,6 +29,11 @@ class CrmLanes:
         for lane in self._lanes:
             lane.start()
 
+    def wake(self) -> None:
+        """There are orders."""
+        for lane in self._lanes:
+            lane.wake()
+
     def own(self, seconds: float) -> None:
         """Nobody else takes this CRM's orders for so long."""
         self._owned_until = time.monotonic() + seconds

@@ -12,7 +12,7 @@ import uuid
 
 from django.conf import settings
 
-from crmsync import crm_status
+from crmsync import bells, crm_status
 from crmsync.directory import Crm, Crms
 from crmsync.handler import dead_queue, pause
 from crmsync.handler.crm_lanes import CrmLanes
@@ -28,7 +28,9 @@ from msgplatform.core.rates import breaker
 
 # A CRM belongs to one handler at a time; a killed owner's CRM is free after this long.
 OWNERSHIP_SECONDS = 5.0
+# Nobody rings when a CRM's limit is over, or when its owner is gone.
 _TURN_SECONDS = 0.1
+_IDLE_TURN_SECONDS = 0.5
 _REPORT_SECONDS = 1.0
 _LOOK_AFTER_SECONDS = 10.0
 _KEEP_SECONDS = 0.5
@@ -40,6 +42,7 @@ _MORE_SECONDS = 1.0
 
 class DataHandler(Worker):
     role = "sync_handler"
+    bell = bells.HANDLER
 
     def __init__(self, policy: breaker.Policy | None = None) -> None:
         super().__init__()
@@ -75,7 +78,8 @@ class DataHandler(Worker):
         if self._next_mirror.take():
             dead_queue.mirror(self.crms.known.values())
         # Not in the loop, whose pauses grow: what is new must be owned soon.
-        self.stopping.wait(_TURN_SECONDS)
+        is_busy = any(lanes.is_busy or lanes.is_held for lanes in self._served.values())
+        self.stopping.wait_for_work(_TURN_SECONDS if is_busy else _IDLE_TURN_SECONDS)
         return True
 
     def drain(self, deadline: float) -> None:
@@ -134,6 +138,7 @@ class DataHandler(Worker):
             if crm.id not in self._served:
                 self._served[crm.id] = self._serve(crm)
             self._served[crm.id].own(OWNERSHIP_SECONDS - 2 * _TURN_SECONDS)
+            self._served[crm.id].wake()
 
     def _keep_owned(self) -> None:
         """Also without work in the queues, as long as something is in hand or to be waited for."""

@@ -48,13 +48,17 @@ class Lane:
         self._queues = deque([MainQueue(crm.name), RetryQueue(crm.name)])
         self._adapter: CRMAdapter | None = None
         self._unmarked: Delivered | None = None
-        self._idle = Backoff(first=0.01, factor=1.3, cap=0.2)
+        self._idle = Backoff(first=0.01, factor=1.3, cap=1.0)  # it is woken
         self.hand: Hand | None = None
         self._loop = ThreadLoop(f"crm-{crm.name}", self._turn, last=self._close)
         self._closed = threading.Event()
 
     def start(self) -> None:
         self._loop.start()
+
+    def wake(self) -> None:
+        """There are orders: look at once."""
+        self._loop.wake()
 
     def stop(self) -> None:
         """Ask it to end after the order in hand."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 from django.conf import settings
 
-from gateway import events
+from gateway import bells, events
 from gateway.directory import Account, Directory
 from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import Mo
@@ -35,6 +35,7 @@ _GATHER_SECONDS = 0.2
 
 class Forwarder(Worker):
     role = "report_forwarder"
+    bell = bells.FORWARDER
 
     def __init__(self) -> None:
         super().__init__()

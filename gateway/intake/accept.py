@@ -15,6 +15,7 @@ from itertools import islice
 import msgspec
 from django.conf import settings
 
+from gateway import bells
 from gateway.connections import sms_redis
 from gateway.directory import Account, Directory
 from gateway.intake import request as sms_request
@@ -68,6 +69,8 @@ class Intake:
         for (place, call), first in zip(calls.items(), firsts, strict=True):
             made = [message.id for message in call.messages]
             verdicts[place] = _judged(first, call.payload_hash) or Verdict("created", ids=made)
+        if calls:
+            bells.SENDER.ring()
         return [verdict for verdict in verdicts if verdict is not None]
 
     def _check(self, request: Request) -> _Checked:

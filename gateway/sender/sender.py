@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 
-from gateway import presence
+from gateway import bells, presence
 from gateway.directory import Directory, Gateway
 from gateway.inbox import Arrivals
 from gateway.net.thread import NetThread
@@ -24,6 +24,7 @@ from gateway.sender.rerouting import Stranded
 from gateway.sender.uplink import Link
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons.bell import Listener
 from msgplatform.core.daemons.daemon import AWAY, Worker
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
@@ -50,17 +51,19 @@ class SmsSender(Worker):
         self.net = NetThread()
         self.news = threading.Event()
         self.arrivals = Arrivals(self.net, self.news)
+        self._listener = Listener(bells.SENDER, self.news.set)
         self._only = frozenset(only)
         self._stranded = Stranded(self.name)
         self._outages = Outages(self.directory, self._only)
         self._refresher = ThreadLoop("refresher", self._refresh, every=_REFRESH_SECONDS)
-        self._idle = Backoff(first=0.005, factor=1.5, cap=0.25)
+        self._idle = Backoff(first=0.005, factor=1.5, cap=0.5)
         self._next_say = Every(_SAY_SECONDS)
         self._links: list[presence.LinkState] = []
 
     def start(self) -> None:
         self.net.start()
         self._refresher.start()
+        self._listener.start()
 
     def _refresh(self) -> None:
         self.directory.refresh()
@@ -102,6 +105,7 @@ class SmsSender(Worker):
             self.news.wait(0.1)
 
     def stop(self) -> None:
+        self._listener.stop()
         self._refresher.stop()
         self._close(list(self.despatches.values()))
         self.net.stop()

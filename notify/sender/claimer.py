@@ -33,6 +33,9 @@ _ITEM_BYTES = 256
 # A queue belongs to one sender at a time; a killed owner's queue is free after this long.
 OWNERSHIP_SECONDS = 5.0
 REPORT_SECONDS = 1.0
+# Nobody rings when an order in hand is finished and there is room for the next one.
+_BUSY_SECONDS = 0.25
+_IDLE_SECONDS = 1.0
 _ALL = 1_000_000
 _JOIN_SECONDS = 5.0  # a Redis that hangs must not hold up the end of the process
 
@@ -80,7 +83,7 @@ class OrderFeed:
         self._senders = 1
         self._share = _ALL
         self._turn = 0  # where the next round begins, so that no queue is always the last
-        self._idle = Backoff(first=0.01, factor=1.3, cap=0.25)
+        self._idle = Backoff(first=0.01, factor=1.3, cap=_IDLE_SECONDS)
         self._loop = ThreadLoop("order-feed", self._round)
         self._listener = Listener(bells.SENDER, self._loop.wake)
 
@@ -120,7 +123,8 @@ class OrderFeed:
         """Seconds until the next one."""
         self._report()
         if not self._claim_round():
-            return self._idle.next()
+            pause = self._idle.next()
+            return min(pause, _BUSY_SECONDS) if self._held else pause
         self._idle.reset()
         self._wake()
         return 0.0

@@ -22,7 +22,7 @@ from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.dispatcher.schedule.pacer import Pacer
 from notify.feed.dispatcher.upkeep import Upkeep
 from notify.feed.models import EventQueue
-from notify.feed.monitor import alert_conditions
+from notify.feed.monitor import alert_conditions, backlog
 
 _TOPICS = tuple(EventQueue.Topic.values)
 # A pause lets the foreground work; a longer one would only let the backlog grow.
@@ -47,6 +47,8 @@ class Dispatcher(Worker):
     def __init__(self, topics: Collection[str] = _TOPICS) -> None:
         super().__init__()
         self.pacer = Pacer(self.heartbeat, takes_turns=len(topics) == len(_TOPICS))
+        self._topics = topics
+        self._was_idle = False
         self._next_alerts = Every(alert_conditions.EVERY_SECONDS)
         self.receivers = [
             Upkeep() if topic == EventQueue.Topic.UPKEEP else Receiver(topic)
@@ -70,12 +72,16 @@ class Dispatcher(Worker):
         pace = self.pacer.current()
         if not pace.share:
             return False
+        # While idle one statement for all topics; each receiver asks several about its own.
+        if self._was_idle and not backlog.is_open(self._topics):
+            return False
         handled, pause = 0, 0.0
         for receiver in self.receivers:
             begun = time.monotonic()
             if done := receiver.turn(pace):
                 pause += receiver.rest(pace, done, time.monotonic() - begun)
                 handled += done
+        self._was_idle = not handled
         self.heartbeat.done += handled
         if handled:
             self.pacer.worked()

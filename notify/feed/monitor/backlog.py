@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from notify.feed.models import EventQueue
@@ -18,10 +18,17 @@ OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
 NOT_HANDLED = (*OPEN, _STATUS.SET_ASIDE)
 
 
+def is_open(topics: Collection[str] = TOPICS) -> bool:
+    """Whether an event of these topics waits to be handled: one short statement."""
+    return EventQueue.objects.filter(topic__in=topics, status__in=OPEN).exists()
+
+
 def oldest(now: datetime) -> dict[str, float]:
     """The age in seconds of the oldest event that is not handled, by topic; a topic without one is
     left out. Events that were set aside do not count: they wait for a person."""
     ages: dict[str, float] = {}
+    if not is_open():
+        return ages
     for topic in TOPICS:
         for status in OPEN:
             rows = EventQueue.objects.filter(topic=topic, status=status).order_by("qid")

@@ -5,17 +5,21 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from gateway import presence, sgip
+from gateway.bells import FORWARDER
 from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import Member, Mo, NewSubmit
 from gateway.receiver.receiver import MOST_CONNECTIONS, SmsReceiver
+from msgplatform.core.daemons.bell import Bell
 from msgplatform.models import Alert
+from tests.integration.support.rings import heard
 from tests.integration.support.sms_net_support import (
     Raw,
     accept,
@@ -26,6 +30,8 @@ from tests.integration.support.sms_net_support import (
     until,
 )
 from tests.servers import Servers
+
+__all__ = ["heard"]
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -288,3 +294,10 @@ class TestBroken:
             raw.send(bytes((byte,)))
         assert raw.receive().result == 0
         assert [mo.text for mo in mos(sms_redis)] == ["slowly"]
+
+
+def test_a_report_wakes_the_forwarder(raw: Raw, heard: Callable[[Bell], threading.Event]) -> None:
+    submitted(1, 11)
+    ring = heard(FORWARDER)
+    assert raw.ask(report(raw, 1, 11)) == 0
+    assert ring.wait(30)
