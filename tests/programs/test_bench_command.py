@@ -53,9 +53,10 @@ class TestCommand:
             assert SECONDS / 3 < seconds < SECONDS * 3
 
     def test_cpu_by_process(self, result: dict[str, Any]) -> None:
+        # A short stretch on a busy machine may take one of them less than a tick.
         for side in ("ours", "executemany", "bulk_create"):
-            assert result["cpu_us"][side]["publisher"] > 0
-            assert result["cpu_us"][side]["mariadb"] > 0
+            assert set(result["cpu_us"][side]) == {"publisher", "mariadb"}
+            assert sum(result["cpu_us"][side].values()) > 0
 
     def test_progress_goes_to_standard_error(self, run: subprocess.CompletedProcess[str]) -> None:
         assert "intake-batch run 1/1" in run.stderr

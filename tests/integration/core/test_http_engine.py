@@ -156,11 +156,11 @@ def test_sockets_whose_numbers_come_back_are_watched() -> None:
 @pytest.mark.parametrize("window", [64, 300])
 def test_the_window_is_filled_and_never_exceeded(window: int) -> None:
     with (
-        Sink(sinks.slow(0.25)) as sink,
+        Sink(sinks.slow(0.25, together=window)) as sink,
         closing(Engine(AddressGuard(LOOPBACK), window=window)) as engine,
     ):
         for n in range(300):
-            engine.submit(request(sink.url(), timeout=15, tag=n))
+            engine.submit(request(sink.url(), timeout=60, tag=n))
         assert engine.in_flight == window
         assert engine.free == 0
         responses = collect(engine, 300)

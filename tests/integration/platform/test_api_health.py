@@ -62,17 +62,17 @@ class TestReady:
 
         probe = health.Probe(hang)
         monkeypatch.setitem(health.PROBES, "redis", probe)
-        monkeypatch.setattr(health, "READY_SECONDS", 0.2)
+        monkeypatch.setattr(health, "READY_SECONDS", 2.0)
         began = time.monotonic()
         try:
-            for _ in range(3):
+            for _ in range(2):
                 response = api.get("/readyz")
                 assert response.status_code == 503
-                assert response.json()["redis"] == "no answer within 0.2 s"
+                assert response.json()["redis"] == "no answer within 2 s"
                 assert response.json()["database"] == "ok"
         finally:
             let_go.set()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 25  # `hang` lasts longer
         probe._pool.shutdown()
         assert len(asked) == 1  # nobody piles up behind it
 

@@ -111,8 +111,9 @@ def answering(answer: bytes = OK, *, close: bool = False) -> Personality:
     return personality
 
 
-def slow(seconds: float) -> Personality:
-    """Thinks for a while before the headers, and counts how many it thinks about at once."""
+def slow(seconds: float, together: int = 0) -> Personality:
+    """Thinks for a while before the headers, and counts how many it thinks about at once; it
+    begins when so many have come `together`."""
 
     async def personality(
         sink: Sink, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -121,6 +122,8 @@ def slow(seconds: float) -> Personality:
             await sink.read(reader)
             sink.busy += 1
             sink.most_busy = max(sink.most_busy, sink.busy)
+            while sink.most_busy < together:
+                await asyncio.sleep(0.01)
             await asyncio.sleep(seconds)
             sink.busy -= 1
             writer.write(OK)
