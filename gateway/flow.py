@@ -59,6 +59,9 @@ class SmsFlow(flows.Flow):
         except AWAY as error:
             return flows.Status(0, None, problem=str(error)[:200])
 
+    def waits(self) -> Iterable[flows.Wait]:
+        return metrics.waits()
+
     def search(self, query: str, limit: int) -> list[flows.Hit]:
         return search.search(query, limit)
 

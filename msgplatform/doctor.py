@@ -194,7 +194,7 @@ def _redis(variable: str, client: Any, is_embedded: bool) -> Iterator[Finding]:
 def _daemons() -> Iterator[Finding]:
     running = {beat.role for beat in heartbeats.alive()}
     of_flows = [daemon.command for flow in flows.all() for daemon in flow.daemons]
-    for command in [*of_flows, "run_bulk"]:
+    for command in [*of_flows, flows.BULK.command]:
         if command.removeprefix("run_") in running:
             yield Finding("ok", f"{command} is running")
         else:

@@ -206,6 +206,12 @@ OUTBOUND_ALLOW = env.networks("OUTBOUND_ALLOW")
 OUTBOUND_CA_FILE = env.existing_file("OUTBOUND_CA_FILE")
 OUTBOUND_PROXY = env.url("OUTBOUND_PROXY", "", ("http", "https", "socks5", "socks5h"))
 
+# -- alerts --------------------------------------------------------------------------------------
+# A program that was seen and sends no heartbeat for this long is missed.
+ALERT_SILENT_SECONDS = env.number("ALERT_SILENT_SECONDS", 60, 20, 86_400)
+# Work that has been due for this long makes an alert for its flow; 0: never.
+ALERT_BACKLOG_MINUTES = env.number("ALERT_BACKLOG_MINUTES", 15, 0, 10_080)
+
 # -- statistics ----------------------------------------------------------------------------------
 MINUTE_COUNTER_DAYS = env.integer("MINUTE_COUNTER_DAYS", 14, 2, 400)
 DAY_COUNTER_DAYS = env.integer("DAY_COUNTER_DAYS", 1100, 31, 36500)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
@@ -109,6 +110,12 @@ def _list_of(value: Any, form: re.Pattern[str], message: str) -> None:
             raise ValidationError(
                 _("%(message)s %(item)r is none.") % {"message": message, "item": item}
             )
+
+
+def told_after() -> timedelta | None:
+    """How long a subscription fails until an alert tells of it; None: never."""
+    minutes = settings.NOTIFY_FAILING_MINUTES
+    return timedelta(minutes=minutes) if minutes else None
 
 
 def longest_timeout() -> float:

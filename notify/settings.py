@@ -10,6 +10,10 @@ NOTIFY_TIMEOUT_SECONDS = env.number("NOTIFY_TIMEOUT_SECONDS", 15, 0.5, 60)
 NOTIFY_BREAKER = env.flag("NOTIFY_BREAKER", True)
 # The longest pause between two probes of a consumer that keeps failing.
 NOTIFY_BREAKER_SECONDS = env.number("NOTIFY_BREAKER_SECONDS", 300, 1, 600)
+# A subscription whose every attempt failed for this long makes an alert; 0: never.
+NOTIFY_FAILING_MINUTES = env.number("NOTIFY_FAILING_MINUTES", 15, 0, 10_080)
+# The alert about deliveries that were given up ends when none was for this long.
+NOTIFY_GIVEN_UP_HOURS = env.number("NOTIFY_GIVEN_UP_HOURS", 72, 1, 8760)
 # A subscription whose every attempt failed for this long is disabled; 0: never.
 NOTIFY_DISABLE_AFTER_HOURS = env.number("NOTIFY_DISABLE_AFTER_HOURS", 120, 0, 8760)
 # How long a rotated signing secret goes on signing beside the new one.

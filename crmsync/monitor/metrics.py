@@ -14,7 +14,7 @@ from crmsync.monitor import backlog, counters
 from crmsync.monitor.backlog import Standing
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
-from msgplatform.core.flows import Sample, Status
+from msgplatform.core.flows import Sample, Status, Wait
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 
@@ -38,6 +38,16 @@ def status() -> Status:
         facts[_("paused")] = ", ".join(paused)
     ages = [age for one in standings if (age := _overdue(one, now)) and one.takes_work]
     return Status(sum(by_state[state] for state in Record.OPEN), max(ages, default=None), facts)
+
+
+def waits() -> Iterator[Wait]:
+    """The oldest due record at each CRM that takes work."""
+    now, first = sql.now(), dict[Crm, datetime]()
+    for one in backlog.standings(now):
+        if one.takes_work and one.due_at is not None and one.due_at <= now:
+            first[one.policy.crm] = min(one.due_at, first.get(one.policy.crm, now))
+    for crm, since in first.items():
+        yield Wait(str(crm.pk), _("A record for %s") % crm, since)
 
 
 def samples() -> Iterator[Sample]:

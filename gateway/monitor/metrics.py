@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 from django.utils.translation import gettext as _
 
 from gateway import presence
@@ -15,9 +17,13 @@ from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SmsGateway
 from gateway.presence import LinkState
-from msgplatform.core.flows import Sample, Status
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.flows import Sample, Status, Wait
 
 _PRIORITIES = range(10)
+# The front of a list, where the oldest are: what is scheduled and tried again goes before them.
+_LOOKED_AT = 1000
+_READ_AT_ONCE = 100
 # What stands between the gateways and the archive: name → (kind of key, key) whose sizes add up.
 _STAGES = {
     "awaiting_response": [("scard", keys.SUBMITED)],
@@ -33,13 +39,28 @@ _OURS = ("unpublished", "unarchived", "mo_unpublished", "mo_unarchived")
 
 @dataclass(frozen=True)
 class Queue:
-    """One gateway's: messages pending, held by senders, not due yet; seconds the oldest waits."""
+    """One gateway's: messages pending, held by senders, not due yet; when the oldest of those that
+    are pending or held was due, in unix seconds by Redis' clock."""
 
     gateway: SmsGateway
     pending: int
     claimed: int
     scheduled: int
-    oldest_seconds: float | None
+    oldest_at: float | None
+
+    @property
+    def oldest_seconds(self) -> float | None:
+        # This machine's clock may be a little behind that of Redis.
+        return None if self.oldest_at is None else max(0.0, time.time() - self.oldest_at)
+
+
+class _Schedule(msgspec.Struct):
+    """The part of a message that says when it was to be sent."""
+
+    schedule_at: float = 0.0
+
+
+_decode_schedule = msgspec.json.Decoder(_Schedule).decode
 
 
 @dataclass(frozen=True)
@@ -76,27 +97,51 @@ def read() -> Gauges:
 
 
 def _queue(client: Any, gateway: SmsGateway) -> Queue:
+    """What is scheduled and due is pending: a sender puts it there when it claims the next time."""
     names = [keys.pending(gateway.pk, priority) for priority in _PRIORITIES]
+    scheduled_key, now = keys.scheduled(gateway.pk), time.time()
     with client.pipeline(transaction=False) as pipe:
         for name in names:
             pipe.llen(name)
-            pipe.lindex(name, -1)
-        pipe.zcard(keys.claimed(gateway.pk))
-        pipe.zcard(keys.scheduled(gateway.pk))
-        *lists, claimed, scheduled = pipe.execute()
-    oldest = [int(message) for message in lists[1::2] if message]
-    return Queue(gateway, sum(lists[::2]), claimed, scheduled, _age(client, oldest))
+            pipe.lrange(name, -_LOOKED_AT, -1)
+        pipe.zrange(keys.claimed(gateway.pk), 0, -1)
+        pipe.zcard(scheduled_key)
+        pipe.zcount(scheduled_key, "-inf", now)
+        pipe.zrange(scheduled_key, 0, 0, withscores=True)
+        *lists, claimed, scheduled, due, first = pipe.execute()
+    waiting = {int(message) for found in (*lists[1::2], claimed) for message in found}
+    times = [at for _message, at in first if at <= now]
+    if (oldest := _oldest(client, sorted(waiting))) is not None:
+        times.append(oldest)
+    return Queue(
+        gateway, sum(lists[::2]) + due, len(claimed), scheduled - due, min(times, default=None)
+    )
 
 
-def _age(client: Any, messages: list[int]) -> float | None:
-    if not messages:
-        return None
-    with client.pipeline(transaction=False) as pipe:
-        for message in messages:
-            pipe.hget(keys.mt(message), "accepted_at")
-        accepted = [float(at) for at in pipe.execute() if at]
-    # Redis' clock wrote it; this machine's may be a little behind.
-    return max(0.0, time.time() - min(accepted)) if accepted else None
+def _oldest(client: Any, messages: Sequence[int]) -> float | None:
+    """When the first of these was due. Ids grow with time, nothing is due before it is accepted:
+    no more are read than were accepted before the oldest that is known."""
+    oldest: float | None = None
+    for some in chunks(messages, _READ_AT_ONCE):
+        with client.pipeline(transaction=False) as pipe:
+            for message in some:
+                pipe.hmget(keys.mt(message), "accepted_at", "msg")
+            rows = [(float(at), msg) for at, msg in pipe.execute() if at and msg]
+        for accepted_at, msg in rows:
+            due_at = max(accepted_at, _decode_schedule(msg).schedule_at)
+            oldest = due_at if oldest is None else min(oldest, due_at)
+        if oldest is not None and rows and oldest <= rows[-1][0]:
+            break
+    return oldest
+
+
+def waits() -> Iterator[Wait]:
+    """The oldest message at each gateway, also at one that is switched off."""
+    for queue in read().queues:
+        if queue.oldest_at is not None:
+            since = datetime.fromtimestamp(queue.oldest_at, UTC)
+            text = _("A message for the gateway %s") % queue.gateway
+            yield Wait(str(queue.gateway.pk), text, since)
 
 
 def status() -> Status:
@@ -133,7 +178,7 @@ def _samples(now: Gauges) -> Iterator[Sample]:
         yield Sample("sms_scheduled", queue.scheduled, labels, "Messages that are not due yet")
         yield Sample(
             "sms_oldest_pending_seconds", queue.oldest_seconds or 0.0, labels,
-            "How long the oldest pending message has waited",
+            "How long the oldest message that is pending or in a sender's hands has been due",
         )  # fmt: skip
         for kind in ("submit", "report"):
             yield Sample(

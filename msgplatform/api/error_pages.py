@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
+from django.db.utils import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template import loader
+from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 
 from msgplatform.api.problem_kinds import KINDS
-from msgplatform.api.problems import Problem, describe
+from msgplatform.api.problems import RETRY_AFTER_SECONDS, Problem, describe
 from msgplatform.core import logging
+from msgplatform.core.connections import RedisError
 
 log = logging.get(__name__)
 
@@ -52,7 +56,11 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """handler500: the caller gets an id that finds the cause in the log."""
+    """handler500: the caller gets an id that finds the cause in the log.
+
+    The console needs the database for every page: when that is away, this is what it shows.
+    """
+    error = sys.exc_info()[1]
     error_id = secrets.token_hex(8)
     log.error(
         "request_failed",
@@ -61,6 +69,15 @@ def server_error(request: HttpRequest) -> HttpResponse:
         path=request.path,
         exc_info=True,
     )
+    if isinstance(error, (OperationalError, InterfaceError, RedisError)):
+        server = "Redis" if isinstance(error, RedisError) else _("The database")
+        away = Problem(
+            KINDS["unavailable"],
+            f"{server} does not answer. Repeat the request later.",
+            {"Retry-After": str(RETRY_AFTER_SECONDS)},
+            more={"error_id": error_id, "server": server},
+        )
+        return _answer(request, away, "503.html")
     problem = Problem(
         KINDS["internal-error"],
         f"The cause is in the log under {error_id}. Repeating later may help.",

@@ -23,6 +23,7 @@ from msgplatform.models import Alert, AuditLog, BulkJob
 
 SEARCH_LIMIT = 50
 MAX_QUERY = 200
+ALERTS_SHOWN = 20
 _SALT = "msgplatform.console.bulk-preview"
 
 
@@ -34,22 +35,31 @@ def _page(request: HttpRequest, template: str, title: str, **context: Any) -> Ht
 @staff_member_required
 @require_GET
 def overview(request: HttpRequest) -> HttpResponse:
-    """Flows with their backlog, daemons with their heartbeat, open alerts, running bulk jobs."""
+    """Flows with their backlog, daemons with their heartbeat, open alerts, running bulk jobs.
+
+    Whether nothing needs anybody is said of all that is shown here, not of the alerts alone.
+    """
     try:
         daemons, redis_problem = heartbeats.alive(), ""
     except RedisError as error:
         daemons, redis_problem = [], str(error)[:200]
-    running = {beat.role for beat in daemons}
-    expected = {d.command.removeprefix("run_") for flow in flows.all() for d in flow.daemons}
+    shown = [(flow, flow.status()) for flow in flows.all()]
+    missing = sorted(flows.roles() - {beat.role for beat in daemons})
+    opened = Alert.objects.filter(open_key__isnull=False)
+    number = opened.count()
     return _page(
         request,
         "overview.html",
         _("Overview"),
-        flows=[(flow, flow.status()) for flow in flows.all()],
+        flows=shown,
         daemons=daemons,
-        missing=sorted((expected | {"bulk"}) - running),
+        missing=missing,
         redis_problem=redis_problem,
-        alerts=Alert.objects.filter(open_key__isnull=False)[:20],
+        alerts=opened[:ALERTS_SHOWN],
+        more_alerts=max(0, number - ALERTS_SHOWN),
+        is_calm=not (
+            number or missing or redis_problem or any(status.problem for _flow, status in shown)
+        ),
         jobs=BulkJob.objects.filter(state__in=["pending", "running", "paused"])[:20],
     )
 

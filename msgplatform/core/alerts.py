@@ -12,7 +12,7 @@ there is `reconcile`: a process that dies between the two leaves nothing open th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -61,6 +61,12 @@ class Store(Protocol):
     def open_keys(self, kind: str) -> Collection[str]:
         """The keys `kind:…` of the alerts that are open."""
 
+    def renew(self, conditions: Collection[Condition]) -> None:
+        """Make those that are open say what holds now, and that it does; that is no news."""
+
+    def open_kinds(self) -> Mapping[str, int]:
+        """How many alerts of each kind are open."""
+
 
 Handler = Callable[[AlertEvent], None]
 _handlers: dict[str, Handler] = {}
@@ -101,10 +107,10 @@ def reconcile(
 ) -> bool:
     """Make the open alerts of these kinds say what holds now; it can be repeated at any time.
 
-    Conditions that have no open alert are raised. Open alerts whose condition does not hold are
-    resolved, but for the keys in `undecided`, of which this process cannot say whether it does.
-    Raises nothing but what `holding` does; False when the open alerts could not be read, and
-    nothing was done.
+    Conditions that have no open alert are raised, those that have one renew what it says. Open
+    alerts whose condition does not hold are resolved, but for the keys in `undecided`, of which
+    this process cannot say whether it does. Raises nothing but what `holding` does; False when the
+    open alerts could not be read, and nothing was done.
     """
     try:
         opened = {key for store in _stores for kind in kinds for key in store.open_keys(kind)}
@@ -115,10 +121,24 @@ def reconcile(
     for key, condition in wanted.items():
         if key not in opened:
             raise_alert(condition.kind, condition.subject, condition.text, key)
+    _renew([condition for key, condition in wanted.items() if key in opened])
     for key in sorted(opened - wanted.keys()):
         if key not in undecided:
             resolve(key)
     return True
+
+
+def open_kinds() -> dict[str, int]:
+    """How many alerts of each kind are open; raises what its store does."""
+    return {kind: count for store in _stores for kind, count in store.open_kinds().items()}
+
+
+def _renew(conditions: Collection[Condition]) -> None:
+    try:
+        for store in _stores:
+            store.renew(conditions)
+    except Exception:
+        log.exception("alerts_not_renewed", keys=len(conditions))
 
 
 def _when_committed(event: AlertEvent) -> None:

@@ -44,6 +44,18 @@ class Status:
 
 
 @dataclass(frozen=True)
+class Wait:
+    """What has waited for the longest of those that wait for the same thing, such as a gateway.
+
+    `which` names that thing for ever, `what` is said to people: "… has waited since …".
+    """
+
+    which: str
+    what: Text
+    since: datetime
+
+
+@dataclass(frozen=True)
 class Hit:
     """One line of a search result. `id` is a string: JavaScript rounds beyond 2^53."""
 
@@ -176,6 +188,14 @@ class Flow(ABC):
     def status(self) -> Status:
         """Backlog and facts; must be quick (indexed reads only) and must not raise."""
 
+    def waits(self) -> Iterable[Wait]:
+        """What has been due for the longest, for the alerts `platform.backlog`.
+
+        Asked every few seconds, so it reads a bounded number of rows. What another alert tells of
+        after the same time is left out. May raise errors of the database and of Redis.
+        """
+        return ()
+
     @abstractmethod
     def search(self, query: str, limit: int) -> list[Hit]:
         """Messages that match an id, a key or a type; newest first."""
@@ -224,6 +244,9 @@ class Flow(ABC):
         """Send real traffic and account for it: `accepted` and `lost` at the least."""
 
 
+# The platform's own program: it works off the bulk jobs of every flow.
+BULK = Daemon("run_bulk", help="works off bulk jobs")
+
 _registry: dict[str, Flow] = {}
 
 
@@ -237,6 +260,12 @@ def register(flow: Flow) -> None:
 def all() -> list[Flow]:
     """Every registered flow, in the order of INSTALLED_APPS."""
     return list(_registry.values())
+
+
+def roles() -> set[str]:
+    """Of the programs that should run, as their heartbeats name them."""
+    programs = [BULK, *(daemon for flow in all() for daemon in flow.daemons)]
+    return {program.command.removeprefix("run_") for program in programs}
 
 
 def redis_roles() -> list[RedisRole]:

@@ -22,9 +22,10 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from msgplatform.core import flows, logging
+from msgplatform.core import alerts, flows, logging
 from msgplatform.core.connections import RedisError
-from msgplatform.core.daemons import heartbeats
+from msgplatform.core.daemons import heartbeats, watch
+from msgplatform.core.daemons.away import AWAY
 
 log = logging.get(__name__)
 
@@ -35,6 +36,7 @@ class _PlatformCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from _families(_flow_samples())
         yield from _families(_daemon_samples())
+        yield from _families(_platform_samples())
 
     def describe(self) -> Iterable[Metric]:
         return []
@@ -57,6 +59,11 @@ def _daemon_samples() -> Iterator[flows.Sample]:
         alive = heartbeats.alive()
     except RedisError:
         return
+    running = {beat.role for beat in alive}
+    for role in sorted(flows.roles()):
+        yield flows.Sample(
+            "program_up", role in running, {"role": role}, "1 while one such program runs"
+        )
     for beat in alive:
         labels = {"role": beat.role, "host": beat.host, "pid": str(beat.pid)}
         age = max(0.0, time.time() - beat.at)
@@ -65,6 +72,19 @@ def _daemon_samples() -> Iterator[flows.Sample]:
         yield flows.Sample("daemon_failed", beat.failed, labels, "Units failed", "counter")
         if beat.lag is not None:
             yield flows.Sample("daemon_lag_seconds", beat.lag, labels, "Age of its oldest unit")
+
+
+def _platform_samples() -> Iterator[flows.Sample]:
+    """What alerts tell of, also while none can be stored."""
+    try:
+        kinds = alerts.open_kinds()
+    except AWAY:
+        kinds = None
+    yield flows.Sample("database_up", kinds is not None, help="1 when the database answers")
+    for kind, count in (kinds or {}).items():
+        yield flows.Sample("alerts_open", count, {"kind": kind}, "Alerts that are open, by kind")
+    for name, answers in watch.redis_answers().items():
+        yield flows.Sample("redis_up", answers, {"redis": name}, "1 when this Redis answers")
 
 
 def _families(samples: Iterable[flows.Sample]) -> Iterator[Metric]:

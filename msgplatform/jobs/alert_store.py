@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
+from datetime import timedelta
+from typing import TypeVar
 
-from django.db.models import F
+from django.db.models import Count, F
 
 from msgplatform.core import alerts
 from msgplatform.core.data import sql
+from msgplatform.core.data.chunks import chunks
 from msgplatform.models import Alert
+
+_SEEN_EVERY = timedelta(minutes=1)
+_Said = TypeVar("_Said", alerts.AlertEvent, alerts.Condition)
 
 
 class AlertTable:
@@ -19,16 +26,37 @@ class AlertTable:
 
         Returns the alert as it is now when it was opened or closed, None otherwise.
         """
-        # As the columns hold them: a cut key is still the same one for the same condition.
-        event = replace(
-            event, key=event.key[:200], kind=event.kind[:64], subject=event.subject[:200]
-        )
+        event = replace(_fitting(event), kind=event.kind[:64])
         return _close(event) if event.resolved else _open(event)
 
     def open_keys(self, kind: str) -> set[str]:
         """The keys `kind:…` of the alerts that are open."""
         keys = Alert.objects.filter(open_key__startswith=f"{kind}:")
         return {key for key in keys.values_list("open_key", flat=True) if key}
+
+    def renew(self, conditions: Collection[alerts.Condition]) -> None:
+        """Write what an open alert says if that is new; else once a minute that it still holds."""
+        now = sql.now()
+        for some in chunks([_fitting(condition) for condition in conditions], 500):
+            said = {condition.key: (condition.subject, condition.text) for condition in some}
+            rows = Alert.objects.filter(open_key__in=said)
+            for key, subject, text in rows.values_list("open_key", "subject", "text"):
+                if key and said[key] != (subject, text):
+                    subject, text = said[key]
+                    rows.filter(open_key=key).update(subject=subject, text=text, last_at=now)
+            old = list(rows.filter(last_at__lt=now - _SEEN_EVERY).values_list("pk", flat=True))
+            if old:
+                rows.filter(pk__in=old).update(last_at=now)
+
+    def open_kinds(self) -> dict[str, int]:
+        """How many alerts of each kind are open."""
+        rows = Alert.objects.filter(open_key__isnull=False).order_by().values_list("kind")
+        return dict(rows.annotate(Count("pk")))
+
+
+def _fitting(said: _Said) -> _Said:
+    """As the columns hold it: a cut key is still the same one for the same condition."""
+    return replace(said, key=said.key[:200], subject=said.subject[:200])
 
 
 def _open(event: alerts.AlertEvent) -> alerts.AlertEvent | None:

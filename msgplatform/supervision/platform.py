@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -155,7 +156,7 @@ def web(host: str, port: int, workers: int) -> Program:
 def daemons() -> list[Program]:
     """The daemons of every registered flow, and the one that works off bulk jobs."""
     wanted = [daemon for flow in flows.all() for daemon in flow.daemons]
-    wanted.append(flows.Daemon("run_bulk", priority=_BULK))
+    wanted.append(replace(flows.BULK, priority=_BULK))
     return [
         Program(
             daemon.command,

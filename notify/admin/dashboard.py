@@ -14,8 +14,6 @@ from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.monitor import statistics
 
 _Copy = ReceiveMsg.Status
-# Counted no further: a subscription may have a million waiting copies.
-COUNTED = 10_000
 FAILURES = 8
 _STATES = (_Copy.PENDING, _Copy.QUEUED, _Copy.HELD, _Copy.EXHAUSTED, _Copy.POISON)
 
@@ -32,7 +30,7 @@ def card(row: BizReceive) -> dict[str, Any]:
         "is_discarded": row.status == BizReceive.Status.DISCARDED,
         "is_paused": row.status == BizReceive.Status.PAUSED,
         "figures": [
-            (_("orders waiting"), subscription_cells.waiting(state)),
+            (_("waiting"), subscription_cells.waiting(state)),
             (_("oldest due"), subscription_cells.due(state)),
             (_("in flight"), subscription_cells.in_flight(row, state)),
             (_("breaker"), subscription_cells.breaker(state)),
@@ -53,9 +51,9 @@ def _copies(row: BizReceive) -> list[dict[str, Any]]:
     found = []
     for status in _STATES:
         rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=row.pk).order_by()
-        count = rows[: COUNTED + 1].count()
+        count = rows[: health.COUNTED + 1].count()
         if count:
-            text = f"{COUNTED}+" if count > COUNTED else str(count)
+            text = f"{health.COUNTED}+" if count > health.COUNTED else str(count)
             found.append({"status": status.value, "label": status.label, "count": text})
     return found
 

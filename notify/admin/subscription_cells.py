@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin.cells import NOTHING, mark, moment, nothing, percent
 from msgplatform.templatetags.humanize_age import age
-from notify.admin.health import Health
+from notify.admin.health import COUNTED, Health
 from notify.models import BizReceive
 
 _Status = BizReceive.Status
@@ -59,9 +59,9 @@ def failing(row: BizReceive) -> str:
 
 
 def waiting(health: Health) -> str:
-    if health.depth is None:
-        return gettext("unknown")
-    return str(health.depth) if health.depth else nothing("0")
+    if health.waiting >= COUNTED:
+        return gettext("%d or more") % COUNTED
+    return str(health.waiting) if health.waiting else nothing("0")
 
 
 def due(health: Health) -> str:

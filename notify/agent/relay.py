@@ -44,6 +44,7 @@ class Relay(Worker):
     """One Agent on one outbox; any number of them may run beside each other."""
 
     role = "agent"
+    watches = False
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from django.db.models.functions import Now
 from msgplatform.core.data import claims, sql
 from notify.directory import Subscription
 from notify.models import BizReceive, ReceiveMsg
-from notify.monitor import counters
+from notify.monitor import counters, given_up
 
 PAGE = 500
 ERROR = "not tried, breaker open"
@@ -55,14 +55,18 @@ def _page(subscription: Subscription, status: int, before: CombinedExpression) -
     if not page:
         return 0
     with transaction.atomic():
-        return _exhaust(waiting.filter(id__in=page), subscription)
+        counts = _exhaust(waiting.filter(id__in=page), subscription)
+    counters.add_totals(counts)
+    return counts.total()
 
 
-def _exhaust(copies: QuerySet[ReceiveMsg], subscription: Subscription) -> int:
+def _exhaust(copies: QuerySet[ReceiveMsg], subscription: Subscription) -> counters.Counts:
     changed = claims.update_by_key(
         copies,
         {"status": _Status.EXHAUSTED, "error": ERROR, "claimed_by": "", "updated_at": Now()},
     )
-    key = counters.Key(subscription.biz_id, subscription.id, "exhausted")
-    counters.add(Counter({key: changed}), sql.now())
-    return changed
+    key, now = counters.Key(subscription.biz_id, subscription.id, "exhausted"), sql.now()
+    counts = Counter({key: changed})
+    counters.add(counts, now)
+    given_up.add({subscription.id: changed} if changed else {}, now)
+    return counts

@@ -21,12 +21,16 @@ from django.utils.translation import gettext as _
 from msgplatform.core import alerts
 from msgplatform.core.data import claims, sql
 from msgplatform.models import AuditLog
+from notify import limits
 from notify.models import BizReceive
+from notify.monitor import given_up
 from notify.orders import Result
 
 GONE = 410
 # A subscription that had one failure long ago and nothing since is not one that fails all the time.
 MIN_FAILURES = 5
+# Of an alert: the first wait of a schedule is short, so that what fails has soon failed twice.
+_MIN_TOLD = 2
 DISABLED, FAILING = "notify.disabled", "notify.failing"
 
 _Status = BizReceive.Status
@@ -171,30 +175,31 @@ def _is_over(since: datetime, failures: int, now: datetime) -> bool:
 
 def _may_be_told(row: Row, now: datetime) -> bool:
     """Whether an alert about it may be open."""
-    limit = _limit()
-    since = row.failing_since
-    return bool(row.disabled_reason or (limit and since and since <= now - limit / 2))
+    told, since = limits.told_after(), row.failing_since
+    return bool(row.disabled_reason or (told and since and since <= now - told))
 
 
 # -- alerts --------------------------------------------------------------------------------------
 def tell() -> None:
     """Raise and resolve alerts so that they say what is stored; not inside a transaction."""
-    alerts.reconcile((DISABLED, FAILING), _conditions(sql.now()))
+    now = sql.now()
+    alerts.reconcile((DISABLED, FAILING), _conditions(now))
+    given_up.tell(now)
 
 
 def _conditions(now: datetime) -> Iterable[alerts.Condition]:
     """One of every subscription that needs somebody."""
-    limit = _limit()
+    told = limits.told_after()
     wanted = Q(status=_Status.DISABLED)
-    if limit:
-        lately = {"failing_since__lte": now - limit / 2, "failures__gte": MIN_FAILURES}
+    if told:
+        lately = {"failing_since__lte": now - told, "failures__gte": _MIN_TOLD}
         wanted |= Q(status__in=_ACTIVE, **lately)
     rows = BizReceive.objects.filter(wanted).select_related("biz", "receive").order_by("id")
     for row in rows.only(*_SHOWN):
         if row.status == _Status.DISABLED:
             yield alerts.Condition(f"{DISABLED}:{row.pk}", *_disabled_text(row))
-        elif limit and row.failing_since:
-            text = _failing_text(row, row.failing_since, limit)
+        elif row.failing_since:
+            text = _failing_text(row, row.failing_since)
             yield alerts.Condition(f"{FAILING}:{row.pk}", *text)
 
 
@@ -206,13 +211,13 @@ def _disabled_text(row: BizReceive) -> tuple[str, str]:
     )
 
 
-def _failing_text(row: BizReceive, since: datetime, limit: timedelta) -> tuple[str, str]:
-    text = _(
-        "It has failed since %(since)s, %(failures)d times in a row. If that goes on, it will be "
-        "disabled on %(end)s."
-    )
-    facts = {"since": _moment(since), "failures": row.failures, "end": _moment(since + limit)}
-    return _("The subscription %s is failing") % row, text % facts
+def _failing_text(row: BizReceive, since: datetime) -> tuple[str, str]:
+    text = _("It has failed since %(since)s, %(failures)d times in a row.")
+    text %= {"since": _moment(since), "failures": row.failures}
+    if limit := _limit():
+        end = _("If that goes on, it will be disabled on %s.") % _moment(since + limit)
+        text = f"{text} {end}"
+    return _("The subscription %s is failing") % row, text
 
 
 def _moment(at: datetime) -> str:

@@ -6,6 +6,7 @@ the commit.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,7 +30,7 @@ from notify import queue_names
 from notify.directory import Subscriptions
 from notify.marker import attempts, failing_subscriptions, statements
 from notify.models import ReceiveMsg
-from notify.monitor import alert_events, counters
+from notify.monitor import alert_events, counters, given_up
 from notify.orders import Result
 
 log = logging.get(__name__)
@@ -129,13 +130,14 @@ class Marker(Worker):
                 tally.delivered(result, copies[result.id].created_at)
             tally.failed(failed, exhausted)
             counters.add(tally.counts, now)
+            given_up.add(Counter(result.subscription for result in exhausted), now)
             failpoint("marker_before_commit")
         return _Marked(tally, tell)
 
     def _marked(self, results: int, marked: _Marked) -> None:
         """After the commit: what may be late, or lost with this process, without harm."""
         self.heartbeat.done += results
-        counters.add_totals(marked.tally)
+        counters.add_totals(marked.tally.counts, marked.tally.seconds)
         if marked.tell:
             self._look_after()
 

@@ -152,6 +152,10 @@ class BizReceive(models.Model):
     # Written by the marker: since when every attempt failed, and how many in a row.
     failing_since = models.DateTimeField(_("failing since"), null=True, blank=True, editable=False)
     failures = models.PositiveIntegerField(_("failures in a row"), default=0, editable=False)
+    # Deliveries given up for good, of which an alert tells: how many, since when, the last time.
+    given_up = models.PositiveIntegerField(_("given up"), default=0, editable=False)
+    given_up_since = models.DateTimeField(null=True, blank=True, editable=False)
+    given_up_at = models.DateTimeField(null=True, blank=True, editable=False)
     disabled_reason = models.CharField(
         _("why it is disabled"), max_length=200, blank=True, default="", editable=False
     )

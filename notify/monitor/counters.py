@@ -133,20 +133,20 @@ class Tally:
         self.counts[Key(biz, result.subscription, name)] += 1
 
 
-def add_totals(tally: Tally) -> None:
-    """Add to the totals of all subscriptions.
+def add_totals(counts: Counts, seconds: Mapping[str, float] | None = None) -> None:
+    """Add to the totals of all subscriptions; `seconds` by the name of a histogram.
 
     After the commit, so a process that dies in between leaves them a little low.
     """
     totals: Counter[str] = Counter()
-    for key, value in tally.counts.items():
+    for key, value in counts.items():
         totals[key.name] += value
     try:
         with work_redis().pipeline(transaction=False) as pipe:
             for name, value in totals.items():
                 pipe.hincrby(_TOTALS, name, value)
-            for name, seconds in tally.seconds.items():
-                pipe.hincrbyfloat(_TOTALS, f"{name}_seconds", round(seconds, 4))
+            for name, took in (seconds or {}).items():
+                pipe.hincrbyfloat(_TOTALS, f"{name}_seconds", round(took, 4))
             pipe.execute()
     except RedisError:
         return

@@ -11,13 +11,14 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db.models import OuterRef, QuerySet, Subquery
+from django.utils.translation import gettext as _
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
-from msgplatform.core.flows import Sample
+from msgplatform.core.flows import Sample, Wait
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
-from notify import lane_status, queue_names
+from notify import lane_status, limits, queue_names
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.monitor import counters
 
@@ -77,8 +78,32 @@ def waiting() -> list[Waiting]:
 
 
 def oldest_seconds(rows: Iterable[Waiting], now: datetime) -> float | None:
-    """How long the longest-waiting due copy has been due; None when nothing is due."""
-    return max((age for age, _ in _due(rows, now)), default=None)
+    """How long what waits for the longest has been due: a copy, or a message that is not split;
+    None when nothing is due."""
+    ages = [age for age, _which in _due(rows, now)]
+    if since := _unsplit_since():
+        ages.append(max(0.0, (now - since).total_seconds()))
+    return max(ages, default=None)
+
+
+def waits() -> Iterator[Wait]:
+    """The oldest due copy, without those of subscriptions whose failing has its own alert; and the
+    oldest message that is not split."""
+    now, told = sql.now(), limits.told_after()
+    for _age, wait in _due(waiting(), now):
+        since = wait.row.failing_since
+        if wait.pending and not (told and since and since <= now - told):
+            text = _("A delivery for %(biz)s → %(consumer)s")
+            yield Wait("deliveries", text % wait.labels, wait.pending)
+            break
+    if accepted_at := _unsplit_since():
+        yield Wait("messages", _("A message that was accepted"), accepted_at)
+
+
+def _unsplit_since() -> datetime | None:
+    """When the oldest message was accepted that is not yet split; one index dive."""
+    accepted = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).order_by("state", "id")
+    return accepted.values_list("created_at", flat=True).first()
 
 
 def samples() -> Iterator[Sample]:
@@ -116,8 +141,9 @@ def _counts() -> Iterator[Sample]:
 
 def _ages(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
     yield Sample(
-        "notify_oldest_seconds", oldest_seconds(rows, now) or 0.0, help="Age of the oldest due copy"
-    )
+        "notify_oldest_seconds", oldest_seconds(rows, now) or 0.0,
+        help="Age of the oldest due copy, or of the oldest message that is not yet split",
+    )  # fmt: skip
     expired = [(now - wait.queued).total_seconds() for wait in rows if wait.queued]
     yield Sample(
         "notify_expired_lease_seconds", max(0.0, *expired, 0.0),

@@ -24,6 +24,7 @@ from msgplatform.core.copies import Copies, without_option
 from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.bell import Bell, Listener
 from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, beat
+from msgplatform.core.daemons.watch import watch
 from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
@@ -84,6 +85,8 @@ class Worker:
     role = ""
     # The longest wait between two turns that find nothing to do.
     idle_seconds = 1.0
+    # Whether it helps to look after the platform: only what has its database and its Redis can.
+    watches = True
     # Rung by who makes work for it; without one it polls.
     bell: Bell | None = None
 
@@ -109,12 +112,15 @@ class Loop:
         self.idle = Backoff(first=0.02, factor=1.3, cap=worker.idle_seconds)
         self.trouble = Backoff(first=0.2, factor=2.0, cap=10.0)
         self.beat = beat(worker.heartbeat)
+        self.watch = watch() if worker.watches else None
         self.listener = Listener(worker.bell, worker.stopping.wake) if worker.bell else None
 
     def run(self, drain_seconds: float) -> None:
         worker = self.worker
         log.info("started", role=worker.role, pid=os.getpid())
         self.beat.start()
+        if self.watch:
+            self.watch.start()
         if self.listener:
             self.listener.start()
         try:
@@ -128,6 +134,8 @@ class Loop:
             worker.stop()
             if self.listener:
                 self.listener.stop()
+            if self.watch:
+                self.watch.stop()
             self.beat.stop(WITHDRAW_SECONDS)
             log.info("stopped", role=worker.role, done=worker.heartbeat.done)
 

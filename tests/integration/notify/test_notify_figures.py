@@ -1,0 +1,153 @@
+"""What metrics and console say is what a COUNT finds, also while something is down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from django.db.models import F, Min, Sum
+from django.test import Client
+from prometheus_client.parser import text_string_to_metric_families
+from pytest_django import Settings
+
+from msgplatform.core import flows, metrics
+from msgplatform.core.data import sql
+from msgplatform.core.servers.private_server import free_port
+from msgplatform.models import Biz, MinuteCounter
+from notify import lane_status
+from notify.maker.maker import Maker
+from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
+from notify.monitor import metrics as gauges
+from tests.integration.support.notify_rows import publish, subscription
+from tests.integration.support.notify_turns import run_until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+Copy = ReceiveMsg.Status
+WAITING, SPAN = 600, 3600
+
+
+@pytest.fixture
+def dead(settings: Settings) -> Iterator[BizReceive]:
+    """A subscription whose consumer refuses connections, behind an open breaker."""
+    settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+    row = subscription(Biz.objects.create(name="orders"), schedule=[SPAN])
+    Receive.objects.update(url=f"http://127.0.0.1:{free_port()}/")
+    publish(row.biz, WAITING)
+    run_until(lambda: is_open(row) and nobody_has_any())
+    yield row
+
+
+def is_open(row: BizReceive) -> bool:
+    state = lane_status.read().get(row.pk)
+    return state is not None and state.is_open
+
+
+def nobody_has_any() -> bool:
+    """All results are marked."""
+    return not (
+        BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).exists()
+        or ReceiveMsg.objects.filter(status=Copy.QUEUED).exists()
+    )
+
+
+def count(*statuses: int) -> int:
+    """The truth."""
+    return ReceiveMsg.objects.filter(status__in=statuses).count()
+
+
+def oldest() -> float:
+    """The truth: seconds since the first copy was due that waits."""
+    first = ReceiveMsg.objects.filter(status=Copy.PENDING, next_at__lte=sql.now())
+    return (sql.now() - first.aggregate(at=Min("next_at"))["at"]).total_seconds()
+
+
+def scraped() -> dict[tuple[str, str], float]:
+    """(name, status or outcome) → value."""
+    families = text_string_to_metric_families(metrics.exposition().decode())
+    samples = [sample for family in families for sample in family.samples]
+    return {
+        (
+            s.name.removeprefix("msgplatform_"),
+            s.labels.get("status", s.labels.get("outcome", "")),
+        ): (s.value)
+        for s in samples
+    }
+
+
+def compare(row: BizReceive, client: Client) -> None:
+    """Every figure with the rows."""
+    found = scraped()
+    for status in gauges.NOT_DELIVERED:
+        name = Copy(status).name.lower()
+        assert found["notify_copies", name] == count(status), name
+    assert found["notify_exhausted_total", ""] == count(Copy.EXHAUSTED)
+    given_up = MinuteCounter.objects.filter(name="exhausted").aggregate(Sum("value"))
+    assert (given_up["value__sum"] or 0) == count(Copy.EXHAUSTED)
+    row.refresh_from_db()
+    assert row.given_up == count(Copy.EXHAUSTED)
+    waiting = count(Copy.PENDING, Copy.QUEUED, Copy.HELD)
+    unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).count()
+    assert found["notify_to_split", ""] == unsplit
+    status = flows.get("notify").status()  # type: ignore[union-attr]
+    assert status.backlog == waiting + unsplit
+    overview = client.get("/console/").content.decode()
+    assert f"<dt>waiting</dt><dd>{waiting + unsplit}</dd>" in overview
+    listed = client.get("/admin/notify/bizreceive/").context["cl"].result_list
+    assert [one.health.waiting for one in listed] == [waiting]
+    card = client.get(f"/admin/notify/bizreceive/{row.pk}/change/").content.decode()
+    if waiting:
+        assert f"<dt>waiting</dt><dd>{waiting}</dd>" in card
+
+
+def test_while_a_consumer_is_dead_and_after_its_copies_expired(
+    dead: BizReceive, admin_client: Client
+) -> None:
+    assert count(Copy.PENDING) == WAITING
+    assert 0 < dead.pk
+    compare(dead, admin_client)
+    assert scraped()["notify_oldest_seconds", ""] == pytest.approx(oldest(), abs=5)
+    _pass(seconds=2 * SPAN)
+    assert scraped()["notify_oldest_seconds", ""] == pytest.approx(oldest(), abs=5)
+    maker, deadline = Maker(), time.monotonic() + 60
+    while count(Copy.PENDING, Copy.QUEUED):
+        assert time.monotonic() < deadline
+        _keep_the_breaker_open(dead)
+        maker.turn()
+    assert count(Copy.EXHAUSTED) == WAITING
+    compare(dead, admin_client)
+
+
+def test_while_nobody_splits(dead: BizReceive, admin_client: Client) -> None:
+    publish(dead.biz, 40)
+    BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).update(
+        created_at=sql.now() - timedelta(hours=3)
+    )
+    compare(dead, admin_client)
+    assert scraped()["notify_oldest_seconds", ""] == pytest.approx(3 * 3600, abs=5)
+
+
+def test_while_no_sender_runs(admin_client: Client) -> None:
+    """Orders lie on the queue: each is many deliveries."""
+    row = subscription(Biz.objects.create(name="orders"))
+    publish(row.biz, 1300)
+    maker = Maker()
+    while maker.turn():
+        pass
+    assert count(Copy.QUEUED)
+    compare(row, admin_client)
+
+
+def _pass(seconds: float) -> None:
+    """As if everything had happened so much earlier."""
+    by = timedelta(seconds=seconds)
+    ReceiveMsg.objects.update(next_at=F("next_at") - by, created_at=F("created_at") - by)
+    BizReceive.objects.update(failing_since=F("failing_since") - by)
+
+
+def _keep_the_breaker_open(row: BizReceive) -> None:
+    state = lane_status.read().get(row.pk)
+    assert state is not None
+    opened = {"open_for": 1.0, "retry_in": 60.0, "in_flight": 0, "waiting": 0}
+    lane_status.report({row.pk: lane_status.Live("s", breaker=state.breaker, **opened)})

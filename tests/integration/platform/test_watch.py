@@ -1,0 +1,367 @@
+"""Every daemon looks after the platform: what is silent, away or late has one alert until it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from prometheus_client.parser import text_string_to_metric_families
+from pytest_django import Settings
+
+from msgplatform.core import alerts, flows, metrics
+from msgplatform.core.daemons import watch
+from msgplatform.core.daemons.daemon import Loop, Worker
+from msgplatform.core.daemons.heartbeats import Heartbeat
+from msgplatform.core.daemons.watch import Watch
+from msgplatform.core.data import sql
+from msgplatform.models import Alert, Biz
+from notify.maker.maker import Maker
+from notify.models import BizMsg, BizReceive, ReceiveMsg
+from tests.integration.support.notify_rows import publish, subscription
+from tests.integration.support.sms_net_support import accept, mt
+from tests.integration.support.sms_rows import gateway
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis", "sms_redis"),
+]
+NOWHERE = "redis://127.0.0.1:1/0"
+MINUTES = 15
+
+
+@pytest.fixture(autouse=True)
+def _settings(settings: Settings) -> None:
+    settings.ALERT_SILENT_SECONDS = 0
+    settings.ALERT_BACKLOG_MINUTES = MINUTES
+
+
+def everybody() -> dict[str, Heartbeat]:
+    """A heartbeat of every program that should run."""
+    beats = {role: Heartbeat(role) for role in flows.roles()}
+    for beat in beats.values():
+        beat.send()
+    return beats
+
+
+def open_keys() -> set[str]:
+    return {key for key in Alert.objects.values_list("open_key", flat=True) if key}
+
+
+def scraped() -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    families = text_string_to_metric_families(metrics.exposition().decode())
+    return {
+        (sample.name.removeprefix("msgplatform_"), tuple(sorted(sample.labels.items()))): (
+            sample.value
+        )
+        for family in families
+        for sample in family.samples
+    }
+
+
+@pytest.fixture
+def no_database() -> Iterator[None]:
+    name = connection.settings_dict["NAME"]
+    connection.close()
+    connection.settings_dict["NAME"] = "/no/such/place"
+    yield
+    connection.close()
+    connection.settings_dict["NAME"] = name
+
+
+# -- programs ------------------------------------------------------------------------------------
+def test_a_program_that_was_seen_and_is_silent_has_one_alert_until_it_is_back() -> None:
+    beats, look = everybody(), Watch().look
+    look()
+    assert open_keys() == set()
+    beats["marker"].withdraw()
+    for _ in range(3):
+        look()
+    alert = Alert.objects.get()
+    assert (alert.open_key, alert.count) == ("platform.silent:marker", 1)
+    assert "run_marker" in alert.subject
+    beats["marker"].send()
+    look()
+    assert open_keys() == set()
+
+
+def test_a_program_that_never_ran_is_not_missed() -> None:
+    """FLOWS may name what an installation does not start."""
+    Heartbeat("maker").send()
+    Watch().look()
+    assert open_keys() == set()
+
+
+def test_a_restart_is_no_trouble(settings: Settings) -> None:
+    settings.ALERT_SILENT_SECONDS = 3600
+    beats, look = everybody(), Watch().look
+    look()
+    beats["marker"].withdraw()
+    look()
+    look()
+    assert open_keys() == set()
+
+
+def test_a_flush_neither_ends_nor_makes_an_alert(work_redis: Any) -> None:
+    beats, look = everybody(), Watch().look
+    look()
+    beats.pop("marker").withdraw()
+    look()
+    work_redis.flushall()
+    look()
+    assert open_keys() == {"platform.silent:marker"}, "it is silent for all that is known"
+    for beat in beats.values():
+        beat.send()
+    look()
+    assert open_keys() == {"platform.silent:marker"}
+
+
+def test_one_looks_for_all_and_another_goes_on(work_redis: Any) -> None:
+    beats, first, second = everybody(), Watch(), Watch()
+    first.look()
+    with CaptureQueriesContext(connection) as captured:
+        second.look()
+    assert len(captured) == 1, "it asks whether the database answers, and nothing else"
+    beats["sender"].withdraw()
+    work_redis.delete("platform:watch")  # the first one is gone
+    second.look()
+    assert open_keys() == {"platform.silent:sender"}
+
+
+def test_it_runs_beside_every_daemon_of_the_platform() -> None:
+    class Idle(Worker):
+        role = "idle"
+
+    class Agent(Idle):
+        watches = False
+
+    assert Loop(Idle()).watch is not None
+    assert Loop(Agent()).watch is None, "the Agent has neither database nor Redis of the platform"
+
+
+# -- servers -------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("variable", "key"), [("REDIS_URL", "work"), ("SMS_REDIS_URL", "sms")], ids=["work", "sms"]
+)
+def test_a_redis_that_is_away(settings: Settings, variable: str, key: str) -> None:
+    everybody()
+    before, looks = getattr(settings, variable), [Watch().look, Watch().look]
+    looks[0]()
+    setattr(settings, variable, NOWHERE)
+    looks[0]()
+    assert open_keys() == set(), "a restart takes less than the time between two looks"
+    for look in looks * 2:
+        look()
+    alert = Alert.objects.get()
+    assert (alert.open_key, alert.count) == (f"platform.redis:{key}", 1)
+    assert variable in alert.subject
+    assert scraped()["redis_up", (("redis", key),)] == 0
+    setattr(settings, variable, before)
+    everybody()
+    looks[0]()
+    assert open_keys() == set()
+    assert scraped()["redis_up", (("redis", key),)] == 1
+
+
+def test_programs_are_not_missed_because_redis_was_away(settings: Settings) -> None:
+    settings.ALERT_SILENT_SECONDS = 3600
+    everybody()
+    watched, before = Watch(), settings.REDIS_URL
+    watched.look()
+    settings.REDIS_URL = NOWHERE
+    watched.look()
+    settings.REDIS_URL = before
+    assert watched._silent == {}
+
+
+def test_without_the_database_a_metric_and_the_log_say_so(
+    no_database: None, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert scraped()["database_up", ()] == 0
+    watched = Watch()
+    watched.look()
+    watched.look()
+    said = caplog.text + "".join(capsys.readouterr())
+    assert said.count("database_away") == 1
+
+
+def test_without_the_database_the_console_says_so(no_database: None) -> None:
+    client = Client(raise_request_exception=False)
+    client.cookies["sessionid"] = "x" * 32
+    answer = client.get("/console/")
+    assert answer.status_code == 503
+    assert "The database does not answer" in answer.content.decode()
+
+
+# -- backlogs ------------------------------------------------------------------------------------
+def late(*fields: str) -> dict[str, Any]:
+    """These fields, a minute longer ago than is allowed."""
+    then = sql.now() - timedelta(minutes=MINUTES + 1)
+    return dict.fromkeys(fields, then)
+
+
+def test_a_delivery_that_waits_for_long() -> None:
+    row = subscription(Biz.objects.create(name="orders"))
+    publish(row.biz, 2)
+    Maker().splitter.split()
+    watch.tell_of_backlogs()
+    assert open_keys() == set()
+    ReceiveMsg.objects.update(**late("next_at"))
+    watch.tell_of_backlogs()
+    watch.tell_of_backlogs()
+    alert = Alert.objects.get()
+    assert (alert.open_key, alert.count) == ("platform.backlog:notify:deliveries", 1)
+    assert "orders → warehouse" in alert.subject
+    ReceiveMsg.objects.update(status=ReceiveMsg.Status.DELIVERED)
+    watch.tell_of_backlogs()
+    assert open_keys() == set()
+
+
+def test_a_consumer_that_fails_hides_no_other(settings: Settings) -> None:
+    """It has its own alert after as long; the backlog is that of those that could be sent."""
+    settings.NOTIFY_FAILING_MINUTES = 15
+    biz = Biz.objects.create(name="orders")
+    dead, alive = subscription(biz, "dead"), subscription(biz, "alive")
+    publish(biz)
+    Maker().splitter.split()
+    ReceiveMsg.objects.filter(biz_receive=dead).update(**late("next_at"))
+    BizReceive.objects.filter(pk=dead.pk).update(**late("failing_since"))
+    watch.tell_of_backlogs()
+    assert open_keys() == set()
+    ReceiveMsg.objects.filter(biz_receive=alive).update(**late("next_at"))
+    watch.tell_of_backlogs()
+    assert "alive" in Alert.objects.get().subject
+
+
+def test_messages_that_nobody_splits() -> None:
+    publish(Biz.objects.create(name="orders"))
+    BizMsg.objects.update(**late("created_at"))
+    watch.tell_of_backlogs()
+    assert open_keys() == {"platform.backlog:notify:messages"}
+    assert flows.get("notify").status().oldest_seconds > MINUTES * 60  # type: ignore[union-attr,operator]
+
+
+def test_each_gateway_has_its_own_and_an_unreadable_flow_keeps_what_was_told(
+    sms_redis: Any, settings: Settings
+) -> None:
+    one, other = gateway("one"), gateway("other")
+    for number, row in ((1, one), (2, other)):
+        (message,) = accept(mt(number, [row.pk]))
+        sms_redis.hincrbyfloat(f"{{sms}}:mt:{message}", "accepted_at", -3600)
+    told = {f"platform.backlog:sms:{row.pk}" for row in (one, other)}
+    watch.tell_of_backlogs()
+    assert open_keys() == told
+    before = settings.SMS_REDIS_URL
+    settings.SMS_REDIS_URL = NOWHERE
+    watch.tell_of_backlogs()
+    assert open_keys() == told
+    settings.SMS_REDIS_URL = before
+    sms_redis.flushall()
+    watch.tell_of_backlogs()
+    assert open_keys() == set()
+
+
+def test_never(settings: Settings) -> None:
+    publish(Biz.objects.create(name="orders"))
+    BizMsg.objects.update(**late("created_at"))
+    watch.tell_of_backlogs()
+    settings.ALERT_BACKLOG_MINUTES = 0
+    watch.tell_of_backlogs()
+    assert open_keys() == set()
+
+
+def test_a_look_costs_the_same_whatever_there_is(work_redis: Any) -> None:
+    biz = Biz.objects.create(name="orders")
+    look = Watch().look
+
+    def queries() -> int:
+        look()
+        with CaptureQueriesContext(connection) as captured:
+            look()
+        return len(captured)
+
+    subscription(biz, "first")
+    few = queries()
+    for number in range(20):
+        subscription(biz, f"s{number}")
+    publish(biz, 50)
+    Maker().splitter.split()
+    ReceiveMsg.objects.update(**late("next_at"))
+    look()
+    assert queries() <= few + 5, "an open alert is read, and renewed now and then"
+
+
+# -- what is said --------------------------------------------------------------------------------
+def test_an_open_alert_is_kept_up_to_date_and_that_is_no_news() -> None:
+    news: list[alerts.AlertEvent] = []
+    key = "sms.link:1"
+    alerts.reconcile(["sms.link"], [alerts.Condition(key, "Gateway 1", "down for 1 minute")])
+    Alert.objects.update(last_at=sql.now() - timedelta(minutes=2))
+    alerts.register("test", news.append)
+    try:
+        alerts.reconcile(["sms.link"], [alerts.Condition(key, "Gateway one", "down for 2 minutes")])
+    finally:
+        alerts._handlers.pop("test")
+    alert = Alert.objects.get()
+    assert (alert.subject, alert.text, alert.count) == ("Gateway one", "down for 2 minutes", 1)
+    assert sql.now() - alert.last_at < timedelta(minutes=1)
+    assert news == []
+
+
+def test_one_that_goes_on_unchanged_was_seen_lately() -> None:
+    condition = alerts.Condition("sms.link:1", "Gateway 1", "down")
+    for _ in range(2):
+        alerts.reconcile(["sms.link"], [condition])
+        Alert.objects.update(last_at=sql.now() - timedelta(minutes=2))
+    alerts.reconcile(["sms.link"], [condition])
+    assert sql.now() - Alert.objects.get().last_at < timedelta(minutes=1)
+    with CaptureQueriesContext(connection) as captured:
+        alerts.reconcile(["sms.link"], [condition])
+    assert not [query for query in captured if query["sql"].startswith("UPDATE")]
+
+
+CALM = "nothing needs you"
+
+
+def test_the_console_is_calm_only_when_nothing_needs_anybody(
+    admin_client: Client, settings: Settings
+) -> None:
+    def text() -> str:
+        return admin_client.get("/console/").content.decode()
+
+    assert CALM not in text(), "no program runs"
+    beats = everybody()
+    assert CALM in text()
+    beats["bulk"].withdraw()
+    assert CALM not in text()
+    assert "bulk" in text()
+    beats["bulk"].send()
+    for number in range(25):
+        alerts.raise_alert("kind", f"Subject {number}", "", f"kind:{number}")
+    assert CALM not in text()
+    assert "5 more open alerts" in text()
+    assert admin_client.get("/admin/msgplatform/alert/?resolved_at__isnull=True").status_code == 200
+    for number in range(25):
+        alerts.resolve(f"kind:{number}")
+    assert CALM in text()
+    for variable in ("SMS_REDIS_URL", "REDIS_URL"):
+        before = getattr(settings, variable)
+        setattr(settings, variable, NOWHERE)
+        assert CALM not in text(), variable
+        setattr(settings, variable, before)
+
+
+def test_metrics_say_what_alerts_do() -> None:
+    beats = everybody()
+    alerts.raise_alert("kind.a", "One", "", "kind.a:1")
+    alerts.raise_alert("kind.a", "Two", "", "kind.a:2")
+    beats["maker"].withdraw()
+    found = scraped()
+    assert found["alerts_open", (("kind", "kind.a"),)] == 2
+    assert found["program_up", (("role", "maker"),)] == 0
+    assert found["program_up", (("role", "bulk"),)] == 1
+    assert found["database_up", ()] == 1
