@@ -29,7 +29,7 @@ _TERMS = 400  # of one UNION; SQLite takes 500
 @dataclass(frozen=True)
 class Health:
     """Of one subscription now. `waiting` is its copies that are not delivered and not given up,
-    counted up to COUNTED.
+    counted up to COUNTED. Without `is_known`, while Redis is away, nobody knows what is `live`.
 
     `due_seconds` is how long its oldest due copy has waited, None when none is due. `rate` is the
     share of answered attempts of the last hour that were accepted, None without any.
@@ -38,6 +38,7 @@ class Health:
     waiting: int
     due_seconds: float | None
     live: lane_status.Live | None
+    is_known: bool
     delivered: int
     failed: int
 
@@ -64,7 +65,8 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
         pk: Health(
             waiting=waiting.get(pk, 0),
             due_seconds=(now - due_since[pk]).total_seconds() if pk in due_since else None,
-            live=states.get(pk),
+            live=states.get(pk) if states else None,
+            is_known=states is not None,
             delivered=counted.get((pk, "delivered"), 0),
             failed=counted.get((pk, "failed"), 0),
         )
@@ -72,12 +74,12 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     }
 
 
-def _from_redis() -> dict[int, lane_status.Live]:
-    """What senders say; nothing when Redis is away."""
+def _from_redis() -> dict[int, lane_status.Live] | None:
+    """What senders say; None when Redis is away."""
     try:
         return lane_status.read()
     except RedisError:
-        return {}
+        return None
 
 
 def _waiting(ids: Sequence[int]) -> dict[int, int]:

@@ -31,6 +31,8 @@ def status(row: BizReceive, why: str) -> SafeString:
 
 
 def breaker(health: Health) -> str:
+    if not health.is_known:
+        return gettext("unknown")
     if health.live is None or not health.live.is_open:
         return NOTHING if health.live is None else nothing(gettext("closed"))
     probe = formats.date_format(timezone.localtime(health.probe_at), "H:i:s")
@@ -69,6 +71,8 @@ def due(health: Health) -> str:
 
 
 def in_flight(row: BizReceive, health: Health) -> str:
+    if not health.is_known:
+        return gettext("unknown")
     open_now = health.live.in_flight if health.live else 0
     text = f"{open_now} / {row.in_flight_limit}"
     return text if open_now else nothing(text)

@@ -155,6 +155,17 @@ def opened() -> dict[str, str]:
     rows = Alert.objects.filter(open_key__isnull=False, key__startswith="crm.")
     return dict(rows.values_list("key", "subject"))
 
+    def test_what_waits_for_each_crm_that_takes_work(self, policy: Policy) -> None:
+        assert list(gauges.waits()) == []
+        ago = sql.now() - timedelta(minutes=20)
+        put(policy, RETRY, next_at=ago)
+        put(policy, WAITING, "2", next_at=ago + timedelta(minutes=5))
+        (wait,) = gauges.waits()
+        assert (wait.which, wait.since) == (str(policy.crm_id), ago)
+        assert str(policy.crm) in str(wait.what)
+        Crm.objects.update(paused_at=sql.now())
+        assert list(gauges.waits()) == [], "somebody has stopped it"
+
 
 class TestAlerts:
     def test_a_source_that_cannot_be_read(self, policy: Policy) -> None:

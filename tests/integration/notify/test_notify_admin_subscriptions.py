@@ -13,10 +13,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import AuditLog, Biz, MinuteCounter
-from notify import lane_status, queue_names
+from notify import lane_status
 from notify.admin import health
 from notify.maker.maker import Maker
 from notify.models import Attempt, BizReceive, ReceiveMsg
@@ -77,7 +76,6 @@ def test_a_row_says_how_it_is_doing(biz: Biz, admin_client: Client) -> None:
     publish(biz, 3)
     Maker().splitter.split()
     ReceiveMsg.objects.update(next_at=timezone.now() - timedelta(minutes=14, seconds=30))
-    jobs.put(queue_names.subscription(row.biz_id, row.receive_id), [{}, {}], ttl=600)
     lane_status.report(
         {row.pk: lane_status.Live("s", in_flight=7, breaker=State.OPEN, retry_in=90)}
     )
@@ -87,7 +85,7 @@ def test_a_row_says_how_it_is_doing(biz: Biz, admin_client: Client) -> None:
     BizReceive.objects.update(failing_since=timezone.now() - timedelta(hours=50), failures=33)
     (shown,) = rows_of(admin_client)
     state: health.Health = shown.health  # type: ignore[attr-defined]
-    assert (state.depth, state.delivered, state.failed) == (2, 2999, 1)
+    assert (state.waiting, state.delivered, state.failed) == (3, 2999, 1)
     assert state.due_seconds is not None
     assert 14 * 60 < state.due_seconds < 16 * 60
     text = admin_client.get(SUBSCRIPTIONS).content.decode()
@@ -115,7 +113,10 @@ def test_the_list_stands_without_redis(
     biz: Biz, admin_client: Client, settings: LazySettings
 ) -> None:
     row = subscription(biz)
+    publish(biz, 3)
+    Maker().splitter.split()
     settings.REDIS_URL = "redis://127.0.0.1:9/0"
+    assert rows_of(admin_client)[0].health.waiting == 3  # type: ignore[attr-defined]
     assert "unknown" in admin_client.get(SUBSCRIPTIONS).content.decode()
     assert "unknown" in page(admin_client, row)
 

@@ -32,6 +32,7 @@ Status, Copy = BizReceive.Status, ReceiveMsg.Status
 @pytest.fixture
 def row(settings: Settings) -> BizReceive:
     settings.NOTIFY_DISABLE_AFTER_HOURS = 10
+    settings.NOTIFY_FAILING_MINUTES = 15
     return subscription(Biz.objects.create(name="orders"), schedule=[10] * 20)
 
 
@@ -236,29 +237,46 @@ def test_not_yet(row: BizReceive) -> None:
 
 def test_one_failure_long_ago_is_not_failing_all_the_time(row: BizReceive) -> None:
     failing_for(row, 1000, failures=1)
-    fail(row)
-    assert state(row) == (Status.NORMAL, True, 2)
+    failing_subscriptions.tell()
     assert open_alerts() == set()
+    fail(row)
+    assert state(row) == (Status.NORMAL, True, 2), "not disabled"
+    failing_subscriptions.tell()
+    assert open_alerts() == {"notify.failing"}, "but failing, for all that is known"
 
 
 def test_never(row: BizReceive, settings: Settings) -> None:
     settings.NOTIFY_DISABLE_AFTER_HOURS = 0
+    settings.NOTIFY_FAILING_MINUTES = 0
     failing_for(row, 10_000)
     fail(row)
     assert state(row)[0] == Status.NORMAL
     assert open_alerts() == set()
 
 
-def test_half_way_there_is_a_warning_and_a_success_ends_it(row: BizReceive) -> None:
-    failing_for(row, 4.9)
+def test_told_although_it_is_never_disabled(row: BizReceive, settings: Settings) -> None:
+    settings.NOTIFY_DISABLE_AFTER_HOURS = 0
+    failing_for(row, 1)
+    fail(row)
+    failing_subscriptions.tell()
+    assert "disabled" not in Alert.objects.get(kind="notify.failing").text
+
+
+def test_after_a_quarter_of_an_hour_it_is_told_and_a_success_ends_it(row: BizReceive) -> None:
+    failing_for(row, 14.5 / 60)
     fail(row)
     assert open_alerts() == set()
-    failing_for(row, 5.1, failures=37)
+    failing_for(row, 15.5 / 60, failures=37)
     failing_subscriptions.tell()
     failing_subscriptions.tell()
     alert = Alert.objects.get()
     assert (alert.kind, alert.count) == ("notify.failing", 1)
     assert "37 times" in alert.text
+    assert "it will be disabled on" in alert.text
+    failing_for(row, 16 / 60, failures=38)
+    failing_subscriptions.tell()
+    alert.refresh_from_db()
+    assert ("38 times" in alert.text, alert.count) == (True, 1)
     fail(row, 1, 200)
     assert open_alerts() == set()
     assert Alert.objects.get().resolved_at

@@ -1,4 +1,4 @@
-"""Every daemon looks after the platform: what is silent, away or late has one alert until it ends."""
+"""Every daemon looks after the platform: what is silent, away or late has one alert, and an end."""
 
 from __future__ import annotations
 
