@@ -150,11 +150,6 @@ class TestMetrics:
             assert shown
             assert all("sync_record_due" in step for step in shown), shown
 
-
-def opened() -> dict[str, str]:
-    rows = Alert.objects.filter(open_key__isnull=False, key__startswith="crm.")
-    return dict(rows.values_list("key", "subject"))
-
     def test_what_waits_for_each_crm_that_takes_work(self, policy: Policy) -> None:
         assert list(gauges.waits()) == []
         ago = sql.now() - timedelta(minutes=20)
@@ -165,6 +160,11 @@ def opened() -> dict[str, str]:
         assert str(policy.crm) in str(wait.what)
         Crm.objects.update(paused_at=sql.now())
         assert list(gauges.waits()) == [], "somebody has stopped it"
+
+
+def opened() -> dict[str, str]:
+    rows = Alert.objects.filter(open_key__isnull=False, key__startswith="crm.")
+    return dict(rows.values_list("key", "subject"))
 
 
 class TestAlerts:
