@@ -21,7 +21,7 @@ from msgplatform.core.archive.description import Archive, Table
 from msgplatform.core.archive.retention import EVERY_SECONDS, Retention
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
-from msgplatform.core.errors import Unavailable
+from msgplatform.core.errors import Temporary
 
 log = logging.get(__name__)
 
@@ -75,7 +75,7 @@ class Housekeeping:
         try:
             more = self._archive.turn()
             more = self._delete_entries() or more
-        except (DatabaseError, Unavailable) as error:
+        except (DatabaseError, Temporary) as error:
             log.warning("sync_housekeeping_failed", error=str(error)[:300])
             more = False
         if not more:

@@ -102,7 +102,8 @@ _ALL = (
         "outcome-unknown",
         503,
         "It may or may not have happened",
-        "Repeat with the same idempotency key: it is done once, and the answer names it.",
+        "Repeat with the same idempotency key: it is done once, and the answer names it. Without a "
+        "key, look whether it is there before you repeat it.",
     ),
 )
 KINDS: dict[str, Kind] = {kind.slug: kind for kind in _ALL}

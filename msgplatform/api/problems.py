@@ -18,10 +18,12 @@ from django.core import exceptions as django_errors
 from django.db.utils import InterfaceError, OperationalError
 from django.http import Http404, HttpResponse, UnreadablePostError
 from rest_framework import exceptions as drf
+from rest_framework.permissions import SAFE_METHODS
 
 from msgplatform.api.problem_kinds import BY_STATUS, KINDS, Kind
 from msgplatform.core import errors, logging
 from msgplatform.core.connections import RedisError
+from msgplatform.core.data import sql
 
 log = logging.get(__name__)
 
@@ -130,11 +132,19 @@ def _(exc: errors.Conflict, view: Any) -> Problem:
     return Problem(KINDS["conflict"], str(exc))
 
 
-@describe.register(errors.Temporary)
 @describe.register(OperationalError)
 @describe.register(InterfaceError)
+def _(exc: OperationalError | InterfaceError, view: Any) -> Problem:
+    request = getattr(view, "request", None)
+    only_reads = request is not None and request.method in SAFE_METHODS
+    if only_reads or sql.nothing_happened(exc):
+        return _unavailable(exc, view)
+    return _unknown(errors.OutcomeUnknown(), view)
+
+
+@describe.register(errors.Temporary)
 @describe.register(RedisError)
-def _(exc: Exception, view: Any) -> Problem:
+def _unavailable(exc: Exception, view: Any) -> Problem:
     ours = isinstance(exc, errors.Temporary) and str(exc)
     return Problem(
         KINDS["unavailable"],
@@ -149,10 +159,11 @@ def _(exc: errors.NotNow, view: Any) -> Problem:
 
 
 @describe.register
-def _(exc: errors.OutcomeUnknown, view: Any) -> Problem:
+def _unknown(exc: errors.OutcomeUnknown, view: Any) -> Problem:
     return Problem(
         KINDS["outcome-unknown"],
-        "It may or may not have happened: repeat with the same idempotency key.",
+        "It may or may not have happened: repeat with the same idempotency key. "
+        "Without a key, look whether it is there before you repeat it.",
         {"Retry-After": "1"},
     )
 

@@ -29,11 +29,6 @@ R = TypeVar("R")
 
 # Errors of the database itself: no item is to blame, halving the group would not help.
 _DATABASE = (OperationalError, InterfaceError, InternalError, ProgrammingError)
-# MySQL refused or undid the whole transaction: too many connections, no connection, lock timeout,
-# deadlock, read only. Every other failure may have come during COMMIT.
-_NOTHING_HAPPENED = frozenset({1040, 1044, 1045, 1049, 1205, 1213, 1290, 2002, 2003, 2005})
-_SQLITE_NOTHING_HAPPENED = ("database is locked", "unable to open database file")
-
 
 _WATCH_SECONDS = 0.25
 _TOO_SLOW = "the database is too slow at the moment; nothing was stored"
@@ -241,7 +236,7 @@ class GroupCommit(Generic[T, R]):
             _fail(group, type(error), error)
         except _DATABASE as error:
             log.warning("group_commit_failed", items=len(group), why=str(error)[:200])
-            _fail(group, _meaning(error), error)
+            _fail(group, Unavailable if sql.nothing_happened(error) else OutcomeUnknown, error)
         except Exception as error:  # noqa: BLE001 - the item's own caller gets it
             if len(group) == 1:
                 group[0].answer(None, error)
@@ -266,12 +261,3 @@ def _fail(group: Sequence[_Slot[T, R]], kind: type[Temporary], why: object) -> N
     """Every caller gets an error of its own: one raised in two threads mixes their tracebacks."""
     for slot in group:
         slot.answer(None, kind(str(why)))
-
-
-def _meaning(error: Exception) -> type[Temporary]:
-    """Whether nothing happened for certain, or the connection may have broken during COMMIT."""
-    if isinstance(error, ProgrammingError) or sql.error_code(error) in _NOTHING_HAPPENED:
-        return Unavailable
-    if str(error) in _SQLITE_NOTHING_HAPPENED:
-        return Unavailable
-    return OutcomeUnknown

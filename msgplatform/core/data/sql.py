@@ -6,16 +6,18 @@ Statements here are written for a cursor with parameters: a literal % is doubled
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
 from django.db import connections, transaction
 from django.db.models import QuerySet
-from django.db.utils import OperationalError
+from django.db.utils import Error, OperationalError, ProgrammingError
 
 from msgplatform.core import logging
 from msgplatform.core.data import mysql_values
+from msgplatform.core.errors import OutcomeUnknown
 from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
@@ -24,8 +26,18 @@ R = TypeVar("R")
 Row = Sequence[Any]
 
 LOCK_WAIT_TIMEOUT, DEADLOCK, SERVER_GONE, CONNECTION_LOST = 1205, 1213, 2006, 2013
-REPEATABLE = frozenset({LOCK_WAIT_TIMEOUT, DEADLOCK, SERVER_GONE, CONNECTION_LOST})
+# The connection broke; if that was during COMMIT, nobody knows whether it happened.
+LOST = frozenset({SERVER_GONE, CONNECTION_LOST})
+REPEATABLE = LOST | {LOCK_WAIT_TIMEOUT, DEADLOCK}
 ATTEMPTS = 5
+# MySQL refused or undid the whole transaction: too many connections, no connection, lock timeout,
+# deadlock, read only. Every other failure may have come during COMMIT.
+_NOTHING_HAPPENED = frozenset({1040, 1044, 1045, 1049, 1205, 1213, 1290, 2002, 2003, 2005})
+_SQLITE_NOTHING_HAPPENED = ("database is locked", "unable to open database file")
+
+
+class Locked(Exception):
+    """Another transaction, which may be that of a frozen process, holds what is needed."""
 
 
 # -- transactions --------------------------------------------------------------------------------
@@ -43,26 +55,49 @@ def retrying(work: Callable[[], R], using: str = "default") -> R:
     """`work()`, again after a lock timeout, a deadlock or a lost connection (MySQL errors only).
 
     `work` is a whole transaction that can be repeated: when the connection broke during COMMIT
-    the first one may have happened. Inside a transaction of the caller nothing is repeated,
-    because the server rolled back more than `work`.
+    the first one may have happened. When it does not succeed after that, whatever the later
+    attempts say, it raises OutcomeUnknown; else what the last attempt raised. Inside a transaction
+    of the caller nothing is repeated, because the server rolled back more than `work`.
     """
     connection = connections[using]
     if connection.in_atomic_block:
         return work()
     pauses = Backoff(first=0.02, factor=2.5, cap=1.0, jitter=0.5)
-    attempt = 1
+    attempt, lost = 1, False
     while True:
         try:
             return work()
-        except OperationalError as error:
+        except Error as error:
             code = error_code(error)
+            lost = lost or code in LOST
             if code not in REPEATABLE or attempt == ATTEMPTS:
+                if lost:
+                    raise OutcomeUnknown(f"the connection was lost, then: {error}") from error
                 raise
             log.info("database_repeat", code=code, attempt=attempt, database=using)
-            if code in (SERVER_GONE, CONNECTION_LOST):
+            if code in LOST:
                 connection.close()
         attempt += 1
         time.sleep(pauses.next())
+
+
+@contextmanager
+def without_patience() -> Iterator[None]:
+    """Raises Locked where the database has waited for a lock: for who has other things to do, and
+    comes back to this later."""
+    try:
+        yield
+    except OperationalError as error:
+        if error_code(error) != LOCK_WAIT_TIMEOUT:
+            raise
+        raise Locked(str(error)) from error
+
+
+def nothing_happened(error: Error) -> bool:
+    """Whether it is certain that the transaction which raised this has changed nothing."""
+    if isinstance(error, ProgrammingError) or error_code(error) in _NOTHING_HAPPENED:
+        return True
+    return str(error) in _SQLITE_NOTHING_HAPPENED
 
 
 def error_code(error: BaseException) -> int:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
-from django.db.utils import IntegrityError, OperationalError
+from django.db.utils import IntegrityError, InterfaceError, OperationalError
 from django.utils.safestring import mark_safe
 
 from gateway.models import SgipMo
 from msgplatform.core.data import sql
+from msgplatform.core.errors import OutcomeUnknown
 from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.models import Alert, Biz, IdNode, MinuteCounter
 from tests.integration.support.children import child, run
@@ -267,6 +268,26 @@ def test_it_gives_up_in_the_end_and_at_once_on_anything_else(error: Exception, t
     with pytest.raises(type(error)):
         sql.retrying(work)
     assert len(calls) == times
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [OperationalError(2013, "lost"), OperationalError(2002, "Can't connect")],
+        [OperationalError(2006, "gone"), OperationalError(1213, "Deadlock found")] * 3,
+        [OperationalError(2013, "lost")] * sql.ATTEMPTS,
+        [OperationalError(2013, "lost"), IntegrityError(1062, "Duplicate entry")],
+        [OperationalError(2013, "lost"), InterfaceError(0, "")],
+    ],
+)
+def test_after_a_lost_connection_nobody_says_that_nothing_happened(errors: list[Exception]) -> None:
+    left = list(errors)
+
+    def work() -> None:
+        raise left.pop(0)
+
+    with pytest.raises(OutcomeUnknown):
+        sql.retrying(work)
 
 
 def test_inside_a_transaction_nothing_is_repeated() -> None:

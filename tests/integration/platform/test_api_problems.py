@@ -44,6 +44,13 @@ class TestMapping:
         response = api.get(f"/api/v1/test/fault/{name}")
         assert says in problem(response, status, slug)["detail"]
 
+    @pytest.mark.parametrize(
+        ("name", "slug"), [("database", "outcome-unknown"), ("database-refused", "unavailable")]
+    )
+    def test_of_what_was_to_be_written(self, api: Api, name: str, slug: str) -> None:
+        """A connection that broke may have broken during COMMIT."""
+        problem(api.client.post(f"/api/v1/test/fault/{name}"), 503, slug)
+
     @pytest.mark.parametrize("name", ["unavailable", "lease", "database", "redis", "unknown"])
     def test_what_can_be_repeated_says_when(self, api: Api, name: str) -> None:
         assert 1 <= int(api.get(f"/api/v1/test/fault/{name}")["Retry-After"]) <= 60

@@ -103,6 +103,7 @@ FAULTS: dict[str, Exception] = {
     "unknown": errors.OutcomeUnknown(),
     "lease": errors.LeaseLost(),
     "database": OperationalError(2006, "the password is hunter2"),
+    "database-refused": OperationalError(2002, "Can't connect"),
     "redis": RedisError("the password is hunter2"),
     "missing": Http404(),
     "denied": django_errors.PermissionDenied(),
@@ -127,6 +128,8 @@ class FaultView(APIView):
 
     def get(self, request: Request, name: str) -> Response:
         raise FAULTS[name].with_traceback(None)
+
+    post = get
 
 
 def fault_page(request: HttpRequest, name: str) -> HttpResponse:

@@ -5,15 +5,25 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 
 class CuttingProxy:
-    """One connection at a time. `cut` is set when the bytes came; with `arrives` they are handed
-    on and the server's answer is awaited, so that it has acted on them, and thrown away."""
+    """`cut` is set when the bytes came from a client; with `arrives` they are handed on and the
+    server's answer is awaited, so that it has acted on them, and thrown away. `then` is called
+    before the client sees the end of its connection."""
 
-    def __init__(self, path: Path, target: Path, marker: bytes, arrives: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        target: Path,
+        marker: bytes,
+        arrives: bool,
+        then: Callable[[], object] = lambda: None,
+    ) -> None:
         self.path, self.target, self.marker, self.arrives = path, target, marker, arrives
+        self.then = then
         self.cut = threading.Event()
 
     def __enter__(self) -> CuttingProxy:
@@ -36,9 +46,15 @@ class CuttingProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            with client, socket.socket(socket.AF_UNIX) as server:
+            threading.Thread(target=self._connect, args=[client], daemon=True).start()
+
+    def _connect(self, client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as server:
+            try:
                 server.connect(str(self.target))
                 self._carry(client, server)
+            except OSError:  # the server is away, or was killed meanwhile
+                return
 
     def _carry(self, client: socket.socket, server: socket.socket) -> None:
         with selectors.DefaultSelector() as selector:
@@ -55,6 +71,7 @@ class CuttingProxy:
                         if self.arrives:
                             server.sendall(data)
                             server.recv(65536)
+                        self.then()
                         self.cut.set()
                         return
                     sink.sendall(data)
