@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 
 from msgplatform.core import alerts
 from msgplatform.core.archive.copying import NotVerified
@@ -23,6 +28,9 @@ from notify.archive.retention import ARCHIVE, KEYS
 
 # Between two looks at nothing; days are what is measured here.
 ROUND_SECONDS = 20.0
+# For a chunk's way into the archive, however slow that is; a frozen archiver keeps it so long, but
+# nobody else wants what is final.
+_COPY_SECONDS = 120
 
 
 class Archiver(Worker):
@@ -33,6 +41,10 @@ class Archiver(Worker):
         self._walk: Walk | None = None
         self._retention, self._keys = Retention(ARCHIVE), Retention(KEYS)
         self._next_round = Every(ROUND_SECONDS)
+
+    def start(self) -> None:
+        connections.close_all()
+        connection_created.connect(_wait_for_the_archive, dispatch_uid="archiver")
 
     def turn(self) -> bool:
         """Look at one page of messages, or purge; true when there may be more to do."""
@@ -82,6 +94,13 @@ class Archiver(Worker):
 def walk(now: datetime) -> Walk:
     """Messages are looked at when they may move if all went well, and if a delivery failed."""
     return Walk(now, looks((ages.keep(), ages.keep_failed())), candidates)
+
+
+def _wait_for_the_archive(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+    """The transaction that holds the messages is idle while another server copies them."""
+    if connection.vendor == "mysql" and connection.mysql_is_mariadb:  # type: ignore[attr-defined]  # the vendor's
+        with connection.cursor() as cursor:
+            cursor.execute("SET idle_transaction_timeout = %s", [_COPY_SECONDS])
 
 
 def _is_away(error: Exception) -> bool:

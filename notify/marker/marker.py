@@ -80,9 +80,14 @@ class Marker(Worker):
             while together < len(self._jobs) and len(results) < FULL_BATCH:
                 results += _read(self._jobs[together])
                 together += 1
-            bisect.isolate(results, self._mark, self._set_aside)
-            failpoint("marker_after_commit_before_done")
-            queues.done(self._jobs[:together])
+            try:
+                bisect.isolate(results, self._mark, self._set_aside, _is_blameless)
+            except sql.Locked as error:
+                log.warning("results_wait", jobs=together, why=str(error)[:200])
+                queues.put_last(self._jobs[:together])
+            else:
+                failpoint("marker_after_commit_before_done")
+                queues.done(self._jobs[:together])
             del self._jobs[:together]
         if pause := self._gather.took(self.heartbeat.done - marked):
             self.stopping.wait(pause)
@@ -111,7 +116,7 @@ class Marker(Worker):
     def _mark_once(
         self, results: Sequence[Result], made: Sequence[Result], block: ids.Block | None
     ) -> _Marked:
-        with transaction.atomic(durable=True):
+        with sql.without_patience(), transaction.atomic(durable=True):
             now = sql.now()
             copies = statements.lock(results)
             rows = failing_subscriptions.read(result.subscription for result in results)
@@ -164,7 +169,7 @@ class Marker(Worker):
         """One result that cannot be written: without its line in the log, or else as poison."""
         try:
             marked = sql.retrying(lambda: self._mark_once([result], (), None))
-        except AWAY:
+        except (*AWAY, sql.Locked):
             raise
         except Exception:  # noqa: BLE001 - the first error is the one that says why
             self._poison(result, error)
@@ -201,6 +206,11 @@ class Marker(Worker):
         except Exception:
             # It is done again within a minute; marking does not wait for it.
             log.exception("alerts_not_brought_in_line")
+
+
+def _is_blameless(error: Exception) -> bool:
+    """Another marker, which may be frozen, has locked what these results are written to."""
+    return isinstance(error, sql.Locked) or bisect.is_unavailable(error)
 
 
 def _failing_since(

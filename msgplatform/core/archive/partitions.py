@@ -29,6 +29,7 @@ log = logging.get(__name__)
 
 LAST = "pmax"
 _LOCK_WAIT_SECONDS = 2  # a long read on the table: try again later, do not queue everybody behind
+_IDLE_SECONDS = 10  # a process that is frozen while it has locked the table loses its connection
 
 
 class Partition(NamedTuple):
@@ -166,7 +167,9 @@ def _change(table: Table, change: str, unless: QuerySet[Any]) -> bool:
     """Whether the table was altered: not when there are rows `unless`, nor when somebody reads it
     for so long. Nobody can write between the look at the rows and the change."""
     with connections[table.using].cursor() as cursor:
-        cursor.execute(f"SET SESSION lock_wait_timeout = {_LOCK_WAIT_SECONDS}")
+        cursor.execute(
+            f"SET SESSION lock_wait_timeout = {_LOCK_WAIT_SECONDS}, wait_timeout = {_IDLE_SECONDS}"
+        )
         try:
             cursor.execute(f"LOCK TABLES {table.name} WRITE")
             if unless.exists():
@@ -179,6 +182,6 @@ def _change(table: Table, change: str, unless: QuerySet[Any]) -> bool:
             return False
         finally:
             cursor.execute("UNLOCK TABLES")
-            cursor.execute("SET SESSION lock_wait_timeout = DEFAULT")
+            cursor.execute("SET SESSION lock_wait_timeout = DEFAULT, wait_timeout = DEFAULT")
     log.info("archive_changed", table=table.name, change=change[:80])
     return True

@@ -19,7 +19,8 @@ _MYSQL_WRITER: dict[str, Any] = {
     # Times are UTC here whatever the server's zone. Another program may hold locks for long; it is
     # better to come back than to wait.
     "init_command": "SET time_zone='+00:00', innodb_lock_wait_timeout=5, "
-    "sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'",
+    "sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"
+    "/*M! , idle_transaction_timeout=10 */",  # theirs are not held up by us when we are frozen
     "connect_timeout": 5,
     "read_timeout": 30,
     "write_timeout": 30,

@@ -69,6 +69,14 @@ end
 return taken
 """
 
+# KEYS: intermediate list, queue, claims. ARGV: job id, member of the claims.
+_PUT_LAST = """
+if redis.call('LREM', KEYS[1], 1, ARGV[1]) == 1 then
+  redis.call('RPUSH', KEYS[2], ARGV[1])
+  redis.call('ZREM', KEYS[3], ARGV[2])
+end
+"""
+
 
 class Serializer:
     """Job data as JSON, which every tool can read; pickle would run code from Redis."""
@@ -228,6 +236,15 @@ def _forget(pipe: Pipeline, name: str, job_id: str) -> None:
     pipe.lrem(f"rq:queue:{name}:intermediate", 1, job_id)
     pipe.delete(Job.key_for(job_id))
     pipe.zrem(_CLAIMS, f"{name}|{job_id}")
+
+
+def put_last(orders: Iterable[Claimed]) -> None:
+    """Give orders back, to the end of their queues: others come first. One that is in nobody's
+    hands any more, because our claim was over, stays where it is."""
+    for order in orders:
+        lists = [f"rq:queue:{order.queue}:intermediate", f"rq:queue:{order.queue}"]
+        script = work_redis().register_script(_PUT_LAST)
+        script(keys=[*lists, _CLAIMS], args=[order.id, f"{order.queue}|{order.id}"])
 
 
 def depths(names: Sequence[str]) -> dict[str, int]:

@@ -27,13 +27,8 @@ from notify.feed.monitor import alert_conditions, backlog
 _TOPICS = tuple(EventQueue.Topic.values)
 # A pause lets the foreground work; a longer one would only let the backlog grow.
 _LONGEST_PAUSE = 2.0
-# For a lock of somebody who may be frozen: then something else is done. MySQL's own are 50.
+# For a lock of somebody who may be frozen: then something else is done.
 _PATIENCE_SECONDS = 1
-# A backfill locks its reader and all authors of theirs: when this process is frozen meanwhile, the
-# server ends its connection, so that changes of their relations go on.
-_FROZEN_SECONDS = 30
-
-
 # Who waits for a page goes first where processors are short; alone on them it costs nothing.
 _NICE = 5
 
@@ -94,5 +89,3 @@ def _be_impatient(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
     if connection.vendor == "mysql":
         with connection.cursor() as cursor:
             cursor.execute("SET innodb_lock_wait_timeout = %s", [_PATIENCE_SECONDS])
-            if connection.mysql_is_mariadb:  # type: ignore[attr-defined]  # the vendor's
-                cursor.execute("SET idle_transaction_timeout = %s", [_FROZEN_SECONDS])

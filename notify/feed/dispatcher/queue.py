@@ -7,14 +7,12 @@ locked where the database can do that. A killed one leaves everything as it was.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
 from django.db import connection, transaction
-from django.db.utils import OperationalError
 
 from msgplatform.core.data import sql
 from notify.feed.models import EventQueue
@@ -34,21 +32,6 @@ class Event:
     uid: str
     data: str
     position: str
-
-
-class Locked(Exception):
-    """Another transaction, which may be that of a frozen process, holds what an event needs."""
-
-
-@contextmanager
-def without_patience() -> Iterator[None]:
-    """Raises Locked where the database has waited for a lock."""
-    try:
-        yield
-    except OperationalError as error:
-        if sql.error_code(error) != sql.LOCK_WAIT_TIMEOUT:
-            raise
-        raise Locked(str(error)) from error
 
 
 def lock(

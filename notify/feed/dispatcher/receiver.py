@@ -111,7 +111,7 @@ class Receiver:
                 pushed[event] = recipients
         written = 0
         if any(pushed.values()):
-            with queue.without_patience():
+            with sql.without_patience():
                 written = fanout.push(self.topic, [event.qid for event in pushed])
         self._work += _EVENT_WORK * len(events) + sum(pushed.values())
         now = sql.now()
@@ -183,7 +183,7 @@ class Receiver:
     def _next_slice(self, event: Event, size: int) -> None:
         part = next_slice(event, fanout.RELATIONS[Topic(self.topic)], size)
         self._work += size
-        with queue.without_patience():
+        with sql.without_patience():
             written = fanout.push_slice(event.qid, part.relation, part.after, part.until)
         now = sql.now()
         counts: counters.Counts = Counter()
@@ -198,7 +198,7 @@ class Receiver:
 
     def _step_aside(self, qid: int, error: Exception) -> alerts.AlertEvent | None:
         """An event that fails is set aside; one that needs what is locked is only passed over."""
-        if isinstance(error, queue.Locked):
+        if isinstance(error, sql.Locked):
             self._passed.add(qid)
             self._again.restart()
             return None

@@ -13,7 +13,6 @@ from functools import partial
 
 from django.conf import settings
 from django.db import transaction
-from django.db.utils import OperationalError
 
 from msgplatform.core.daemons.bisect import isolate
 from msgplatform.core.daemons.timer import Every
@@ -81,7 +80,7 @@ class Upkeep:
     def _handle_these(self, status: int, size: int, qids: Sequence[int]) -> Sequence[int]:
         def handle() -> int:
             try:
-                with transaction.atomic(durable=True):
+                with sql.without_patience(), transaction.atomic(durable=True):
                     # Another dispatcher may have them; it may be frozen, and those behind go on.
                     events = queue.lock_these(qids, status)
                     if events:
@@ -90,9 +89,7 @@ class Upkeep:
                     else:
                         self._passed.update(qids)
                     return len(events)
-            except OperationalError as error:
-                if sql.error_code(error) != sql.LOCK_WAIT_TIMEOUT:
-                    raise
+            except sql.Locked:
                 self._passed.update(qids)
                 return 0
 
