@@ -23,6 +23,7 @@ from gateway.net.thread import NetThread
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.errors import Unavailable
 from msgplatform.core.failpoints import failpoint
 
 log = logging.get(__name__)
@@ -104,7 +105,7 @@ class Arrivals:
         try:
             safe = bisect.isolate(batch, self._make_safe, _set_aside)
             bells.FORWARDER.ring()
-        except (OperationalError, InterfaceError) as error:
+        except (OperationalError, InterfaceError, Unavailable) as error:
             log.warning("mos_wait", count=len(self._mos), why=str(error)[:200])
             self._next_mos.restart()
             return 0

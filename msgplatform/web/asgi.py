@@ -7,6 +7,8 @@ import multiprocessing
 
 from django.urls import reverse
 
+from msgplatform.core.daemons import beside
+from msgplatform.core.data import ids
 from msgplatform.core.servers import child_process
 from msgplatform.web import wsgi  # before what follows: it sets Django up
 from msgplatform.web.application import Application, intakes
@@ -17,6 +19,10 @@ from msgplatform.web.door import Door
 # what is read and for batches; more of them wait for one interpreter.
 _THREADS = 16
 _HEALTH = [reverse(name) for name in ("healthz", "readyz")]
+
+# What has no need of the database goes on while that is away, or hangs.
+ids.keep_ahead()
+beside.switch_on()
 
 application = Application(Door(intakes()), DjangoApp(wsgi.application, _THREADS, _HEALTH))
 

@@ -16,6 +16,8 @@ from typing import Any
 from django.db.utils import InterfaceError, OperationalError
 
 from msgplatform.core import logging
+from msgplatform.core.daemons import beside
+from msgplatform.core.errors import Unavailable
 
 log = logging.get(__name__)
 
@@ -26,6 +28,8 @@ UNKNOWN_TTL_SECONDS = 5.0
 # How long a key outlives its TTL while the database does not answer, and the pause between asking.
 STALE_SECONDS = 600.0
 RETRY_SECONDS = 5.0
+# Threads that may ask again at the same time: while the database hangs, they wait for it.
+MOST_ASKING = 2
 MAX_KNOWN = 10_000
 MAX_UNKNOWN = 1_000
 # Ids of keys whose use is still to be noted in the database (`keys.write_last_used`).
@@ -73,6 +77,7 @@ class KeyCache:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
+        self._asking = threading.BoundedSemaphore(MOST_ASKING)
         self._known: dict[str, _Entry] = {}
         self._unknown: dict[str, float] = {}
 
@@ -110,13 +115,25 @@ class KeyCache:
     def _refresh(
         self, digest: str, entry: _Entry, load: Callable[[], Found | None], now: float
     ) -> Found | None:
-        # While this one asks, the others go on with what was known.
+        is_stale = now >= entry.checked_at + TTL_SECONDS + STALE_SECONDS
+        # While some ask, the others go on with what was known.
+        if not self._asking.acquire(blocking=False):
+            if is_stale:
+                raise Unavailable("the database does not answer")
+            return entry.found
         entry.ask_again_at = max(now, entry.checked_at + TTL_SECONDS)
+
+        def ask() -> Found | None:
+            try:
+                return self._remember(digest, load(), now)
+            finally:
+                self._asking.release()
+
         try:
-            return self._remember(digest, load(), now)
-        except (OperationalError, InterfaceError) as error:
-            if now >= entry.checked_at + TTL_SECONDS + STALE_SECONDS:
-                raise
+            return beside.ask(ask)
+        except (OperationalError, InterfaceError, TimeoutError) as error:
+            if is_stale:
+                raise Unavailable("the database does not answer") from error
             log.warning("api_key_not_refreshed", key_id=entry.found.caller.key_id, why=str(error))
             entry.ask_again_at = now + RETRY_SECONDS
             return entry.found

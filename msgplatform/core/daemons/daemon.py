@@ -25,6 +25,7 @@ from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.bell import Bell, Listener
 from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, beat
 from msgplatform.core.daemons.watch import watch
+from msgplatform.core.data import ids
 from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
@@ -201,4 +202,5 @@ class DaemonCommand(BaseCommand):
         drain_seconds: float = options["drain_seconds"]
         if drain_seconds < 0:
             raise CommandError("--drain-seconds must not be negative")
+        ids.keep_ahead()
         Loop(worker).run(drain_seconds)

@@ -6,11 +6,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from typing import Generic, TypeVar
 
 from django.db.models import Model
 
 from msgplatform.core import alerts, logging
+from msgplatform.core.daemons import beside
 from msgplatform.core.daemons.daemon import AWAY
 from msgplatform.core.daemons.timer import Every
 
@@ -47,14 +50,21 @@ class Snapshot(Generic[T]):
     def refresh(self, at_once: bool = False) -> None:
         """Load again when `refresh_seconds` are over, or `at_once`.
 
-        While the database is unavailable, what is known stays. Raises only as long as nothing was
-        ever loaded, or what is no fault of a server.
+        While the database is unavailable, or hangs (see `beside`), what is known stays. Raises
+        only as long as nothing was ever loaded, or what is no fault of a server.
         """
         if not self._is_due(at_once):
             return
         # One thread is enough; the others go on with what they know unless they need more.
         if not self._lock.acquire(blocking=at_once or not self._is_loaded):
             return
+        if at_once or not self._is_loaded:
+            self._load_and_release(at_once)
+            return
+        with suppress(TimeoutError):
+            beside.ask(partial(self._load_and_release, at_once))
+
+    def _load_and_release(self, at_once: bool) -> None:
         try:
             if self._is_due(at_once):
                 self._load()

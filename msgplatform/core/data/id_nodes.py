@@ -25,8 +25,9 @@ NODE_BITS = 7
 NODES = 1 << NODE_BITS
 TICKS_PER_SECOND = 128_000
 LEASE_SECONDS = 60
-# Ids this far ahead of the clock are worth a line in the log: some clock was wrong once.
-_FAR_AHEAD_SECONDS = 60
+# Ids this far ahead of the clock are worth a line in the log: some clock was wrong once. What a
+# killed process had in reserve is less (`ids.KEPT_AHEAD_SECONDS`).
+_FAR_AHEAD_SECONDS = 360
 
 
 @dataclass(slots=True)

@@ -17,14 +17,16 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zlib import crc32
 
 from django.db import connections
 
+from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import id_nodes, sql
+from msgplatform.core.errors import OutcomeUnknown, Unavailable
 
 NODE_TABLE = id_nodes.NODE_TABLE
 BUCKET_BITS = 8
@@ -37,6 +39,14 @@ _EPOCH_SECONDS = EPOCH.timestamp()
 # Ticks kept in reserve in the database before they are used: an allocator in use writes once in
 # this many seconds, and a killed one leaves at most as large a gap.
 AHEAD_SECONDS = 5
+# The same for a process that lives long (`keep_ahead`): so long it goes on without the database.
+# More of them, and programs that are killed again and again would take ids of the future: a node
+# is taken over by turns, NODES of them, and begins where its last holder's reserve ended.
+KEPT_AHEAD_SECONDS = 300
+# A thread looks after the reserve this often, and renews it, and the lease, when so much is used.
+_LOOK_SECONDS, _USED_SECONDS = 10.0, 20.0
+# One thread asks the database; the others wait so long for what it brings.
+_WAIT_SECONDS = 5.0
 
 
 # -- what an id says -----------------------------------------------------------------------------
@@ -134,51 +144,105 @@ class Allocator:
     ) -> None:
         self._using, self._clock, self._lease = using, clock, lease
         self._ahead = round(ahead * TICKS_PER_SECOND)
-        self._lock = threading.Lock()
         self._hold: id_nodes.Hold | None = None
         self._owner: tuple[int, str] | None = None
-        again = weakref.WeakMethod(self._after_fork)
+        self._begin()
+        again = weakref.WeakMethod(self._begin)
         os.register_at_fork(after_in_child=lambda: (method := again()) and method())
+
+    def _begin(self) -> None:
+        """The state of a new process: another thread may have held a lock when it was forked."""
+        self._lock = threading.Lock()  # of what is in memory: nobody asks the database under it
+        self._asking = threading.Lock()  # of the thread that asks the database
+        self._keeper: ThreadLoop | None = None
 
     def reserve(self, n: int) -> Block:
         """`n` ids of one process, later than all it made before.
 
         Call it before `transaction.atomic()`: what a rollback undoes must not be the record of
         what was given out. RuntimeError says so inside one, always, not only when the record is
-        due. Raises Unavailable when all nodes are taken, OperationalError when the database is
-        away.
+        due. Asks the database only when the reserve is used up. Then it raises Unavailable when
+        all nodes are taken or the database does not answer, OperationalError when it is away.
         """
         if n < 1:
             raise ValueError(f"at least one id must be reserved, not {n}")
         if sql.in_transaction(self._using):
             raise RuntimeError("reserve ids before transaction.atomic(), not inside it")
-        with self._lock:
-            now = self._now()
-            hold = self._current()
-            if hold:
-                end = max(hold.last + 1, now) + n
-                if end > hold.ceiling and not id_nodes.extend(
-                    hold, end + self._ahead, self._lease, self._using
-                ):
-                    hold = None
-            if hold is None:
-                hold = id_nodes.acquire(now, n + 1 + self._ahead, self._lease, self._using)
-                self._owner = self._identity()
-            first = max(hold.last + 1, now)
-            hold.last = first + n
-            self._hold = hold
-            return Block(first, hold.node, n)
+        if block := self._give(n):
+            return block
+        with self._one_asks():
+            while not (block := self._give(n)):
+                self._raise_ceiling(n + self._ahead)
+            return block
 
     def new(self, bucket: int) -> int:
         """One id with this bucket; otherwise like `reserve`."""
         return self.reserve(1).ids((bucket,))[0]
 
+    def keep_ahead(self, seconds: float = KEPT_AHEAD_SECONDS) -> None:
+        """From now on a thread renews the reserve long before it is used up, idle or not: for as
+        many seconds the database may be away, or hang, and ids are given out at once."""
+        if self._keeper is None:
+            ticks = round(seconds * TICKS_PER_SECOND)
+            self._keeper = ThreadLoop("ids", lambda: self._renew(ticks), every=_LOOK_SECONDS)
+            self._keeper.start()
+
     def release(self) -> None:
-        """Give the node back with the last tick that was used; nothing happens without one."""
-        with self._lock:
-            hold, self._hold = self._current(), None
+        """Give the node back with the last tick that was used; nothing happens without one. Nobody
+        keeps ids ahead any more."""
+        if self._keeper:
+            self._keeper.stop()
+            self._keeper = None
+        with self._one_asks():
+            with self._lock:
+                hold, self._hold = self._current(), None
             if hold:
                 id_nodes.release(hold, self._using)
+
+    def _give(self, n: int) -> Block | None:
+        """Out of the reserve; None when there is no more of it."""
+        with self._lock:
+            hold = self._current()
+            if hold is None:
+                return None
+            first = max(hold.last + 1, self._now())
+            if first + n > hold.ceiling:
+                return None
+            hold.last = first + n
+            return Block(first, hold.node, n)
+
+    @contextlib.contextmanager
+    def _one_asks(self) -> Iterator[None]:
+        if not self._asking.acquire(timeout=_WAIT_SECONDS):
+            raise Unavailable("the database does not answer, and the reserve of ids is used up")
+        try:
+            yield
+        except OutcomeUnknown as error:
+            # Of the record, and a ceiling that is too high costs nothing: nobody got an id.
+            raise Unavailable(f"no ids could be reserved: {error}") from error
+        finally:
+            self._asking.release()
+
+    def _raise_ceiling(self, room: int) -> None:
+        """Room for so many ticks, of our node or of another one."""
+        hold, now = self._current(), self._now()
+        if hold:
+            # Never lower: what is in memory is given out meanwhile.
+            ceiling = max(hold.ceiling, max(hold.last + 1, now) + room)
+            if id_nodes.extend(hold, ceiling, self._lease, self._using):
+                return
+        hold = id_nodes.acquire(now, room + 1, self._lease, self._using)
+        with self._lock:
+            self._hold, self._owner = hold, self._identity()
+
+    def _renew(self, ahead: int) -> None:
+        """What the keeper does; a process that has made no id yet needs no node."""
+        with self._one_asks():
+            hold = self._current()
+            used = _USED_SECONDS * TICKS_PER_SECOND
+            if hold and hold.ceiling - max(hold.last, self._now()) < ahead - used:
+                self._raise_ceiling(ahead)
+                connections[self._using].close()
 
     def _now(self) -> int:
         return int((self._clock() - _EPOCH_SECONDS) * TICKS_PER_SECOND)
@@ -190,14 +254,11 @@ class Allocator:
     def _identity(self) -> tuple[int, str]:
         return os.getpid(), str(connections[self._using].settings_dict["NAME"])
 
-    def _after_fork(self) -> None:
-        # Another thread may have held it when the process forked.
-        self._lock = threading.Lock()
-
 
 _default = Allocator()
 reserve = _default.reserve
 new = _default.new
+keep_ahead = _default.keep_ahead
 release = _default.release
 
 

@@ -127,6 +127,36 @@ def test_an_allocator_in_use_writes_seldom_and_an_idle_one_never(
         allocator.new(1)
 
 
+def test_a_reserve_that_is_kept_lasts_for_minutes_without_the_database() -> None:
+    clock = [1_800_000_000.0]
+    allocator = ids.Allocator(clock=lambda: clock[0])
+    first = allocator.reserve(1)
+    node = IdNode.objects.get(node=first.node)
+    allocator.keep_ahead()
+    try:
+        deadline = time.monotonic() + 60
+        while node.last_tick < first.base + 290 * ids.TICKS_PER_SECOND:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+            node.refresh_from_db()
+    finally:
+        allocator.release()
+    assert IdNode.objects.get(node=first.node).holder == ""
+
+
+def test_a_thread_that_waits_for_the_database_holds_up_nobody_who_has_ids() -> None:
+    clock = [1_800_000_000.0]
+    allocator = ids.Allocator(clock=lambda: clock[0], ahead=10)
+    allocator.reserve(1)
+    with allocator._one_asks(), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(allocator.reserve, 1).result(5).count == 1
+        clock[0] += 20
+        began = time.monotonic()
+        with pytest.raises(Unavailable, match="does not answer"):
+            pool.submit(allocator.reserve, 1).result(60)
+        assert time.monotonic() - began < 30
+
+
 def test_inside_a_transaction_it_refuses_always() -> None:
     allocator = ids.Allocator()
     allocator.reserve(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 from datetime import timedelta
 
 import pytest
@@ -15,7 +16,8 @@ from django.utils import timezone
 
 from msgplatform.api.access import key_cache, keys
 from msgplatform.api.access.key_cache import ApiCaller, Found, KeyCache
-from msgplatform.core.errors import InvalidInput
+from msgplatform.core.daemons import beside
+from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.models import ApiKey
 from tests.integration.support import api_support
 from tests.integration.support.api_support import READ, WRITE, Api
@@ -284,8 +286,29 @@ class TestCache:
         assert self.get() == self.caller
         assert self.asked == 3
         self.clock.now = 1000.0 + 30 + key_cache.STALE_SECONDS
-        with pytest.raises(OperationalError):
+        with pytest.raises(Unavailable):
             self.get()
+
+    def test_while_the_database_hangs_a_good_key_stays_good(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(beside, "_is_on", True)
+        may_end, asked = threading.Event(), []
+
+        def hang() -> Found | None:
+            asked.append(1)
+            may_end.wait(60)
+            return None
+
+        for digest in ("d", "e", "f"):
+            self.get(digest)
+        self.clock.now += 30
+        try:
+            for digest in ("d", "e", "f") * 3:
+                assert self.cache.get(digest, hang, lambda: None) == self.caller
+            assert len(asked) == key_cache.MOST_ASKING
+        finally:
+            may_end.set()
 
     def test_without_database_an_unknown_key_is_no_wrong_key(self) -> None:
         self.answer = OperationalError("gone away")

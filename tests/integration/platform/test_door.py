@@ -250,7 +250,8 @@ ENDINGS: list[tuple[Verdict | None, Exception | None, int, str | None]] = [
     (CONFLICT, None, 409, "conflict"),
     (None, Unavailable("The queue is full."), 503, "unavailable"),
     (None, OutcomeUnknown("no answer"), 503, "outcome-unknown"),
-    (None, OperationalError(2006, "the password is hunter2"), 503, "unavailable"),
+    (None, OperationalError(2006, "the password is hunter2"), 503, "outcome-unknown"),
+    (None, OperationalError(2002, "the password is hunter2"), 503, "unavailable"),
     (None, ZeroDivisionError("the password is hunter2"), 500, "internal-error"),
 ]
 
@@ -278,3 +279,25 @@ def test_every_ending_is_told(
     assert b"hunter2" not in said.body
     if kind:
         assert json.loads(said.body)["type"] == f"/problems/{kind}"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+@pytest.mark.parametrize("host", ["testserver", "evil.example"])
+@pytest.mark.parametrize("installation", INSTALLATIONS)
+def test_that_it_lives_is_said_the_same_way(
+    settings: Any, method: str, host: str, installation: str
+) -> None:
+    for name, value in INSTALLATIONS[installation].items():
+        setattr(settings, name, value)
+    both = Both()
+    try:
+        answers = both.ask(
+            method, "/healthz", [("host", host), ("x-forwarded-proto", "https")], b""
+        )
+    finally:
+        both.loop.close()
+    said, django = (answer.comparable() for answer in answers)
+    for _, named, _ in (said, django):
+        named.pop(b"expires", None)  # a second may have passed
+    assert said == django
+    assert both.door.served == (method != "POST" and host == "testserver")

@@ -7,6 +7,7 @@ import threading
 import pytest
 from django.db.utils import OperationalError
 
+from msgplatform.core.daemons import beside
 from msgplatform.core.daemons.snapshot import Snapshot
 
 
@@ -108,6 +109,23 @@ class Slow(Numbers):
             self.begun.set()
             assert self.may_end.wait(60)
         return super().load()
+
+
+def test_where_it_is_loaded_beside_a_database_that_hangs_holds_up_nobody(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside, "_is_on", True)
+    slow = Slow(clock)
+    slow.refresh()
+    clock.now += 3
+    slow.refresh()  # returns although its load hangs
+    assert slow.begun.is_set()
+    clock.now += 3
+    slow.refresh()
+    assert slow.known == [1]
+    slow.may_end.set()
+    slow.refresh(at_once=True)
+    assert slow.known == [3]
 
 
 def test_a_database_that_hangs_holds_up_one_thread_only(clock: Clock) -> None:
