@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from django.db import transaction
-from django.db.models import QuerySet
-from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Now
 
 from msgplatform.core.data import claims, sql
+from msgplatform.core.failpoints import failpoint
 from notify.directory import Subscription
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import counters, given_up
@@ -39,34 +38,38 @@ def expire(behind_breaker: Iterable[tuple[Subscription, float]]) -> int:
 
 
 def _expire_one(subscription: Subscription, open_for: float) -> int:
-    before = Now() - timedelta(seconds=open_for + sum(subscription.schedule))
-    # Asked again: what is cached may be from before its latest success.
+    # A moment, not a distance from the present: this process may be frozen after each line.
+    before = sql.now() - timedelta(seconds=open_for + sum(subscription.schedule))
     failing = BizReceive.objects.filter(id=subscription.id, failing_since__lte=before)
-    if not failing.exists():
+    if not failing.exists():  # a look locks nothing
         return 0
-    return sum(_page(subscription, status, before) for status in _WAITING)
+    failpoint("maker_before_expiry")
+    with transaction.atomic():
+        changed = sum(_exhaust(subscription, status, before) for status in _WAITING)
+        if not changed:
+            return 0
+        # Asked again under its lock: what was known may be from before its latest success. Copies
+        # are locked before, as a marker does.
+        if failing.select_for_update().values_list("pk", flat=True).first() is None:
+            transaction.set_rollback(True)
+            return 0
+        key, now = counters.Key(subscription.biz_id, subscription.id, "exhausted"), sql.now()
+        counts = Counter({key: changed})
+        counters.add(counts, now)
+        given_up.add({subscription.id: changed}, now)
+    counters.add_totals(counts)
+    return changed
 
 
-def _page(subscription: Subscription, status: int, before: CombinedExpression) -> int:
+def _exhaust(subscription: Subscription, status: int, before: datetime) -> int:
+    """A page of its copies in this status; how many."""
     waiting = ReceiveMsg.objects.filter(
         status=status, biz_receive_id=subscription.id, next_at__lte=before
     )
     page = list(waiting.order_by("next_at").values_list("id", flat=True)[:PAGE])
     if not page:
         return 0
-    with transaction.atomic():
-        counts = _exhaust(waiting.filter(id__in=page), subscription)
-    counters.add_totals(counts)
-    return counts.total()
-
-
-def _exhaust(copies: QuerySet[ReceiveMsg], subscription: Subscription) -> counters.Counts:
-    changed = claims.update_by_key(
-        copies,
+    return claims.update_by_key(
+        waiting.filter(id__in=page),
         {"status": _Status.EXHAUSTED, "error": ERROR, "claimed_by": "", "updated_at": Now()},
     )
-    key, now = counters.Key(subscription.biz_id, subscription.id, "exhausted"), sql.now()
-    counts = Counter({key: changed})
-    counters.add(counts, now)
-    given_up.add({subscription.id: changed} if changed else {}, now)
-    return counts

@@ -6,9 +6,14 @@ million copies are no long request, and a killed maker's work is taken up by the
 
 from __future__ import annotations
 
+from functools import partial
+
+from django.db import transaction
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from msgplatform.core.data import claims, sql
+from msgplatform.core.failpoints import failpoint
 from notify.maker import due
 from notify.models import BizReceive, ReceiveMsg
 
@@ -24,12 +29,16 @@ def settle() -> int:
     moving = BizReceive.objects.exclude(status__in=holding_status)
     statuses = dict(moving.values_list("id", "status"))
     holding = _having(_Held)
-    moved = sum(_settle_held(pk, statuses[pk]) for pk in holding if pk in statuses)
+    failpoint("maker_before_held")
+    moved = sum(_move(pk, statuses[pk], _Held) for pk in holding if pk in statuses)
     if discarded := [pk for pk, status in statuses.items() if status == _Status.DISCARDED]:
         for status in (_Pending, ReceiveMsg.Status.QUEUED):
             waiting = _having(status)
-            moved += sum(_move(pk, status, _Skipped) for pk in discarded if pk in waiting)
-    _finish_skipping(holding)
+            moved += sum(_move(pk, _Status.DISCARDED, status) for pk in discarded if pk in waiting)
+    skipping = [pk for pk, status in statuses.items() if status == _Status.SKIPPING]
+    for pk in skipping:
+        if pk not in holding:
+            sql.retrying(partial(_finish_skipping, pk))
     return moved
 
 
@@ -39,23 +48,42 @@ def _having(status: int) -> set[int]:
     return {subscription for subscription, first in rows if first is not None}
 
 
-def _settle_held(subscription: int, status: int) -> int:
-    skip = status in (_Status.SKIPPING, _Status.DISCARDED)
-    return _move(subscription, _Held, _Skipped if skip else _Pending)
+def _move(subscription: int, said: int, status: int) -> int:
+    """A page of the copies in a status, as the subscription's own status said; how many."""
+    skip = said in (_Status.SKIPPING, _Status.DISCARDED)
+    values = {"status": _Skipped if skip else _Pending, "updated_at": Now(), "next_at": Now()}
+
+    def once() -> int:
+        with transaction.atomic():
+            page = list(_copies(subscription, status).values_list("id", flat=True)[:PAGE])
+            rows = ReceiveMsg.objects.filter(id__in=page, status=status)
+            moved = claims.update_by_key(rows, values) if page else 0
+            # Copies are locked before their subscription, as a marker does.
+            if moved and not _still_says(subscription, said):
+                transaction.set_rollback(True)
+                return 0
+            return moved
+
+    return sql.retrying(once)
 
 
-def _move(subscription: int, status: int, to: int) -> int:
+def _still_says(subscription: int, status: int) -> bool:
+    """Asked under the row's lock: this process may have been frozen since it read the status, and
+    the operator may have changed it."""
+    rows = BizReceive.objects.select_for_update().filter(pk=subscription, status=status)
+    return rows.values_list("pk", flat=True).first() is not None
+
+
+def _copies(subscription: int, status: int) -> QuerySet[ReceiveMsg]:
     copies = ReceiveMsg.objects.filter(status=status, biz_receive_id=subscription)
     if status == ReceiveMsg.Status.QUEUED:
         copies = copies.filter(next_at__lte=Now())  # before that its result may come
-    page = list(copies.order_by("next_at").values_list("id", flat=True)[:PAGE])
-    rows = ReceiveMsg.objects.filter(id__in=page, status=status)
-    values = {"status": to, "updated_at": Now(), "next_at": Now()}
-    return sql.retrying(lambda: claims.update_by_key(rows, values))
+    return copies.order_by("next_at")
 
 
-def _finish_skipping(holding: set[int]) -> None:
+def _finish_skipping(subscription: int) -> None:
     """A subscription that has skipped everything is a normal one again."""
-    done = BizReceive.objects.filter(status=_Status.SKIPPING).exclude(id__in=holding)
-    if done.exists():
-        done.update(status=_Status.NORMAL)
+    with transaction.atomic():
+        is_done = not _copies(subscription, _Held).exists()
+        if is_done and _still_says(subscription, _Status.SKIPPING):
+            BizReceive.objects.filter(pk=subscription).update(status=_Status.NORMAL)
