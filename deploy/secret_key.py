@@ -34,7 +34,7 @@ def make(variable: str, new: Callable[[], str]) -> None:
     except FileExistsError:
         pass
     finally:
-        os.unlink(unfinished)
+        Path(unfinished).unlink()
 
 
 if __name__ == "__main__":

@@ -158,7 +158,7 @@ def existing_file(name: str) -> str:
     """The path of a file that can be read, or ''."""
 
     def parse(raw: str) -> str:
-        if not (os.path.isfile(raw) and os.access(raw, os.R_OK)):
+        if not (os.access(raw, os.R_OK) and Path(raw).is_file()):
             raise ValueError("there is no such file that this user can read")
         return raw
 

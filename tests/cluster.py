@@ -231,11 +231,11 @@ class Cluster:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def _logs(self) -> str:
-        parts = []
-        for log in sorted(self.folder.glob("*.log")):
-            if log.stem in self.processes:
-                parts.append(f"--- {log.name}\n{log.read_text(errors='replace')[-1500:]}")
-        return "\n".join(parts)
+        return "\n".join(
+            f"--- {log.name}\n{log.read_text(errors='replace')[-1500:]}"
+            for log in sorted(self.folder.glob("*.log"))
+            if log.stem in self.processes
+        )
 
 
 def _children(pid: int) -> list[int]:

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from pathlib import Path
 
 from notify.demo.sink import Personality, SinkProtocol
 
@@ -38,9 +39,9 @@ async def _serve(listener: Listener) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Writes down the events that it gets.")
-    parser.add_argument("--file", required=True)
+    parser.add_argument("--file", type=Path, required=True)
     options = parser.parse_args()
-    with open(options.file, "ab") as file, contextlib.suppress(KeyboardInterrupt):
+    with options.file.open("ab") as file, contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(Listener(file)))
     os._exit(0)  # the thread that reads standard input must not hold the process
 

@@ -80,14 +80,16 @@ def _live_page(found: Finished) -> Page:
 
 def _archived_page(row: SgipMt) -> Page:
     timeline = [TimelineEntry(row.accepted_at, _("Accepted"), "accepted", row.reference)]
-    for part in SgipMtPart.objects.filter(mt_id=row.pk).order_by("id"):
-        timeline.append(_submitted(row.submitted_at, part, row.parts, part.result))
+    timeline += [
+        _submitted(row.submitted_at, part, row.parts, part.result)
+        for part in SgipMtPart.objects.filter(mt_id=row.pk).order_by("id")
+    ]
     if row.responded_at:
         timeline.append(TimelineEntry(row.responded_at, _("Response"), "responded"))
-    for report in SgipReport.objects.filter(mt_id=row.pk).order_by("id"):
-        timeline.append(
-            _reported(report.received_at, report.part, row.parts, report.state, report.error_code)
-        )
+    timeline += [
+        _reported(report.received_at, report.part, row.parts, report.state, report.error_code)
+        for report in SgipReport.objects.filter(mt_id=row.pk).order_by("id")
+    ]
     timeline.append(_ended(row.reported_at, row.final, row.error_code, row.error))
     timeline += _published(str(row.pk))
     timeline.append(TimelineEntry(row.archived_at, _("Archived"), "done"))

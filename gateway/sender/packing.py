@@ -38,8 +38,8 @@ def packs(claimed: Sequence[Claimed], gateway: Gateway) -> list[Pack]:
         todo = first.todo or tuple(range(1, len(parts.contents) + 1))
         if todo[-1] > len(parts.contents):
             raise ValueError("its text has fewer parts since the gateway's ASCII limit was changed")
-        for chosen in _distinct([item.mt for item in group], max(1, size)):
-            made.append(Pack(chosen, parts, todo))
+        distinct = _distinct([item.mt for item in group], max(1, size))
+        made += [Pack(chosen, parts, todo) for chosen in distinct]
     return made
 
 

@@ -21,6 +21,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import BinaryIO
 
 _TOLERANCE_SECONDS = 300
@@ -130,7 +131,7 @@ async def _serve(personality: Personality, port: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="A consumer that writes down what it gets.")
-    parser.add_argument("--file", required=True)
+    parser.add_argument("--file", type=Path, required=True)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--delay", type=float, default=0.0, help="seconds before each answer")
     parser.add_argument("--fail-every", type=int, default=0)
@@ -138,7 +139,7 @@ def main() -> None:
     parser.add_argument("--down-for", type=float, default=0.0, help="seconds from the first one")
     parser.add_argument("--secret", default="", help="verify signatures made with this secret")
     options = parser.parse_args()
-    with open(options.file, "ab") as file, contextlib.suppress(KeyboardInterrupt):
+    with options.file.open("ab") as file, contextlib.suppress(KeyboardInterrupt):
         personality = Personality(
             file, options.delay, options.fail_every, options.status, options.down_for,
             options.secret,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import sys
 import time
+from pathlib import Path
 
 import django
 
@@ -20,7 +21,7 @@ def main(number: int, readers: int, think: float, file: str) -> None:
     from notify.feed import timeline
 
     chance = random.Random(number)
-    with open(file, "w", buffering=1) as lines:
+    with Path(file).open("w", buffering=1) as lines:
         while True:
             uid = f"r{chance.randrange(readers)}"
             begun, moment = time.perf_counter(), time.time()

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import urlsplit
 
@@ -99,7 +100,7 @@ def main() -> None:
     for name in ("least", "share"):
         parser.add_argument(f"--{name}", type=int, required=True)
     options = parser.parse_args()
-    with open(options.file, "a", encoding="ascii") as file:
+    with Path(options.file).open("a", encoding="ascii") as file:
         Client(options, file).run()
 
 
