@@ -9,15 +9,15 @@ bootstrap := $(PYTHON) deploy/bootstrap.py
 embedded := --try requirements-embedded.txt
 # mysqlclient needs a compiler, so it is installed only where a MySQL or MariaDB is named.
 mysql := $(filter mysql:% mariadb:%,$(DATABASE_URL) $(COLD_DATABASE_URL))$(DATABASE_URL_FILE)
-platform := $(if $(mysql),requirements.txt,requirements-base.txt)
+platform := $(if $(mysql),requirements.lock,requirements-base.lock)
 
-.PHONY: help demo up test test-full check bench tools
+.PHONY: help demo up test test-full check bench lock tools
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 
 demo:  ## show every flow at work, accounted for (ARGS="--exit --json")
-	@$(bootstrap) requirements-base.txt $(embedded)
+	@$(bootstrap) requirements-base.lock $(embedded)
 	@$(python) manage.py demo $(ARGS)
 
 up:  ## run the whole platform on this machine (ARGS="--port 8000")
@@ -37,9 +37,12 @@ check: tools  ## style, types, imports, migrations
 bench: tools  ## the benchmarks, into docs/benchmarks.md (ARGS="intake --json")
 	@$(python) manage.py bench $(or $(ARGS),--all --write docs/benchmarks.md)
 
+lock: tools  ## resolve the requirement files anew (ARGS="--upgrade-package django")
+	@deploy/lock.sh $(ARGS)
+
 # What tests, checks and benchmarks need beside the platform: servers, a compiler, pytest.
 tools:
 	@deploy/packages.sh $(PYTHON)
-	@$(bootstrap) requirements-dev.txt $(embedded)
+	@$(bootstrap) requirements-dev.lock $(embedded)
 	@deploy/npm_packages.sh .venv
 	@deploy/tryton.sh .venv

@@ -229,7 +229,8 @@ def database(name: str, default: str) -> dict[str, Any]:
         _report(
             name,
             f"{name} names a MySQL or MariaDB server, but mysqlclient is not installed",
-            "pip install -r requirements.txt (it needs a compiler: deploy/packages.sh)",
+            "pip install --require-hashes -r requirements.lock"
+            " (it needs a compiler: deploy/packages.sh)",
         )
         config = dict(dj_database_url.parse(default))
     mysql = config["ENGINE"].endswith("mysql")

@@ -17,11 +17,11 @@ _FILES = Path(__file__).parent
 
 
 def python(name: str) -> Path:
-    """The Python that has what `requirements-<name>.txt` names, of this folder.
+    """The Python that has what `requirements-<name>.lock` names, of this folder.
 
     It is made when it is not there yet, or the file has changed since. Raises BenchFailed.
     """
-    requirements = _FILES / f"requirements-{name}.txt"
+    requirements = _FILES / f"requirements-{name}.lock"
     folder, stamp = _FOLDER / name, _FOLDER / name / "made-of"
     program = folder / "bin" / "python"
     wanted = f"{sys.version} {hashlib.sha256(requirements.read_bytes()).hexdigest()}"
@@ -31,7 +31,8 @@ def python(name: str) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     venv.create(folder, with_pip=True)
     made = subprocess.run(
-        [program, "-m", "pip", "install", "--quiet", "--requirement", requirements],
+        [program, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes",
+         "--requirement", requirements],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if made.returncode:

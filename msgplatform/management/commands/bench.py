@@ -59,5 +59,5 @@ def _bench() -> Any:
     except ModuleNotFoundError as error:
         raise CommandError(
             f"{error.name} is not installed; benches need the whole repository and "
-            "requirements-dev.txt (make bench)"
+            "requirements-dev.lock (make bench)"
         ) from error
