@@ -12,7 +12,7 @@ from crmsync.retention import ARCHIVE
 from crmsync.search import find as search
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
-from msgplatform.core.daemons.daemon import AWAY
+from msgplatform.core.daemons.away import AWAY
 
 
 class CrmsyncFlow(flows.Flow):

@@ -16,7 +16,7 @@ from gateway.search import timeline
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
 from msgplatform.core.connections import RedisError
-from msgplatform.core.daemons.daemon import AWAY
+from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.servers.private_server import free_port
 

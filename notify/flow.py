@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
-from msgplatform.core.daemons.daemon import AWAY
+from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.data import sql
 from notify import queue_names
 from notify.archive.retention import ARCHIVE

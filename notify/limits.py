@@ -120,7 +120,8 @@ def told_after() -> timedelta | None:
 
 def longest_timeout() -> float:
     """Half of the lease: the other half is for waiting in the queue."""
-    return min(60.0, settings.NOTIFY_LEASE_SECONDS / 2 - LEASE_MARGIN_SECONDS / 2)
+    lease: float = settings.NOTIFY_LEASE_SECONDS
+    return min(60.0, lease / 2 - LEASE_MARGIN_SECONDS / 2)
 
 
 def timeout(value: float) -> None:

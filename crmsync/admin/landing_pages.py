@@ -44,7 +44,7 @@ class FieldsField(LinesField):
         return fields
 
 
-class LandingPageForm(forms.ModelForm):
+class LandingPageForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
     form_fields = FieldsField(
         check=lead_fields.validate_field,
         rows=6,
@@ -99,7 +99,7 @@ class LandingPageAdmin(UndeletableAdmin):
         return [*fields, "biz", "appkey"] if obj else fields
 
     def save_model(
-        self, request: HttpRequest, obj: LandingPage, form: ModelForm, change: bool
+        self, request: HttpRequest, obj: LandingPage, form: ModelForm[LandingPage], change: bool
     ) -> None:
         with transaction.atomic():
             super().save_model(request, obj, form, change)

@@ -32,7 +32,7 @@ class PageFilter(PickFilter):
         pages = LandingPage.objects.order_by("title")[:_LISTED]
         return [(page.appkey, f"{page} ({page.appkey})") for page in pages]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Lead]) -> QuerySet[Lead]:
         return queryset.filter(appkey=self.value()) if self.value() else queryset
 
 
@@ -43,7 +43,7 @@ class SystemFilter(PickFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [(str(biz.pk), str(biz)) for biz in Biz.objects.order_by("name")[:_LISTED]]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Lead]) -> QuerySet[Lead]:
         chosen = row_id(self.value())
         return queryset if chosen is None else queryset.filter(biz_id=chosen)
 
@@ -55,7 +55,7 @@ class DeletedFilter(PickFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [("no", gettext("not deleted")), ("yes", gettext("deleted"))]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Lead]) -> QuerySet[Lead]:
         chosen = {"no": False, "yes": True}.get(str(self.value()))
         return queryset if chosen is None else queryset.filter(is_delete=chosen)
 
@@ -84,8 +84,8 @@ class LeadAdmin(ReadOnlyAdmin):
         ]
 
     def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet, search_term: str
-    ) -> tuple[QuerySet, bool]:
+        self, request: HttpRequest, queryset: QuerySet[Lead], search_term: str
+    ) -> tuple[QuerySet[Lead], bool]:
         text = search_term.strip()
         if not text:
             return queryset, False

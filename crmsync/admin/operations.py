@@ -36,7 +36,7 @@ class RunFilter(PickFilter):
         chosen = row_id(request.GET.get(self.parameter_name))
         return [(str(chosen), str(chosen))] if chosen is not None else []
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         chosen = row_id(self.value())
         return queryset if chosen is None else queryset.filter(run_id=chosen)
 

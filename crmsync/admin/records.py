@@ -42,7 +42,7 @@ ERROR_CLASSES: Sequence[tuple[str, Any]] = (
 class StateFilter(ChoiceFilter):
     """On the index, which begins with the policy."""
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         found = super().queryset(request, queryset)
         return found if found is queryset else found.filter(policy_id__in=policy_ids())
 
@@ -54,7 +54,7 @@ class ErrorFilter(PickFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [(name, str(words)) for name, words in ERROR_CLASSES]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         if not self.value():
             return queryset
         # Those that are confirmed or dismissed have none: the index leaves them out.
@@ -74,7 +74,7 @@ class RecordAdmin(NamedRowsAdmin):
                    ("id", IdTimeFilter)]  # fmt: skip
     search_help_text = _("Key, or id in the CRM, whole")
 
-    def found(self, rows: QuerySet, text: str) -> QuerySet:
+    def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         """One index at a time."""
         for column in ("key", "remote_id"):
             if Record.objects.filter(**{column: text}).exists():
@@ -138,7 +138,7 @@ class ExceptionAdmin(NamedRowsAdmin):
     list_filter = [CrmFilter, ("id", IdTimeFilter)]
     search_help_text = _("An operation's id")
 
-    def found(self, rows: QuerySet, text: str) -> QuerySet:
+    def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         number = row_id(text)
         return rows.none() if number is None else rows.filter(operation_id=number)
 

@@ -44,7 +44,9 @@ class StateFilter(PickFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [*((str(s.value), str(s.label)) for s in _State), (_ALL, gettext("every state"))]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[RecoveryEntry]
+    ) -> QuerySet[RecoveryEntry]:
         if self.value() == _ALL:
             return queryset
         chosen = row_id(self.value())
@@ -58,7 +60,9 @@ class ErrorFilter(PickFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [(name, str(words)) for name, words in ERROR_CLASSES]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[RecoveryEntry]
+    ) -> QuerySet[RecoveryEntry]:
         return queryset.filter(error_class=self.value()) if self.value() else queryset
 
 
@@ -76,7 +80,7 @@ class RecoveryAdmin(NamedRowsAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[RecoveryEntry]:
         return super().get_queryset(request).defer("request")
 
-    def found(self, rows: QuerySet, text: str) -> QuerySet:
+    def found(self, rows: QuerySet[RecoveryEntry], text: str) -> QuerySet[RecoveryEntry]:
         records = list(Record.objects.filter(key=text).values_list("pk", flat=True)[:_MOST])
         if records:
             return rows.filter(record_id__in=records)

@@ -60,7 +60,7 @@ class CrmFilter(PickFilter):
         rows = Crm.objects.order_by("name").values_list("pk", "name")[:_LISTED]
         return [(str(pk), name) for pk, name in rows]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         chosen = row_id(self.value())
         if chosen is None:
             return queryset
@@ -77,7 +77,7 @@ class PolicyFilter(PickFilter):
         rows = Policy.objects.select_related("source", "crm")[:_LISTED]
         return [(str(row.pk), str(row)) for row in rows]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         chosen = row_id(self.value())
         return queryset if chosen is None else queryset.filter(policy_id=chosen)
 
@@ -97,7 +97,7 @@ class NamedRowsAdmin(RowsAdmin):
 class MomentFilter(IdTimeFilter):
     """A period of a column that is a time: `("created_at", MomentFilter)`."""
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         since, until = (self.moment(name) for name in self.expected_parameters())
         if since:
             queryset = queryset.filter(**{f"{self.field_path}__gte": since})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from rest_framework import serializers
 
@@ -12,7 +13,7 @@ from crmsync.models.landing import MAX_APPKEY
 from msgplatform.core.data import ids
 
 
-class LeadChangeSerializer(serializers.Serializer):
+class LeadChangeSerializer(serializers.Serializer[dict[str, Any]]):
     """Documents the request; the view decodes it with msgspec."""
 
     uid = serializers.CharField(
@@ -39,11 +40,11 @@ class NewLeadSerializer(LeadChangeSerializer):
     )
 
 
-class NewLeadsSerializer(serializers.Serializer):
+class NewLeadsSerializer(serializers.Serializer[dict[str, Any]]):
     leads = NewLeadSerializer(many=True, help_text="1 to 1000 leads, 16 MiB in all")
 
 
-class LeadSerializer(serializers.ModelSerializer):
+class LeadSerializer(serializers.ModelSerializer[Lead]):
     id = serializers.CharField(read_only=True)
     extra = serializers.DictField(read_only=True)
     deleted = serializers.BooleanField(source="is_delete", read_only=True)

@@ -12,7 +12,7 @@ from crmsync.search.crm_states import UNREAD, CrmState
 _STATES = [UNREAD, *(state.name.lower() for state in Record.State)]
 
 
-class CrmStateSerializer(serializers.Serializer):
+class CrmStateSerializer(serializers.Serializer[dict[str, Any]]):
     """A lead at one CRM; `unread` until it was read for it."""
 
     crm = serializers.CharField()
@@ -30,11 +30,11 @@ class CrmStateSerializer(serializers.Serializer):
     updated_at = serializers.DateTimeField(allow_null=True)
 
 
-class LeadCrmsSerializer(serializers.Serializer):
+class LeadCrmsSerializer(serializers.Serializer[dict[str, Any]]):
     crms = CrmStateSerializer(many=True)
 
 
-class PolicySerializer(serializers.ModelSerializer):
+class PolicySerializer(serializers.ModelSerializer[Policy]):
     id = serializers.CharField(read_only=True)
     source = serializers.CharField(source="source.name", read_only=True)  # type: ignore[assignment]
     crm = serializers.CharField(source="crm.name", read_only=True)
@@ -59,7 +59,7 @@ class PolicySerializer(serializers.ModelSerializer):
         return policy.requested
 
 
-class NewRunSerializer(serializers.Serializer):
+class NewRunSerializer(serializers.Serializer[dict[str, Any]]):
     """Documents the request; the view decodes it with msgspec."""
 
     kind = serializers.ChoiceField(
@@ -69,13 +69,13 @@ class NewRunSerializer(serializers.Serializer):
     )
 
 
-class RequestedRunSerializer(serializers.Serializer):
+class RequestedRunSerializer(serializers.Serializer[dict[str, Any]]):
     policy = serializers.CharField()
     kind = serializers.ChoiceField(choices=Policy.Kind.choices)
     requested_by = serializers.CharField()
 
 
-class ProgressSerializer(serializers.Serializer):
+class ProgressSerializer(serializers.Serializer[dict[str, Any]]):
     """Counts of records."""
 
     read = serializers.IntegerField()
@@ -95,7 +95,7 @@ class ProgressSerializer(serializers.Serializer):
     )
 
 
-class RunSerializer(serializers.ModelSerializer):
+class RunSerializer(serializers.ModelSerializer[Run]):
     id = serializers.CharField(read_only=True)
     policy = serializers.CharField(source="policy_id", read_only=True)
     state = serializers.SerializerMethodField()

@@ -57,7 +57,7 @@ class LeadCrmsView(APIView):
 
 
 @extend_schema(tags=["sync"])
-class PolicyListView(ListAPIView):
+class PolicyListView(ListAPIView[Policy]):
     """The policies that carry your leads, each from a source to a CRM."""
 
     required_scope = "sync:run"
@@ -94,7 +94,7 @@ class PolicyRunsView(APIView):
 
 
 @extend_schema(tags=["sync"])
-class RunListView(ListAPIView):
+class RunListView(ListAPIView[Run]):
     """Runs with their progress, newest first."""
 
     required_scope = "sync:run"

@@ -53,7 +53,7 @@ _FLAGS = {"": None, "true": True, "false": False}
 
 
 @extend_schema(tags=["leads"])
-class LeadListView(ListAPIView):
+class LeadListView(ListAPIView[Lead]):
     """Store a lead, or list leads, newest first; with `updated_since` in the order of changes.
 
     A landing page hosted elsewhere needs no API key: its script sends the public APPKEY, from one

@@ -51,7 +51,7 @@ class Gate:
     def closed_for(self) -> float:
         """Seconds until an order may be taken; 0: now."""
         left: Any = work_redis().pttl(f"crm:hold:{self._crm}")  # -2: there is no such key
-        held = max(0.0, left / 1000)
+        held: float = max(0.0, left / 1000)
         now = time.monotonic()
         with self._lock:
             self._held_until = now + held

@@ -65,7 +65,7 @@ class Hand:
     def is_lost(self) -> bool:
         """The lease ended, or would before a call is answered (adapters give up after a quarter
         of it): nothing more is sent."""
-        least = min(CALL_SECONDS, settings.CRM_LEASE_SECONDS / 4)
+        least: float = min(CALL_SECONDS, settings.CRM_LEASE_SECONDS / 4)
         return time.monotonic() > self._ends - least
 
     def renew_if_due(self) -> None:

@@ -72,7 +72,7 @@ class Record(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.key
+        return str(self.key)
 
 
 class Operation(models.Model):

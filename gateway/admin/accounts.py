@@ -41,7 +41,7 @@ class CodeField(forms.TypedChoiceField):
         super().__init__(choices=choices, coerce=int, initial=default, widget=Select, **options)
 
 
-class AccountForm(forms.ModelForm):
+class AccountForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
     fee_type = CodeField(codes.FEE_TYPES, "fee_type", label=_("Fee type"))
     agent_flag = CodeField(
         codes.AGENT_FLAGS, "agent_flag", label=_("Agent flag"),
@@ -148,7 +148,7 @@ class SmsAccountAdmin(UndeletableAdmin):
         return AccountList
 
     def save_model(
-        self, request: HttpRequest, obj: SmsAccount, form: ModelForm, change: bool
+        self, request: HttpRequest, obj: SmsAccount, form: ModelForm[SmsAccount], change: bool
     ) -> None:
         with transaction.atomic():
             super().save_model(request, obj, form, change)

@@ -5,7 +5,7 @@ What was received is here; what was sent, in `sent`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from django.contrib import admin
@@ -59,7 +59,7 @@ class AccountFilter(PickFilter):
         rows = SmsAccount.objects.order_by("name").values_list("pk", "name")[:_LISTED]
         return [(str(pk), name) for pk, name in rows]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         chosen = row_id(self.value())
         return queryset if chosen is None else queryset.filter(account_id=chosen)
 
@@ -72,7 +72,7 @@ class OwnerFilter(PickFilter):
         rows = Biz.objects.order_by("name")[:_LISTED]
         return [(_NOBODY, gettext("without owner")), *((str(biz.pk), str(biz)) for biz in rows)]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         chosen = row_id(self.value())
         return queryset if chosen is None else queryset.filter(biz_id=chosen)
 
@@ -84,7 +84,7 @@ class UnmatchedFilter(PickFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [("no", gettext("matched nothing"))]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset.filter(mt_id=0) if self.value() == "no" else queryset
 
 
@@ -93,7 +93,7 @@ class ArchiveAdmin(ReadOnlyAdmin):
 
     # A join makes MariaDB read and sort the whole table before it cuts the page.
     list_select_related = ()
-    list_display_links: list[str] | None = None
+    list_display_links: list[str | Callable[[Any], str | bool]] | None = None
     list_filter_submit = True
     sortable_by = ()
     search_fields = ["id"]
@@ -102,12 +102,12 @@ class ArchiveAdmin(ReadOnlyAdmin):
         return NamedList
 
     def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet, search_term: str
-    ) -> tuple[QuerySet, bool]:
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
         text = search_term.strip()
         return (self.found(queryset, text), False) if text else (queryset, False)
 
-    def found(self, rows: QuerySet, text: str) -> QuerySet:
+    def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         """By id, else by number: both are indexes."""
         number = row_id(text)
         if number is not None and rows.model._default_manager.filter(pk=number).exists():
@@ -185,7 +185,7 @@ class SgipReportAdmin(ArchiveAdmin):
         "archived_at",
     ]  # fmt: skip
 
-    def found(self, rows: QuerySet, text: str) -> QuerySet:
+    def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         number = row_id(text)
         return rows.none() if number is None else rows.filter(mt_id=number)
 
@@ -224,7 +224,7 @@ class SgipUserRptAdmin(ArchiveAdmin):
         "archived_at",
     ]  # fmt: skip
 
-    def found(self, rows: QuerySet, text: str) -> QuerySet:
+    def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         number = row_id(text)
         return rows.none() if number is None else rows.filter(pk=number)
 

@@ -33,7 +33,7 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
 }  # fmt: skip
 
 
-class GatewayForm(forms.ModelForm):
+class GatewayForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
     login_password = PasswordField(label=_("Our password"))
     smg_login_password = PasswordField(label=_("The SMG's password"))
     prefixes = LinesField(
@@ -128,7 +128,7 @@ class SmsGatewayAdmin(UndeletableAdmin):
         return GatewayList
 
     def save_model(
-        self, request: HttpRequest, obj: SmsGateway, form: ModelForm, change: bool
+        self, request: HttpRequest, obj: SmsGateway, form: ModelForm[SmsGateway], change: bool
     ) -> None:
         with transaction.atomic():
             super().save_model(request, obj, form, change)

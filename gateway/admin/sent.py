@@ -67,7 +67,7 @@ class SgipMtAdmin(ArchiveAdmin):
             *super().get_urls(),
         ]
 
-    def found(self, rows: QuerySet, text: str) -> QuerySet:
+    def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         """What the search of the console finds."""
         return rows.filter(pk__in=[int(hit.id) for hit in find.search(text, _FOUND)])
 

@@ -12,7 +12,7 @@ from gateway.search import states
 from msgplatform.api.intake import VerdictSerializer
 
 
-class SendSerializer(serializers.Serializer):
+class SendSerializer(serializers.Serializer[dict[str, Any]]):
     """Documents the request; the view decodes it with msgspec."""
 
     to = serializers.ListField(
@@ -37,14 +37,14 @@ class SendSerializer(serializers.Serializer):
     )
 
 
-class AcceptedSmsSerializer(serializers.Serializer):
+class AcceptedSmsSerializer(serializers.Serializer[dict[str, Any]]):
     outcome = serializers.CharField(help_text="`created` or `duplicate`")
     ids = serializers.ListField(
         child=serializers.CharField(), help_text="One for each recipient, in the order of `to`"
     )
 
 
-class SendBatchSerializer(serializers.Serializer):
+class SendBatchSerializer(serializers.Serializer[dict[str, Any]]):
     messages = SendSerializer(many=True, help_text="1 to 1000, 10,000 recipients, 16 MiB in all")
 
 
@@ -56,17 +56,17 @@ class SmsVerdictSerializer(VerdictSerializer):
     code = serializers.ChoiceField(choices=["invalid", "conflict", "limit"], required=False)
 
 
-class SmsVerdictsSerializer(serializers.Serializer):
+class SmsVerdictsSerializer(serializers.Serializer[dict[str, Any]]):
     results = SmsVerdictSerializer(many=True)
 
 
-class _StateListSerializer(serializers.ListSerializer):
+class _StateListSerializer(serializers.ListSerializer[SgipMt]):
     def to_representation(self, data: Any) -> Any:
         """All at once: the accounts' names are one query."""
         return [msgspec.to_builtins(state) for state in states.archived_states(list(data))]
 
 
-class SmsSerializer(serializers.Serializer):
+class SmsSerializer(serializers.Serializer[SgipMt]):
     """What became of one message; see `query.State`."""
 
     id = serializers.CharField()

@@ -30,6 +30,7 @@ from gateway.api.serializers import (
     SmsSerializer,
     SmsVerdictsSerializer,
 )
+from gateway.intake.request import Request as SmsRequest
 from gateway.models import SgipMt, SmsAccount
 from gateway.search import states
 from msgplatform.api.access.authentication import caller_of
@@ -44,7 +45,7 @@ _FILTERS = ("number", "state", "account", "since", "until")
 
 
 @extend_schema(tags=["sms"])
-class SmsListView(ListAPIView):
+class SmsListView(ListAPIView[SgipMt]):
     """Send a text, or list what was sent and is finished, newest first."""
 
     required_scope = {"GET": "sms:read", "POST": "sms:write"}
@@ -127,10 +128,10 @@ class SmsBatchView(BatchView):
     required_scope = "sms:write"
     item = requests.Send
 
-    def read(self, body: requests.Send) -> requests.Request:
+    def read(self, body: requests.Send) -> SmsRequest:
         return requests.request(caller_of(self.request).biz_id, body)
 
-    def accept(self, items: list[requests.Request]) -> list[Verdict]:
+    def accept(self, items: list[SmsRequest]) -> list[Verdict]:
         return requests.accept_many(items)
 
 

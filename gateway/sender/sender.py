@@ -24,8 +24,9 @@ from gateway.sender.rerouting import Stranded
 from gateway.sender.uplink import Link
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.bell import Listener
-from msgplatform.core.daemons.daemon import AWAY, Worker
+from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.rates.backoff import Backoff

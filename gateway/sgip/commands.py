@@ -5,6 +5,7 @@ Fields are named as in the specification and stand in its order, with `sequence`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import ClassVar
 
@@ -67,7 +68,8 @@ def _bind(frame: bytes, sequence: SequenceNumber) -> Bind:
     if len(frame) != 61:
         raise body_error("Bind", frame, 61)
     name, password = read_text(frame[21:37]), read_text(frame[37:53])
-    return Bind.make(sequence, frame[20], name, password, frame[53:])
+    bind: Bind = Bind.make(sequence, frame[20], name, password, frame[53:])
+    return bind
 
 
 @record
@@ -130,7 +132,7 @@ def _deliver(frame: bytes, sequence: SequenceNumber) -> Deliver:
     (length,) = _LENGTH.unpack_from(frame, 65)
     if len(frame) != _DELIVER_LENGTH + length:
         raise body_error("Deliver", frame, _DELIVER_LENGTH + length)
-    return Deliver.make(
+    deliver: Deliver = Deliver.make(
         sequence,
         read_text(frame[20:41]),
         read_number(frame[41:62]),
@@ -140,6 +142,7 @@ def _deliver(frame: bytes, sequence: SequenceNumber) -> Deliver:
         frame[69:-8],
         frame[-8:],
     )
+    return deliver
 
 
 @record
@@ -173,7 +176,7 @@ class Report(Command):
             raise fault_of(self) from None
 
 
-_make_report = Report.make
+_make_report: Callable[..., Report] = Report.make
 
 
 @parser(CommandId.REPORT)
@@ -216,7 +219,8 @@ def _user_rpt(frame: bytes, sequence: SequenceNumber) -> UserRpt:
     if len(frame) != 71:
         raise body_error("UserRpt", frame, 71)
     sp_number, user_number = read_text(frame[20:41]), read_text(frame[41:62])
-    return UserRpt.make(sequence, sp_number, user_number, frame[62], frame[63:])
+    command: UserRpt = UserRpt.make(sequence, sp_number, user_number, frame[62], frame[63:])
+    return command
 
 
 @record
@@ -246,4 +250,6 @@ class Trace(Command):
 def _trace(frame: bytes, sequence: SequenceNumber) -> Trace:
     if len(frame) != 61:
         raise body_error("Trace", frame, 61)
-    return Trace.make(sequence, WORDS.unpack_from(frame, 20), read_text(frame[32:53]), frame[53:])
+    hops = WORDS.unpack_from(frame, 20)
+    trace: Trace = Trace.make(sequence, hops, read_text(frame[32:53]), frame[53:])
+    return trace

@@ -101,7 +101,8 @@ def record(cls: type[C]) -> type[C]:
     init.__wrapped__ = frozen.__init__  # the signature shown
     init.__qualname__ = f"{cls.__qualname__}.__init__"
     frozen.__init__ = init
-    return frozen
+    made: type[C] = frozen
+    return made
 
 
 def read_text(field: bytes) -> str:

@@ -10,6 +10,7 @@ times as long to write.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
 from typing import ClassVar
@@ -174,7 +175,7 @@ def _layout(count: int) -> Struct:
     return Struct(f">20x21s21sx{'21s' * count}{_OPTIONS.size}sI")
 
 
-_make = Submit.make
+_make: Callable[..., Submit] = Submit.make
 
 
 @parser(CommandId.SUBMIT)

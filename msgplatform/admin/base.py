@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 from django.contrib.admin import ShowFacets
 from django.core.paginator import Page, Paginator
 from django.http import HttpRequest
 from django.utils.functional import cached_property
-from unfold.admin import ModelAdmin as UnfoldModelAdmin
-from unfold.views import ChangeList
 
 from msgplatform.core.fields import encrypted_names
 from msgplatform.models import AuditLog
+
+if TYPE_CHECKING:  # unfold's are Django's with additions, but have no types
+    from django.contrib import admin
+    from django.contrib.admin.views.main import ChangeList
+
+    UnfoldModelAdmin = admin.ModelAdmin[Any]
+else:
+    from unfold.admin import ModelAdmin as UnfoldModelAdmin
+    from unfold.views import ChangeList
 
 
 @lru_cache(maxsize=1)
@@ -67,7 +74,7 @@ class UndeletableAdmin(ModelAdmin):
         return False
 
 
-class BoundedPaginator(Paginator):
+class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # it takes none at run time
     """Pages through a hot table: what is counted and what is sorted is bounded or narrow."""
 
     # COUNT(*) of a hot table grows with the table; nobody pages further than this.
@@ -78,7 +85,7 @@ class BoundedPaginator(Paginator):
         rows: Any = self.object_list
         return int(rows.order_by()[: self.MOST].count())
 
-    def page(self, number: int | str) -> Page:
+    def page(self, number: int | str) -> Page[Any]:
         """First the ids, which an index holds, then the rows of one page: a database that has to
         sort sorts numbers, not rows with all their columns."""
         number = self.validate_number(number)

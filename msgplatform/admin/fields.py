@@ -146,11 +146,11 @@ class _NeverShown:
         return ""
 
 
-class _SecretTextarea(_NeverShown, Textarea):
+class _SecretTextarea(_NeverShown, Textarea):  # type: ignore[misc]  # unfold has no types
     pass
 
 
-class _SecretInput(_NeverShown, TextInput):
+class _SecretInput(_NeverShown, TextInput):  # type: ignore[misc]  # unfold has no types
     pass
 
 

@@ -41,7 +41,7 @@ def row_id(text: Any) -> int | None:
     return number if number <= _MOST else None
 
 
-class AutocompleteFilter(AutocompleteSelectFilter):
+class AutocompleteFilter(AutocompleteSelectFilter):  # type: ignore[misc]  # unfold has no types
     """A related row, found by typing; the other admin needs `search_fields`."""
 
     template = _TEMPLATE
@@ -58,13 +58,13 @@ class RowSelect(AutocompleteSelect):
         return super().optgroups(name, [v for v in value if row_id(v) is not None], attr)
 
 
-class ChoiceFilter(ChoicesDropdownFilter):
+class ChoiceFilter(ChoicesDropdownFilter):  # type: ignore[misc]  # unfold has no types
     """One of a field's choices."""
 
     template = _TEMPLATE
 
 
-class PickFilter(DropdownFilter):
+class PickFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
     """A filter of our own with `lookups` and `queryset`."""
 
     template = _TEMPLATE
@@ -93,11 +93,11 @@ class IdTimeFilter(FieldListFilter):
 
     def __init__(
         self,
-        field: Field,
+        field: Field[Any, Any],
         request: HttpRequest,
         params: dict[str, Any],
         model: type[Model],
-        model_admin: ModelAdmin,
+        model_admin: ModelAdmin[Any],
         field_path: str,
     ) -> None:
         self.field_path = field_path
@@ -110,7 +110,7 @@ class IdTimeFilter(FieldListFilter):
     def has_output(self) -> bool:
         return True
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         since, until = (self.moment(name) for name in self.expected_parameters())
         if since:
             queryset = queryset.filter(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -20,13 +20,14 @@ class RowList(BoundedList):
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
-        self.result_list = self.model_admin.completed(list(self.result_list))
+        rows_admin: Any = self.model_admin
+        self.result_list = rows_admin.completed(list(self.result_list))
 
 
 class RowsAdmin(ReadOnlyAdmin):
     """A list of a table of any size; a row has a page of its own instead of a form."""
 
-    list_select_related: Iterable[str] = ()
+    list_select_related = ()
     list_filter_submit = True
     sortable_by = ()
     search_fields = ["id"]
@@ -40,12 +41,12 @@ class RowsAdmin(ReadOnlyAdmin):
         return rows
 
     def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet, search_term: str
-    ) -> tuple[QuerySet, bool]:
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
         text = search_term.strip()
         return (self.found(queryset, text), False) if text else (queryset, False)
 
-    def found(self, rows: QuerySet, text: str) -> QuerySet:
+    def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         number = row_id(text)
         return rows.none() if number is None else rows.filter(pk=number)
 

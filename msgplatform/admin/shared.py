@@ -35,7 +35,9 @@ class BizAdmin(UndeletableAdmin):
     list_filter = ["enabled"]
     search_fields = ["name", "title"]
 
-    def save_model(self, request: HttpRequest, obj: Biz, form: ModelForm, change: bool) -> None:
+    def save_model(
+        self, request: HttpRequest, obj: Biz, form: ModelForm[Biz], change: bool
+    ) -> None:
         with transaction.atomic():
             super().save_model(request, obj, form, change)
             if not change:
@@ -47,7 +49,7 @@ class BizAdmin(UndeletableAdmin):
             keys.forget()
 
 
-class ApiKeyForm(forms.ModelForm):
+class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
     scopes = forms.MultipleChoiceField(
         label=_("Scopes"),
         choices=lambda: [(name, f"{name}: {text}") for name, text in keys.scopes().items()],
@@ -80,7 +82,9 @@ class ApiKeyAdmin(ShowsSecret):
         fields = super().get_readonly_fields(request, obj)
         return [*fields, "biz"] if obj else fields
 
-    def save_model(self, request: HttpRequest, obj: ApiKey, form: ModelForm, change: bool) -> None:
+    def save_model(
+        self, request: HttpRequest, obj: ApiKey, form: ModelForm[ApiKey], change: bool
+    ) -> None:
         if change:
             before = sorted(form.initial["scopes"])
             with transaction.atomic():
@@ -193,7 +197,7 @@ admin.site.unregister(Group)
 
 
 @admin.register(User)
-class UserAdmin(DjangoUserAdmin, ModelAdmin):
+class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]  # none at run time
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm

@@ -112,12 +112,12 @@ def _body(items_name: str) -> type[msgspec.Struct]:
 
 
 # -- schema --------------------------------------------------------------------------------------
-class AcceptedSerializer(serializers.Serializer):
+class AcceptedSerializer(serializers.Serializer[dict[str, Any]]):
     id = serializers.CharField(help_text="Its id, stable across repeats")
     outcome = serializers.ChoiceField(choices=["created", "duplicate"])
 
 
-class VerdictSerializer(serializers.Serializer):
+class VerdictSerializer(serializers.Serializer[dict[str, Any]]):
     """`id` for created and duplicate; code, field and detail for rejected."""
 
     outcome = serializers.ChoiceField(choices=["created", "duplicate", "rejected"])
@@ -127,5 +127,5 @@ class VerdictSerializer(serializers.Serializer):
     detail = serializers.CharField(required=False)
 
 
-class VerdictsSerializer(serializers.Serializer):
+class VerdictsSerializer(serializers.Serializer[dict[str, Any]]):
     results = VerdictSerializer(many=True)

@@ -15,7 +15,7 @@ from msgplatform.core.data import encryption
 from msgplatform.core.errors import Undecryptable
 
 
-class ExactCharField(models.CharField):
+class ExactCharField(models.CharField):  # type: ignore[type-arg]  # none at run time
     """Text compared byte by byte.
 
     MySQL's default collations take `a` and `A` for the same, so that two idempotency keys could
@@ -56,7 +56,7 @@ class _Readable(DeferredAttribute):
         vars(instance)[self.field.attname] = value
 
 
-class EncryptedTextField(models.Field):
+class EncryptedTextField(models.Field):  # type: ignore[type-arg]  # none at run time
     """Text that the database holds encrypted (`core.data.encryption`), for secrets.
 
     Instances and `values()` have the clear text; nothing can be looked up but `isnull`. Forms leave

@@ -13,7 +13,8 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from msgplatform.core import flows, logging
-from msgplatform.core.daemons.daemon import AWAY, Worker
+from msgplatform.core.daemons.away import AWAY
+from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.data import claims
 from msgplatform.jobs import counters
 from msgplatform.models import BulkJob

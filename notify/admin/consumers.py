@@ -27,7 +27,7 @@ from notify.admin.fields import MASK, HeadersField
 from notify.models import Receive
 
 
-class ConsumerForm(forms.ModelForm):
+class ConsumerForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
     headers = HeadersField(
         label=_("Headers"),
         check=limits.headers,
@@ -121,7 +121,9 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
             *super().get_urls(),
         ]
 
-    def save_model(self, request: HttpRequest, obj: Receive, form: ModelForm, change: bool) -> None:
+    def save_model(
+        self, request: HttpRequest, obj: Receive, form: ModelForm[Receive], change: bool
+    ) -> None:
         with transaction.atomic():
             super().save_model(request, obj, form, change)
             if change:
@@ -183,7 +185,7 @@ def _old_still_signs(consumer: Receive) -> bool:
     return bool(until and until > timezone.now())
 
 
-def _changes(form: ModelForm, consumer: Receive) -> dict[str, Any]:
+def _changes(form: ModelForm[Receive], consumer: Receive) -> dict[str, Any]:
     """What changed, for the audit: the URL, names of headers, networks; never a secret."""
     changed, before = sorted(form.changed_data), form.initial
     detail: dict[str, Any] = {"fields": changed}

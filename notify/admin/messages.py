@@ -49,7 +49,7 @@ def of_subscriptions(rows: QuerySet[ReceiveMsg], ids: list[int]) -> QuerySet[Rec
 
 
 class SubscriptionFilter(AutocompleteFilter):
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         chosen = row_id(self.value())
         return queryset if chosen is None else of_subscriptions(queryset, [chosen])
 
@@ -57,7 +57,7 @@ class SubscriptionFilter(AutocompleteFilter):
 class SystemFilter(AutocompleteFilter):
     """By way of its subscriptions: the system itself is in no index of the copies."""
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         chosen = row_id(self.value())
         if chosen is None:
             return queryset

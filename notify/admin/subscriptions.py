@@ -11,6 +11,7 @@ from django.contrib.admin.views.main import ORDER_VAR, ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
+from django.db.models.expressions import Combinable
 from django.forms import ModelForm
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
@@ -37,7 +38,7 @@ from notify.sender import test_send
 _Status = BizReceive.Status
 
 
-class SubscriptionForm(forms.ModelForm):
+class SubscriptionForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
     event_types = LinesField(
         label=_("Event types"),
         check=each(limits.event_types),
@@ -83,7 +84,9 @@ class AttentionFilter(PickFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return [("yes", _("failing, disabled or breaker open"))]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[BizReceive]
+    ) -> QuerySet[BizReceive]:
         if self.value() != "yes":
             return queryset
         return queryset.filter(health.troubled(health.open_breakers()))
@@ -92,11 +95,11 @@ class AttentionFilter(PickFilter):
 class SubscriptionList(ChangeList):
     """Trouble first; reads the health of the rows that are shown, for all of them at once."""
 
-    def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet:
+    def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[BizReceive]:
         self.root_queryset = health.troubled_first(self.root_queryset, health.open_breakers())
         return super().get_queryset(request, *args, **kwargs)
 
-    def get_ordering(self, request: HttpRequest, queryset: QuerySet) -> list[Any]:
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[BizReceive]) -> list[Any]:
         ordering: list[Any] = list(super().get_ordering(request, queryset))
         return ordering if request.GET.get(ORDER_VAR) else ["calm", *ordering]
 
@@ -140,7 +143,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return SubscriptionList
 
-    def get_ordering(self, request: HttpRequest) -> list[str]:
+    def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
         return ["biz__name", "receive__name"]
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
@@ -152,7 +155,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
         return ["biz", "receive"] if obj else []  # they name the queue and the copies
 
     def save_model(
-        self, request: HttpRequest, obj: BizReceive, form: ModelForm, change: bool
+        self, request: HttpRequest, obj: BizReceive, form: ModelForm[BizReceive], change: bool
     ) -> None:
         with transaction.atomic():
             super().save_model(request, obj, form, change)
@@ -246,7 +249,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
         return cells.per_second(row.rate_limit)
 
 
-def _changes(form: ModelForm, obj: BizReceive, change: bool) -> dict[str, Any]:
+def _changes(form: ModelForm[BizReceive], obj: BizReceive, change: bool) -> dict[str, Any]:
     """Fields with their values before and after; there is no secret among them."""
     fields = sorted(form.changed_data)
     if not change:

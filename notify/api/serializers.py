@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rest_framework import serializers
 
 from notify.models import Attempt, BizMsg, ReceiveMsg
 
 
-class PublishSerializer(serializers.Serializer):
+class PublishSerializer(serializers.Serializer[dict[str, Any]]):
     """Documents the request; the view decodes it with msgspec to keep the payload's bytes."""
 
     event_type = serializers.CharField(
@@ -24,11 +26,11 @@ class PublishSerializer(serializers.Serializer):
     )
 
 
-class PublishBatchSerializer(serializers.Serializer):
+class PublishBatchSerializer(serializers.Serializer[dict[str, Any]]):
     messages = PublishSerializer(many=True, help_text="1 to 1000 events, 16 MiB in all")
 
 
-class DeliverySerializer(serializers.ModelSerializer):
+class DeliverySerializer(serializers.ModelSerializer[ReceiveMsg]):
     id = serializers.CharField(read_only=True)
     subscription = serializers.CharField(source="biz_receive_id", read_only=True)
     status = serializers.SerializerMethodField()
@@ -42,7 +44,7 @@ class DeliverySerializer(serializers.ModelSerializer):
         return ReceiveMsg.Status(copy.status).name.lower()
 
 
-class MessageSerializer(serializers.ModelSerializer):
+class MessageSerializer(serializers.ModelSerializer[BizMsg]):
     id = serializers.CharField(read_only=True)
     state = serializers.SerializerMethodField()
     deliveries = DeliverySerializer(source="copies", many=True, read_only=True)
@@ -55,7 +57,7 @@ class MessageSerializer(serializers.ModelSerializer):
         return BizMsg.State(message.state).name.lower()
 
 
-class AttemptSerializer(serializers.ModelSerializer):
+class AttemptSerializer(serializers.ModelSerializer[Attempt]):
     class Meta:
         model = Attempt
         fields = ["number", "at", "seconds", "http_status", "error", "detail",

@@ -34,6 +34,7 @@ from notify.api.serializers import (
     PublishSerializer,
 )
 from notify.archive import listing
+from notify.models import BizMsg
 
 # The payload's bound plus the envelope around it.
 MAX_MESSAGE_BYTES = intake.MAX_PAYLOAD_BYTES + 4096
@@ -48,7 +49,7 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
     idempotency_key: str | None = None
 
 
-class MessageListView(ListAPIView):
+class MessageListView(ListAPIView[BizMsg]):
     """Publish an event, or list the events that this business system published, newest first."""
 
     required_scope = {"GET": "events:read", "POST": "events:write"}
@@ -123,7 +124,7 @@ PUBLISH = SingleIntake(
 )
 
 
-class MessageView(RetrieveAPIView):
+class MessageView(RetrieveAPIView[BizMsg]):
     """One event with what became of each of its copies."""
 
     required_scope = "events:read"

@@ -18,7 +18,8 @@ from msgplatform.core.archive.copying import NotVerified
 from msgplatform.core.archive.retention import Retention
 from msgplatform.core.archive.walk import Walk, looks
 from msgplatform.core.daemons import bisect
-from msgplatform.core.daemons.daemon import AWAY, Worker
+from msgplatform.core.daemons.away import AWAY
+from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
 from notify.archive import ages

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db.models import Model, Q, QuerySet
 from django.utils import timezone
@@ -24,6 +24,7 @@ from notify.archive.stores import Place, reading
 from notify.models import Attempt, BizMsg, ReceiveMsg
 
 _CHUNK = 500
+_Row = TypeVar("_Row", bound=Model)
 
 
 class Messages:
@@ -95,14 +96,10 @@ class Messages:
 
 
 def _message(row: Any, archived: bool) -> BizMsg:
-    message = row
+    message: BizMsg = row
     if archived:
-        message = _instance(
-            BizMsg,
-            row,
-            ("id", "biz_id", "event_type", "channel", "created_at"),
-            state=BizMsg.State.SPLIT,
-        )
+        names = ("id", "biz_id", "event_type", "channel", "created_at")
+        message = _instance(BizMsg, row, names, state=BizMsg.State.SPLIT)
     message.archived = archived
     return message
 
@@ -141,7 +138,7 @@ def _names(row: Any) -> Iterable[str]:
     return [field.attname for field in row._meta.concrete_fields]
 
 
-def _instance(model: type[Model], row: Any, names: Iterable[str], **others: Any) -> Any:
+def _instance(model: type[_Row], row: Any, names: Iterable[str], **others: Any) -> _Row:
     values: Mapping[str, Any] = {name: getattr(row, name) for name in names}
     return model(**values, **others)
 

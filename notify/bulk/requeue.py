@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db import connection
 from django.db.models import F, Q, QuerySet
@@ -123,7 +124,7 @@ class Requeue:
         found = rows.order_by("id").values_list("id", due.first(self._statuses[0]))
         return [subscription for subscription, next_at in found if next_at is not None]
 
-    def _rows(self, subscription: int, after: _Position) -> QuerySet[ReceiveMsg, tuple]:
+    def _rows(self, subscription: int, after: _Position) -> QuerySet[ReceiveMsg, tuple[Any, ...]]:
         """In the order of the index (status, biz_receive, next_at): every page costs the same.
 
         SQLite compares times as texts, of which one moment has two (.5 and .500000): there the

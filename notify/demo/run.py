@@ -67,7 +67,8 @@ def _rotate() -> str:
     its old one, which is returned, as consumers do until somebody has changed their settings."""
     receive = Receive.objects.get(name=cast.VERIFYING)
     secret_rotation.rotate(receive.pk, secret_rotation.mark_of(receive), hours=1)
-    return receive.secret
+    secret: str = receive.secret
+    return secret
 
 
 def _await(run: DemoRun, account: Account) -> set[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core import flows
-from msgplatform.core.daemons.daemon import AWAY
+from msgplatform.core.daemons.away import AWAY
 from notify.feed.bulk import actions
 from notify.feed.monitor import findings, metrics
 from notify.feed.search import find as search

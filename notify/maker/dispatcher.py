@@ -198,7 +198,8 @@ def _choose(asked: Sequence[Backlog], limits: dict[int, int]) -> dict[int, list[
 def _select(statement: str, parameters: Sequence[int]) -> Sequence[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
-        return cursor.fetchall()
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows
 
 
 def _poison(subscription: Subscription, copy_ids: Sequence[int]) -> None:

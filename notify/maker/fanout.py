@@ -168,4 +168,5 @@ def inserted(base: int, count: int, token: str) -> Sequence[tuple[Any, ...]]:
             "WHERE id >= %s AND id < %s AND claimed_by = %s ORDER BY id",
             [base << ids.TICK_SHIFT, (base + count) << ids.TICK_SHIFT, token],
         )
-        return cursor.fetchall()
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows

@@ -122,7 +122,8 @@ def _select(columns: str, ids: Sequence[int]) -> Sequence[tuple[Any, ...]]:
         cursor.execute(
             f"SELECT {columns} FROM biz_msg WHERE id IN ({numbers(ids)}) ORDER BY id"  # noqa: S608
         )
-        return cursor.fetchall()
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows
 
 
 def _message(row: tuple[Any, ...]) -> Message:

@@ -20,7 +20,8 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
-from msgplatform.core.daemons.daemon import AWAY, Worker
+from msgplatform.core.daemons.away import AWAY
+from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.gather import Gather
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import ids, sql

@@ -29,6 +29,7 @@ class BizMsg(models.Model):
     created_at = models.DateTimeField(_("accepted"))
     claimed_by = models.CharField(max_length=32, blank=True, default="")
     lease_until = models.DateTimeField(null=True)
+    archived: bool  # of an instance that was read through notify.archive.listing
 
     class Meta:
         db_table = "biz_msg"

@@ -10,8 +10,8 @@ from sys import getsizeof
 from django.conf import settings
 
 from msgplatform.core import logging
+from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.bell import Listener
-from msgplatform.core.daemons.daemon import AWAY
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.queues import jobs, owners

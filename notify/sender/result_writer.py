@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from msgplatform.core import logging
-from msgplatform.core.daemons.daemon import AWAY
+from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs

@@ -69,7 +69,7 @@ def settings_help() -> SafeString:
     return render_to_string("admin/crmsync/settings_help.html", {"kinds": shown})
 
 
-class CrmForm(forms.ModelForm):
+class CrmForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
     adapter = forms.ChoiceField(
         label=_("Kind"), choices=kinds, widget=Select, help_text=lazy(broken_kinds, str)()
     )

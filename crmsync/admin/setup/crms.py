@@ -79,7 +79,9 @@ class CrmAdmin(UndeletableAdmin):
             *super().get_urls(),
         ]
 
-    def save_model(self, request: HttpRequest, obj: Crm, form: ModelForm, change: bool) -> None:
+    def save_model(
+        self, request: HttpRequest, obj: Crm, form: ModelForm[Crm], change: bool
+    ) -> None:
         with transaction.atomic():
             super().save_model(request, obj, form, change)
             action = "crm_changed" if change else "crm_created"

@@ -82,7 +82,9 @@ class PolicyAdmin(UndeletableAdmin):
             *super().get_urls(),
         ]
 
-    def save_model(self, request: HttpRequest, obj: Policy, form: ModelForm, change: bool) -> None:
+    def save_model(
+        self, request: HttpRequest, obj: Policy, form: ModelForm[Policy], change: bool
+    ) -> None:
         with transaction.atomic():
             super().save_model(request, obj, form, change)
             action = "policy_changed" if change else "policy_created"

@@ -16,7 +16,7 @@ from msgplatform.admin.fields import LinesField
 from msgplatform.core.errors import InvalidInput
 
 
-class PolicyForm(forms.ModelForm):
+class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
     appkeys = LinesField(
         check=lambda appkey: None,
         label=_("APPKEYs"),

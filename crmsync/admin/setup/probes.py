@@ -68,7 +68,7 @@ def ask(work: Callable[[], R], seconds: float = LONGEST_SECONDS) -> R:
 
 def posted_form(
     model_admin: ModelAdmin, request: HttpRequest, pk: int | None
-) -> forms.ModelForm | HttpResponse:
+) -> forms.ModelForm[Any] | HttpResponse:
     """The form of a row, or of a new one, as it was posted; else the answer that says what is
     wrong with it. Raises PermissionDenied, Http404."""
     if request.method != "POST":
@@ -87,7 +87,7 @@ def posted_form(
     if form.is_valid():
         return form
     wrong = [
-        (form.fields[name].label if name in form.fields else "", " ".join(errors))
+        (form.fields[name].label if name in form.fields else "", " ".join(map(str, errors)))
         for name, errors in form.errors.items()
     ]
     return piece(request, "answer.html", tone="bad", wrong=wrong)

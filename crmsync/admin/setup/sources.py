@@ -35,7 +35,7 @@ _FIELDS = {"key": "key_column", "update_time": "time_column", "columns": "value_
 _PLACE = ["table", "key_column", "time_column"]
 
 
-class SourceForm(forms.ModelForm):
+class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
     database = SecretTextField(
         label=_("Database"),
         help_text=_("mysql://user:password@host:3306/name or sqlite:////path/to/file. Encrypted."),
@@ -100,7 +100,8 @@ class SourceAdmin(ModelAdmin):
     ]  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Source]:
-        return super().get_queryset(request).annotate(policies=Count("policy"))
+        rows: QuerySet[Source] = super().get_queryset(request)
+        return rows.annotate(policies=Count("policy"))
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         if obj is None or self.has_change_permission(request, obj):
@@ -139,7 +140,9 @@ class SourceAdmin(ModelAdmin):
             *super().get_urls(),
         ]
 
-    def save_model(self, request: HttpRequest, obj: Source, form: ModelForm, change: bool) -> None:
+    def save_model(
+        self, request: HttpRequest, obj: Source, form: ModelForm[Source], change: bool
+    ) -> None:
         with transaction.atomic():
             super().save_model(request, obj, form, change)
             action = "sync_source_changed" if change else "sync_source_created"

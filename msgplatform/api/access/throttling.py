@@ -75,7 +75,9 @@ def client_address(request: HttpRequest | Request) -> str:
     """The caller's address: the peer's, or the one that NUM_PROXIES trusted proxies report."""
     peer: str = request.META.get("REMOTE_ADDR", "")
     proxies: int = api_settings.NUM_PROXIES or 0
-    hops = [hop.strip() for hop in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")]
+    hops: list[str] = [
+        hop.strip() for hop in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")
+    ]
     if not proxies or not hops[0]:
         return peer
     return hops[-min(proxies, len(hops))]

@@ -28,7 +28,8 @@ class Lease:
     def hold(self, me: str) -> bool:
         """Take it or renew it; false while another one has it."""
         arguments: list[str | int] = [me, int(self._seconds * 1000)]
-        return self._hold(keys=[self.key], args=arguments, client=self._redis()) == 1
+        held = self._hold(keys=[self.key], args=arguments, client=self._redis())
+        return bool(held == 1)
 
     def release(self, me: str) -> None:
         """Let another one have it at once; nothing happens when `me` has lost it."""

@@ -14,7 +14,7 @@ from django.db.models import Model
 
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import beside
-from msgplatform.core.daemons.daemon import AWAY
+from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.timer import Every
 
 T = TypeVar("T")

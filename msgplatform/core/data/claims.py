@@ -254,4 +254,4 @@ def _execute(statement: str, parameters: Sequence[Any], using: str) -> int:
         connections[using].cursor() as cursor,
     ):
         cursor.execute(statement, parameters)
-        return cursor.rowcount
+        return int(cursor.rowcount)

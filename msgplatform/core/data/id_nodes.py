@@ -117,7 +117,7 @@ def _take(hold: Hold, free: _Free, lease: float, using: str) -> bool:
             f" WHERE node = %s AND last_tick = %s AND {over}",
             (hold.holder, hold.ceiling, hold.node, free.last_tick),
         )
-        return cursor.rowcount == 1
+        return bool(cursor.rowcount == 1)
 
 
 def _extend(hold: Hold, ceiling: int, lease: float, using: str) -> bool:
@@ -127,7 +127,7 @@ def _extend(hold: Hold, ceiling: int, lease: float, using: str) -> bool:
             " WHERE node = %s AND holder = %s",
             (ceiling, hold.node, hold.holder),
         )
-        return cursor.rowcount == 1
+        return bool(cursor.rowcount == 1)
 
 
 def _tell(hold: Hold, now: int) -> None:

@@ -52,7 +52,7 @@ class IdempotencyRow(models.Model):
         abstract = True
 
     def __str__(self) -> str:
-        return self.key
+        return str(self.key)
 
 
 @dataclass(slots=True)

@@ -44,7 +44,7 @@ class Column:
         return rows.filter(**{f"{self.field}__isnull": False}).order_by("pk")
 
     @property
-    def stored(self) -> ExpressionWrapper:
+    def stored(self) -> ExpressionWrapper[Any]:
         """The column as it is in the database."""
         return ExpressionWrapper(F(self.field), output_field=TextField())
 

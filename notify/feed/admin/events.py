@@ -54,8 +54,10 @@ _AGES = {
 class StatusFilter(ChoiceFilter):
     """On the index, which begins with the topic."""
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
-        found = super().queryset(request, queryset)
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[EventQueue]
+    ) -> QuerySet[EventQueue]:
+        found: QuerySet[EventQueue] | None = super().queryset(request, queryset)
         if found is None or found is queryset:
             return queryset
         return found.filter(topic__in=EventQueue.Topic.values)
@@ -68,7 +70,9 @@ class AgeFilter(PickFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [(key, str(words)) for key, (_span, words) in _AGES.items()]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[EventQueue]
+    ) -> QuerySet[EventQueue]:
         span, _words = _AGES.get(str(self.value()), (None, ""))
         if span is None:
             return queryset
@@ -110,8 +114,8 @@ class EventAdmin(rows.HotRowsAdmin):
             found.add("q")
         return found
 
-    def found(self, rows: QuerySet, text: str) -> QuerySet:
-        return rows.filter(pk=row_id(text)) if _is_event(text) else rows.filter(uid=text)
+    def found(self, rows: QuerySet[EventQueue], text: str) -> QuerySet[EventQueue]:
+        return super().found(rows, text) if _is_event(text) else rows.filter(uid=text)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         queue = queue_bar.lines()

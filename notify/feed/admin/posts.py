@@ -38,7 +38,7 @@ class StateFilter(PickFilter):
         return [("there", gettext("not deleted")), ("edited", gettext("edited")),
                 ("deleted", gettext("deleted"))]  # fmt: skip
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Feed]) -> QuerySet[Feed]:
         match self.value():
             case "there":
                 return queryset.filter(delete_date=None)
@@ -78,7 +78,7 @@ class PostAdmin(rows.HotRowsAdmin):
                 found.add("biz__id__exact")
         return found
 
-    def found(self, rows: QuerySet, text: str) -> QuerySet:
+    def found(self, rows: QuerySet[Feed], text: str) -> QuerySet[Feed]:
         number = row_id(text)
         if number is not None and Feed.objects.filter(pk=number).exists():
             return rows.filter(pk=number)

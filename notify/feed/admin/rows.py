@@ -30,7 +30,7 @@ class NewestList(RowList):
 
     looked_at = 0
 
-    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet:
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
         rows = super().get_queryset(request, exclude_parameters)
         model_admin: Any = self.model_admin
         narrow = model_admin.indexed(request.GET, self.query)

@@ -50,7 +50,7 @@ SRC_TYPE = OpenApiParameter("src_type", str, description="Only of this kind")
 
 
 @extend_schema(tags=["feed"])
-class PostListView(ListAPIView):
+class PostListView(ListAPIView[Feed]):
     """Post, or list the posts of an author, newest first."""
 
     required_scope = {"GET": "feed:read", "POST": "feed:write"}

@@ -40,7 +40,7 @@ _OUTCOMES = {"created": "changed", "duplicate": "unchanged"}
 
 
 @extend_schema(tags=["feed"])
-class RelationListView(ListAPIView):
+class RelationListView(ListAPIView[Friend]):
     """Change a relation, or list the relations of a user."""
 
     required_scope = {"GET": "feed:read", "POST": "feed:write"}

@@ -22,7 +22,7 @@ class UidField(serializers.CharField):
         super().__init__(max_length=MAX_UID, **options)
 
 
-class NewPostSerializer(serializers.Serializer):
+class NewPostSerializer(serializers.Serializer[dict[str, Any]]):
     """Documents the request; the view decodes it with msgspec."""
 
     uid = UidField(help_text="The author: your own id of the user")
@@ -48,17 +48,17 @@ class NewPostSerializer(serializers.Serializer):
     )
 
 
-class NewPostsSerializer(serializers.Serializer):
+class NewPostsSerializer(serializers.Serializer[dict[str, Any]]):
     posts = NewPostSerializer(many=True, help_text="1 to 1000 posts, 16 MiB in all")
 
 
-class EditSerializer(serializers.Serializer):
+class EditSerializer(serializers.Serializer[dict[str, Any]]):
     """The new text of a post."""
 
     data = serializers.CharField(max_length=MAX_DATA)  # type: ignore[assignment]
 
 
-class PostSerializer(serializers.Serializer):
+class PostSerializer(serializers.Serializer[Any]):
     """A post, as its author wrote it last."""
 
     id = serializers.CharField()
@@ -84,7 +84,7 @@ class PostSerializer(serializers.Serializer):
         }
 
 
-class ChangeSerializer(serializers.Serializer):
+class ChangeSerializer(serializers.Serializer[dict[str, Any]]):
     """What `uid` does to `other`. Friendship is mutual; a block ends every relation between the
     two, and keeps new ones from being made."""
 
@@ -93,17 +93,17 @@ class ChangeSerializer(serializers.Serializer):
     other = UidField(help_text="The user who is befriended, followed, blocked …")
 
 
-class ChangesSerializer(serializers.Serializer):
+class ChangesSerializer(serializers.Serializer[dict[str, Any]]):
     changes = ChangeSerializer(many=True, help_text="1 to 1000 changes, in their order")
 
 
-class ChangedSerializer(serializers.Serializer):
+class ChangedSerializer(serializers.Serializer[dict[str, Any]]):
     outcome = serializers.ChoiceField(
         choices=["changed", "unchanged"], help_text="unchanged: it was so already"
     )
 
 
-class ChangeVerdictSerializer(serializers.Serializer):
+class ChangeVerdictSerializer(serializers.Serializer[dict[str, Any]]):
     """`code`, `field` and `detail` for rejected."""
 
     outcome = serializers.ChoiceField(choices=["changed", "unchanged", "rejected"])
@@ -114,11 +114,11 @@ class ChangeVerdictSerializer(serializers.Serializer):
     detail = serializers.CharField(required=False)
 
 
-class ChangeVerdictsSerializer(serializers.Serializer):
+class ChangeVerdictsSerializer(serializers.Serializer[dict[str, Any]]):
     results = ChangeVerdictSerializer(many=True)
 
 
-class RelationSerializer(serializers.Serializer):
+class RelationSerializer(serializers.Serializer[Friend]):
     """`author`'s posts reach `reader`. Of a block: `reader` has blocked `author`."""
 
     author = UidField(source="uid", help_text="Whose posts they are")
@@ -127,21 +127,21 @@ class RelationSerializer(serializers.Serializer):
     since = serializers.DateTimeField(source="create_date")
 
 
-class TimelineSerializer(serializers.Serializer):
+class TimelineSerializer(serializers.Serializer[dict[str, Any]]):
     """A page, newest first."""
 
     results = PostSerializer(many=True)
     next = serializers.URLField(allow_null=True, help_text="The page of older posts")
 
 
-class UnreadSerializer(serializers.Serializer):
+class UnreadSerializer(serializers.Serializer[dict[str, Any]]):
     count = serializers.IntegerField(
         help_text="Posts of others that are newer than the one up to which was read"
     )
     more = serializers.BooleanField(help_text="It was not counted any further")
 
 
-class ReadSerializer(serializers.Serializer):
+class ReadSerializer(serializers.Serializer[dict[str, Any]]):
     up_to = serializers.CharField(
         help_text="The id of the newest post that was seen; it never goes back"
     )

@@ -54,4 +54,4 @@ def push_slice(feed_id: int, relation: str, after: str, until: str | None) -> in
 def _run(statement: str, parameters: Sequence[str | int]) -> int:
     with connection.cursor() as cursor:
         cursor.execute(sql.keep_existing(statement, "feed_broadcast", "feed_id"), list(parameters))
-        return max(0, cursor.rowcount)
+        return max(0, int(cursor.rowcount))

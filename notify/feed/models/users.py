@@ -51,7 +51,7 @@ class FeedUser(models.Model):
         indexes = [models.Index(fields=["active", "visit_date"], name="feed_user_visit")]
 
     def __str__(self) -> str:
-        return self.uid
+        return str(self.uid)
 
 
 class Friend(models.Model):
