@@ -37,7 +37,7 @@ check: tools  ## style, types, imports, migrations
 bench: tools  ## the benchmarks, into docs/benchmarks.md (ARGS="intake --json")
 	@$(python) manage.py bench $(or $(ARGS),--all --write docs/benchmarks.md)
 
-lock: tools  ## resolve the requirement files anew (ARGS="--upgrade-package django")
+lock: tools  ## resolve requirement files into lock files (ARGS="--upgrade")
 	@deploy/lock.sh $(ARGS)
 
 # What tests, checks and benchmarks need beside the platform: servers, a compiler, pytest.
