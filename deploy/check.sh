@@ -11,6 +11,6 @@ python=.venv/bin/python
 "$python" deploy/secret_key.py 2>/dev/null  # the encryption key
 "$python" -m ruff check .
 "$python" -m ruff format --check .
-"$python" -m mypy msgplatform notify gateway crmsync
+"$python" -m mypy msgplatform notify gateway crmsync tests bench
 .venv/bin/lint-imports
 "$python" manage.py makemigrations --check --dry-run

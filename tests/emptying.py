@@ -18,11 +18,11 @@ _KEPT = {"django_content_type", "auth_permission"}
 
 def install() -> None:
     """TransactionTestCase is what `django_db(transaction=True)` ends each test with."""
-    TransactionTestCase._fixture_teardown = _fixture_teardown  # type: ignore[method-assign]
+    TransactionTestCase._fixture_teardown = _fixture_teardown  # type: ignore[attr-defined]
 
 
 def _fixture_teardown(case: TransactionTestCase) -> None:
-    for alias in case._databases_names(include_mirrors=False):
+    for alias in case._databases_names(include_mirrors=False):  # type: ignore[attr-defined]
         empty(alias)
 
 

@@ -73,7 +73,10 @@ class Servers:
         """The run's MariaDB, started when first asked for."""
         if self._mariadb is None:
             # A server in another time zone: a time that is not made in UTC is seen as wrong.
-            options = {"innodb_flush_log_at_trx_commit": 2, "default_time_zone": "+08:00"}
+            options: dict[str, str | int] = {
+                "innodb_flush_log_at_trx_commit": 2,
+                "default_time_zone": "+08:00",
+            }
             self._mariadb = MariaDb(self.directory / "mariadb", options)
         return self._mariadb.start()
 

@@ -15,7 +15,7 @@ import json
 import math
 import os
 import tempfile
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,7 +47,7 @@ class Recorder:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._seconds: Counter[str] = Counter()
+        self._seconds: dict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[report.nodeid.partition("::")[0]] += report.duration

@@ -126,7 +126,7 @@ class Ours(Copy):
             cursor.execute(
                 "SELECT TIMESTAMPDIFF(MICROSECOND, MAX(started_at), UTC_TIMESTAMP(6)) FROM sync_run"
             )
-            looked = time.monotonic() - cursor.fetchone()[0] / 1e6
+            looked: float = time.monotonic() - cursor.fetchone()[0] / 1e6
         return now - max(self.given, looked)
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import connection
 from django.utils import timezone
@@ -90,7 +91,7 @@ def fill(rows: int, say: Callable[[str], None]) -> None:
             cursor.fetchall()
 
 
-def _systems(cursor: object) -> None:
+def _systems(cursor: Any) -> None:
     """number → system and its two subscriptions."""
     cursor.execute("DROP TEMPORARY TABLE IF EXISTS systems")
     cursor.execute(

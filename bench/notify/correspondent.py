@@ -24,6 +24,7 @@ from collections import deque
 
 from bench.harness import load
 from bench.harness.load import Connection
+from bench.harness.progress import Progress
 from bench.harness.sink import ANSWER, content_length
 
 _UNDER_WAY = 500
@@ -140,7 +141,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.0)
     parser.add_argument("--seconds", type=float, required=True)
     options = parser.parse_args()
-    options.progress = load.Progress(options.progress)
+    options.progress = Progress(options.progress)
     publishers = [
         Publisher(options.port, options.token, f"{options.prefix}-{number}")
         for number in range(options.connections)

@@ -227,8 +227,8 @@ def test_what_handsets_and_gateways_tell(page: Page, sms: SmsPlatform) -> None:
     page.goto(console(sms, "sgipmo/?owner=0"))
     expect(page.locator("#result_list .data-row")).to_have_count(1)
     page.goto(console(sms, "sgipuserrpt/"))
-    for condition in ("deregistered", "suspended", "back to normal"):
-        expect(row(page, condition)).to_have_count(1)
+    for words in ("deregistered", "suspended", "back to normal"):
+        expect(row(page, words)).to_have_count(1)
 
 
 def test_statistics_equal_the_rows(page: Page, sms: SmsPlatform) -> None:

@@ -108,7 +108,8 @@ def cluster(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[FeedCl
             "FEED_CLEAN_SECONDS": "0.5",
             "API_RATE_READ": "off",
         }
-        yield stack.enter_context(made)
+        stack.enter_context(made)
+        yield made
 
 
 def dispatchers(cluster: Cluster) -> list[str]:

@@ -16,6 +16,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,7 +91,7 @@ class Post:
         assert token
         return self.read(path, csrfmiddlewaretoken=token[1], **form)
 
-    def call(self, key: str, body: object = None) -> object:
+    def call(self, key: str, body: object = None) -> Any:
         request = urllib.request.Request(
             self.url("/api/v1/letters"),
             json.dumps(body).encode() if body else None,

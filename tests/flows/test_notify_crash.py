@@ -11,6 +11,7 @@ import random
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -150,7 +151,8 @@ def _assert_nothing_left(cluster: Cluster) -> None:
     )
 
     def left() -> set[bytes]:
-        keys = {key for key in cluster.redis.keys("*") if not key.startswith(transient)}
+        found: list[Any] = cluster.redis.keys("*")
+        keys = {key for key in found if not key.startswith(transient)}
         return keys - {b"rq:queues"}
 
     # Orders of killed senders are dropped when their claim (two leases) is over; a claim that the

@@ -19,8 +19,7 @@ import pytest
 import redis
 import requests
 
-from msgplatform.core.servers.embedded import free_port
-from msgplatform.core.servers.private_server import private_directory
+from msgplatform.core.servers.private_server import free_port, private_directory
 from msgplatform.supervision.address import public_url, require_free, resolve
 from msgplatform.supervision.config import Program
 from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running

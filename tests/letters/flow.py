@@ -102,7 +102,7 @@ class LettersFlow(flows.Flow):
         }
 
 
-def _chosen(filter: Mapping[str, Any]):
+def _chosen(filter: Mapping[str, Any]) -> Any:
     if unknown := set(filter) - {"text"}:
         raise InvalidInput("there is no such field", min(unknown))
     return Letter.objects.filter(text__contains=filter.get("text", ""))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rest_framework import serializers
 from rest_framework.generics import ListCreateAPIView
+from rest_framework.serializers import BaseSerializer
 
 from tests.letters.models import Letter
 
@@ -21,8 +24,8 @@ class LetterListView(ListCreateAPIView):
     required_scope = {"GET": "letters:read", "POST": "letters:write"}
     serializer_class = LetterSerializer
 
-    def get_queryset(self):
+    def get_queryset(self) -> Any:
         return Letter.objects.filter(biz_id=self.request.user.biz_id)
 
-    def perform_create(self, serializer: LetterSerializer) -> None:
+    def perform_create(self, serializer: BaseSerializer[Any]) -> None:
         serializer.save(biz_id=self.request.user.biz_id)

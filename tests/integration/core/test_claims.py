@@ -70,7 +70,8 @@ def test_more_than_one_statement_can_hold() -> None:
     assert claim.ids == ids[:1200]
     rest = claims.claim(PENDING.order_by("id"), limit=1200, lease=60)
     assert rest.ids == ids[1200:]
-    assert min(BulkJob.objects.values_list("lease_until", flat=True)) == claim.lease_until
+    leases: list[Any] = list(BulkJob.objects.values_list("lease_until", flat=True))
+    assert min(leases) == claim.lease_until
 
 
 WORKER = """

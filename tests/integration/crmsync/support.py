@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.http import HttpResponse
-
 from crmsync import directory
 from crmsync.models import LandingPage, Lead
 from msgplatform.models import Biz
+from tests.integration.support.answers import Answer
 from tests.integration.support.api_support import Api
 
 ORIGIN = "https://cars.example"
@@ -40,17 +39,17 @@ class Caller:
     def __init__(self, api: Api, key: str | None = None, **headers: str) -> None:
         self.api, self.key, self.headers = api, key, headers
 
-    def send(self, method: str, path: str, body: Any = None, **headers: str) -> HttpResponse:
+    def send(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         extra: dict[str, Any] = {**self.headers, **headers}
         if self.key:
             extra["HTTP_AUTHORIZATION"] = f"Bearer {self.key}"
         data = b"" if body is None else json.dumps(body).encode()
         return self.api.client.generic(method, path, data, content_type="application/json", **extra)
 
-    def post(self, body: Any, **headers: str) -> HttpResponse:
+    def post(self, body: Any, **headers: str) -> Answer:
         return self.send("POST", LEADS, body, **headers)
 
-    def get(self, path: str = LEADS, **parameters: str) -> HttpResponse:
+    def get(self, path: str = LEADS, **parameters: str) -> Answer:
         return self.api.client.get(path, parameters, HTTP_AUTHORIZATION=f"Bearer {self.key}")
 
 

@@ -10,7 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from crmsync.models import Item, LandingPage, Lead, Policy, Record
-from crmsync.search import candidates, find, timeline
+from crmsync.search import candidates, find, policies, timeline
 from crmsync.search.filters import parse
 from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
@@ -318,7 +318,7 @@ class TestCost:
                 appkey=f"ad-{number}",
             )  # fmt: skip
             carry(crms[number % 2], lead, DEAD if number < 5 else CONFIRMED)
-        known = find.policies.by_id()
+        known = policies.by_id()
         asked = parse(filter, find.FIELDS)
         records = candidates.Records(asked, known).page
         page = records if asked.lists_records else candidates.Leads(asked).page

@@ -120,7 +120,12 @@ class TestWhoseClaimItIs:
 class TestRepeated:
     def test_marked_twice_counts_once(self, policy: Policy) -> None:
         queued = sync.on_its_way(policy, sync.requests("abcd"))
-        outcomes = [Ok("r"), Invalid("f", "no"), Retry(0, "busy"), Unsent(3)]
+        outcomes: list[Outcome | Unsent] = [
+            Ok("r"),
+            Invalid("f", "no"),
+            Retry(0, "busy"),
+            Unsent(3),
+        ]
         mark(queued, *outcomes)
         states = queued.states()
         assert states == {"a": CONFIRMED, "b": DEAD, "c": RETRY, "d": WAITING}
@@ -151,7 +156,9 @@ def test_the_number_of_statements_does_not_grow_with_the_records(policy: Policy)
     for number in (4, 100):
         keys = [f"{number}-{n}" for n in range(number)]
         queued = sync.on_its_way(policy, sync.requests(keys))
-        outcomes = [Ok("r"), Invalid("", "x"), Retry(0, "y"), Unsent()] * (number // 4)
+        outcomes: list[Outcome | Unsent] = [Ok("r"), Invalid("", "x"), Retry(0, "y"), Unsent()] * (
+            number // 4
+        )
         crm, entries = crm_of(queued), queued.order.entries
         answers = [Answer(e, o) for e, o in zip(entries, outcomes, strict=True)]
         with CaptureQueriesContext(connection) as queries:
@@ -167,6 +174,6 @@ def test_records_of_many_operations_in_one_order(policy: Policy) -> None:
     first.order.entries = [each.order.entries[0] for each in made]
     Record.objects.update(claimed_by=first.order.claim)
     mark(first, *([Ok("r")] * 20 + [Invalid("", "x")] * 10))
-    results = [operation.result for operation in Operation.objects.order_by("id")]
+    results: list[Any] = [operation.result for operation in Operation.objects.order_by("id")]
     assert sorted(results) == [0] * 10 + [1] * 20
     assert not ExceptionEntry.objects.exists()

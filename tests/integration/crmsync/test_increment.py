@@ -402,7 +402,7 @@ def test_the_platforms_own_hive() -> None:
     Lead.objects.filter(pk=lead.pk).update(uid="b")
     follower.until("b")
     Lead.objects.filter(pk=lead.pk).update(is_delete=True)
-    rows = []
+    rows: list[Any] = []
     while not any(row.deleted for row in rows):
         rows += follower.read()
     assert [(row.key, row.version) for row in rows if row.deleted] == [(lead.pk, 3)]

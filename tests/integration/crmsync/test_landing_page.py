@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from django.db import connections
-from django.http import HttpResponse
 from django.test import Client
 
 import crmsync
@@ -18,6 +17,7 @@ from crmsync.hive.pages import HONEYPOT
 from crmsync.models import LandingPage
 from msgplatform.models import Biz
 from tests.integration.crmsync.support import form_fields, landing_page, stored
+from tests.integration.support.answers import Answer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FIELDS = form_fields("name *", "phone *", "email", "message", "budget: Your budget <in yuan>")
@@ -47,7 +47,7 @@ class Visitor:
     def hidden(self) -> dict[str, str]:
         return dict(re.findall(r'type="hidden" name="(\w+)" value="(\w+)"', self.form))
 
-    def send(self, **fields: str) -> HttpResponse:
+    def send(self, **fields: str) -> Answer:
         return self.client.post(self.path, {**self.hidden(), **fields})
 
 
@@ -242,7 +242,8 @@ class TestOnce:
         for number in range(5):
             visitor = Visitor()
             visitor.open()
-            barrier, answers = threading.Barrier(4), []
+            barrier = threading.Barrier(4)
+            answers: list[int] = []
 
             def press(
                 visitor: Visitor = visitor, barrier: Any = barrier, answers: Any = answers

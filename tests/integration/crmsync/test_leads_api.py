@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.http import HttpResponse
 
 from crmsync.models import LandingPage, Lead
 from msgplatform.api.access import keys, throttling
@@ -19,6 +18,7 @@ from tests.integration.crmsync.support import (
     landing_page,
     stored,
 )
+from tests.integration.support.answers import Answer
 from tests.integration.support.api_support import Api, problem
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -50,7 +50,7 @@ def lead(page: LandingPage, **more: Any) -> dict[str, Any]:
     return {"appkey": page.appkey, **WANG, **more}
 
 
-def wrong(response: HttpResponse, field: str, *words: str) -> None:
+def wrong(response: Answer, field: str, *words: str) -> None:
     (error,) = problem(response, 400, "invalid-input")["errors"]
     assert error["field"] == field, error
     assert all(word in error["message"] for word in words), error
@@ -71,7 +71,7 @@ class TestStore:
 
     @pytest.mark.parametrize("where", ["body", "header"])
     def test_a_repeat_is_the_same_lead(self, caller: Caller, page: LandingPage, where: str) -> None:
-        def post(**more: Any) -> HttpResponse:
+        def post(**more: Any) -> Answer:
             if where == "body":
                 return caller.post(lead(page, idempotency_key="k1", **more))
             return caller.post(lead(page, **more), HTTP_IDEMPOTENCY_KEY="k1")

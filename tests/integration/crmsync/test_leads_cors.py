@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.http import HttpResponse
 
 from crmsync.models import LandingPage
 from msgplatform.api.access import keys, throttling
 from tests.integration.crmsync.support import LEADS, ORIGIN, WANG, Caller, landing_page, stored
+from tests.integration.support.answers import Answer
 from tests.integration.support.api_support import Api, problem
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -36,7 +36,7 @@ def visitor(api: Api, page: LandingPage) -> Caller:
     return Caller(api, HTTP_ORIGIN=ORIGIN)
 
 
-def preflight(visitor: Caller, **headers: str) -> HttpResponse:
+def preflight(visitor: Caller, **headers: str) -> Answer:
     asked = {"HTTP_ACCESS_CONTROL_REQUEST_METHOD": "POST", **headers}
     return visitor.send("OPTIONS", LEADS, **asked)
 

@@ -33,7 +33,10 @@ HOLDER = "h" * 32
 
 def policy(name: str = "sales", **fields: Any) -> models.Policy:
     """The hive for a CRM that nobody can reach."""
-    given = {"settings": {"table": "customer"}, "credentials": {"url": "sqlite:////nowhere.db"}}
+    given: dict[str, Any] = {
+        "settings": {"table": "customer"},
+        "credentials": {"url": "sqlite:////nowhere.db"},
+    }
     made = crm(name, **given)
     source = models.Source.hive()
     return models.Policy.objects.create(source=source, crm=made, mapping="name = name", **fields)

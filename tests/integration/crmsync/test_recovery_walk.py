@@ -126,7 +126,9 @@ def test_a_database_from_an_older_backup(customers: Customers, programs: Program
     carry(customers)
     leads(5)
     programs.until(all_confirmed)
-    backup = {model: list(model.objects.all()) for model in (Record, Operation, Watermark)}
+    backup: dict[Any, list[Any]] = {
+        model: list(model.objects.all()) for model in (Record, Operation, Watermark)
+    }
     leads(5)
     Lead.objects.filter(pk=Lead.objects.order_by("id")[0].pk).update(name="changed")
     programs.until(lambda: in_crm(customers) == in_hive() and all_confirmed())

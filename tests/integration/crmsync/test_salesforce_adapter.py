@@ -173,27 +173,27 @@ def test_records_whose_ids_are_known_go_in_one_call(
 def test_a_reference_to_nothing_is_invalid_and_not_stored_twice(open_adapter: Open) -> None:
     def answer(request: Asked) -> Answer:
         if request.path == "/services/oauth2/token":
-            return Answer({"access_token": "token-1", "instance_url": server.url("")})
+            return Answer({"access_token": "token-1", "instance_url": stub.url("")})
         error = {"statusCode": "INVALID_CROSS_REFERENCE_KEY", "message": "Owner ID: nobody",
                  "fields": ["OwnerId"]}  # fmt: skip
         return Answer([{"success": False, "errors": [error]}] * 2)
 
-    with serving(answer) as server:
+    with serving(answer) as stub:
         known = [Record(key, 1, {"OwnerId": "x"}, remote_id=key) for key in ("a", "b")]
-        outcomes = open_adapter(server.url("")).send(known)
+        outcomes = open_adapter(stub.url("")).send(known)
         assert outcomes == [Invalid("OwnerId", "Owner ID: nobody")] * 2
-        assert len(server.requests) == 2
+        assert len(stub.requests) == 2
 
 
 def test_a_limit_while_ids_are_looked_up_costs_no_attempt(open_adapter: Open) -> None:
     def answer(request: Asked) -> Answer:
         if request.path == "/services/oauth2/token":
-            return Answer({"access_token": "token-1", "instance_url": server.url("")})
+            return Answer({"access_token": "token-1", "instance_url": stub.url("")})
         error = {"errorCode": "REQUEST_LIMIT_EXCEEDED", "message": "TotalRequests Limit exceeded."}
         return Answer([error], 403)
 
-    with serving(answer) as server:
-        adapter = open_adapter(server.url(""))
+    with serving(answer) as stub:
+        adapter = open_adapter(stub.url(""))
         assert adapter.send([Record("a", 1, {}, deleted=True)]) == [Throttled(900.0)]
         assert [type(outcome) for outcome in adapter.look_up([lead("a")])] == [Unknown]
         assert adapter.check().kind == "unreachable"
@@ -203,11 +203,11 @@ def test_a_limit_while_ids_are_looked_up_costs_no_attempt(open_adapter: Open) ->
 def test_a_page_of_somebody_else_is_no_answer(open_adapter: Open, page: bytes) -> None:
     def answer(request: Asked) -> Answer:
         if request.path == "/services/oauth2/token":
-            return Answer({"access_token": "token-1", "instance_url": server.url("")})
+            return Answer({"access_token": "token-1", "instance_url": stub.url("")})
         return Answer(page)
 
-    with serving(answer) as server:
-        adapter = open_adapter(server.url(""))
+    with serving(answer) as stub:
+        adapter = open_adapter(stub.url(""))
         assert [type(o) for o in adapter.send([Record("a", 1, {}, deleted=True)])] == [Retry]
         assert [type(o) for o in adapter.look_up([lead("a")])] == [Unknown]
         assert adapter.check().kind == "unreachable"
@@ -226,14 +226,14 @@ def test_an_expired_token_is_fetched_anew_once(
 def test_a_token_that_is_never_accepted_is_asked_for_only_twice(open_adapter: Open) -> None:
     def answer(request: Asked) -> Answer:
         if request.path == "/services/oauth2/token":
-            return Answer({"access_token": "hush-token", "instance_url": server.url("")})
+            return Answer({"access_token": "hush-token", "instance_url": stub.url("")})
         said = {"message": "Session expired: hush-token", "errorCode": "INVALID_SESSION_ID"}
         return Answer([said], 401)
 
-    with serving(answer) as server:
-        outcomes = open_adapter(server.url("")).send([lead("a"), lead("b")])
+    with serving(answer) as stub:
+        outcomes = open_adapter(stub.url("")).send([lead("a"), lead("b")])
         assert outcomes == [Auth("Session expired: •••")] * 2
-        assert len(server.requests) == 4
+        assert len(stub.requests) == 4
 
 
 CASES: list[tuple[Answer, Outcome]] = [
@@ -257,11 +257,11 @@ CASES: list[tuple[Answer, Outcome]] = [
 def test_what_an_answer_means(open_adapter: Open, answer: Answer, outcome: Outcome) -> None:
     def answering(request: Asked) -> Answer:
         if request.path == "/services/oauth2/token":
-            return Answer({"access_token": "token-1", "instance_url": server.url("")})
+            return Answer({"access_token": "token-1", "instance_url": stub.url("")})
         return answer
 
-    with serving(answering) as server:
-        given, other = open_adapter(server.url("")).send([lead("a"), lead("b")])
+    with serving(answering) as stub:
+        given, other = open_adapter(stub.url("")).send([lead("a"), lead("b")])
         assert given == other
         assert type(given) is type(outcome)
         if outcome != Unknown(""):

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 import requests
-import simple_salesforce
 from requests.adapters import HTTPAdapter
 from simple_salesforce import exceptions
+from simple_salesforce.api import Salesforce
 
 from tests.integration.support.http_sinks import Sink
 from tests.integration.support.json_stub import serving
@@ -26,10 +26,10 @@ class WithoutTls(HTTPAdapter):
         super().__init__()
         self.url = urlsplit(url)
 
-    def send(self, request: Any, **more: Any) -> Any:
+    def send(self, request: Any, *options: Any, **more: Any) -> Any:
         asked = urlsplit(request.url)
         request.url = urlunsplit((*self.url[:2], *asked[2:]))
-        return super().send(request, **{**more, "proxies": None})
+        return super().send(request, *options, **{**more, "proxies": None})
 
 
 @pytest.fixture
@@ -44,16 +44,16 @@ def server(stub: SalesforceStub) -> Iterator[Sink]:
         yield server
 
 
-def log_in(server: Sink, secret: str = "hush-hush") -> simple_salesforce.Salesforce:
+def log_in(server: Sink, secret: str = "hush-hush") -> Salesforce:
     session = requests.Session()
     session.mount("https://", WithoutTls(server.url("")))
-    return simple_salesforce.Salesforce(
+    return Salesforce(
         consumer_key="the-client", consumer_secret=secret, domain="the-company", version="61.0",
         session=session,
     )  # fmt: skip
 
 
-def together(client: simple_salesforce.Salesforce, path: str, *records: dict[str, Any]) -> Any:
+def together(client: Salesforce, path: str, *records: dict[str, Any]) -> Any:
     made = [{"attributes": {"type": "Lead"}, **record} for record in records]
     return client.restful(path, method="PATCH", json={"allOrNone": False, "records": made})
 

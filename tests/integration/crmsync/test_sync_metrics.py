@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from datetime import timedelta
 from typing import Any
@@ -87,7 +88,7 @@ class TestMetrics:
         poller_status.report({policy.pk: Facts("p", horizon_age=2.5, waiting=9, problem="gone")})
         found = scraped()
         of_crm = (("crm", "sales"),)
-        names = ("call_seconds", "in_flight", "breaker", "held_seconds", "paused")
+        names: tuple[str, ...] = ("call_seconds", "in_flight", "breaker", "held_seconds", "paused")
         assert [found[name, of_crm] for name in names] == [0.25, 2, 2, 7, 0]
         names = ("policy_held", "horizon_age_seconds", "beyond_horizon", "source_readable")
         assert [found[name, LABELS] for name in names] == [1, 2.5, 9, 0]
@@ -267,7 +268,7 @@ class Clock:
     """Seconds by which the process's clock is ahead."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.seconds, real = 0.0, alert_conditions.time.monotonic
+        self.seconds, real = 0.0, time.monotonic
         monkeypatch.setattr(
             alert_conditions,
             "time",

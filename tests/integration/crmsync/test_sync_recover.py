@@ -323,7 +323,8 @@ def test_old_copies_leave_redis(policy: Policy, settings: Any) -> None:
     client = work_redis()
     assert 0 < client.pttl(f"crm:operation:{new.pk}") <= 86_400_000
     assert 0 < client.pttl(f"crm:operation-policy:{new.pk}") <= 86_400_000
-    content = json.loads(client.get(f"crm:operation:{new.pk}"))
+    cached: Any = client.get(f"crm:operation:{new.pk}")
+    content = json.loads(cached)
     assert content == {
         "id": new.pk, "data": [{"key": "b", "version": 1, "fields": {"name": "name b"},
         "deleted": False}], "start_at": new.start_at, "end_at": None, "result": None,

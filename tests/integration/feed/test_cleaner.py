@@ -12,8 +12,7 @@ from django.db import connection
 from msgplatform.core.archive import partitions
 from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.data import ids, sql
-from notify.feed import timeline
-from notify.feed.cleaner import cleaner as cleaner_module
+from notify.feed import events, timeline
 from notify.feed.cleaner.cleaner import Cleaner
 from notify.feed.models import (
     EventQueue,
@@ -343,7 +342,7 @@ def test_what_fails_keeps_the_others_from_nothing(
     def fail(_now: object) -> bool:
         raise ValueError("these cannot be deleted")
 
-    monkeypatch.setattr(cleaner_module.events, "clean", fail)
+    monkeypatch.setattr(events, "clean", fail)
     one = Cleaner()
     with pytest.raises(ValueError, match="cannot be deleted"):
         one.turn()

@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 import pytest
 from django.db import connection
-from django.http import HttpResponse
 from django.test.utils import CaptureQueriesContext
 from django.urls import get_resolver
 
@@ -20,6 +19,7 @@ from notify.feed.api.serializers import PostSerializer
 from notify.feed.models import EventQueue, Feed, FeedUser, Friend
 from tests.integration.feed.support import drain
 from tests.integration.platform.test_api_schema import api_views, generate, statuses
+from tests.integration.support.answers import Answer
 from tests.integration.support.api_support import Api, problem
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -35,14 +35,14 @@ class System:
         key, self.key = api.key(*(scopes or ("feed:write", "feed:read")))
         self.biz: Biz = key.biz
 
-    def send(self, method: str, path: str, body: Any = None, **headers: str) -> HttpResponse:
+    def send(self, method: str, path: str, body: Any = None, **headers: Any) -> Answer:
         data = b"" if body is None else json.dumps(body).encode()
         headers["HTTP_AUTHORIZATION"] = f"Bearer {self.key}"
         return self.api.client.generic(
             method, path, data, content_type="application/json", **headers
         )
 
-    def get(self, path: str, **asked: str) -> HttpResponse:
+    def get(self, path: str, **asked: str) -> Answer:
         return self.api.client.get(path, asked, HTTP_AUTHORIZATION=f"Bearer {self.key}")
 
     def post(self, uid: str = "ann", data: str = "hello", **more: Any) -> str:
@@ -50,7 +50,7 @@ class System:
         assert response.status_code == 202, response.content
         return response.json()["id"]
 
-    def change(self, uid: str, action: str, other: str) -> HttpResponse:
+    def change(self, uid: str, action: str, other: str) -> Answer:
         return self.send("POST", RELATIONS, {"uid": uid, "action": action, "other": other})
 
     def pages(self, path: str, **asked: str) -> Iterator[list[dict[str, Any]]]:
@@ -86,7 +86,7 @@ def other(api: Api) -> System:
     return System(api)
 
 
-def wrong(response: HttpResponse, field: str, *words: str) -> None:
+def wrong(response: Answer, field: str, *words: str) -> None:
     (error,) = problem(response, 400, "invalid-input")["errors"]
     assert error["field"] == field, error
     assert all(word in error["message"] for word in words), error
@@ -107,7 +107,7 @@ class TestPosts:
 
     @pytest.mark.parametrize("where", ["body", "header"])
     def test_a_repeat_is_the_same_post(self, system: System, where: str) -> None:
-        def post(data: str = "hello") -> HttpResponse:
+        def post(data: str = "hello") -> Answer:
             body = {"uid": "ann", "data": data}
             if where == "body":
                 return system.send("POST", POSTS, {**body, "idempotency_key": "k1"})
@@ -421,7 +421,16 @@ def fill(biz: int) -> None:
     """An author with many posts and recipients, a reader with many authors; older posts of others,
     so that what is left of the table is never the quickest way."""
     now = sql.now()
-    columns = ("id", "biz_id", "uid", "topic", "app_id", "src_type", "data", "create_date")
+    columns: tuple[str, ...] = (
+        "id",
+        "biz_id",
+        "uid",
+        "topic",
+        "app_id",
+        "src_type",
+        "data",
+        "create_date",
+    )
     for uid in ("others", "star"):
         topics = (("friend", "vip")[n % 2] for n in range(MANY))
         rows = [(ids.new(0), biz, uid, topic, "", "", "x", now) for topic in topics]
@@ -459,7 +468,9 @@ def test_a_page_costs_the_same_wherever_it_is(
 ) -> None:
     """Neither a sort of all, nor a read of what lies before the page."""
     fill(system.biz.pk)
-    response, seen, costs = system.get(path, limit="100", **asked), set(), []
+    response = system.get(path, limit="100", **asked)
+    seen: set[str] = set()
+    costs: list[Any] = []
     while following := response.json()["next"]:
         seen.update(row[deep] for row in response.json()["results"])
         before = rows_read()

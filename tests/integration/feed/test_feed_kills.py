@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ KILLS = [
 ]
 
 
-def test_timelines_are_right_after_kills(settings) -> None:
+def test_timelines_are_right_after_kills(settings: Any) -> None:
     settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW, settings.FEED_SLICE = 3, 3, 1
     generator = Generator(1)
     generator.steps[generator.dispatch] = 5

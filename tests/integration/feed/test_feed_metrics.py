@@ -16,7 +16,7 @@ from msgplatform.core.data import sql
 from msgplatform.models import Alert, Biz, MinuteCounter
 from notify.feed import pace_status
 from notify.feed.bulk.replay import replay
-from notify.feed.dispatcher import receiver
+from notify.feed.dispatcher import fanout, receiver
 from notify.feed.dispatcher.dispatcher import Dispatcher
 from notify.feed.models import EventQueue
 from notify.feed.monitor import alert_conditions, backlog, counters, findings
@@ -147,7 +147,7 @@ class TestAlerts:
             raise ValueError("this one cannot be written")
 
         with monkeypatch.context() as patch:
-            patch.setattr(receiver.fanout, "push", failing)
+            patch.setattr(fanout, "push", failing)
             drain()
         key = alert_conditions.SET_ASIDE_KEY
         assert opened() == {key: f"Feed: event {qid} was set aside"}

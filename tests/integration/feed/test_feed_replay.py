@@ -15,7 +15,8 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
 from notify.feed.bulk import actions, replay
-from notify.feed.dispatcher import receiver
+from notify.feed.dispatcher import fanout, receiver
+from notify.feed.dispatcher.pace import Pace
 from notify.feed.flow import FeedFlow
 from notify.feed.models import EventQueue, FeedBroadcast
 from tests.integration.support.feed_rows import drain, event, post, related, set_aside, visited
@@ -73,7 +74,7 @@ def test_a_replayed_event_reaches_its_recipients_once(
     related(biz, *((fan, "follow", "star") for fan in fans))
     visited(biz, *fans)
     id = post(biz, "star", topic="vip")
-    push = receiver.fanout.push_slice
+    push = fanout.push_slice
     calls: list[str] = []
     broken: list[str] = []
 
@@ -84,9 +85,9 @@ def test_a_replayed_event_reaches_its_recipients_once(
             raise ValueError("not now")
         return push(feed_id, relation, after, until)
 
-    monkeypatch.setattr(receiver.fanout, "push_slice", failing)
+    monkeypatch.setattr(fanout, "push_slice", failing)
     for _ in range(4):
-        receiver.Receiver("vip").turn(receiver.Pace())
+        receiver.Receiver("vip").turn(Pace())
     row = event(id)
     assert (row.status, row.reason) == (_STATUS.SET_ASIDE, "ValueError: not now")
     assert row.position == "follow:fan2"
@@ -112,7 +113,7 @@ def test_what_is_chosen(biz: Biz) -> None:
     friend, vip = set_aside(biz, "ann"), set_aside(biz, "ann", topic="vip")
     theirs, bobs = set_aside(other, "ann"), set_aside(biz, "bob")
     soon = f"{timezone.localtime() + timedelta(minutes=2):%Y-%m-%d %H:%M}"
-    for given, wanted in (
+    cases: tuple[tuple[dict[str, Any], list[int]], ...] = (
         ({"topic": "vip"}, [vip]),
         ({"biz": "shop"}, [theirs]),
         ({"user": "bob"}, [bobs]),
@@ -120,7 +121,8 @@ def test_what_is_chosen(biz: Biz) -> None:
         ({"ids": f"{friend},{theirs}", "biz": "orders"}, [friend]),
         ({"since": soon}, []),
         ({"until": soon}, [friend, vip, theirs, bobs]),
-    ):
+    )
+    for given, wanted in cases:
         assert counted(**given) == flows.Counted(len(wanted)), given
         assert run(**given) == len(wanted)
         waiting = [q for q in (friend, vip, theirs, bobs) if event(q).status == _STATUS.WAITING]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pytest
 
-from notify.feed.dispatcher import receiver
+from notify.feed.dispatcher import fanout
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.dispatcher.upkeep import Upkeep
@@ -60,7 +61,7 @@ def test_friends_get_a_friend_post_and_followers_too_a_vip_post() -> None:
     assert set(statuses()) == {EventQueue.Status.HANDLED}
 
 
-def test_an_author_with_many_recipients_is_handled_in_slices(settings) -> None:
+def test_an_author_with_many_recipients_is_handled_in_slices(settings: Any) -> None:
     settings.FEED_SLICE = 3
     fans = [f"fan{n}" for n in range(8)]
     change(*((fan, "follow", "star") for fan in fans), ("star", "befriend", "bob"))
@@ -74,18 +75,18 @@ def test_an_author_with_many_recipients_is_handled_in_slices(settings) -> None:
     assert list(statuses()) == [EventQueue.Status.HANDLED]
 
 
-def test_a_poison_event_is_set_aside_and_the_others_go_on(monkeypatch) -> None:
+def test_a_poison_event_is_set_aside_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     change(("ann", "befriend", "bob"))
     visited("bob")
     ids = [post("ann") for _ in range(5)]
-    push = receiver.fanout.push
+    push = fanout.push
 
-    def failing(topic, feed_ids):
+    def failing(topic: str, feed_ids: Sequence[int]) -> Any:
         if ids[2] in feed_ids:
             raise ValueError("this one cannot be written")
         return push(topic, feed_ids)
 
-    monkeypatch.setattr(receiver.fanout, "push", failing)
+    monkeypatch.setattr(fanout, "push", failing)
     drain()
     assert [entries(i) == {"ann", "bob"} for i in ids] == [True, True, False, True, True]
     event = EventQueue.objects.get(pk=ids[2])
@@ -93,7 +94,7 @@ def test_a_poison_event_is_set_aside_and_the_others_go_on(monkeypatch) -> None:
     assert "cannot be written" in event.reason
 
 
-def test_relations_are_counted_and_blocks_end_them(settings) -> None:
+def test_relations_are_counted_and_blocks_end_them(settings: Any) -> None:
     assert change(("ann", "befriend", "bob"), ("ann", "befriend", "bob")) == [
         "created",
         "duplicate",
@@ -107,7 +108,7 @@ def test_relations_are_counted_and_blocks_end_them(settings) -> None:
     assert change(("ann", "unblock", "bob"), ("bob", "follow", "ann")) == ["created", "created"]
 
 
-def test_an_author_becomes_merged_above_the_threshold_and_not_at_once_below(settings) -> None:
+def test_an_author_becomes_merged_above_the_threshold_and_not_at_once_below(settings: Any) -> None:
     settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW = 10, 8
     merging = FeedUser.Merging
 
@@ -127,7 +128,7 @@ def test_an_author_becomes_merged_above_the_threshold_and_not_at_once_below(sett
     assert state() == merging.PUSHED
 
 
-def test_nobody_receives_posts_of_more_than_the_most(settings) -> None:
+def test_nobody_receives_posts_of_more_than_the_most(settings: Any) -> None:
     settings.FEED_MOST_AUTHORS = 10
     follows = [("bob", "follow", f"page{n}") for n in range(12)]
     assert change(*follows) == ["created"] * 10 + ["rejected"] * 2

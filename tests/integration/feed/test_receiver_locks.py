@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -12,7 +13,7 @@ from django.db.utils import OperationalError
 
 from msgplatform.core.data import sql
 from notify.feed import users
-from notify.feed.dispatcher import receiver
+from notify.feed.dispatcher import fanout
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.dispatcher.upkeep import Upkeep
@@ -38,7 +39,7 @@ def impatient() -> Iterator[None]:
 
 
 @contextmanager
-def frozen(statement: str, parameters: Sequence[object]) -> Iterator[None]:
+def frozen(statement: str, parameters: Sequence[Any]) -> Iterator[None]:
     """Another process is frozen in a transaction in which it has run this statement."""
     holds, over = threading.Event(), threading.Event()
 
@@ -90,7 +91,7 @@ def test_a_post_of_which_an_entry_is_locked_does_not_hold_up_the_others() -> Non
     assert entries(locked) == {"ann", "bob"}
 
 
-def test_a_slice_of_which_an_entry_is_locked_does_not_hold_up_others(settings) -> None:
+def test_a_slice_of_which_an_entry_is_locked_does_not_hold_up_others(settings: Any) -> None:
     if not ON_MARIADB:
         return
     settings.FEED_SLICE = 1
@@ -108,21 +109,23 @@ def test_a_slice_of_which_an_entry_is_locked_does_not_hold_up_others(settings) -
     assert entries(locked) == {"sun", *fans}
 
 
-def test_the_event_in_slices_that_failed_is_set_aside_not_the_oldest(settings, monkeypatch) -> None:
+def test_the_event_in_slices_that_failed_is_set_aside_not_the_oldest(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings.FEED_SLICE = 1
     fans = ["fan1", "fan2"]
     change(*((fan, "follow", star) for fan in fans for star in ("sun", "moon")))
     visited(*fans)
     good, bad = post("sun", "vip"), post("moon", "vip")
     EventQueue.objects.filter(pk__in=[good, bad]).update(status=_STATUS.IN_SLICES)
-    push_slice = receiver.fanout.push_slice
+    push_slice = fanout.push_slice
 
-    def failing(feed_id: int, *rest: object) -> int:
+    def failing(feed_id: int, *rest: Any) -> int:
         if feed_id == bad:
             raise ValueError("this one cannot be written")
         return push_slice(feed_id, *rest)
 
-    monkeypatch.setattr(receiver.fanout, "push_slice", failing)
+    monkeypatch.setattr(fanout, "push_slice", failing)
     if ON_MARIADB:  # another dispatcher works on the oldest one
         statement = "SELECT qid FROM eventqueue WHERE qid = %s FOR UPDATE"
         with frozen(statement, [good]):

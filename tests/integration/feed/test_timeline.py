@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -17,11 +18,11 @@ from tests.integration.feed.support import BIZ, change, drain, post, user, visit
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def ids(uid: str, **wanted: object) -> list[int]:
+def ids(uid: str, **wanted: Any) -> list[int]:
     return [post.id for post in timeline.read(BIZ, uid, visit=False, **wanted).posts]
 
 
-def pages(uid: str, limit: int, **wanted: object) -> list[list[int]]:
+def pages(uid: str, limit: int, **wanted: Any) -> list[list[int]]:
     found, before = [], None
     while True:
         page = timeline.read(BIZ, uid, before, limit, visit=False, **wanted)
@@ -174,7 +175,9 @@ def test_a_page_and_a_count_are_few_statements(bob: str) -> None:
 
 
 @pytest.mark.parametrize("floor", [0, NOTHING_WRITTEN])
-def test_unread_posts_are_counted_up_to_a_bound(bob: str, floor: int, monkeypatch) -> None:
+def test_unread_posts_are_counted_up_to_a_bound(
+    bob: str, floor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys.modules["notify.feed.timeline.unread"], "MOST", 4)
     FeedUser.objects.filter(uid=bob).update(floor=floor)
     for count, unread in ((4, timeline.Unread(4, False)), (1, timeline.Unread(4, True))):

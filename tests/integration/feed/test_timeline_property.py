@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch, settings) -> None:
+def small(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     """Bounds that a few users and posts reach."""
     settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW, settings.FEED_SLICE = 5, 4, 3
     settings.FEED_TIMELINE_LENGTH, settings.FEED_REBUILD_LENGTH = 5, 4
@@ -161,7 +162,7 @@ def check_drained(world: World, uid: str, sizes: list[int]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_every_timeline_equals_the_naive_one(seed: int, settings) -> None:
+def test_every_timeline_equals_the_naive_one(seed: int, settings: Any) -> None:
     if seed % 2:  # authors become merged and pushed again all the time, one recipient at a time
         settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW, settings.FEED_SLICE = 3, 3, 1
     generator = Generator(seed)

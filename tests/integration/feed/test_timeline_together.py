@@ -97,7 +97,7 @@ class Writer(Generator):
 
 class Dispatcher:
     def __init__(self) -> None:
-        self.workers = [Upkeep(), Receiver("friend"), Receiver("vip")]
+        self.workers: list[Upkeep | Receiver] = [Upkeep(), Receiver("friend"), Receiver("vip")]
 
     def turn(self) -> None:
         for worker in self.workers:

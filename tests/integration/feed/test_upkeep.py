@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from msgplatform.core.alerts import AlertEvent
@@ -59,7 +61,7 @@ class TestBackfill:
         drain("upkeep")
         assert written("bob") == [vip]
 
-    def test_a_timeline_is_written_again_up_to_its_length(self, settings) -> None:
+    def test_a_timeline_is_written_again_up_to_its_length(self, settings: Any) -> None:
         settings.FEED_REBUILD_LENGTH = 3
         change(("ann", "befriend", "bob"), ("bob", "follow", "cid"))
         made = [post("ann"), post("cid", "vip"), post("bob"), post("ann"), post("cid", "vip")]
@@ -79,7 +81,7 @@ class TestBackfill:
         assert user("bob").floor == 0
         assert written("bob") == [first]
 
-    def test_what_is_too_much_raises_the_floor(self, settings) -> None:
+    def test_what_is_too_much_raises_the_floor(self, settings: Any) -> None:
         settings.FEED_TIMELINE_LENGTH = 2
         change(("eve", "befriend", "bob"))
         visited("bob")
@@ -91,7 +93,9 @@ class TestBackfill:
         page = timeline.read(BIZ, "bob")
         assert [post.id for post in page.posts] == made[::-1]
 
-    def test_entries_that_the_cleaner_deletes_are_not_written(self, monkeypatch) -> None:
+    def test_entries_that_the_cleaner_deletes_are_not_written(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         change(("ann", "befriend", "bob"))
         made = [post("ann") for _ in range(3)]
         timeline.read(BIZ, "bob")
@@ -114,7 +118,7 @@ class TestBackfill:
         assert written("bob") == posts_of_all[:1]
         assert delivery("cid", "bob") == delivery("dan", "bob") == {"follow": _BOTH}
 
-    def test_many_authors_are_several_steps(self, monkeypatch) -> None:
+    def test_many_authors_are_several_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(backfill, "AUTHORS", 2)
         change(*((f"ann{n}", "befriend", "bob") for n in range(5)))
         made = [post(f"ann{n}") for n in range(5)]
@@ -173,7 +177,9 @@ class TestUnfollow:
         drain("upkeep")
         assert written("bob") == made[::-1]
 
-    def test_a_long_timeline_is_several_steps(self, made: list[int], monkeypatch) -> None:
+    def test_a_long_timeline_is_several_steps(
+        self, made: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(removal, "MOST", 1)
         change(("ann", "block", "bob"))
         Upkeep().turn(Pace())
@@ -185,7 +191,7 @@ class TestUnfollow:
 
 class TestDelete:
     @pytest.mark.parametrize("size", [2, 5000])
-    def test_entries_of_a_deleted_post_go(self, size: int, settings) -> None:
+    def test_entries_of_a_deleted_post_go(self, size: int, settings: Any) -> None:
         settings.FEED_SLICE = size
         fans = [f"fan{n}" for n in range(5)]
         change(*((fan, "follow", "ann") for fan in fans), ("ann", "befriend", "bob"))
@@ -202,7 +208,7 @@ class TestDelete:
 
 class TestMerge:
     @pytest.fixture
-    def star(self, settings) -> str:
+    def star(self, settings: Any) -> str:
         """An author with one recipient too many."""
         settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW, settings.FEED_SLICE = 4, 3, 2
         fans = [f"fan{n}" for n in range(5)]
@@ -236,7 +242,7 @@ class TestMerge:
         assert user(star).merging == FeedUser.Merging.PUSHED
 
     def test_one_who_shrinks_and_grows_while_the_event_is_set_aside(
-        self, star: str, settings
+        self, star: str, settings: Any
     ) -> None:
         settings.FEED_SLICE = 5
         Upkeep().turn(Pace())  # all fans merge, but the end is not reached
@@ -254,7 +260,9 @@ class TestMerge:
         assert [p.id for p in timeline.read(BIZ, "fan0").posts] == [late]
 
 
-def test_an_event_that_fails_is_set_aside_and_the_others_go_on(monkeypatch) -> None:
+def test_an_event_that_fails_is_set_aside_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     raised: list[AlertEvent] = []
     monkeypatch.setattr("msgplatform.core.daemons.bisect.alerts.raise_event", raised.append)
     change(("ann", "befriend", "bob"), ("bob", "unfriend", "ann"))

@@ -14,6 +14,7 @@ from django.db import connection, connections
 from pytest_django.fixtures import Settings
 
 from gateway import checks
+from gateway.connections import sms_redis
 from gateway.flow import SmsFlow
 from gateway.lifecycle import keys
 from gateway.lifecycle.messages import ReportIn
@@ -309,7 +310,7 @@ def test_the_pump_archives_first_and_clears_when_it_is_idle(shop: Caller) -> Non
     turn_until_idle(pump)
     assert kept() == [int(new)]
     assert whole(int(new))
-    assert not sms_rows.store.sms_redis().exists(keys.mt(int(new)))
+    assert not sms_redis().exists(keys.mt(int(new)))
 
 
 def turn_until_idle(pump: Pump) -> None:

@@ -8,6 +8,7 @@ import pytest
 from django.utils import timezone
 
 from gateway.bulk import resend
+from gateway.connections import sms_redis
 from gateway.flow import SmsFlow
 from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import keys, store
@@ -104,7 +105,7 @@ class TestSearch:
             assert (hit.id, hit.state) == (message, "delivered (archived)")
         assert [hit.id for hit in FLOW.search("13900000000", 10)] == [other]
         # Long after Redis has forgotten the key.
-        store.sms_redis().flushall()
+        sms_redis().flushall()
         assert [hit.id for hit in FLOW.search("order-7", 10)] == [message]
 
     def test_the_whole_filter_holds(self, shop: Caller) -> None:
@@ -145,7 +146,7 @@ class TestSearch:
         oldest = archived(shop, reference="r")
         for _ in range(5):
             archived(shop)
-        store.sms_redis().flushall()
+        sms_redis().flushall()
         monkeypatch.setattr(find, "BATCH", 2)
         monkeypatch.setattr(find, "SCANNED", 4)
         first = FLOW.find({"reference": "r"}, "", 10)

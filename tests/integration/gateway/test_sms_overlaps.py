@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gateway import presence
+from gateway.connections import sms_redis
 from gateway.directory import Directory, Gateway
 from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import keys, mo_store, store
@@ -99,7 +100,7 @@ class TestEndings:
         SmsAccount.objects.update(report_flag=2)
         message = send(shop.biz)
         (seqno,) = submit(gateway_id())[message]
-        sms = store.sms_redis()
+        sms = sms_redis()
         sms.zadd(keys.submit_due(gateway_id()), {f"{seqno}:{TS}": 0})
         assert store.due(gateway_id(), 0.0, 0, 10) == []
         respond(seqno)

@@ -13,6 +13,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from gateway.connections import sms_redis
 from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import Mo, ReportIn
@@ -158,7 +159,7 @@ class TestMessages:
         report(seqno)
         die("gateway.forwarder.forwarder", "Forwarder", "forwarder_after_publish")
         assert len(published()) == 1
-        until(Forwarder().turn, lambda: bool(store.sms_redis().llen(keys.LIST_FINISH)))
+        until(Forwarder().turn, lambda: bool(sms_redis().llen(keys.LIST_FINISH)))
         assert [event["id"] for event in published()] == [message]
 
     def test_a_pump_killed_between_commit_and_forget(self, shop: Caller, sms_redis: Any) -> None:

@@ -227,7 +227,13 @@ class TestManyCallsInOne:
 
 
 def test_a_wrong_number_of_parameters(proxy: Any, shop: Caller) -> None:
-    for given in ((), (shop.key,), (shop.key, NUMBER), (shop.key, NUMBER, "x", {}, 1)):
+    lists: tuple[tuple[Any, ...], ...] = (
+        (),
+        (shop.key,),
+        (shop.key, NUMBER),
+        (shop.key, NUMBER, "x", {}, 1),
+    )
+    for given in lists:
         code, sentence = refused(proxy.sms.send, *given)
         assert (code, "sms.send(key, to, text, options)" in sentence) == (
             faults.WRONG_PARAMETERS, True,

@@ -13,7 +13,7 @@ import pytest
 
 from gateway import presence, sgip
 from gateway.lifecycle import keys, store
-from gateway.lifecycle.messages import Member, NewSubmit
+from gateway.lifecycle.messages import Claimed, Member, NewSubmit
 from gateway.models import SmsGateway
 from gateway.net.thread import NetThread
 from gateway.receiver.receiver import SmsReceiver
@@ -222,7 +222,7 @@ def submitted_by_the_dead(row: SmsGateway, number: int) -> list[str]:
 
     directory = Directory()
     directory.refresh(at_once=True)
-    claimed = [store.Claimed(message, (), 0, 0)]
+    claimed = [Claimed(message, (), 0, 0)]
     (new,) = submits(packs(claimed, directory.gateways[row.pk]), directory.gateways[row.pk])
     assert isinstance(new, NewSubmit)
     assert new.members == [Member(message.id, message.user_number)]

@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from django.http import HttpResponse
 from django.test import Client
 
 from msgplatform.api.access import keys
 from msgplatform.models import Biz
 from notify.models import BizMsg
+from tests.integration.support.answers import Answer
 from tests.integration.support.notify_rows import subscription
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -30,13 +30,13 @@ class Caller:
     def _headers(self, more: dict[str, str]) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.key}", **more}
 
-    def post(self, path: str, body: Any, **headers: str) -> HttpResponse:
+    def post(self, path: str, body: Any, **headers: str) -> Answer:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.client.post(
             path, raw, content_type="application/json", headers=self._headers(headers)
         )
 
-    def get(self, path: str) -> HttpResponse:
+    def get(self, path: str) -> Answer:
         return self.client.get(path, headers=self._headers({}))
 
 

@@ -16,6 +16,7 @@ from pytest_django.fixtures import Settings
 from msgplatform.core.archive import partitions, retention
 from msgplatform.core.archive.ages import DAY
 from msgplatform.core.archive.retention import Retention
+from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.models import Alert, Biz
@@ -321,7 +322,7 @@ def test_an_archive_that_is_away_stops_nothing_and_loses_nothing(
         settings = connections["cold"].settings_dict
         name, settings["NAME"] = settings["NAME"], "/no/such/place"
         worker = Archiver()
-        with pytest.raises(archiver_module.AWAY):
+        with pytest.raises(AWAY):
             archive(worker)
         connections["cold"].close()
         assert len(hot_ids()) == 1

@@ -89,8 +89,7 @@ def compare(row: BizReceive, client: Client) -> None:
     waiting = count(Copy.PENDING, Copy.QUEUED, Copy.HELD)
     unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).count()
     assert found["notify_to_split", ""] == unsplit
-    status = flows.get("notify").status()  # type: ignore[union-attr]
-    assert status.backlog == waiting + unsplit
+    assert flows.get("notify").status().backlog == waiting + unsplit
     overview = client.get("/console/").content.decode()
     assert f"<dt>waiting</dt><dd>{waiting + unsplit}</dd>" in overview
     listed = client.get("/admin/notify/bizreceive/").context["cl"].result_list
@@ -149,5 +148,7 @@ def _pass(seconds: float) -> None:
 def _keep_the_breaker_open(row: BizReceive) -> None:
     state = lane_status.read().get(row.pk)
     assert state is not None
-    opened = {"open_for": 1.0, "retry_in": 60.0, "in_flight": 0, "waiting": 0}
-    lane_status.report({row.pk: lane_status.Live("s", breaker=state.breaker, **opened)})
+    opened = lane_status.Live(
+        "s", breaker=state.breaker, open_for=1.0, retry_in=60.0, in_flight=0, waiting=0
+    )
+    lane_status.report({row.pk: opened})

@@ -20,7 +20,7 @@ from notify.maker.maker import Maker
 from notify.marker import failing_subscriptions
 from notify.marker.marker import Marker
 from notify.models import BizReceive, Receive, ReceiveMsg
-from notify.orders import Result
+from notify.orders import Outcome, Result
 from tests.integration.support.http_sinks import Sink, answering
 from tests.integration.support.notify_rows import publish, subscription
 from tests.integration.support.notify_turns import run_until
@@ -48,10 +48,10 @@ def drain(worker: Any) -> None:
 
 
 def result(copy: ReceiveMsg, status: int, at: float = 0.0) -> Result:
-    outcome = "delivered" if status == 200 else "failed"
+    outcome: Outcome = "delivered" if status == 200 else "failed"
     return Result(
         copy.pk, copy.biz_receive_id, copy.claimed_by, copy.send_times + 1, outcome, status, at=at
-    )  # type: ignore[arg-type]
+    )
 
 
 def mark(*results: Result) -> None:

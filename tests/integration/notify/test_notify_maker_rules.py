@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import redis
@@ -130,7 +131,9 @@ def test_a_slow_consumer_gets_small_orders(biz: Biz, settings: Settings) -> None
 
 def test_beyond_the_total_a_first_order_is_small(biz: Biz) -> None:
     row = subscription(biz)
-    elsewhere = [(f"notify-{biz.pk}-9{n % 64}", {}) for n in range(ORDERS_IN_TOTAL)]
+    elsewhere: list[tuple[str, dict[str, Any]]] = [
+        (f"notify-{biz.pk}-9{n % 64}", {}) for n in range(ORDERS_IN_TOTAL)
+    ]
     for n in range(64):
         receive = Receive.objects.create(id=int(f"9{n}"), name=f"r{n}", url="http://127.0.0.1:9/")
         BizReceive.objects.create(biz=biz, receive=receive, status=BizReceive.Status.PAUSED)
@@ -444,7 +447,7 @@ def test_three_makers_at_once_make_and_queue_every_copy_once(biz: Biz) -> None:
 
 # -- what it costs -------------------------------------------------------------------------------
 @pytest.fixture
-def rows_read() -> Iterator[object]:
+def rows_read() -> Callable[[], int]:
     """A function that says how many rows MariaDB has read for this connection so far."""
 
     def count() -> int:
@@ -589,7 +592,8 @@ def test_a_lost_answer_to_a_commit_loses_no_copy(biz: Biz, monkeypatch: pytest.M
 
     subscription(biz)
     publish(biz, 1200)
-    real, told = Splitter._split_once, []
+    real = Splitter._split_once
+    told: list[Any] = []
 
     def split_once(self: Splitter, *arguments: object) -> object:
         plan = real(self, *arguments)  # type: ignore[arg-type]

@@ -85,7 +85,7 @@ def test_attempts_and_their_times_are_counters_and_histograms(row: BizReceive) -
     assert found["notify_request_seconds_count", ()] == 6
     assert found["notify_request_seconds_bucket", (("le", "0.05"),)] == 6
     now = sql.now()
-    span = ("minute", now - timedelta(minutes=5), now + timedelta(minutes=1))
+    span: Any = ("minute", now - timedelta(minutes=5), now + timedelta(minutes=1))
     of_row = statistics.total(*span, subscription=row.pk)
     assert (of_row.delivered, of_row.failed, of_row.success_share) == (4, 2, 4 / 6)
     assert of_row.latency_p50 == 0.5

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.jobs.bulk import BulkRunner
@@ -132,7 +134,7 @@ def test_replay_sends_delivered_ones_again(row: BizReceive) -> None:
     message(row, Status.PENDING, days=2)
     message(other, Status.DELIVERED, days=2)
     given = {"subscription": str(row.pk), "since": days_ago(3)}
-    assert actions.count("replay", given) == bulk_module.flows.Counted(12)
+    assert actions.count("replay", given) == flows.Counted(12)
     assert finish("replay", 5, **given) == 12
     again = {pk for pk, (_, generation) in states().items() if generation == 1}
     assert again == set(final)
@@ -206,7 +208,11 @@ def test_resplit_makes_the_missing_copies_only(row: BizReceive) -> None:
 def test_resplit_of_a_message_that_had_no_copy(row: BizReceive) -> None:
     """It was published before anybody wanted it."""
     pks = [message(row, days=1) for _ in range(3)]
-    given = {"biz": "orders", "since": days_ago(3), "subscription": str(row.pk)}
+    given: dict[str, Any] = {
+        "biz": "orders",
+        "since": days_ago(3),
+        "subscription": str(row.pk),
+    }
     assert finish("resplit", **given) == 3
     assert set(states()) == set(pks)
 

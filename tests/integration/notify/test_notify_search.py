@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management.color import no_style
@@ -75,7 +76,8 @@ def test_every_field_finds_hot_and_archived(row: BizReceive, place: str) -> None
         (row, Status.EXHAUSTED, "order.paid", "us", '{"text":"消 second"}'.encode()),
         (other, Status.DELIVERED, "stock.empty", "eu", b'{"text":"third"}'),
     ]
-    old, new = [], []
+    old: list[Any] = []
+    new: list[Any] = []
     for days, into in ((50, old), (1, new)):
         for n, (to, status, event_type, channel, payload) in enumerate(kinds):
             pk = message(
@@ -366,7 +368,7 @@ def many(row: BizReceive) -> BizReceive:
 )
 def test_candidates_come_in_the_order_of_an_index(many: BizReceive, asked: tuple) -> None:
     """Neither a sort, nor a read of the table's rows, nor of more than the page."""
-    values = {"event_type": "type.n1", "biz": many.biz_id, "channel": "eu"}
+    values: dict[str, Any] = {"event_type": "type.n1", "biz": many.biz_id, "channel": "eu"}
     filter = Filter(**{name: values[name] for name in asked})
     for where in (stores.hot(), stores.cold()):
         rows = Candidates(filter)._rows(where, MAX_ID, PAGE)[:PAGE]

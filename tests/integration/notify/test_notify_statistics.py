@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -57,7 +58,7 @@ def test_a_series_of_one_subscription_of_one_system_and_of_all(row: BizReceive) 
     for one, value in ((row, 1), (second, 10), (other, 100)):
         count(one, NOON, delivered=value)
     counters.accepted([row.biz_id, row.biz_id, other.biz_id], NOON)
-    span = ("hour", NOON, NOON + timedelta(hours=1))
+    span: Any = ("hour", NOON, NOON + timedelta(hours=1))
     assert statistics.series(*span)[0].delivered == 111
     assert statistics.series(*span, biz=row.biz_id)[0].delivered == 11
     assert statistics.series(*span, biz=row.biz_id)[0].accepted == 2

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import time_machine
 from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
 
 from msgplatform.api.access import keys
 from msgplatform.models import Biz
@@ -75,7 +77,7 @@ class TestRefused:
 
     def test_the_body_is_not_read(self, api: Api) -> None:
         body = io.BytesIO(b"x" * 100)
-        response = api.post(ECHO, b"x" * 100, **{"wsgi.input": body})
+        response = api.post(ECHO, b"x" * 100, None, **{"wsgi.input": body})
         problem(response, 401, "unauthenticated")
         assert body.tell() == 0
 
@@ -97,7 +99,7 @@ class TestScope:
     def test_head_is_like_get(self, api: Api) -> None:
         _, reader = api.key(READ)
         _, writer = api.key(WRITE)
-        authorized = {"HTTP_AUTHORIZATION": f"Bearer {reader}"}
+        authorized: Any = {"HTTP_AUTHORIZATION": f"Bearer {reader}"}
         assert api.client.head(ECHO, **authorized).status_code == 200
         authorized = {"HTTP_AUTHORIZATION": f"Bearer {writer}"}
         assert api.client.head(ECHO, **authorized).status_code == 403
@@ -108,7 +110,7 @@ class TestScope:
 
     def test_a_method_without_scope_is_closed(self, api: Api) -> None:
         _, plain = api.key(READ, WRITE)
-        authorized = {"HTTP_AUTHORIZATION": f"Bearer {plain}"}
+        authorized: Any = {"HTTP_AUTHORIZATION": f"Bearer {plain}"}
         assert api.get("/api/v1/test/half-closed", plain).status_code == 200
         problem(api.client.delete("/api/v1/test/half-closed", **authorized), 403, "forbidden")
 
@@ -130,7 +132,7 @@ class TestScope:
 
 
 def test_a_request_with_a_known_key_needs_no_database(
-    api: Api, django_assert_num_queries: pytest.FixtureRequest
+    api: Api, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     _, plain = api.key()
     api.post(ECHO, b"{}", plain)

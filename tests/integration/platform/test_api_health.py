@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.db import connections
 from django.test import override_settings
+from pytest_django import DjangoAssertNumQueries
 
 from msgplatform.api import health
 from msgplatform.core import connections as redis_connections
@@ -20,7 +21,7 @@ api = pytest.fixture(api_support.api)
 
 class TestAlive:
     def test_without_any_server(
-        self, api: Api, settings: Any, django_assert_num_queries: pytest.FixtureRequest
+        self, api: Api, settings: Any, django_assert_num_queries: DjangoAssertNumQueries
     ) -> None:
         settings.REDIS_URL = "unix:///no/such/redis.sock"
         with django_assert_num_queries(0):

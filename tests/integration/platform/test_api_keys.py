@@ -7,12 +7,14 @@ import json
 import re
 import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import time_machine
 from django.db import connection
 from django.db.utils import OperationalError
 from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
 
 from msgplatform.api.access import key_cache, keys
 from msgplatform.api.access.key_cache import ApiCaller, Found, KeyCache
@@ -86,7 +88,7 @@ class TestVerify:
         assert keys.verify(plain) is not None
 
     def test_a_known_key_needs_no_database(
-        self, api: Api, django_assert_num_queries: pytest.FixtureRequest
+        self, api: Api, django_assert_num_queries: DjangoAssertNumQueries
     ) -> None:
         _, plain = api.key()
         with django_assert_num_queries(1):
@@ -95,7 +97,7 @@ class TestVerify:
             assert keys.verify(plain) is not None
 
     def test_a_wrong_key_is_asked_for_once(
-        self, api: Api, django_assert_num_queries: pytest.FixtureRequest
+        self, api: Api, django_assert_num_queries: DjangoAssertNumQueries
     ) -> None:
         wrong = "mp_" + "a" * 12 + "_" + "b" * 43
         with django_assert_num_queries(1):
@@ -104,7 +106,7 @@ class TestVerify:
 
     @pytest.mark.parametrize("text", MALFORMED)
     def test_a_malformed_key_asks_nobody(
-        self, api: Api, text: str, django_assert_num_queries: pytest.FixtureRequest
+        self, api: Api, text: str, django_assert_num_queries: DjangoAssertNumQueries
     ) -> None:
         with django_assert_num_queries(0):
             assert keys.verify(text) is None
@@ -137,7 +139,7 @@ class TestLastUsed:
         assert self.used(key) is not None
 
     def test_not_while_the_request_runs(
-        self, api: Api, django_assert_num_queries: pytest.FixtureRequest
+        self, api: Api, django_assert_num_queries: DjangoAssertNumQueries
     ) -> None:
         key, plain = api.key()
         with django_assert_num_queries(1) as captured:
@@ -158,7 +160,7 @@ class TestLastUsed:
         assert seen == [0, 0, 60, 60]
 
     def test_nothing_to_write_writes_nothing(
-        self, api: Api, django_assert_num_queries: pytest.FixtureRequest
+        self, api: Api, django_assert_num_queries: DjangoAssertNumQueries
     ) -> None:
         _, plain = api.key()
         api.get("/api/v1/test/echo", plain)
@@ -178,7 +180,7 @@ class TestLastUsed:
     def test_a_failing_write_fails_no_request(self, api: Api) -> None:
         _, plain = api.key()
 
-        def refuse_updates(execute, sql, params, many, context):
+        def refuse_updates(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
             if sql.startswith("UPDATE"):
                 raise OperationalError("disk full")
             return execute(sql, params, many, context)

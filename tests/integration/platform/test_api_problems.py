@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import structlog
-from django.http import HttpResponse
 
 from msgplatform.api.problem_kinds import KINDS
 from tests.integration.support import api_support
+from tests.integration.support.answers import Answer
 from tests.integration.support.api_support import Api, problem
 
 api = pytest.fixture(api_support.api)
@@ -154,7 +154,7 @@ class TestOutsideTheViews:
         assert_page(api.client.post("/admin/login/", {"username": "x"}), 403)
 
 
-def assert_page(response: HttpResponse, status: int) -> None:
+def assert_page(response: Answer, status: int) -> None:
     """A page by itself: readable on a phone, in the dark, and without any other file."""
     assert response.status_code == status
     assert response["Content-Type"].startswith("text/html")

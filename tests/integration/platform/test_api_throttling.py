@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis
 from django.test import override_settings
+from pytest_django import DjangoAssertNumQueries
 
 from msgplatform.api.access import keys, throttling
 from msgplatform.api.access.key_cache import ApiCaller
@@ -127,7 +128,7 @@ class TestPerAddress:
         assert api.get(ECHO, "guess", REMOTE_ADDR="10.9.9.9").status_code == 401
 
     def test_a_guesser_costs_no_query(
-        self, api: Api, rates: Any, django_assert_num_queries: pytest.FixtureRequest
+        self, api: Api, rates: Any, django_assert_num_queries: DjangoAssertNumQueries
     ) -> None:
         rates(failed="3/min")
         for n in range(3):
@@ -256,7 +257,7 @@ class TestAhead:
         assert api.post(ECHO, b"{}", plain).status_code == 200
         assert throttling.is_allowed_unasked(caller)
         later = time.monotonic() + 61
-        monkeypatch.setattr(throttling.time, "monotonic", lambda: later)
+        monkeypatch.setattr(time, "monotonic", lambda: later)
         assert self.let_in(caller) == 0
         assert api.post(ECHO, b"{}", plain).status_code == 200
         assert self.let_in(caller) == 5

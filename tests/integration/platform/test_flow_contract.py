@@ -55,7 +55,7 @@ class TestContract:
             try:
                 found = flow.find({field: value}, "", 10)
             except InvalidInput as error:
-                refused = (error.field, bool(str(error)))
+                refused: tuple[str, bool] | None = (error.field, bool(str(error)))
             else:
                 refused = None
                 assert found == flows.Found([])

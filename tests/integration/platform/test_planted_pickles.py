@@ -9,6 +9,7 @@ import time
 import zlib
 from base64 import b64encode
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -163,4 +164,5 @@ def test_the_cache_keeps_what_is_put(work_redis: redis.Redis) -> None:
     cache.set_many(values, 60)
     assert cache.get_many(values) == values
     assert cache.incr("number") == 8
-    assert json.loads(work_redis.get("cache:1:text")) == "小米"
+    cached: Any = work_redis.get("cache:1:text")
+    assert json.loads(cached) == "小米"

@@ -71,12 +71,13 @@ def test_refused_with_a_sentence(
 ) -> None:
     biz = Biz.objects.create(name="system")
     receive = Receive.objects.create(name="consumer", url="https://x.example.com/")
-    app, form = {
+    requests: dict[str, tuple[str, dict[str, Any]]] = {
         "receive": ("notify", CONSUMER),
         "bizreceive": ("notify", {**SUBSCRIPTION, "biz": biz.pk, "receive": receive.pk}),
         "biz": ("msgplatform", SYSTEM),
         "apikey": ("msgplatform", {**KEY, "biz": biz.pk}),
-    }[model]
+    }
+    app, form = requests[model]
     before = counts()
     answer = admin_client.post(f"/admin/{app}/{model}/add/", {**form, **wrong})
     assert answer.status_code == 200, "the form is shown again"
@@ -91,12 +92,13 @@ def test_the_forms_are_right_without_the_fault(admin_client: Client, model: str)
     """Else the table would show that a form refuses everything."""
     biz = Biz.objects.create(name="system")
     receive = Receive.objects.create(name="consumer", url="https://x.example.com/")
-    app, form = {
+    requests: dict[str, tuple[str, dict[str, Any]]] = {
         "receive": ("notify", CONSUMER),
         "bizreceive": ("notify", {**SUBSCRIPTION, "biz": biz.pk, "receive": receive.pk}),
         "biz": ("msgplatform", SYSTEM),
         "apikey": ("msgplatform", {**KEY, "biz": biz.pk}),
-    }[model]
+    }
+    app, form = requests[model]
     before = counts()
     answer = admin_client.post(f"/admin/{app}/{model}/add/", form)
     assert answer.status_code == 302, answer.context["adminform"].form.errors

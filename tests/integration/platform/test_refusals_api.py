@@ -9,7 +9,6 @@ import json
 from typing import Any, NamedTuple
 
 import pytest
-from django.http import HttpResponse
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
@@ -21,6 +20,7 @@ from msgplatform.models import Biz
 from notify import intake
 from notify.api.views import MAX_MESSAGE_BYTES
 from notify.models import BizMsg, IdempotencyKey
+from tests.integration.support.answers import Answer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MESSAGES, BATCH = "/api/v1/messages", "/api/v1/messages/batch"
@@ -62,7 +62,7 @@ class Caller:
 
     def send(
         self, method: str, path: str, body: Any = None, type: str = "application/json", **more: str
-    ) -> HttpResponse:
+    ) -> Answer:
         raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body)
         headers = {"Authorization": f"Bearer {self.plain}", **more}
         # Said once more, because the client leaves it out where there is no body.
@@ -82,7 +82,7 @@ def orders() -> Caller:
     return Caller("orders", SCOPES)
 
 
-def refused(answer: HttpResponse, status: int, kind: str, *words: str) -> dict[str, Any]:
+def refused(answer: Answer, status: int, kind: str, *words: str) -> dict[str, Any]:
     """A whole problem document whose sentence has these words; nothing was stored."""
     assert answer.status_code == status, answer.content
     assert answer["Content-Type"] == "application/problem+json"

@@ -11,12 +11,12 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from django.http import HttpResponse
 from django.test import Client
 
 from msgplatform.api.access import keys, throttling
 from msgplatform.core import flows
 from msgplatform.models import ApiKey, Biz
+from tests.integration.support.answers import Answer
 
 URLCONF = "tests.integration.support.api_views"
 READ, WRITE = "things:read", "things:write"
@@ -61,12 +61,10 @@ class Api:
     ) -> tuple[ApiKey, str]:
         return keys.create(biz or self.biz(), "tests", allowed or (READ, WRITE), expires_at)
 
-    def get(self, path: str, key: str | None = None, **extra: Any) -> HttpResponse:
+    def get(self, path: str, key: str | None = None, **extra: Any) -> Answer:
         return self.client.get(path, **_authorized(key), **extra)
 
-    def post(
-        self, path: str, body: bytes = b"{}", key: str | None = None, **extra: Any
-    ) -> HttpResponse:
+    def post(self, path: str, body: bytes = b"{}", key: str | None = None, **extra: Any) -> Answer:
         extra["CONTENT_TYPE"] = extra.pop("content_type", "application/json")
         return self.client.generic("POST", path, body, **_authorized(key), **extra)
 
@@ -88,7 +86,7 @@ def api(
     keys.forget()
 
 
-def problem(response: HttpResponse, status: int, slug: str) -> dict[str, Any]:
+def problem(response: Answer, status: int, slug: str) -> dict[str, Any]:
     """Assert that this is a whole problem document of the given kind, and return it."""
     assert response.status_code == status, response.content
     assert response["Content-Type"] == "application/problem+json"

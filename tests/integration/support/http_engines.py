@@ -33,7 +33,8 @@ def names(**known: str) -> Callable[[str], list[str]]:
 
 
 def collect(engine: Engine, count: int, seconds: float = 20.0) -> list[Response]:
-    end, responses = time.monotonic() + seconds, []
+    responses: list[Response] = []
+    end = time.monotonic() + seconds
     while len(responses) < count:
         assert time.monotonic() < end, f"{len(responses)} of {count} after {seconds} s"
         responses += engine.poll(1.0)

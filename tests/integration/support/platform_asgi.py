@@ -14,6 +14,6 @@ from gateway.directory import Directory
 from gateway.intake.accept import Intake
 
 _fresh = Intake(Directory(refresh_seconds=0.0))
-requests.intake = lambda: _fresh
+requests.intake = lambda: _fresh  # type: ignore[attr-defined,assignment]
 
 __all__ = ["application"]

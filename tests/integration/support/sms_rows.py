@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.http import HttpResponse
 from django.test import Client
 
 from gateway.intake import accept
@@ -19,6 +18,7 @@ from gateway.lifecycle.messages import Member, NewSubmit, ReportIn, Response
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.api.access import keys
 from msgplatform.models import Biz
+from tests.integration.support.answers import Answer
 
 NODE, TS = 3010099999, 1121131500
 _seqnos = itertools.count(100)
@@ -45,14 +45,14 @@ class Caller:
         self.key = keys.create(self.biz, "test", scopes or ["sms:write", "sms:read"])[1]
         self.client = Client()
 
-    def post(self, path: str, body: Any, **headers: str) -> HttpResponse:
+    def post(self, path: str, body: Any, **headers: str) -> Answer:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.client.post(
             path, raw, content_type="application/json",
             headers={"Authorization": f"Bearer {self.key}", **headers},
         )  # fmt: skip
 
-    def get(self, path: str, **query: str) -> HttpResponse:
+    def get(self, path: str, **query: str) -> Answer:
         return self.client.get(path, query, headers={"Authorization": f"Bearer {self.key}"})
 
 

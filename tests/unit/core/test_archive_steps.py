@@ -11,8 +11,8 @@ def names(step: Step, start: datetime, now: datetime) -> list[str]:
     return [step.name(begin) for begin in step.until_ahead(start, now)]
 
 
-def at(*parts: int) -> datetime:
-    return datetime(*parts, tzinfo=UTC)
+def at(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> datetime:
+    return datetime(year, month, day, hour, minute, tzinfo=UTC)
 
 
 def test_months() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -74,6 +75,6 @@ def test_a_loop_reaches_its_cap_and_never_leaves_the_jitter() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"first": 0}, {"first": 2, "cap": 1}, {"factor": 0.5}, {"jitter": 1.5}]
 )
-def test_a_backoff_that_would_not_wait_is_refused(wrong: dict[str, float]) -> None:
+def test_a_backoff_that_would_not_wait_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="backoff needs"):
         Backoff(**wrong)

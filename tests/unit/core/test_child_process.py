@@ -14,11 +14,11 @@ from msgplatform.core.servers.child_process import pause, quick_exits
         ("500.0 7", 100.0, 0),  # from before the machine's last start
     ],
 )
-def test_quick_exits_in_a_row_are_counted(record, now, expected):
+def test_quick_exits_in_a_row_are_counted(record: str, now: float, expected: int) -> None:
     assert quick_exits(record, now) == expected
 
 
-def test_the_pause_grows_to_its_bound():
+def test_the_pause_grows_to_its_bound() -> None:
     pauses = [pause(quick, 5.0) for quick in range(9)]
     assert pauses == [0, 0, 0.25, 0.5, 1, 2, 4, 5, 5]
     assert pause(100_000, 5.0) == 5.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from typing import Any
 
 import pytest
 from django.core.management import get_commands, load_command_class
@@ -30,13 +31,13 @@ class TestContract:
         assert flow.daemons
         for daemon in flow.daemons:
             app = commands[daemon.command]
-            command = load_command_class(app, daemon.command)
+            command: Any = load_command_class(app, daemon.command)
             assert isinstance(command, DaemonCommand)
             assert daemon.processes >= 1
 
     def test_role_in_heartbeat_is_the_commands_name(self, flow: flows.Flow) -> None:
         for daemon in flow.daemons:
-            command = load_command_class(get_commands()[daemon.command], daemon.command)
+            command: Any = load_command_class(get_commands()[daemon.command], daemon.command)
             options = vars(command.create_parser("manage.py", daemon.command).parse_args([]))
             worker = command.worker(**options)
             assert f"run_{worker.role}" == daemon.command

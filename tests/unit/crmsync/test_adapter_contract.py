@@ -49,12 +49,12 @@ class Paper(CRMAdapter):
     def __init__(self, **settings: Any) -> None:
         super().__init__(settings, {"password": "hush-hush"})
         self.answers: list[list[Outcome]] = []
-        self.calls: list[list[Record]] = []
+        self.delivered: list[list[Record]] = []
         self.stored: dict[str, Stored] = {}
         self.trouble: Exception | None = None
 
     def deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
-        self.calls.append(list(batch))
+        self.delivered.append(list(batch))
         return self.answers.pop(0) if self.answers else [Ok(record.key) for record in batch]
 
     def fields(self) -> Mapping[str, Field]:
@@ -75,7 +75,7 @@ def records(*keys: str) -> list[Record]:
 def test_goes_in_batches_and_answers_in_order() -> None:
     paper = Paper()
     assert paper.send(records(*"abcdefg")) == [Ok(key) for key in "abcdefg"]
-    assert [len(call) for call in paper.calls] == [3, 3, 1]
+    assert [len(call) for call in paper.delivered] == [3, 3, 1]
     assert paper.send([]) == []
 
 
@@ -89,7 +89,7 @@ def test_of_a_key_that_comes_twice_the_newest_version_is_sent() -> None:
     paper = Paper()
     old, new = Record("a", 1, {}), Record("a", 2, {})
     assert paper.send([new, old, *records("b")]) == [Ok("a"), Ok("a"), Ok("b")]
-    assert paper.calls == [[new, *records("b")]]
+    assert paper.delivered == [[new, *records("b")]]
 
 
 @pytest.mark.parametrize("stop", [Auth("no"), Throttled(3.0)])
@@ -99,7 +99,7 @@ def test_nothing_more_is_sent_after_a_refusal_that_holds_for_all(stop: Outcome) 
     assert paper.send(records(*"abcde")) == [
         Ok("a"), stop, Invalid("phone", "too long"), stop, stop,
     ]  # fmt: skip
-    assert len(paper.calls) == 1
+    assert len(paper.delivered) == 1
 
 
 def test_an_adapter_that_miscounts_leaves_records_unknown() -> None:

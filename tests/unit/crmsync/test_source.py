@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -29,9 +30,10 @@ BERLIN = ZoneInfo("Europe/Berlin")
         ({"lag": timedelta(0)}, "lag"),
     ],
 )
-def test_descriptions_that_are_refused(changes: dict[str, object], field: str) -> None:
+def test_descriptions_that_are_refused(changes: dict[str, Any], field: str) -> None:
+    given: dict[str, Any] = {"table": "lead", "columns": Columns(), **changes}
     with pytest.raises(InvalidInput) as caught:
-        Source(**{"table": "lead", "columns": Columns(), **changes})
+        Source(**given)
     assert caught.value.field == field
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -102,7 +103,7 @@ def submit(counter: int = 1, content: bytes = b"hello", users: tuple[str, ...] =
     )
 
 
-def deliver(counter: int = 1, content: bytes = b"MO hello", **fields: int) -> Deliver:
+def deliver(counter: int = 1, content: bytes = b"MO hello", **fields: Any) -> Deliver:
     return Deliver(
         (3010000001, TIME, counter), "8613012345678", "10690001", message_content=content, **fields
     )

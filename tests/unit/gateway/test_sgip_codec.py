@@ -131,7 +131,8 @@ def test_a_frame_beyond_what_is_accepted_is_refused() -> None:
 
 
 def test_bytes_that_are_not_of_the_type_bytes_are_read_too() -> None:
-    for kind in (bytearray, memoryview):
+    kinds: tuple[Any, ...] = (bytearray, memoryview)
+    for kind in kinds:
         assert decode(kind(submit().encode())) == submit()
         assert FrameStream().feed(kind(submit().encode())) == [submit().encode()]
 
@@ -153,8 +154,13 @@ def test_an_empty_fee_is_no_error() -> None:
     assert (found.fee_value, found.given_value) == ("", "")
 
 
+def _with(command: Any, field: str, value: Any) -> Any:
+    """Also with a value that its type does not allow."""
+    return dataclasses.replace(command, **{field: value})
+
+
 WRONG: list[tuple[Command | TraceHop, str]] = [
-    (dataclasses.replace(submit(), **{field: value}), field)
+    (_with(submit(), field, value), field)
     for field, value in {
         "sequence": (1, 2),
         "sp_number": "1" * 22,
@@ -186,7 +192,7 @@ WRONG += [
     (submit(users=("1",) * 100, content=b"x" * 2000), "message_content"),
     (deliver(content=b"x" * 4020), "message_content"),
     (deliver(tp_udhi=256), "tp_udhi"),
-    (dataclasses.replace(deliver(), message_content=None), "message_content"),
+    (_with(deliver(), "message_content", None), "message_content"),
     (dataclasses.replace(report(), state=256), "state"),
     (dataclasses.replace(report(), submit_sequence=(1, 2, 2**32)), "submit_sequence"),
     (dataclasses.replace(report(), reserve=b"short"), "reserve"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,7 @@ def sent(session: Session) -> list[Command]:
     return [decode(frame) for frame in FrameStream().feed(session.data_to_send())]
 
 
-def bound(**options: object) -> tuple[Session, Session]:
+def bound(**options: Any) -> tuple[Session, Session]:
     one, other = sp(**options), smg()
     exchange(one, other)
     assert one.phase is other.phase is Phase.BOUND

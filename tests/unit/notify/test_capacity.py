@@ -27,7 +27,7 @@ def lease(settings: Settings) -> None:
 
 
 def offers(room: Room, subscription: Subscription) -> list[Offer]:
-    found = []
+    found: list[Offer] = []
     while (offer := room.offer(subscription)) and len(found) < 10:
         found.append(offer)
         room.take(subscription)

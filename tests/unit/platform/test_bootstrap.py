@@ -15,7 +15,7 @@ def bootstrap(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(DEPLOY))
     for name in ("bootstrap", "pip_sources"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    import bootstrap
+    import bootstrap  # type: ignore[import-not-found]  # of deploy/
 
     venv = tmp_path / ".venv"
     (venv / "bin").mkdir(parents=True)

@@ -37,7 +37,7 @@ def run(directory: Path, ci: str) -> subprocess.CompletedProcess:
     )
 
 
-def test_a_skipped_test_fails_in_ci_and_an_expected_failure_does_not(tmp_path):
+def test_a_skipped_test_fails_in_ci_and_an_expected_failure_does_not(tmp_path: Path) -> None:
     (tmp_path / "test_sample.py").write_text(SAMPLE)
     strict = run(tmp_path, "true")
     assert strict.returncode == 1
@@ -46,7 +46,7 @@ def test_a_skipped_test_fails_in_ci_and_an_expected_failure_does_not(tmp_path):
     assert "1 passed, 1 skipped, 1 xfailed" in run(tmp_path, "").stdout
 
 
-def test_a_skipped_module_fails_in_ci(tmp_path):
+def test_a_skipped_module_fails_in_ci(tmp_path: Path) -> None:
     (tmp_path / "test_module.py").write_text("import pytest\npytest.importorskip('no_such_one')")
     strict = run(tmp_path, "true")
     assert strict.returncode == 2
@@ -66,11 +66,11 @@ def test_a_skipped_module_fails_in_ci(tmp_path):
         ([str(TESTS / "integration")], {"integration"}),
     ],
 )
-def test_only_a_folder_asked_for_as_a_whole_is_counted(args, expected):
+def test_only_a_folder_asked_for_as_a_whole_is_counted(args: list[str], expected: object) -> None:
     assert whole_folders(args, TESTS.parent, NAMES) == expected
 
 
-def test_fewer_tests_than_expected_are_named():
+def test_fewer_tests_than_expected_are_named() -> None:
     expected = {"unit": 10, "integration": 5}
     assert shortfalls({"unit": 10, "integration": 7}, expected, NAMES) == []
     assert shortfalls({"unit": 9}, expected, {"unit"})[0].startswith("tests/unit: 9 tests were")
@@ -80,7 +80,7 @@ def test_fewer_tests_than_expected_are_named():
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])
-def test_a_missing_test_ends_the_run_before_any_ran(tmp_path, processes):
+def test_a_missing_test_ends_the_run_before_any_ran(tmp_path: Path, processes: str) -> None:
     folder = tmp_path / "tests"
     (folder / "unit").mkdir(parents=True)
     (folder / "__init__.py").touch()

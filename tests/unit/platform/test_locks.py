@@ -25,7 +25,7 @@ class Locked(NamedTuple):
 
 def requirements(path: Path) -> dict[str, Requirement]:
     """What a requirement file and those that it includes ask for, by name."""
-    found = {}
+    found: dict[str, Requirement] = {}
     for line in path.read_text().splitlines():
         said = line.partition("#")[0].strip()
         if said.startswith("-r "):
@@ -40,9 +40,9 @@ def locked(name: str) -> dict[str, list[Locked]]:
     """Entries by package; there are several where Pythons need different versions."""
     found: dict[str, list[Locked]] = {}
     text = (ROOT / f"{name}.lock").read_text()
-    for entry in re.findall(r"^\w.*\n(?:[ ].*\n)*", text, re.M):
-        package, version = re.match(r"(\S+)==(\S+)", entry).groups()
-        found.setdefault(package, []).append(Locked(version, entry, "-r " in entry))
+    for match in re.finditer(r"^(\w\S*)==(\S+).*\n(?:[ ].*\n)*", text, re.M):
+        entry = Locked(match[2], match[0], "-r " in match[0])
+        found.setdefault(match[1], []).append(entry)
     return found
 
 
