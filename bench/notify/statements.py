@@ -14,6 +14,7 @@ from msgplatform.core.data import ids
 from msgplatform.core.queues import jobs
 from notify import intake, queue_names
 from notify.archive import due as walk
+from notify.archive import stores
 from notify.archive.listing import Messages
 from notify.archive.move import move
 from notify.maker.maker import Maker
@@ -128,5 +129,5 @@ def _archiving(seen: plans.Recorder) -> None:
     page = seen.step("Archiver: a page", lambda: list(walk.candidates(0, 2**62)[:PAGE]))
     due = walk.Due(2**62, 0)
     able = seen.step("Archiver: which may move", lambda: walk.movable(page, due))
-    seen.step("Archiver: cut into chunks", lambda: list(walk.chunks(able)))
+    seen.step("Archiver: cut into chunks", lambda: list(walk.chunks(able, stores.hot())))
     seen.step("Archiver: move a chunk", lambda: move(able, due))

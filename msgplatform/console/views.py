@@ -204,7 +204,9 @@ def _counted(flow: flows.Flow, name: str, form: BulkForm) -> flows.Counted | Non
         return flow.bulk_count(name, form.filter())
     except InvalidInput as error:
         form.refuse(error.field, str(error))
-        return None
+    except Unavailable as error:
+        form.refuse("", str(error))
+    return None
 
 
 def _start(

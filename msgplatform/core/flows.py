@@ -92,6 +92,7 @@ class Page:
     facts: Mapping[str, str]
     body: str
     timeline: Sequence[TimelineEntry]
+    bulk: str = ""  # the bulk action that does it again, given the message's id as `ids`
 
 
 @dataclass(frozen=True)

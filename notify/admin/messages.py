@@ -24,7 +24,7 @@ from msgplatform.admin import (
     cells,
     row_id,
 )
-from notify.bulk import requeue
+from notify.bulk import send_again
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.search import find
 
@@ -144,7 +144,7 @@ class ReceiveMsgAdmin(HotAdmin):
                         "stopped.") % SELECTED,
             )  # fmt: skip
             return redirect("console:bulk-flow", "notify")
-        count = requeue.selection(ids)
+        count = send_again.selection(ids)
         audit(request, "deliveries_sent_again", str(count), ids=[str(pk) for pk in ids])
         text = ngettext("%d delivery is sent again.", "%d deliveries are sent again.", count)
         messages.success(request, text % count)

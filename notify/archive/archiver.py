@@ -22,7 +22,7 @@ from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
-from notify.archive import ages
+from notify.archive import ages, restored, stores
 from notify.archive.due import Due, candidates, chunks, due, movable
 from notify.archive.move import move
 from notify.archive.retention import ARCHIVE, KEYS
@@ -54,9 +54,9 @@ class Archiver(Worker):
         now = sql.now()
         self._retention.prepare(now)
         self._walk = self._walk or walk(now)
-        page = self._walk.page(now)
+        page = self._walk.page(now) or restored.page(now)
         self.heartbeat.lag = self._walk.lag(now)
-        if page is None:
+        if not page:
             return self._purge(now)
         try:
             self._archive(page, due(now))
@@ -66,7 +66,7 @@ class Archiver(Worker):
         return True
 
     def _archive(self, page: Sequence[int], due: Due) -> None:
-        for chunk in chunks(movable(page, due)):
+        for chunk in chunks(movable(page, due), stores.hot()):
             bisect.isolate(chunk, lambda some: self._move(some, due), self._set_aside, _is_away)
 
     def _move(self, chunk: Sequence[int], due: Due) -> Sequence[int]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,7 +10,8 @@ from django.db.models import Count, QuerySet
 from django.db.models.functions import Length
 
 from msgplatform.core.archive.ages import horizon
-from notify.archive import ages
+from notify.archive import ages, restored
+from notify.archive.stores import Place
 from notify.models import BizMsg, ReceiveMsg
 
 MAX_COPIES = 2000
@@ -23,15 +23,21 @@ _FAILED = frozenset({_Status.EXHAUSTED, _Status.POISON})
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What is old enough: messages below these ids, if their copies ended well or failed."""
+    """What is old enough: messages below these ids, if their copies ended well or failed. One that
+    was brought back is as old as its return."""
 
     well: int
     failed: int
 
-    def allows(self, message_id: int, statuses: set[int]) -> bool:
-        if message_id >= self.well or not statuses <= _WELL | _FAILED:
+    def allowed(self, statuses: Mapping[int, set[int]]) -> list[int]:
+        """Of messages with the statuses of their copies, those that may move."""
+        counted_from = restored.counted_from(statuses)
+        return [pk for pk, ends in statuses.items() if self._allows(counted_from.get(pk, pk), ends)]
+
+    def _allows(self, age: int, statuses: set[int]) -> bool:
+        if age >= self.well or not statuses <= _WELL | _FAILED:
             return False
-        return message_id < self.failed or not statuses & _FAILED
+        return age < self.failed or not statuses & _FAILED
 
 
 def due(now: datetime) -> Due:
@@ -46,18 +52,18 @@ def candidates(first: int, below: int) -> QuerySet[BizMsg, int]:
 
 def movable(message_ids: Sequence[int], due: Due) -> list[int]:
     """Those whose copies have all ended long enough ago; a message without copies is one."""
-    statuses: dict[int, set[int]] = defaultdict(set)
+    statuses: dict[int, set[int]] = {pk: set() for pk in message_ids}
     rows = ReceiveMsg.objects.filter(msg_id__in=message_ids).order_by()
     for message_id, status in rows.values_list("msg_id", "status"):
         statuses[message_id].add(status)
-    return [pk for pk in message_ids if due.allows(pk, statuses[pk])]
+    return due.allowed(statuses)
 
 
-def chunks(message_ids: Sequence[int]) -> Iterator[list[int]]:
+def chunks(message_ids: Sequence[int], place: Place) -> Iterator[list[int]]:
     """Cut by payload bytes and number of copies; at least one message in each."""
-    sized = BizMsg.objects.filter(id__in=message_ids).annotate(size=Length("payload"))
+    sized = place.messages.filter(id__in=message_ids).annotate(size=Length("payload"))
     sizes = dict(sized.order_by().values_list("id", "size"))
-    rows = ReceiveMsg.objects.filter(msg_id__in=message_ids).order_by().values_list("msg_id")
+    rows = place.copies_of(message_ids).order_by().values_list("msg_id")
     copies = dict(rows.annotate(Count("id")))
     chunk: list[int] = []
     size = count = 0

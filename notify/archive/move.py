@@ -18,6 +18,7 @@ from msgplatform.core.archive.router import cold_alias
 from msgplatform.core.archive.rows import delete_whole
 from msgplatform.core.data import sql
 from msgplatform.core.failpoints import failpoint
+from notify.archive import restored
 from notify.archive.due import Due
 from notify.archive.retention import MESSAGES
 from notify.models import (
@@ -28,10 +29,16 @@ from notify.models import (
     ColdReceiveMsg,
     IdempotencyKey,
     ReceiveMsg,
+    RestoredMsg,
 )
 
 _KEY = Subquery(IdempotencyKey.objects.filter(id=OuterRef("id")).values("key"))
-_ADDED = {"key": Coalesce(_KEY, Value(""), output_field=CharField()), "archived_at": Now()}
+_RESTORED = Subquery(RestoredMsg.objects.filter(id=OuterRef("id")).values("restored_at"))
+_ADDED = {
+    "key": Coalesce(_KEY, Value(""), output_field=CharField()),
+    "archived_at": Now(),
+    "restored_at": _RESTORED,
+}
 
 
 def move(message_ids: Sequence[int], due: Due) -> int:
@@ -60,6 +67,7 @@ def _move_once(message_ids: list[int], due: Due) -> int:
         failpoint("archiver_after_verify")
         for part, count in reversed(list(zip(parts, counts, strict=True))):
             part.delete(count)
+        restored.forget(going)
         failpoint("archiver_before_delete_commit")
     return len(going)
 
@@ -76,13 +84,19 @@ def _locked(message_ids: list[int], due: Due) -> tuple[list[int], list[int]]:
     rows = list(copies.order_by().values_list("id", "msg_id", "status"))
     for _id, message_id, status in rows:
         statuses[message_id].add(status)
-    going = [pk for pk in statuses if due.allows(pk, statuses[pk])]
+    going = due.allowed(statuses)
     chosen = set(going)
     return going, [copy_id for copy_id, message_id, _ in rows if message_id in chosen]
 
 
 def _copy(parts: Sequence[Part]) -> None:
+    messages = ColdBizMsg.objects.using(cold_alias()).filter(id__in=parts[0].keys)
     with transaction.atomic(using=cold_alias(), savepoint=False):
-        delete_whole(MESSAGES, parts[0].keys)  # what an archiver that was killed has left
+        # A key is forgotten after a while; of a message that was brought back it is only here.
+        keys = dict(messages.exclude(key="").values_list("id", "key"))
+        # What an archiver that was killed has left, and of those that were brought back.
+        delete_whole(MESSAGES, parts[0].keys)
         for part in parts:
             part.copy()
+        for message_id, key in keys.items():
+            messages.filter(id=message_id, key="").update(key=key)

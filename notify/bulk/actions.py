@@ -52,9 +52,11 @@ ACTIONS: Mapping[str, _Action] = {
                 "event_type": _TYPE,
                 "since": _SINCE,
                 "until": _UNTIL,
-                "ids": _("Delivery ids, at most 500; their status may be any of the three"),
+                "ids": _("Ids of deliveries or of messages, at most 500; any of the three, or the "
+                         "status above, with which delivered can be named too"),
             },
-            _("Each gets all its attempts anew; the log of earlier attempts stays."),
+            _("Each gets all its attempts anew; the log of earlier attempts stays. Those that are "
+              "named by their ids may be archived: they are brought back."),
         ),
     ),
     "replay": _Action(
@@ -68,7 +70,7 @@ ACTIONS: Mapping[str, _Action] = {
                 "event_type": _TYPE,
             },
             _("Everything the subscription was to get is sent again, delivered ones too. "
-              "Messages in the archive stay there."),
+              "Archived messages are brought back for it."),
         ),
         ("subscription", "since"),
     ),
@@ -84,7 +86,7 @@ ACTIONS: Mapping[str, _Action] = {
                 "event_type": _TYPE,
             },
             _("Exhausted, poison and skipped ones are sent again; those that wait for another "
-              "attempt are sent now. Messages in the archive stay there."),
+              "attempt are sent now. Archived messages are brought back for it."),
         ),
         ("since",),
     ),
@@ -100,7 +102,8 @@ ACTIONS: Mapping[str, _Action] = {
                 "subscription": _("Only for this one; empty: for all"),
             },
             _("Each message gets the copies it lacks, such as those for a newer subscription. "
-              "Copies that exist stay as they are. The count is of messages looked at."),
+              "Copies that exist stay as they are, and so do archived messages. The count is of "
+              "messages looked at."),
         ),
         ("biz", "since"),
     ),

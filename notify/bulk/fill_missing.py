@@ -16,6 +16,7 @@ from django.db import transaction
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Temporary
+from notify.archive import stores
 from notify.bulk.replay import Messages
 from notify.bulk.requeue import Page
 from notify.matching import Filter as Wanted
@@ -141,7 +142,7 @@ class Resplit:
 
     def __init__(self, filter: Filter, begun: datetime) -> None:
         self._subscription = filter.subscription
-        self._messages = Messages(filter, begun)
+        self._messages = Messages(filter, begun, (stores.hot(),))
 
     def apply(self, ids: Sequence[int]) -> int:
         return add_missing(ids, self._subscription)

@@ -1,19 +1,24 @@
 """Send again by time: everything a subscription was to get, or what never arrived.
 
-Both walk messages in the order of their ids and take the copies of each page.
+Both walk messages, hot and archived ones, in the order of their ids and take the copies of each
+page.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from django.db.models import QuerySet
 
 from msgplatform.core.bulk_cursor import read_id
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import InvalidInput
-from notify.bulk.requeue import FAILED, Page, again
+from notify.archive import stores
+from notify.archive.stores import Place, reading
+from notify.bulk.requeue import Page
+from notify.bulk.send_again import FAILED, again, ended
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.search.filters import Filter
 
@@ -23,9 +28,11 @@ _Status = ReceiveMsg.Status
 
 
 class Messages:
-    """Split messages of a filter, in the order of their ids, none that came after `begun`."""
+    """Split messages of a filter, in the order of their ids, none that came after `begun`; of all
+    these places."""
 
-    def __init__(self, filter: Filter, begun: datetime) -> None:
+    def __init__(self, filter: Filter, begun: datetime, places: Sequence[Place]) -> None:
+        self._places = places
         self._event_type = filter.event_type
         newest = id_numbers.first_id_at(begun)
         self._until = newest if filter.until is None else min(filter.until, newest)
@@ -41,27 +48,38 @@ class Messages:
     def page(self, position: str, limit: int = MESSAGES) -> tuple[list[int], str]:
         """Up to `limit` messages after a position, and the next position; '' at the end."""
         first = max(self._since, read_id(position) + 1) if position else self._since
-        rows = BizMsg.objects.filter(id__gte=first, id__lt=self._until)
-        if self._biz is not None:
-            rows = rows.filter(biz_id=self._biz)
-        page = list(rows.order_by("id").values_list("id", flat=True)[:limit])
+        found: set[int] = set()
+        for place in self._places:
+            with reading(place):
+                rows = place.messages.filter(id__gte=first, id__lt=self._until)
+                if self._biz is not None:
+                    rows = rows.filter(biz_id=self._biz)
+                found.update(rows.order_by("id").values_list("id", flat=True)[:limit])
+        page = sorted(found)[:limit]
         if not page:
             return [], ""
         following = str(page[-1]) if len(page) == limit else ""
-        split = BizMsg.objects.filter(id__in=page, state=BizMsg.State.SPLIT)
+        split = {pk for place in self._places for pk in self._split(place, page)}
+        return sorted(split), following
+
+    def _split(self, place: Place, page: Sequence[int]) -> QuerySet[Any, int]:
+        rows = place.messages.filter(id__in=page)
+        if not place.cold:
+            rows = rows.filter(state=BizMsg.State.SPLIT)
         if self._event_type is not None:
-            split = split.filter(event_type=self._event_type)
-        return list(split.order_by("id").values_list("id", flat=True)), following
+            rows = rows.filter(event_type=self._event_type)
+        return rows.values_list("id", flat=True)
 
 
 class Replay:
-    """All copies of a subscription since a time, the delivered ones too."""
+    """All copies of a subscription since a time, the delivered ones too; archived ones come back
+    for it."""
 
     statuses: tuple[int, ...] = (_Status.DELIVERED, *FAILED.values())
 
     def __init__(self, filter: Filter, begun: datetime) -> None:
         self._filter, self._begun = filter, begun
-        self._messages = Messages(filter, begun)
+        self._messages = Messages(filter, begun, (stores.hot(), stores.cold()))
 
     def apply(self, ids: Sequence[int]) -> int:
         return again(ids, self.statuses, self._begun)
@@ -69,7 +87,7 @@ class Replay:
     def page(self, position: str, limit: int) -> Page:
         for _ in range(PAGES):
             messages, following = self._messages.page(position)
-            found = list(self._copies(messages))
+            found = self._copies(messages)
             if len(found) > limit:
                 return _cut(found, limit)
             if found or not following:
@@ -77,15 +95,20 @@ class Replay:
             position = following
         return Page([], position)
 
-    def _copies(self, messages: Sequence[int]) -> QuerySet[ReceiveMsg, tuple[int, int]]:
-        rows = ReceiveMsg.objects.filter(
-            msg_id__in=messages, status__in=self.statuses, updated_at__lte=self._begun
-        )
-        if self._filter.subscription is not None:
-            rows = rows.filter(biz_receive_id=self._filter.subscription)
-        return self.narrowed(rows).order_by("msg_id", "id").values_list("id", "msg_id")
+    def _copies(self, messages: Sequence[int]) -> list[tuple[int, int]]:
+        """(copy, message), in the order of the messages."""
+        hot = set(BizMsg.objects.filter(id__in=messages).values_list("id", flat=True))
+        archived = [pk for pk in messages if pk not in hot]
+        found: list[tuple[int, int]] = []
+        for place, there in ((stores.hot(), sorted(hot)), (stores.cold(), archived)):
+            with reading(place):
+                rows = ended(place, self.statuses, self._begun).filter(msg_id__in=there)
+                if self._filter.subscription is not None:
+                    rows = rows.filter(biz_receive_id=self._filter.subscription)
+                found += self.narrowed(rows).order_by().values_list("id", "msg_id")
+        return sorted(found, key=lambda pair: (pair[1], pair[0]))
 
-    def narrowed(self, rows: QuerySet[ReceiveMsg]) -> QuerySet[ReceiveMsg]:
+    def narrowed(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         return rows
 
 
@@ -99,7 +122,7 @@ class ReplayFailed(Replay):
             raise InvalidInput("choose a subscription or a business system", "subscription")
         super().__init__(filter, begun)
 
-    def narrowed(self, rows: QuerySet[ReceiveMsg]) -> QuerySet[ReceiveMsg]:
+    def narrowed(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         return rows.exclude(status=_Status.PENDING, send_times=0)
 
 

@@ -1,31 +1,25 @@
-"""Send copies again: a new generation with a fresh budget, and the log of attempts stays."""
+"""Send again what ended without success, or what a person names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.db import connection
-from django.db.models import F, Q, QuerySet
-from django.db.models.functions import Now
+from django.db.models import Q, QuerySet
 
-from msgplatform.api.filters import MAX_ID, MAX_SELECTION
+from msgplatform.api.filters import MAX_ID
 from msgplatform.core.bulk_cursor import read_id, read_time
-from msgplatform.core.data import claims, sql
 from msgplatform.core.errors import InvalidInput
+from notify.archive import stores
+from notify.archive.stores import Place, reading
+from notify.bulk.send_again import CHUNK, FAILED, again, ended
 from notify.maker import due
-from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify.models import BizReceive, ReceiveMsg
 from notify.search.filters import Filter
 
-_Status = ReceiveMsg.Status
-FAILED = {
-    "exhausted": _Status.EXHAUSTED,
-    "poison": _Status.POISON,
-    "skipped": _Status.SKIPPED,
-}
-_CHUNK = 500
 SCANNED = 5000  # rows that one page reads at most
 
 
@@ -37,46 +31,20 @@ class Page:
     position: str
 
 
-def again(copy_ids: Iterable[int], statuses: Iterable[int], begun: datetime) -> int:
-    """Send these copies again if they are in one of the statuses; how many were.
-
-    Only what last changed before `begun`: a step that is repeated finds what it did done.
-    """
-    found = list(copy_ids)
-    rows = ReceiveMsg.objects.filter(status__in=list(statuses), updated_at__lte=begun)
-    return sum(
-        claims.update_by_key(
-            rows.filter(id__in=found[start : start + _CHUNK]),
-            {
-                "status": _Status.PENDING,
-                "send_times": 0,
-                "generation": F("generation") + 1,
-                "claimed_by": "",
-                "next_at": Now(),
-                "updated_at": Now(),
-            },
-        )
-        for start in range(0, len(found), _CHUNK)
-    )
-
-
-def selection(copy_ids: Sequence[int]) -> int:
-    """Send a person's selection again, whatever its end was, delivered ones too; how many were
-    final. Raises InvalidInput when there are more than a request should do."""
-    if len(copy_ids) > MAX_SELECTION:
-        raise InvalidInput(f"select at most {MAX_SELECTION}; for more, start a bulk job", "ids")
-    return again(copy_ids, [*FAILED.values(), _Status.DELIVERED], sql.now())
-
-
 class Requeue:
-    """The bulk action: copies that ended without success, by status and what else is asked."""
+    """The bulk action: copies that ended without success, by status and what else is asked.
+
+    Named ones may be archived, and may have been delivered; others are hot ones.
+    """
 
     def __init__(self, filter: Filter, begun: datetime) -> None:
-        if filter.status not in (None, *FAILED):
-            raise InvalidInput("use exhausted, poison or skipped", "status")
+        named = filter.ids is not None
+        choices = {**FAILED, "delivered": ReceiveMsg.Status.DELIVERED} if named else FAILED
+        if filter.status not in (None, *choices):
+            raise InvalidInput(f"use one of {', '.join(choices)}", "status")
         self._filter, self._begun = filter, begun
-        default = FAILED.values() if filter.ids is not None else [_Status.EXHAUSTED]
-        self._statuses = [FAILED[filter.status]] if filter.status else list(default)
+        default = FAILED.values() if named else [ReceiveMsg.Status.EXHAUSTED]
+        self._statuses = [choices[filter.status]] if filter.status else list(default)
 
     def apply(self, ids: Sequence[int]) -> int:
         return again(ids, self._statuses, self._begun)
@@ -89,8 +57,8 @@ class Requeue:
         scanned = 0
         for subscription in self._subscriptions(after.subscription):
             while True:
-                rows = list(self._rows(subscription, after)[:_CHUNK])
-                wanted = self._wanted(rows)
+                rows = list(self._rows(subscription, after)[:CHUNK])
+                wanted = self._wanted(rows, stores.hot())
                 for copy_id, _message, next_at, _updated in rows:
                     after = _Position(subscription, next_at, copy_id)
                     if copy_id in wanted:
@@ -100,19 +68,26 @@ class Requeue:
                 scanned += len(rows)
                 if scanned >= SCANNED:
                     return Page(matches, after.text())
-                if len(rows) < _CHUNK:
+                if len(rows) < CHUNK:
                     break
         return Page(matches, "")
 
     def _selected(self, position: str, limit: int) -> Page:
+        """The deliveries that the next ids mean; a message's id means all of its own."""
         after = read_id(position)
         left = [pk for pk in self._filter.ids or () if pk > after]
-        rows = ReceiveMsg.objects.filter(
-            id__in=left[:limit], status__in=self._statuses, updated_at__lte=self._begun
-        )
-        found = list(rows.order_by("id").values_list("id", "msg_id", "next_at", "updated_at"))
-        wanted = self._wanted(found)
-        return Page(sorted(wanted), str(left[limit - 1]) if len(left) > limit else "")
+        named = left[:limit]
+        wanted = self._named(stores.cold(), named)
+        # What was brought back is in the archive as it was, but counts as it is.
+        hot = ReceiveMsg.objects.filter(id__in=wanted).values_list("id", flat=True)
+        wanted = wanted - set(hot) | self._named(stores.hot(), named)
+        return Page(sorted(wanted), str(named[-1]) if len(left) > limit else "")
+
+    def _named(self, place: Place, ids: Sequence[int]) -> set[int]:
+        with reading(place):
+            rows = ended(place, self._statuses, self._begun).order_by()
+            named = rows.values_list("id", "msg_id", "created_at", "updated_at")
+            return self._wanted([*named.filter(id__in=ids), *named.filter(msg_id__in=ids)], place)
 
     def _subscriptions(self, first: int) -> list[int]:
         """Those with copies in the status, ascending, an index dive each; from `first` on."""
@@ -141,16 +116,18 @@ class Requeue:
         ordered = rows.order_by("next_at", "id") if by_time else rows.order_by("id")
         return ordered.values_list("id", "msg_id", "next_at", "updated_at")
 
-    def _wanted(self, rows: Sequence[tuple[int, int, datetime, datetime]]) -> set[int]:
+    def _wanted(
+        self, rows: Sequence[tuple[int, int, datetime, datetime]], place: Place
+    ) -> set[int]:
         least = self._filter.since or 0
         below = MAX_ID if self._filter.until is None else self._filter.until
         found = {
             copy_id: message_id
-            for copy_id, message_id, _next_at, updated_at in rows
+            for copy_id, message_id, _at, updated_at in rows
             if least <= message_id < below and updated_at <= self._begun
         }
         if self._filter.event_type is not None and found:
-            messages = BizMsg.objects.filter(id__in=set(found.values()))
+            messages = place.messages.filter(id__in=set(found.values()))
             right = set(
                 messages.filter(event_type=self._filter.event_type).values_list("id", flat=True)
             )

@@ -1,7 +1,7 @@
 """Notify's tables; names are the original's."""
 
 from notify.models.cold import ColdAttempt, ColdBizMsg, ColdReceiveMsg
-from notify.models.messages import Attempt, BizMsg, IdempotencyKey, ReceiveMsg
+from notify.models.messages import Attempt, BizMsg, IdempotencyKey, ReceiveMsg, RestoredMsg
 from notify.models.subscriptions import DEFAULT_SCHEDULE, BizReceive, Receive, default_schedule
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "IdempotencyKey",
     "Receive",
     "ReceiveMsg",
+    "RestoredMsg",
     "default_schedule",
 ]

@@ -24,6 +24,7 @@ class ColdBizMsg(ColdModel):
     created_at = models.DateTimeField()
     key = ExactCharField(max_length=128, blank=True, default="")
     archived_at = models.DateTimeField()
+    restored_at = models.DateTimeField(null=True)  # when it last came back from here
 
     class Meta:
         db_table = "biz_msg_cold"

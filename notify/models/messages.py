@@ -1,4 +1,5 @@
-"""The hot tables: messages, their copies, the log of attempts, idempotency keys."""
+"""The hot tables: messages, their copies, the log of attempts, idempotency keys, and which messages
+were brought back from the archive."""
 
 from __future__ import annotations
 
@@ -146,3 +147,24 @@ class Attempt(models.Model):
 
     def __str__(self) -> str:
         return f"{self.copy_id} #{self.number}"
+
+
+class RestoredMsg(models.Model):
+    """A message that was brought back from the archive, until it is moved there again.
+
+    It stays as long as if it had been accepted at `restored_at`.
+    """
+
+    id = models.BigIntegerField(primary_key=True)
+    restored_at = models.DateTimeField()
+    look_at = models.DateTimeField()  # when the archiver looks at it next
+
+    class Meta:
+        db_table = "restored_msg"
+        verbose_name = _("restored message")
+        verbose_name_plural = _("restored messages")
+        default_permissions = ()
+        indexes = [models.Index(fields=["look_at"], name="restored_msg_look")]
+
+    def __str__(self) -> str:
+        return str(self.pk)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, cast
 
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
@@ -15,7 +16,7 @@ from msgplatform.core.flows import Page, TimelineEntry
 from msgplatform.models import Biz
 from notify.archive import stores
 from notify.archive.stores import Place, reading
-from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify.models import BizMsg, BizReceive, ReceiveMsg, RestoredMsg
 
 # A page shows this much of a payload; the whole is in the API.
 SHOWN_PAYLOAD = 16 * 1024
@@ -45,6 +46,8 @@ def _page(place: Place, message: Any) -> Page:
     timeline = [TimelineEntry(message.created_at, _("Accepted"), "accepted")]
     timeline += _story(place, copies)
     state = _("archived") if place.cold else str(BizMsg.State(message.state).label)
+    if restored_at := _restored_at(place, message):
+        timeline.append(TimelineEntry(restored_at, _("Brought back from the archive"), "accepted"))
     if place.cold:
         timeline.append(TimelineEntry(message.archived_at, _("Archived"), "done"))
     return Page(
@@ -57,7 +60,16 @@ def _page(place: Place, message: Any) -> Page:
         },
         body=_body(bytes(message.payload)),
         timeline=timeline,
+        bulk="requeue",
     )
+
+
+def _restored_at(place: Place, message: Any) -> datetime | None:
+    """When it last came back from the archive."""
+    if place.cold:
+        return cast(datetime | None, message.restored_at)
+    rows = RestoredMsg.objects.filter(id=message.pk)
+    return rows.values_list("restored_at", flat=True).first()
 
 
 def _body(payload: bytes) -> str:

@@ -1,4 +1,5 @@
-"""The steps of a move from hot tables to the cold store: copy, verify, delete.
+"""The steps of a move from hot tables to the cold store: copy, verify, delete. And of the way back:
+copy, verify; what is in the archive stays there, and the hot rows count.
 
 The caller has locked the hot rows in a transaction of the main database, which ends after the
 deletion, and has cleared the cold store of what a killed process left of them. In one database all
@@ -13,16 +14,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db import DEFAULT_DB_ALIAS, connections, models
+from django.db import connections, models, router
 from django.db.models import QuerySet
 
-from msgplatform.core.archive.router import cold_alias
 from msgplatform.core.archive.rows import CHUNK
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import Temporary
-
-HOT = DEFAULT_DB_ALIAS
 
 
 class NotVerified(Temporary):
@@ -31,54 +29,58 @@ class NotVerified(Temporary):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One table's rows that move: `column` IN `keys`.
+    """One table's rows that are copied from `source` to `target`: `column` IN `keys`.
 
-    The cold table's columns are copied from those of the same name; `added` gives those that the
-    hot table has not, as expressions over the hot row.
+    Columns that both tables have are copied; `added` gives others of the target, as expressions
+    over the source's row.
     """
 
-    hot: type[models.Model]
-    cold: type[models.Model]
+    source: type[models.Model]
+    target: type[models.Model]
     column: str
     keys: list[int]
     added: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
-        names = [field.attname for field in self.cold._meta.concrete_fields]
-        return [name for name in names if name not in self.added]
+        known = {field.attname for field in self.source._meta.concrete_fields}
+        names = [field.attname for field in self.target._meta.concrete_fields]
+        return [name for name in names if name in known and name not in self.added]
 
     def copy(self) -> None:
-        cold, table = cold_alias(), self.cold._meta.db_table
+        using, table = router.db_for_write(self.target), self.target._meta.db_table
         names = [*self.columns, *self.added]
-        for rows in self._pages(self.hot, HOT):
+        for rows in self._pages(self.source):
             wanted = rows.order_by().annotate(**self.added).values_list(*names)
-            if cold == HOT:
+            if using == rows.db:
                 _insert_select(table, names, wanted)
             else:
-                sql.insert(table, names, [tuple(map(_plain, row)) for row in wanted], using=cold)
+                sql.insert(table, names, [tuple(map(_plain, row)) for row in wanted], using=using)
 
     def verified(self) -> int:
-        """How many rows it has; raises NotVerified when the cold store does not hold them all."""
-        hot, cold = self._fingerprint(self.hot, HOT), self._fingerprint(self.cold, cold_alias())
-        if hot != cold:
-            raise NotVerified(f"{self.cold._meta.db_table}: {cold[0]} rows differ from {hot[0]}")
-        return hot[0]
+        """How many rows it has; raises NotVerified when the target does not hold them all."""
+        here, there = self._fingerprint(self.source), self._fingerprint(self.target)
+        if here != there:
+            table = self.target._meta.db_table
+            raise NotVerified(f"{table}: {there[0]} rows differ from {here[0]}")
+        return here[0]
 
     def delete(self, count: int) -> None:
-        """Delete the hot rows; raises NotVerified when there are not as many as were copied."""
-        deleted = sum(rows.delete()[0] for rows in self._pages(self.hot, HOT))
+        """Delete the source's rows; raises NotVerified when there are not as many as were
+        copied."""
+        deleted = sum(rows.delete()[0] for rows in self._pages(self.source))
         if deleted != count:  # one was added meanwhile: nothing is deleted
-            table = self.hot._meta.db_table
+            table = self.source._meta.db_table
             raise NotVerified(f"{table}: {deleted} rows to delete, {count} copied")
 
-    def _pages(self, model: type[models.Model], using: str) -> Iterator[QuerySet[Any]]:
+    def _pages(self, model: type[models.Model]) -> Iterator[QuerySet[Any]]:
+        using = router.db_for_write(model)
         for keys in chunks(self.keys, CHUNK):
             yield model._base_manager.using(using).filter(**{f"{self.column}__in": keys})
 
-    def _fingerprint(self, model: type[models.Model], using: str) -> tuple[int, str]:
+    def _fingerprint(self, model: type[models.Model]) -> tuple[int, str]:
         count, digest = 0, hashlib.sha256()
-        for page in self._pages(model, using):
+        for page in self._pages(model):
             for row in page.order_by("id").values_list(*self.columns):
                 count += 1
                 digest.update(repr(tuple(map(_plain, row))).encode())
@@ -86,9 +88,9 @@ class Part:
 
 
 def _insert_select(table: str, names: list[str], rows: QuerySet[Any]) -> None:
-    quote = connections[HOT].ops.quote_name
-    select, values = rows.query.sql_with_params()
-    with connections[HOT].cursor() as cursor:
+    quote = connections[rows.db].ops.quote_name
+    select, values = rows.query.get_compiler(rows.db).as_sql()
+    with connections[rows.db].cursor() as cursor:
         cursor.execute(
             f"INSERT INTO {quote(table)} ({', '.join(map(quote, names))}) {select}", values
         )

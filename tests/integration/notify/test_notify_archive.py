@@ -20,7 +20,7 @@ from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.models import Alert, Biz
-from notify.archive import ages, due, move
+from notify.archive import ages, due, move, stores
 from notify.archive import archiver as archiver_module
 from notify.archive.archiver import Archiver
 from notify.archive.retention import ARCHIVE, KEYS
@@ -104,7 +104,9 @@ def test_the_columns_of_the_archive_are_those_of_the_hot_tables() -> None:
     working = {"state", "claimed_by", "lease_until", "next_at"}
     for hot, cold in ((BizMsg, ColdBizMsg), (ReceiveMsg, ColdReceiveMsg), (Attempt, ColdAttempt)):
         names = {field.column for field in hot._meta.concrete_fields} - working
-        assert names == {f.column for f in cold._meta.concrete_fields} - {"key", "archived_at"}
+        assert names == {f.column for f in cold._meta.concrete_fields} - {
+            "key", "archived_at", "restored_at",
+        }  # fmt: skip
 
 
 def test_a_held_message_is_looked_at_seldom(row: BizReceive) -> None:
@@ -189,7 +191,7 @@ from msgplatform.core.data import sql
 verified = Part.verified
 def slowly(part):
     found = verified(part)
-    if part.hot.__name__ == "BizMsg":
+    if part.source.__name__ == "BizMsg":
         wait()
     return found
 Part.verified = slowly
@@ -197,9 +199,9 @@ say(move.move([{pk}], due.due(sql.now())))
 """
     (copy,) = ReceiveMsg.objects.values_list("id", flat=True)
     requeue = f"""
-from notify.bulk import requeue
+from notify.bulk import send_again
 say("on")
-say(requeue.selection([{copy}]))
+say(send_again.selection([{copy}]))
 """
     with child(program) as mover, child("wait()\n" + requeue) as other:
         mover.ready()
@@ -256,7 +258,7 @@ def test_chunks_are_bounded(row: BizReceive, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(due, "MAX_COPIES", 4)
     shapes = ((1, 10), (1, 900), (1, 200), (3, 1), (2, 1), (9, 5000), (0, 1))
     pks = [message(row, *[Status.DELIVERED] * n, payload=b"1" * size) for n, size in shapes]
-    cut = [len(chunk) for chunk in due.chunks(pks)]
+    cut = [len(chunk) for chunk in due.chunks(pks, stores.hot())]
     assert cut == [2, 2, 1, 1, 1]
 
 

@@ -15,11 +15,11 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Biz, BulkJob
-from notify.bulk import actions, fill_missing, requeue
+from notify.bulk import actions, fill_missing, send_again
 from notify.bulk import actions as bulk_module
 from notify.maker.maker import Maker
 from notify.models import BizReceive, ReceiveMsg
-from tests.integration.support.archive_support import Status, archive, message
+from tests.integration.support.archive_support import Status, message
 from tests.integration.support.children import child
 from tests.integration.support.notify_rows import publish, subscription
 
@@ -94,7 +94,7 @@ def test_requeue_of_a_selection(row: BizReceive) -> None:
     assert actions.count("requeue", {"ids": listed}).count == 3
     assert finish("requeue", 2, ids=listed) == 3
     assert finish("requeue", 2, ids=listed) == 0
-    assert requeue.selection([copies[Status.DELIVERED], copies[Status.QUEUED]]) == 1
+    assert send_again.selection([copies[Status.DELIVERED], copies[Status.QUEUED]]) == 1
     with pytest.raises(InvalidInput):
         actions.count("requeue", {"ids": ",".join(map(str, range(501)))})
 
@@ -317,9 +317,3 @@ def test_a_page_costs_the_same_wherever_it_is(row: BizReceive) -> None:
             break
     assert len(costs) == 5
     assert max(costs[1:]) - min(costs[1:]) <= 1
-
-
-def test_archived_messages_stay(row: BizReceive) -> None:
-    message(row, Status.DELIVERED, days=20)
-    archive()
-    assert finish("replay", subscription=row.pk, since=days_ago(30)) == 0

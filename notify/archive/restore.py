@@ -1,0 +1,76 @@
+"""Bring messages back from the archive, whole: copy by id, verify, then what they were wanted for.
+
+All of it is one transaction of the main database, so a message comes back with its copies ready to
+be sent, or not at all. Its rows in the archive stay: the hot ones count, and the next move replaces
+what it finds there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F, Value
+
+from msgplatform.core.archive.copying import Part
+from msgplatform.core.data import sql
+from msgplatform.core.failpoints import failpoint
+from notify.archive import restored, stores
+from notify.archive.due import chunks
+from notify.models import (
+    Attempt,
+    BizMsg,
+    ColdAttempt,
+    ColdBizMsg,
+    ColdReceiveMsg,
+    ReceiveMsg,
+)
+
+_MESSAGE: Mapping[str, Any] = {"state": Value(BizMsg.State.SPLIT.value), "claimed_by": Value("")}
+_COPY: Mapping[str, Any] = {"next_at": F("updated_at"), "claimed_by": Value("")}
+
+
+def restore(message_ids: Sequence[int], then: Callable[[], int]) -> int:
+    """Bring back those that are only in the archive, then do `then` in the same transaction, a
+    chunk at a time; the sum of what it returned. Can be repeated at any point.
+
+    Raises NotVerified, or OperationalError when a database is away; what was done is whole.
+    """
+    cut = list(chunks(sorted(message_ids), stores.cold()))
+    return sum(sql.retrying(partial(_restore_once, chunk, then)) for chunk in cut)
+
+
+def _restore_once(message_ids: list[int], then: Callable[[], int]) -> int:
+    with transaction.atomic(durable=True):
+        coming = _coming(message_ids)
+        cold = stores.cold()
+        copies = list(cold.copies_of(coming).order_by("id").values_list("id", flat=True))
+        parts = [
+            Part(ColdBizMsg, BizMsg, "id", coming, _MESSAGE),
+            Part(ColdReceiveMsg, ReceiveMsg, "id", copies, _COPY),
+            Part(ColdAttempt, Attempt, "copy_id", copies),
+        ]
+        for part in parts:
+            part.copy()
+        failpoint("restore_after_copy")
+        for part in parts:
+            part.verified()
+        done = then()
+        failpoint("restore_before_commit")
+    return done
+
+
+def _coming(message_ids: list[int]) -> list[int]:
+    """Those that are in the archive and not hot; whoever else brings them back waits."""
+    hot = _present(stores.hot(), message_ids)
+    restored.note([pk for pk in message_ids if pk not in hot])
+    hot = _present(stores.hot(), message_ids)  # asked again: somebody else may have had the lock
+    cold = _present(stores.cold(), message_ids)
+    restored.forget([pk for pk in message_ids if pk not in hot | cold])
+    return [pk for pk in message_ids if pk in cold and pk not in hot]
+
+
+def _present(place: stores.Place, message_ids: list[int]) -> set[int]:
+    return set(place.messages.filter(id__in=message_ids).values_list("id", flat=True))

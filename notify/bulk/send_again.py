@@ -1,0 +1,77 @@
+"""Send copies again wherever they are: a new generation with a fresh budget; the log of attempts
+stays. Archived ones are brought back first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.db.models import F, QuerySet
+from django.db.models.functions import Now
+
+from msgplatform.api.filters import MAX_SELECTION
+from msgplatform.core.data import claims, sql
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.errors import InvalidInput
+from notify.archive import stores
+from notify.archive.restore import restore
+from notify.archive.stores import Place
+from notify.models import ReceiveMsg
+
+_Status = ReceiveMsg.Status
+FAILED = {
+    "exhausted": _Status.EXHAUSTED,
+    "poison": _Status.POISON,
+    "skipped": _Status.SKIPPED,
+}
+CHUNK = 500
+
+
+def again(copy_ids: Sequence[int], statuses: Collection[int], begun: datetime) -> int:
+    """Send these copies again if they are in one of the statuses; how many were.
+
+    Only what last changed before `begun`: a step that is repeated finds what it did done. Raises
+    what an archive raises that is away, after the hot ones were done.
+    """
+    done = hot(copy_ids, statuses, begun)
+    for some in chunks(copy_ids, CHUNK):
+        there = set(ReceiveMsg.objects.filter(id__in=some).values_list("id", flat=True))
+        if gone := [pk for pk in some if pk not in there]:
+            rows = ended(stores.cold(), statuses, begun).filter(id__in=gone)
+            messages = set(rows.order_by().values_list("msg_id", flat=True))
+            done += restore(sorted(messages), partial(hot, gone, statuses, begun))
+    return done
+
+
+def hot(copy_ids: Iterable[int], statuses: Collection[int], begun: datetime) -> int:
+    """The same for copies that are not archived; others are passed over."""
+    rows = ended(stores.hot(), statuses, begun)
+    return sum(
+        claims.update_by_key(
+            rows.filter(id__in=some),
+            {
+                "status": _Status.PENDING,
+                "send_times": 0,
+                "generation": F("generation") + 1,
+                "claimed_by": "",
+                "next_at": Now(),
+                "updated_at": Now(),
+            },
+        )
+        for some in chunks(list(copy_ids), CHUNK)
+    )
+
+
+def ended(place: Place, statuses: Iterable[int], begun: datetime) -> QuerySet[Any]:
+    """A place's copies in one of the statuses that last changed before `begun`."""
+    return place.copies.filter(status__in=list(statuses), updated_at__lte=begun)
+
+
+def selection(copy_ids: Sequence[int]) -> int:
+    """Send a person's selection again, whatever its end was, delivered ones too; how many were
+    final. Raises InvalidInput when there are more than a request should do."""
+    if len(copy_ids) > MAX_SELECTION:
+        raise InvalidInput(f"select at most {MAX_SELECTION}; for more, start a bulk job", "ids")
+    return hot(copy_ids, [*FAILED.values(), _Status.DELIVERED], sql.now())
