@@ -64,7 +64,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "msgplatform.web.static_files.StaticFilesMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -125,7 +125,7 @@ AUTH_PASSWORD_VALIDATORS = [
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator")
 ]
 LOGIN_URL = "admin:login"
-SESSION_ENGINE = "django.contrib.sessions.backends.db"
+SESSION_ENGINE = "msgplatform.web.sessions"
 SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _https
 SECURE_SSL_REDIRECT = _https and env.flag("SSL_REDIRECT", True)
@@ -144,8 +144,14 @@ USE_I18N = True
 FORMAT_MODULE_PATH = ["msgplatform.formats"]
 USE_TZ = True
 TIME_ZONE = env.time_zone("TIME_ZONE", "UTC")
+CSRF_FAILURE_VIEW = "msgplatform.api.error_pages.form_too_old"
 STATIC_URL = "/static/"
-# Served straight from the packages: nothing has to be collected before a start.
+# `up` and `demo` collect them here; what was not collected is served straight from the packages.
+STATIC_ROOT = STATE_DIR / "static"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "msgplatform.web.static_files.HashedStaticFiles"},
+}
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 # Bodies: 16 MiB is the largest batch; views with a smaller bound check it themselves.
@@ -192,7 +198,7 @@ SPECTACULAR_SETTINGS = {
         "VerdictOutcomeEnum": ["created", "duplicate", "rejected"],
     },
     "SWAGGER_UI_DIST": "SIDECAR",
-    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "/favicon.ico",
     "REDOC_DIST": "SIDECAR",
 }
 # Who may read /metrics; without it only a local installation answers, to its own machine.
@@ -227,6 +233,13 @@ UNFOLD = {
     "SITE_HEADER": "msgplatform",
     "SITE_URL": "/",
     "SHOW_HISTORY": True,
+    "SITE_FAVICONS": [
+        {
+            "rel": "icon",
+            "type": "image/svg+xml",
+            "href": "msgplatform.console.navigation.favicon",
+        }
+    ],
     "STYLES": ["msgplatform.console.navigation.stylesheet"],
     "SIDEBAR": {"show_search": True, "navigation": "msgplatform.console.navigation.sidebar"},
 }

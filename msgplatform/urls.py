@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from django.contrib import admin
+from django.shortcuts import redirect
+from django.templatetags.static import static
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
@@ -18,6 +20,8 @@ handler500 = error_pages.server_error
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", RedirectView.as_view(pattern_name="console:overview"), name="home"),
+    # Browsers ask for it on pages that name none.
+    path("favicon.ico", lambda _request: redirect(static("console/favicon.svg")), name="favicon"),
     path("console/", include("msgplatform.console.urls")),
     path("admin/", admin.site.urls),
     path("django-rq/", include((queue_pages.urls(), "django_rq"))),

@@ -76,7 +76,6 @@ def _context(form: ReportForm) -> dict[str, Any]:
     context: dict[str, Any] = {
         "found": found,
         "share": cells.percent(found.total.success),
-        "of_gateway": form.cleaned_data["gateway"],
         "labels": [final.label for final in SgipMt.Final],
         "errors": [
             (code, codes.meaning_of_result(code) if code else text, count)

@@ -7,7 +7,7 @@ and Reports have ids of their own, so they are found by the message's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -135,9 +135,13 @@ def _write_mos(found: Sequence[Mo]) -> None:
             SgipUserRpt,
             [_user_row(message, now) for message in found if message.kind != "mo"],
         )
-        MinuteCounter.add(
-            FLOW, Counter((row["biz_id"], row["account_id"], "mo") for row in fresh), now
-        )
+        MinuteCounter.add(FLOW, Counter(key for row in fresh for key in _received(row)), now)
+
+
+def _received(row: Mapping[str, Any]) -> list[tuple[int, int, str]]:
+    """What an MO counts: per account, and per gateway when it is known over which one it came."""
+    subjects = [row["account_id"], *([-row["gateway_id"]] if row["gateway_id"] else [])]
+    return [(row["biz_id"], subject, "mo") for subject in subjects]
 
 
 def _mo_row(mo: Mo, now: datetime) -> dict[str, Any]:

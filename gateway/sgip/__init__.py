@@ -69,7 +69,14 @@ from .responses import (
     UserRptResp,
 )
 from .roles import Limits, Phase, Side
-from .sequence import SequenceSource, absolute_time, moment_of, sp_node_id, timestamp
+from .sequence import (
+    SequenceSource,
+    absolute_time,
+    moment_of,
+    smg_node_id,
+    sp_node_id,
+    timestamp,
+)
 from .session import Session
 from .stream import FrameStream
 from .submit import Submit, users_per_submit
@@ -155,6 +162,7 @@ __all__ = [
     "national",
     "part_of",
     "result_text",
+    "smg_node_id",
     "sp_node_id",
     "split",
     "text_of",

@@ -21,10 +21,24 @@ def sp_node_id(area: str, corp_id: str | int) -> int:
     Raises ValueError for an area code without its leading 0, and for more than five digits.
     """
     corp = f"{int(corp_id):05d}"
-    digits = area.isascii() and area.isdigit() and area.startswith("0")
-    if not digits or not _AREA[0] <= len(area) <= _AREA[1] or len(corp) > 5 or "-" in corp:
+    if not _is_area(area) or len(corp) > 5 or "-" in corp:
         raise ValueError(f"no SP has area code {area!r} and CorpId {corp_id!r}")
     return int(f"3{area:0<4}{corp}")
+
+
+def smg_node_id(area: str, number: int) -> int:
+    """The node id of an SMG: 1, the area code, one digit that tells the area's SMGs apart.
+
+    Raises ValueError for an area code without its leading 0, and for more than a digit.
+    """
+    if not _is_area(area) or not 0 <= number <= 9:
+        raise ValueError(f"no SMG has area code {area!r} and number {number}")
+    return int(f"1{area:0<4}{number}")
+
+
+def _is_area(area: str) -> bool:
+    digits = area.isascii() and area.isdigit() and area.startswith("0")
+    return digits and _AREA[0] <= len(area) <= _AREA[1]
 
 
 def timestamp(moment: datetime) -> int:

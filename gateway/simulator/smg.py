@@ -38,6 +38,7 @@ from gateway.sgip import (
     TraceHop,
     TraceResp,
     part_of,
+    smg_node_id,
     split,
 )
 from gateway.simulator.accepted import read_log
@@ -47,7 +48,7 @@ from gateway.simulator.personalities import THROTTLE_RESULT, Personality, Report
 from msgplatform.core.rates.backoff import Backoff
 
 _GARBAGE = b"\0\0\0\5garbage"
-NODE = 3010000001
+NODE = smg_node_id("010", 1)
 _LOG_BUFFER = 1 << 20  # bytes
 
 
@@ -161,7 +162,7 @@ class Simulator:
             self._answer(connection, results)
         for event in events:
             if type(event) is Trace:
-                hop = TraceHop(0, str(NODE)[:6], "", "")
+                hop = TraceHop(0, str(NODE), "", "")
                 connection.respond_trace(TraceResp(event.sequence, (hop,)))
             elif type(event) is Closed:
                 self._submits.pop(connection, None)

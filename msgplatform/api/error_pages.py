@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
+from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
@@ -11,6 +12,8 @@ from django.db.utils import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template import loader
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 
@@ -47,6 +50,15 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
     """handler403."""
     problem = Problem(KINDS["forbidden"], str(exception) or KINDS["forbidden"].help)
     return _answer(request, problem, "403.html")
+
+
+def form_too_old(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """CSRF_FAILURE_VIEW: leads to where one was, which asks for the login when that is over."""
+    came_from = request.headers.get("Referer", "")
+    if not url_has_allowed_host_and_scheme(came_from, {request.get_host()}):
+        came_from = reverse("home")
+    page = loader.get_template("403_csrf.html").render({"came_from": came_from})
+    return HttpResponse(page, status=HTTPStatus.FORBIDDEN)
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

@@ -88,5 +88,10 @@ def stylesheet(request: HttpRequest) -> str:
     return static("console/console.css")
 
 
+def favicon(request: HttpRequest) -> str:
+    """Our own sign in a browser's tab."""
+    return static("console/favicon.svg")
+
+
 def _item(title: str, icon: str, link: str) -> dict[str, Any]:
     return {"title": title, "icon": icon, "link": link}

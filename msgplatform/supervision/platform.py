@@ -22,6 +22,7 @@ from msgplatform.core.servers.private_server import private_directory
 from msgplatform.supervision import address
 from msgplatform.supervision.config import Program
 from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running
+from msgplatform.web import static_files
 
 __all__ = ["Platform", "Refused", "is_running"]
 
@@ -74,6 +75,7 @@ class Platform:
                 server.prepare()
             address.require_free(self.host, self.port)
             prepare_databases(self.migrate)
+            static_files.collect()
             self._supervisor.start()
         except BaseException:
             self._lock.release()

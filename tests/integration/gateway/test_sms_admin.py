@@ -341,6 +341,7 @@ class TestStatistics:
             (0, pk, "delivered", 90), (0, other, "failed", 10), (0, -gate, "delivered", 90),
             (0, -gate, "failed", 10), (0, other, "error 25", 7), (0, other, "error tries", 3),
             (0, -gate, "error 25", 7), (0, -gate, "error tries", 3), (0, pk, "mo", 5),
+            (0, -gate, "mo", 5),
             (20, pk, "delivered", 1000), (20, -gate, "delivered", 1000),
         ):  # fmt: skip
             DayCounter.objects.create(
@@ -356,7 +357,9 @@ class TestStatistics:
         assert [(line.title, line.sent) for line in found.accounts] == [
             ("marketing", 90), ("notices", 10),
         ]  # fmt: skip
-        assert [(line.title, line.sent) for line in found.gateways] == [("unicom", 100)]
+        assert [(line.title, line.sent, line.received) for line in found.gateways] == [
+            ("unicom", 100, 5)
+        ]
         assert [(code, count) for code, _m, count in found.errors] == [(25, 7), (0, 3)]
         text = answer.content.decode()
         assert "90 %" in text
@@ -370,7 +373,7 @@ class TestStatistics:
         found = admin_client.get(f"{PAGE}?account={counted['notices']}").context["found"]
         assert (found.total.sent, found.total.success) == (10, 0.0)
         found = admin_client.get(f"{PAGE}?gateway={counted['unicom']}").context["found"]
-        assert (found.total.sent, found.errors[0][2]) == (100, 7)
+        assert (found.total.sent, found.total.received, found.errors[0][2]) == (100, 5, 7)
 
     def test_the_file(self, admin_client: Client, counted: dict[str, int]) -> None:
         answer: Any = admin_client.get(f"{FILE}?account={counted['notices']}")

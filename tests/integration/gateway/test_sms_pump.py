@@ -440,7 +440,7 @@ class TestMos:
         assert len(published("sms.mo")) == 1
         assert SgipMo.objects.count() == 1
         account_id = SgipMo.objects.get().account_id
-        assert counted() == {(account_id, "mo"): 1}
+        assert counted() == {(account_id, "mo"): 1, (-gateway_id(), "mo"): 1}
 
     def test_a_users_state_is_archived_and_published_to_nobody(self, shop: Caller) -> None:
         self.mo(kind="userrpt", user_condition=1, text="")

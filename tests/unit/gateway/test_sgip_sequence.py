@@ -14,6 +14,7 @@ from gateway.sgip import (
     international,
     moment_of,
     national,
+    smg_node_id,
     sp_node_id,
     timestamp,
 )
@@ -50,6 +51,17 @@ def test_times_are_those_of_the_operator_s_clock(hours: int) -> None:
 )
 def test_node_ids(area: str, corp: str | int, node: int) -> None:
     assert sp_node_id(area, corp) == node
+
+
+@pytest.mark.parametrize(("area", "number", "node"), [("010", 1, 101001), ("0731", 9, 107319)])
+def test_node_ids_of_gateways(area: str, number: int, node: int) -> None:
+    assert smg_node_id(area, number) == node
+
+
+@pytest.mark.parametrize(("area", "number"), [("10", 1), ("010", 10), ("010", -1)])
+def test_node_ids_of_gateways_that_cannot_be(area: str, number: int) -> None:
+    with pytest.raises(ValueError, match="area code"):
+        smg_node_id(area, number)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,51 @@
+"""Style sheets, scripts and images: under names that change with their content, and compressed,
+once they are collected."""
+
+from __future__ import annotations
+
+import hashlib
+from os import PathLike
+from pathlib import Path
+
+from django.conf import settings
+from django.contrib.staticfiles.finders import get_finders
+from django.core.management import call_command
+from whitenoise.middleware import WhiteNoiseMiddleware
+from whitenoise.storage import CompressedManifestStaticFilesStorage
+
+
+class HashedStaticFiles(CompressedManifestStaticFilesStorage):
+    """What was not collected keeps its plain name, so that no page fails for want of it."""
+
+    def stored_name(self, name: str) -> str:
+        try:
+            return str(super().stored_name(name))
+        except ValueError:
+            return name
+
+
+class StaticFilesMiddleware(WhiteNoiseMiddleware):
+    """Serves what was collected, if anything was, and what the packages have."""
+
+    def add_files(self, root: str | PathLike[str], prefix: str | None = None) -> None:
+        if Path(root).is_dir():
+            super().add_files(root, prefix)
+
+
+def collect() -> None:
+    """Collect them into STATIC_ROOT, unless what is there was collected from the same files."""
+    mark = Path(settings.STATIC_ROOT) / ".collected"
+    wanted = _fingerprint()
+    if mark.is_file() and mark.read_text() == wanted:
+        return
+    call_command("collectstatic", interactive=False, clear=True, verbosity=0)
+    mark.write_text(wanted)
+
+
+def _fingerprint() -> str:
+    digest = hashlib.sha256()
+    for finder in get_finders():
+        for name, storage in finder.list([]):
+            known = Path(storage.path(name)).stat()
+            digest.update(f"{name} {known.st_size} {known.st_mtime_ns}\n".encode())
+    return digest.hexdigest()

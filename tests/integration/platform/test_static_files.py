@@ -1,0 +1,70 @@
+"""Style sheets and scripts: hashed names and gzip once they are collected, plain ones before."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from pytest_django.fixtures import Settings
+
+from msgplatform.web import static_files
+
+pytestmark = pytest.mark.django_db
+
+
+def style_sheet(page: str) -> str:
+    """The address of our own one."""
+    (found,) = set(re.findall(r"/static/console/console[.\w]*\.css", page))
+    return found
+
+
+def content(answer: Any) -> bytes:
+    return b"".join(answer.streaming_content)
+
+
+@pytest.fixture
+def folder(settings: Settings, tmp_path: Path) -> Path:
+    settings.STATIC_ROOT = tmp_path / "static"
+    return tmp_path / "static"
+
+
+def test_nothing_has_to_be_collected(folder: Path) -> None:
+    client = Client()
+    link = style_sheet(client.get("/admin/login/").content.decode())
+    assert link == "/static/console/console.css"
+    assert client.get(link).status_code == 200
+
+
+def test_what_is_collected_has_a_hash_and_is_compressed(folder: Path, settings: Settings) -> None:
+    static_files.collect()
+    settings.STATIC_ROOT = folder  # the storage reads what is there when it is made
+    client = Client()
+    page = client.get("/admin/login/").content.decode()
+    link = style_sheet(page)
+    assert re.fullmatch(r"/static/console/console\.[0-9a-f]{12}\.css", link)
+    assert re.search(r"/static/console/favicon\.[0-9a-f]{12}\.svg", page)
+    answer = client.get(link, headers={"Accept-Encoding": "gzip"})
+    assert answer["Content-Encoding"] == "gzip"
+    assert "immutable" in answer["Cache-Control"]
+    plain = client.get("/static/console/console.css")
+    assert "immutable" not in plain["Cache-Control"]
+    assert gzip.decompress(content(answer)) == content(plain)
+    answer = client.get("/favicon.ico", follow=True)
+    assert (answer.status_code, answer["Content-Type"]) == (200, "image/svg+xml")
+
+
+def test_they_are_collected_again_only_when_they_changed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    static_files.collect()
+    (sheet,) = folder.glob("console/console.????????????.css")
+    sheet.unlink()
+    static_files.collect()
+    assert not sheet.exists()
+    monkeypatch.setattr(static_files, "_fingerprint", lambda: "after an update")
+    static_files.collect()
+    assert sheet.exists()
