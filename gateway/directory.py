@@ -91,11 +91,12 @@ class Directory(Snapshot[Known]):
         return self.known.closed
 
     def served(self, only: Collection[str]) -> dict[int, Gateway]:
-        """The gateways of these names by id; without names all that are enabled."""
+        """What a sender serves, by id: the gateways of these names; without names, those that are
+        enabled and not left to a process of their own."""
         return {
             gateway.id: gateway
             for gateway in self.gateways.values()
-            if not only or gateway.name in only
+            if (gateway.name in only if only else not gateway.row.own_process)
         }
 
     def account(self, biz_id: int, name: str) -> Account | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from django.utils.translation import gettext as _
 
 from gateway.bulk import resend
 from gateway.connections import SMS, sms_redis
+from gateway.models import SmsGateway
 from gateway.monitor import metrics
 from gateway.pump.retention import ARCHIVE
 from gateway.search import find as search
@@ -20,6 +22,8 @@ from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.servers.private_server import free_port
 
+_SENDER = flows.Daemon("run_sms_sender", priority=580, help="sends to the gateways")
+
 
 class SmsFlow(flows.Flow):
     name = "sms"
@@ -29,7 +33,7 @@ class SmsFlow(flows.Flow):
         flows.Daemon("run_data_pump", priority=550, help="moves what is finished to the archive"),
         flows.Daemon("run_report_forwarder", priority=560, help="publishes Reports and MOs"),
         flows.Daemon("run_sms_receiver", priority=570, help="takes Reports and MOs"),
-        flows.Daemon("run_sms_sender", priority=580, help="sends to the gateways"),
+        _SENDER,
     )
     urls = "gateway.urls"
     root_urls = "gateway.api.xmlrpc.urls"
@@ -52,6 +56,13 @@ class SmsFlow(flows.Flow):
         "SgipUserRpt": "contact_phone",
     }
     environment_prefix = "SMS_"
+
+    def own_processes(self) -> list[flows.Daemon]:
+        wanted = SmsGateway.objects.filter(own_process=True, enabled=True).order_by("id")
+        return [
+            replace(_SENDER, arguments=(f"--gateway={name}",))
+            for name in wanted.values_list("name", flat=True)
+        ]
 
     def status(self) -> flows.Status:
         try:

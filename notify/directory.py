@@ -44,6 +44,7 @@ class Subscription:
     in_flight_limit: int
     rate_limit: float  # requests a second; 0: no limit
     failing_since: datetime | None
+    own_process: bool = False  # only a sender that was started for it takes its orders
 
     @property
     def sendable(self) -> bool:
@@ -113,6 +114,7 @@ def from_row(row: BizReceive) -> Subscription:
         in_flight_limit=row.in_flight_limit,
         rate_limit=row.rate_limit or 0.0,
         failing_since=row.failing_since,
+        own_process=row.own_process,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -14,11 +15,13 @@ from msgplatform.core.data import sql
 from notify import queue_names
 from notify.archive.retention import ARCHIVE
 from notify.bulk import actions
-from notify.models import ReceiveMsg
+from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import counters, metrics
 from notify.search import find as search
 
 _Status = ReceiveMsg.Status
+# A request on its way is waited for: cut off, it would be delivered twice.
+_SENDER = flows.Daemon("run_sender", priority=520, stop_seconds=75, help="delivers")
 
 
 class NotifyFlow(flows.Flow):
@@ -27,8 +30,7 @@ class NotifyFlow(flows.Flow):
     # The one with the highest priority stops first: what is in hand drains towards the marker.
     daemons = (
         flows.Daemon("run_marker", priority=510, help="writes back what became of each copy"),
-        # A request on its way is waited for: cut off, it would be delivered twice.
-        flows.Daemon("run_sender", priority=520, stop_seconds=75, help="delivers"),
+        _SENDER,
         flows.Daemon("run_maker", priority=530, help="splits and queues"),
         flows.Daemon("run_archiver", priority=540, help="moves what is final to the archive"),
     )
@@ -79,6 +81,14 @@ class NotifyFlow(flows.Flow):
 
     def metrics(self) -> Iterable[flows.Sample]:
         return [*metrics.samples(), *retention.samples(ARCHIVE)]
+
+    def own_processes(self) -> list[flows.Daemon]:
+        wanted = BizReceive.objects.filter(own_process=True)
+        wanted = wanted.exclude(status=BizReceive.Status.DISCARDED).order_by("id")
+        return [
+            replace(_SENDER, arguments=(f"--subscription={pk}",))
+            for pk in wanted.values_list("id", flat=True)
+        ]
 
     def demo_environment(self) -> Mapping[str, str]:
         # A subscriber that does not answer is noticed within the time that a demo takes.

@@ -7,7 +7,7 @@ queue over to go on with its predecessor's breaker. All raise RedisError.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -54,6 +54,7 @@ _lanes = Presence(
     lambda live: _STALE_OPEN_SECONDS if live.is_open else STALE_SECONDS,
 )
 _senders = Presence(work_redis, "notify:sender", bool, STALE_SECONDS)
+_dedicated = Presence(work_redis, "notify:dedicated", list[int], STALE_SECONDS)
 
 
 def report(states: Mapping[int, Live]) -> None:
@@ -76,9 +77,19 @@ def _aged(state: Live, age: float) -> Live:
 
 # -- senders -------------------------------------------------------------------------------------
 def present(sender: str) -> int:
-    """Report that this sender runs; how many do, this one included."""
+    """Report that this sender of all subscriptions runs; how many do, this one included."""
     _senders.report({sender: True})
     return max(1, len(_senders.read()))
+
+
+def dedicate(sender: str, subscriptions: Iterable[int]) -> None:
+    """Report that this sender of some subscriptions runs."""
+    _dedicated.report({sender: sorted(subscriptions)})
+
+
+def dedicated() -> set[int]:
+    """The subscriptions for which such senders run."""
+    return {pk for subscriptions in _dedicated.read().values() for pk in subscriptions}
 
 
 def withdraw(sender: str) -> None:
@@ -86,3 +97,4 @@ def withdraw(sender: str) -> None:
     gone = [key for key, state in read().items() if state.sender == sender and not state.is_open]
     _lanes.withdraw(*map(str, gone))
     _senders.withdraw(sender)
+    _dedicated.withdraw(sender)

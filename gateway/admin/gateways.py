@@ -48,7 +48,7 @@ class GatewayForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
             "name", "enabled", "host", "port", "login_name", "login_password", "smg_login_name",
             "smg_login_password", "corp_id", "area_code", "node_id", "connections", "window",
             "speed_limit", "prefixes", "priority", "ascii_limit", "users_per_submit",
-            "response_timeout", "resends", "idle_timeout", "report_hours",
+            "response_timeout", "resends", "idle_timeout", "report_hours", "own_process",
         ]  # fmt: skip
         help_texts = {
             "name": _("A short word for lists and statistics: letters, digits and hyphens"),
@@ -120,7 +120,8 @@ class SmsGatewayAdmin(UndeletableAdmin):
         (
             _("Connections, speed and patience"),
             {"fields": ["connections", "window", "speed_limit", "users_per_submit", "ascii_limit",
-                        "response_timeout", "resends", "idle_timeout", "report_hours"]},
+                        "response_timeout", "resends", "idle_timeout", "report_hours",
+                        "own_process"]},
         ),
     ]  # fmt: skip
 

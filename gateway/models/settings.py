@@ -90,6 +90,15 @@ class SmsGateway(models.Model):
         validators=[MinValueValidator(0.001)],
         help_text=_("After this a message without one ends as unknown"),
     )
+    own_process = models.BooleanField(
+        _("own process"),
+        default=False,
+        db_default=False,
+        help_text=_(
+            "Only a sender that is started for it serves it, and nothing else: manage.py up starts "
+            "one; elsewhere start run_sms_sender with --gateway and its name."
+        ),
+    )
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:

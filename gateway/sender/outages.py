@@ -24,7 +24,8 @@ PATIENCE_SECONDS = 60.0
 
 
 class Outages:
-    """`only` names the gateways that this sender serves; none: all that are enabled."""
+    """`only` names the gateways that this sender serves, and so looks at; none: it looks at all,
+    for one that is left to a process of its own may have none."""
 
     def __init__(
         self,
@@ -45,19 +46,18 @@ class Outages:
             return
         now = time.monotonic()
         states = presence.live()
-        served = self._directory.served(self._only)
-        down = self._down(served, presence.bound(states), now)
+        known = self._directory
+        looked_at = known.served(self._only) if self._only else known.gateways
+        down = self._down(looked_at, presence.bound(states), now)
         # Whether one has a connection, only those say that serve it; and a break may be short.
-        undecided = {
-            _key(id) for id in self._directory.gateways if id not in served or id in self._since
-        }
-        holding = [_outage(served[id], states) for id in sorted(down)]
+        undecided = {_key(id) for id in known.gateways if id not in looked_at or id in self._since}
+        holding = [_outage(looked_at[id], states) for id in sorted(down)]
         alerts.reconcile([KIND], holding, undecided)
 
-    def _down(self, served: Collection[int], up: Collection[int], now: float) -> set[int]:
+    def _down(self, looked_at: Collection[int], up: Collection[int], now: float) -> set[int]:
         """Those that nobody has a connection to, for too long already."""
         before = self._since
-        self._since = {id: before.get(id, now) for id in served if id not in up}
+        self._since = {id: before.get(id, now) for id in looked_at if id not in up}
         return {id for id, since in self._since.items() if now - since >= self._patience}
 
 
@@ -68,6 +68,8 @@ def _key(gateway: int) -> str:
 def _outage(gateway: Gateway, states: Iterable[LinkState]) -> alerts.Condition:
     problems = {s.problem for s in states if s.gateway == gateway.id and s.problem}
     why = "; ".join(sorted(problems)) or _("no sender serves it")
+    if not problems and gateway.row.own_process:
+        why = _("nobody runs run_sms_sender --gateway %s") % gateway.name
     where = f"{gateway.row.host}:{gateway.row.port}"
     subject = _("No connection to the gateway %s") % gateway.name
     text = _("%(where)s: %(why)s. What has no other way waits.") % {"where": where, "why": why}

@@ -40,7 +40,8 @@ _SHORT_SECONDS = 0.05
 
 
 class SmsSender(Worker):
-    """`only` names the gateways that it serves; none: all that are enabled."""
+    """`only` names the gateways that it serves; none: all that are enabled and have no process of
+    their own."""
 
     role = "sms_sender"
 

@@ -31,6 +31,13 @@ class Daemon:
     priority: int = 500  # supervisor's: lower starts first and stops last
     stop_seconds: int = 30  # within which it ends after SIGTERM
     help: str = ""
+    arguments: Sequence[str] = ()  # of the command
+
+    @property
+    def name(self) -> str:
+        """Of its process and its log: the command, and what it is for."""
+        words = (word.lstrip("-").replace("=", "-") for word in self.arguments)
+        return "-".join([self.command, *words])
 
 
 @dataclass(frozen=True)
@@ -227,6 +234,11 @@ class Flow(ABC):
     def bulk_step(self, action: str, filter: Mapping[str, Any], cursor: str, limit: int) -> Step:
         """Do the action to about the next `limit` after `cursor`; repeating a step is harmless."""
         raise InvalidInput("there is no such bulk action", "action")
+
+    def own_processes(self) -> Sequence[Daemon]:
+        """Daemons that people want beside `daemons`, such as a sender for one subscription; `up`
+        asks every few seconds and follows. May raise errors of the database."""
+        return ()
 
     def demo_environment(self) -> Mapping[str, str]:
         """Variables that its part of the demo needs."""

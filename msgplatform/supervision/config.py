@@ -34,6 +34,11 @@ class Program:
     processes: int = 1
     stop_seconds: int = 30  # how long it may take to end before it is killed
     longest_pause: float = 5.0  # seconds between two starts when it keeps exiting at once
+    comes_and_goes: bool = False  # others of its priority go on meanwhile
+
+    @property
+    def group(self) -> str:
+        return self.name if self.comes_and_goes else f"level-{self.priority}"
 
 
 @dataclass(frozen=True)
@@ -92,12 +97,15 @@ def _supervisord(places: Places) -> Iterable[str]:
 
 
 def _groups(programs: Sequence[Program]) -> Iterable[str]:
-    """One group a priority: groups stop one after another, the programs of a group together."""
-    levels = defaultdict(list)
+    """One group a priority: groups stop one after another, the programs of a group together.
+
+    What comes and goes has a group of its own, for a group that changes is started anew whole.
+    """
+    groups = defaultdict(list)
     for program in programs:
-        levels[program.priority].append(program.name)
-    for priority, names in sorted(levels.items()):
-        yield f"[group:level-{priority}]"
+        groups[program.priority, program.group].append(program.name)
+    for (priority, group), names in sorted(groups.items()):
+        yield f"[group:{group}]"
         yield f"programs = {','.join(names)}"
         yield f"priority = {priority}"
         yield ""

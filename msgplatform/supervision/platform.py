@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Self
+from xmlrpc.client import Error as RpcError
 
 from django.conf import settings
 from django.core.management import call_command
@@ -16,7 +17,8 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import Error as DatabaseError
 
 from msgplatform import env as environment
-from msgplatform.core import flows
+from msgplatform.core import flows, logging
+from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.servers.embedded import RedisServer
 from msgplatform.core.servers.private_server import private_directory
 from msgplatform.supervision import address
@@ -24,20 +26,25 @@ from msgplatform.supervision.config import Program
 from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running
 from msgplatform.web import static_files
 
+log = logging.get(__name__)
+
 __all__ = ["Platform", "Refused", "is_running"]
 
 _REDIS, _WEB, _BULK = 10, 100, 900  # priorities; daemons name their own
 _DRAIN_SECONDS = 20
 _STOP_SECONDS = _DRAIN_SECONDS + 10  # drained, and connections closed
 _POLL_SECONDS = 0.05
+_FOLLOW_SECONDS = 5.0
 _MANAGE = environment.BASE_DIR / "manage.py"
 
 
 class Platform:
     """Redis where none is configured, the web server and every flow's daemons, supervised.
 
-    `state_dir` must be the settings' STATE_DIR; `url` is the address that people open. Call `start`
-    from a thread that stays. Raises Refused.
+    `state_dir` must be the settings' STATE_DIR; `url` is the address that people open; `processes`
+    says how many of a command to run. Subscriptions and gateways that are to have a process of
+    their own get one, and lose it, while it runs. Call `start` from a thread that stays. Raises
+    Refused.
     """
 
     def __init__(
@@ -48,6 +55,7 @@ class Platform:
         env: Mapping[str, str] | None = None,
         workers: int = 1,
         migrate: bool = False,
+        processes: Mapping[str, int] | None = None,
     ) -> None:
         if Path(state_dir) != Path(settings.STATE_DIR):
             raise ValueError(f"{state_dir} is not the settings' STATE_DIR {settings.STATE_DIR}")
@@ -60,10 +68,15 @@ class Platform:
         self._supervisor = Supervisor(
             self.state_dir,
             _socket(),
-            [*_redis_programs(self.redis), web(self.host, port, workers), *daemons()],
+            [
+                *_redis_programs(self.redis),
+                web(self.host, port, workers),
+                *daemons(processes or {}),
+            ],
             {**(env or {}), "STATE_DIR": str(self.state_dir), "PUBLIC_URL": self.url},
             environment.BASE_DIR,
         )
+        self._follower = ThreadLoop("own-processes", self._follow, every=_FOLLOW_SECONDS)
 
     def start(self) -> Self:
         """Check, prepare the database, start everything. Raises Refused, ServerMissing."""
@@ -77,6 +90,7 @@ class Platform:
             prepare_databases(self.migrate)
             static_files.collect()
             self._supervisor.start()
+            self._follower.start()
         except BaseException:
             self._lock.release()
             raise
@@ -110,8 +124,19 @@ class Platform:
 
     def stop(self) -> None:
         """Stop everything in order: daemons drain, then web, then Redis."""
+        self._follower.stop()
         self._supervisor.stop()
         self._lock.release()
+
+    def _follow(self) -> None:
+        """Start and stop what settings ask for now, unless everything is about to stop."""
+        if self.stop_requested or self.wait(0) is not None:
+            return
+        try:
+            self._supervisor.follow(own_processes())
+        except (OSError, RpcError) as error:
+            if not self.stop_requested:
+                log.warning("own_processes_wait", why=str(error)[:200])
 
     def pids(self) -> dict[str, int]:
         """Process name → pid of those that run now."""
@@ -155,23 +180,37 @@ def web(host: str, port: int, workers: int) -> Program:
     )
 
 
-def daemons() -> list[Program]:
-    """The daemons of every registered flow, and the one that works off bulk jobs."""
+def daemons(processes: Mapping[str, int]) -> list[Program]:
+    """The daemons of every registered flow, and the one that works off bulk jobs; as many of each
+    as `processes` says of its command. Raises Refused for a command that is none of them."""
     wanted = [daemon for flow in flows.all() for daemon in flow.daemons]
-    wanted.append(replace(flows.BULK, priority=_BULK))
+    wanted.append(dataclasses.replace(flows.BULK, priority=_BULK))
+    commands = [daemon.command for daemon in wanted]
+    if unknown := sorted(processes.keys() - set(commands)):
+        raise Refused(f"There is no {unknown[0]} to run; use one of: {', '.join(commands)}")
     return [
-        Program(
-            daemon.command,
-            [
-                *(sys.executable, str(_MANAGE), daemon.command),
-                *("--drain-seconds", str(_DRAIN_SECONDS)),
-            ],
-            daemon.priority,
-            daemon.processes,
-            daemon.stop_seconds,
+        dataclasses.replace(
+            _program(daemon), processes=processes.get(daemon.command, daemon.processes)
         )
         for daemon in wanted
     ]
+
+
+def own_processes() -> list[Program]:
+    """What each flow wants beside its daemons now. Raises errors of the database."""
+    wanted = [daemon for flow in flows.all() for daemon in flow.own_processes()]
+    return [dataclasses.replace(_program(daemon), comes_and_goes=True) for daemon in wanted]
+
+
+def _program(daemon: flows.Daemon) -> Program:
+    command = [sys.executable, str(_MANAGE), daemon.command, *daemon.arguments]
+    return Program(
+        daemon.name,
+        [*command, "--drain-seconds", str(_DRAIN_SECONDS)],
+        daemon.priority,
+        daemon.processes,
+        daemon.stop_seconds,
+    )
 
 
 def prepare_databases(migrate: bool) -> None:

@@ -90,11 +90,32 @@ class Supervisor:
         directory: Path | None = None,
     ) -> None:
         self.places = Places(run=state_dir / "run", logs=state_dir / "logs", socket=socket)
-        self.programs = programs
+        self._programs = list(programs)
+        self._others: list[Program] = []
         self.env = {**os.environ, **(env or {})}
         self.directory = directory
         self.stop_requested = False
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def programs(self) -> list[Program]:
+        return [*self._programs, *self._others]
+
+    def follow(self, others: Sequence[Program]) -> None:
+        """Run these beside the programs from the start, and those that were asked for before no
+        longer. All of them come and go. Raises OSError, RpcError; then it is to be called again."""
+        if list(others) == self._others:
+            return
+        config = render([*self._programs, *others], self.places)
+        self.places.config.write_text(config, encoding="utf-8")
+        with self._rpc() as rpc:
+            ((added, _changed, removed),) = rpc.supervisor.reloadConfig()
+            for group in removed:
+                rpc.supervisor.stopProcessGroup(group)
+                rpc.supervisor.removeProcessGroup(group)
+            for group in added:
+                rpc.supervisor.addProcessGroup(group)
+        self._others = list(others)
 
     def start(self) -> Self:
         """Start supervisord and wait until it answers. Raises Refused."""
@@ -179,8 +200,8 @@ class Supervisor:
         """Stop everything in order, the last started first; kill what takes too long."""
         if not self.stop_requested:
             self.request_stop()
-        levels = {p.priority: p.stop_seconds for p in sorted(self.programs, key=_stop_seconds)}
-        if self.wait(sum(levels.values()) + _STOP_MARGIN_SECONDS) is None:
+        groups = {p.group: p.stop_seconds for p in sorted(self.programs, key=_stop_seconds)}
+        if self.wait(sum(groups.values()) + _STOP_MARGIN_SECONDS) is None:
             self.kill()
 
     def kill(self) -> None:

@@ -63,7 +63,7 @@ class SubscriptionForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
         model = BizReceive
         fields = [
             "biz", "receive", "status", "event_types", "channels", "timeout", "schedule",
-            "attempts_limit", "in_flight_limit", "rate_limit",
+            "attempts_limit", "in_flight_limit", "rate_limit", "own_process",
         ]  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -134,7 +134,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
         (None, {"fields": ["biz", "receive"]}),
         (_("What it gets"), {"fields": ["event_types", "channels"]}),
         (_("Attempts"), {"fields": ["schedule", "attempts_limit", "timeout"]}),
-        (_("Pace"), {"fields": ["in_flight_limit", "rate_limit"]}),
+        (_("Pace"), {"fields": ["in_flight_limit", "rate_limit", "own_process"]}),
     ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BizReceive]:

@@ -149,6 +149,15 @@ class BizReceive(models.Model):
         validators=[MinValueValidator(0.01), MaxValueValidator(100_000)],
         help_text=_("Requests a second, spread evenly; empty: no limit"),
     )
+    own_process = models.BooleanField(
+        _("own process"),
+        default=False,
+        db_default=False,
+        help_text=_(
+            "Only a sender that is started for it delivers, and nothing else: manage.py up starts "
+            "one; elsewhere start run_sender with --subscription and its id."
+        ),
+    )
     # Written by the marker: since when every attempt failed, and how many in a row.
     failing_since = models.DateTimeField(_("failing since"), null=True, blank=True, editable=False)
     failures = models.PositiveIntegerField(_("failures in a row"), default=0, editable=False)

@@ -17,7 +17,7 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.queues import jobs, owners
 from msgplatform.core.rates.backoff import Backoff
 from notify import bells, lane_status, orders
-from notify.directory import Subscriptions
+from notify.directory import Subscription, Subscriptions
 from notify.orders import Item, Order
 
 log = logging.get(__name__)
@@ -58,8 +58,9 @@ class ClaimedOrder:
 class OrderFeed:
     """Claims orders of subscriptions that this process owns and that have room.
 
-    `only` dedicates it to these subscriptions. `states` is what the sending thread last said of
-    its lanes; the feed reports it, because that thread does no I/O but HTTP.
+    `only` dedicates it to these subscriptions; without, it leaves alone those that have a process
+    of their own. `states` is what the sending thread last said of its lanes; the feed reports it,
+    because that thread does no I/O but HTTP.
     """
 
     def __init__(
@@ -149,7 +150,10 @@ class OrderFeed:
         lane_status.report({**said, **dict.fromkeys(ended, closed)})
         self._reported = frozenset(said)
         self._known = {**known, **said}
-        self._senders = lane_status.present(self.owner)
+        if self._only:
+            lane_status.dedicate(self.owner, self._only)
+        else:
+            self._senders = lane_status.present(self.owner)
 
     def _claim_round(self) -> int:
         self._forget_finished()
@@ -184,7 +188,7 @@ class OrderFeed:
             (s.queue, s.id)
             for s in self.subscriptions.all()
             if s.sendable
-            and (not self._only or s.id in self._only)
+            and self._serves(s)
             and s.queue not in surplus
             and len(self._held.get(s.queue, ())) < MAX_PER_SUBSCRIPTION
         ]
@@ -197,9 +201,14 @@ class OrderFeed:
             return _ALL
         working = set(ready) | set(self._held)
         for subscription in self._known:
-            if row := self.subscriptions.get(subscription):
+            if (row := self.subscriptions.get(subscription)) and self._serves(row):
                 working.add(row.queue)
         return -(-len(working) // self._senders)
+
+    def _serves(self, subscription: Subscription) -> bool:
+        if self._only:
+            return subscription.id in self._only
+        return not subscription.own_process
 
     def _surplus(self) -> set[str]:
         """Queues to be left to other senders: what is in hand is finished, no more is taken."""

@@ -29,6 +29,7 @@ from notify.sender import webhook
 from notify.sender.claimer import ClaimedOrder, OrderFeed
 from notify.sender.lanes import Lane, Lanes
 from notify.sender.result_writer import ResultSink
+from notify.sender.unserved import Unserved
 
 log = logging.get(__name__)
 
@@ -40,7 +41,8 @@ _REFRESH_SECONDS = 0.5  # they know themselves whether they are due
 
 
 class Sender(Worker):
-    """`only` dedicates the process to these subscriptions."""
+    """`only` dedicates the process to these subscriptions; without, it serves all but those that
+    have a process of their own."""
 
     role = "sender"
 
@@ -53,7 +55,8 @@ class Sender(Worker):
         super().__init__()
         self.name = uuid.uuid4().hex
         self.subscriptions = Subscriptions()
-        self.refresher = ThreadLoop("refresher", self.subscriptions.refresh, every=_REFRESH_SECONDS)
+        self.refresher = ThreadLoop("refresher", self._refresh, every=_REFRESH_SECONDS)
+        self._unserved = None if only else Unserved(self.subscriptions)
         self.engine = http.engine_from_settings(window=window)
         self.sink = ResultSink()
         self.feed = OrderFeed(self.name, self.subscriptions, self.engine.wake, only)
@@ -68,6 +71,11 @@ class Sender(Worker):
         self.refresher.start()
         self.sink.start()
         self.feed.start()
+
+    def _refresh(self) -> None:
+        self.subscriptions.refresh()
+        if self._unserved:
+            self._unserved.look()
 
     def turn(self) -> bool:
         """Take in claimed orders, send what the windows allow, collect answers."""

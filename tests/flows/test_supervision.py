@@ -67,6 +67,32 @@ def supervised(folder, *programs):
         supervisor.kill()
 
 
+def test_what_comes_and_goes_leaves_the_others_alone(folder):
+    ends = folder / "ends"
+
+    def program(name, **more):
+        argv = python(folder, ENDS_IN_ORDER, folder / name, ends, name)
+        return Program(name, argv, 500, **more)
+
+    def up(*names):
+        until(lambda: all((folder / f"{name}.up").exists() for name in names))
+
+    own = [program(name, comes_and_goes=True) for name in ("a", "b")]
+    with supervised(folder, program("general")) as supervisor:
+        up("general")
+        supervisor.follow(own)
+        up("a", "b")
+        before = supervisor.pids()
+        assert before.keys() == {"supervisord", "general", "a", "b"}
+        supervisor.follow(own[1:])
+        assert ends.read_text() == "a"
+        assert supervisor.pids() == {name: pid for name, pid in before.items() if name != "a"}
+        supervisor.follow(own[1:])
+        supervisor.follow([])
+        assert ends.read_text() == "ab"
+        assert supervisor.pids()["general"] == before["general"]
+
+
 def test_a_program_that_exits_at_once_twenty_times_is_still_restarted(folder):
     starts = folder / "starts"
     quick = Program("quick", python(folder, EXITS_AT_ONCE, starts), 500, longest_pause=0.01)

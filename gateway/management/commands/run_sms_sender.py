@@ -16,7 +16,8 @@ class Command(DaemonCommand):
             action="append",
             default=[],
             metavar="NAME",
-            help="serve only this gateway; may be repeated (default: all)",
+            help="serve only this gateway; may be repeated (default: all but those with a process "
+            "of their own)",
         )
 
     def worker(self, **options: Any) -> SmsSender:

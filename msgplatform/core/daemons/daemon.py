@@ -170,6 +170,9 @@ class Loop:
         self.worker.stopping.wait(pause)
 
 
+MOST_PROCESSES = 64  # of one command
+
+
 class DaemonCommand(BaseCommand):
     """Base of every `run_*` command: parses options, builds one worker, runs the loop."""
 
@@ -192,8 +195,8 @@ class DaemonCommand(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         self.check()
-        if not 1 <= options["processes"] <= 64:
-            raise CommandError("--processes must be 1 to 64")
+        if not 1 <= options["processes"] <= MOST_PROCESSES:
+            raise CommandError(f"--processes must be 1 to {MOST_PROCESSES}")
         if options["processes"] > 1:
             Copies(without_option(sys.argv, "--processes"), options["processes"]).run()
             return

@@ -1,5 +1,6 @@
 import signal
 import sys
+from argparse import ArgumentTypeError
 from typing import Any
 
 from django.conf import settings
@@ -7,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 from django.urls import reverse
 
+from msgplatform.core.daemons.daemon import MOST_PROCESSES
 from msgplatform.core.errors import PlatformError
 from msgplatform.supervision import first_user
 from msgplatform.supervision.platform import Platform
@@ -24,11 +26,23 @@ class Command(BaseCommand):
         parser.add_argument(
             "--migrate", action="store_true", help="apply migrations to a database server too"
         )
+        parser.add_argument(
+            "--processes",
+            action="append",
+            default=[],
+            type=_processes,
+            metavar="COMMAND=N",
+            help="run so many of a daemon, such as run_sender=4; may be repeated (default 1 each)",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         names = ("host", "port", "workers", "migrate")
         try:
-            platform = Platform(settings.STATE_DIR, **{name: options[name] for name in names})
+            platform = Platform(
+                settings.STATE_DIR,
+                **{name: options[name] for name in names},
+                processes=dict(options["processes"]),
+            )
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves SIGHUP
                     signal.signal(number, lambda *_: platform.request_stop())
@@ -64,6 +78,16 @@ class Command(BaseCommand):
             first_user.make(show)
         except DatabaseError as error:
             _say(f"It could not be seen whether there is a user: {error}. See: manage.py doctor")
+
+
+def _processes(text: str) -> tuple[str, int]:
+    """`run_sender=4` → ("run_sender", 4)."""
+    command, _equals, number = text.partition("=")
+    if not (number.isascii() and number.isdigit() and 1 <= int(number) <= MOST_PROCESSES):
+        raise ArgumentTypeError(
+            f"use a command and a number up to {MOST_PROCESSES}, such as run_sender=4"
+        )
+    return command, int(number)
 
 
 def _say(text: str) -> None:

@@ -17,7 +17,8 @@ class Command(DaemonCommand):
             action="append",
             default=[],
             metavar="ID",
-            help="deliver only this subscription's; may be repeated (default: all)",
+            help="deliver only this subscription's; may be repeated (default: all but those with a "
+            "process of their own)",
         )
         parser.add_argument(
             "--window",

@@ -55,6 +55,21 @@ def test_one_alert_that_says_why_and_ends() -> None:
     assert alerts() == [("No connection to the gateway unicom", True)]
 
 
+def test_nobody_runs_its_own_process() -> None:
+    """Those that leave it alone look at it all the same; its own sender ends the alert."""
+    row = gateway(name="unicom")
+    SmsGateway.objects.update(own_process=True)
+    general, own = Sender("general"), Sender("own", only=("unicom",))
+    general.looks()
+    assert general.directory.served(()) == {}
+    assert alerts() == [("No connection to the gateway unicom", False)]
+    assert "nobody runs run_sms_sender --gateway unicom" in Alert.objects.get().text
+    own.says(row)
+    own.looks()
+    assert list(own.directory.served(("unicom",))) == [row.pk]
+    assert alerts() == [("No connection to the gateway unicom", True)]
+
+
 def test_nobody_serves_it() -> None:
     row = gateway()
     sender = Sender("one")

@@ -27,6 +27,7 @@ from notify.models import BizReceive, Receive
 from notify.orders import Item, Order, Result
 from notify.sender.claimer import ClaimedOrder, OrderFeed
 from notify.sender.sender import Sender
+from notify.sender.unserved import Unserved
 from tests.integration.support.http_sinks import Sink, answering, refusing_port
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -437,6 +438,49 @@ class TestSharing:
         feed = self.feed("me", only=(rows[1].pk,))
         feed._claim_round()
         assert [order.order.subscription for order in feed.take()] == [rows[1].pk]
+
+    def test_nobody_else_takes_what_has_a_process_of_its_own(self, biz: Biz) -> None:
+        own, *others = [subscribed(biz, f"s{n}") for n in range(3)]
+        BizReceive.objects.filter(pk=own.pk).update(own_process=True)
+        for row in (own, *others):
+            put(row, 1, items=1)
+        general = self.feed("general")
+        general._report()
+        general._claim_round()
+        taken = {order.order.subscription for order in general.take()}
+        assert taken == {row.pk for row in others}
+        dedicated = self.feed("dedicated", only=(own.pk,))
+        dedicated._claim_round()
+        assert [order.order.subscription for order in dedicated.take()] == [own.pk]
+
+    def test_a_dedicated_sender_takes_no_share_of_the_others(self, biz: Biz) -> None:
+        """It would leave half of them without anybody."""
+        own, *others = [subscribed(biz, f"s{n}") for n in range(5)]
+        BizReceive.objects.filter(pk=own.pk).update(own_process=True)
+        for row in (own, *others):
+            put(row, 3, items=1)
+        general, dedicated = self.feed("general"), self.feed("dedicated", only=(own.pk,))
+        for feed in (dedicated, general, dedicated, general):
+            feed._next_report.at_once()
+            feed._report()
+            feed._claim_round()
+        assert {order.order.subscription for order in general.take()} == {r.pk for r in others}
+        assert {order.order.subscription for order in dedicated.take()} == {own.pk}
+
+    def test_somebody_is_told_when_nobody_runs_its_process(self, biz: Biz) -> None:
+        own = subscribed(biz, "own")
+        BizReceive.objects.filter(pk=own.pk).update(own_process=True)
+        general, dedicated = self.feed("general"), self.feed("dedicated", only=(own.pk,))
+        unserved = Unserved(general.subscriptions, every=0.0, patience=0.0)
+        for _ in range(2):
+            unserved.look()
+        alert = Alert.objects.get(kind="notify.own_process")
+        assert f"run_sender --subscription {own.pk}" in alert.text
+        assert (alert.open_key, alert.count) == (f"notify.own_process:{own.pk}", 1)
+        dedicated._report()
+        unserved.look()
+        alert.refresh_from_db()
+        assert alert.open_key is None
 
 
 def test_unreadable_orders_are_dropped(biz: Biz) -> None:

@@ -1,0 +1,36 @@
+"""The commands in `deploy/systemd/` are those that there are, with the options that they have."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from django.core.management import get_commands, load_command_class
+
+UNITS = Path(__file__).resolve().parents[3] / "deploy" / "systemd"
+
+
+def started(unit: str) -> list[str]:
+    """What comes after manage.py in its ExecStart."""
+    (line,) = re.findall(r"^ExecStart=.* manage\.py (.*)$", (UNITS / unit).read_text(), re.M)
+    return str(line).split()
+
+
+@pytest.mark.parametrize(
+    ("unit", "instance", "options", "expected"),
+    [
+        ("msgplatform@.service", "sender", "--processes 4", {"processes": 4}),
+        ("msgplatform@.service", "bulk", "", {"processes": 1}),
+        ("msgplatform-subscription@.service", "5", "", {"subscription": [5]}),
+        ("msgplatform-gateway@.service", "my-gate", "", {"gateway": ["my-gate"]}),
+    ],
+)
+def test_a_unit_starts_a_command_with_its_options(
+    unit: str, instance: str, options: str, expected: dict[str, object]
+) -> None:
+    line = " ".join(started(unit)).replace("%i", instance).replace("$OPTIONS", options)
+    name, *arguments = line.split()
+    command = load_command_class(get_commands()[name], name)
+    given = vars(command.create_parser("manage.py", name).parse_args(arguments))
+    assert {key: given[key] for key in expected} == expected
