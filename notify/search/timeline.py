@@ -47,7 +47,9 @@ def _page(place: Place, message: Any) -> Page:
     timeline += _story(place, copies)
     state = _("archived") if place.cold else str(BizMsg.State(message.state).label)
     if restored_at := _restored_at(place, message):
-        timeline.append(TimelineEntry(restored_at, _("Brought back from the archive"), "accepted"))
+        later = (n for n, entry in enumerate(timeline) if entry.at and entry.at >= restored_at)
+        came_back = TimelineEntry(restored_at, _("Brought back from the archive"), "accepted")
+        timeline.insert(next(later, len(timeline)), came_back)
     if place.cold:
         timeline.append(TimelineEntry(message.archived_at, _("Archived"), "done"))
     return Page(
