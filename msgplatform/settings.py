@@ -198,7 +198,7 @@ SPECTACULAR_SETTINGS = {
         "VerdictOutcomeEnum": ["created", "duplicate", "rejected"],
     },
     "SWAGGER_UI_DIST": "SIDECAR",
-    "SWAGGER_UI_FAVICON_HREF": "/favicon.ico",
+    "SWAGGER_UI_FAVICON_HREF": f"{STATIC_URL}console/favicon.svg",
     "REDOC_DIST": "SIDECAR",
 }
 # Who may read /metrics; without it only a local installation answers, to its own machine.

@@ -52,8 +52,8 @@ ACTIONS: Mapping[str, _Action] = {
                 "event_type": _TYPE,
                 "since": _SINCE,
                 "until": _UNTIL,
-                "ids": _("Ids of deliveries or of messages, at most 500. Without a status: those in "
-                         "any of the three; delivered can be asked for too"),
+                "ids": _("Ids of deliveries or of messages, at most 500. Without a status: "
+                         "exhausted, poison and skipped ones; delivered may be asked for too"),
             },
             _("Each gets all its attempts anew; the log of earlier attempts stays. Those that are "
               "named by their ids may be archived: they are brought back."),
