@@ -153,6 +153,7 @@ STORAGES = {
     "staticfiles": {"BACKEND": "msgplatform.web.static_files.HashedStaticFiles"},
 }
 WHITENOISE_USE_FINDERS = True
+WHITENOISE_KEEP_ONLY_HASHED_FILES = True
 WHITENOISE_AUTOREFRESH = DEBUG
 # Bodies: 16 MiB is the largest batch; views with a smaller bound check it themselves.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024 * 1024 + 64 * 1024

@@ -6,16 +6,25 @@ from __future__ import annotations
 import hashlib
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.contrib.staticfiles.finders import get_finders
 from django.core.management import call_command
+from whitenoise.compress import Compressor
 from whitenoise.middleware import WhiteNoiseMiddleware
 from whitenoise.storage import CompressedManifestStaticFilesStorage
+
+# Large, and on no page of ours.
+_UNUSED = ("redoc", "rest_framework")
 
 
 class HashedStaticFiles(CompressedManifestStaticFilesStorage):
     """What was not collected keeps its plain name, so that no page fails for want of it."""
+
+    def create_compressor(self, **options: Any) -> Compressor:
+        options["extensions"] = (*Compressor.SKIP_COMPRESS_EXTENSIONS, "map")
+        return super().create_compressor(**options)
 
     def stored_name(self, name: str) -> str:
         try:
@@ -38,7 +47,13 @@ def collect() -> None:
     wanted = _fingerprint()
     if mark.is_file() and mark.read_text() == wanted:
         return
-    call_command("collectstatic", interactive=False, clear=True, verbosity=0)
+    call_command(
+        "collectstatic",
+        interactive=False,
+        clear=True,
+        ignore_patterns=list(_UNUSED),
+        verbosity=0,
+    )
     mark.write_text(wanted)
 
 

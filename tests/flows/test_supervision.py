@@ -282,6 +282,45 @@ def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
     assert set(stopped[1:]) == {"redis-work", "redis-sms"}
 
 
+SUBSCRIPTION = """
+from msgplatform.models import Biz
+from notify.models import BizReceive, Receive
+biz = Biz.objects.create(name="orders")
+receive = Receive.objects.create(name="warehouse", url="https://warehouse.example/")
+BizReceive.objects.create(biz=biz, receive=receive, own_process=True)
+"""
+SHARED = "from notify.models import BizReceive; BizReceive.objects.update(own_process=False)"
+
+
+def test_up_runs_as_many_as_asked_for_and_follows_the_settings(folder):
+    port = free_port()
+    platform = up(folder, port, "--processes", "run_marker=2")
+
+    def change(code):
+        subprocess.run(
+            [sys.executable, "manage.py", "shell", "-v0", "-c", code],
+            cwd=ROOT,
+            env={**os.environ, "STATE_DIR": str(folder), "DATABASE_URL": ""},
+            check=True,
+        )
+
+    def running(part):
+        children = psutil.Process(platform.pid).children(recursive=True)
+        return commands(children).count(part)
+
+    try:
+        until(lambda: answers(port))
+        until(lambda: running("manage.py run_marker") == 2)
+        change(SUBSCRIPTION)
+        until(lambda: running("run_sender --subscription=1") == 1)
+        change(SHARED)
+        until(lambda: running("run_sender --subscription=1") == 0)
+        assert running("manage.py run_sender") == 1
+    finally:
+        platform.terminate()
+        platform.communicate(timeout=120)
+
+
 def test_what_it_prints_leads_to_the_console_and_only_once(folder, tmp_path):
     port = free_port()
     printed = tmp_path / "terminal"
