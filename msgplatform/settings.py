@@ -125,7 +125,7 @@ AUTH_PASSWORD_VALIDATORS = [
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator")
 ]
 LOGIN_URL = "admin:login"
-SESSION_ENGINE = "msgplatform.web.sessions"
+SESSION_ENGINE = "django.contrib.sessions.backends.db"
 SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _https
 SECURE_SSL_REDIRECT = _https and env.flag("SSL_REDIRECT", True)

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('notify', '0006_restored_messages'),
+        ('notify', '0007_restored_messages'),
     ]
 
     operations = [

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('notify', '0005_encrypt_secrets'),
+        ('notify', '0006_given_up'),
     ]
 
     operations = [
