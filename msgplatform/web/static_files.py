@@ -19,7 +19,7 @@ from whitenoise.storage import CompressedManifestStaticFilesStorage
 _UNUSED = ("redoc", "rest_framework")
 
 
-class HashedStaticFiles(CompressedManifestStaticFilesStorage):
+class HashedStaticFiles(CompressedManifestStaticFilesStorage):  # type: ignore[misc]  # untyped
     """What was not collected keeps its plain name, so that no page fails for want of it."""
 
     def create_compressor(self, **options: Any) -> Compressor:
@@ -33,7 +33,7 @@ class HashedStaticFiles(CompressedManifestStaticFilesStorage):
             return name
 
 
-class StaticFilesMiddleware(WhiteNoiseMiddleware):
+class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]  # untyped
     """Serves what was collected, if anything was, and what the packages have."""
 
     def add_files(self, root: str | PathLike[str], prefix: str | None = None) -> None:

@@ -16,7 +16,7 @@ from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, Biz
 from notify import lane_status, queue_names
-from notify.bulk import requeue
+from notify.bulk import send_again
 from notify.maker import expiry
 from notify.maker.maker import Maker
 from notify.marker import failing_subscriptions
@@ -117,10 +117,10 @@ def test_a_person_ends_it_and_a_new_one_counts_anew(row: BizReceive, admin_clien
 def test_it_ends_when_all_are_sent_again(row: BizReceive) -> None:
     give_up(row, 3)
     copies = list(ReceiveMsg.objects.values_list("pk", flat=True))
-    requeue.selection(copies[:2])
+    send_again.selection(copies[:2])
     failing_subscriptions.tell()
     assert alert().key
-    requeue.selection(copies)
+    send_again.selection(copies)
     failing_subscriptions.tell()
     assert Alert.objects.get().resolved_at
 
