@@ -182,6 +182,7 @@ REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "msgplatform.api.schema.PlatformSchema",
     "EXCEPTION_HANDLER": "msgplatform.api.problems.handle",
     "UNAUTHENTICATED_USER": None,
+    "URL_FORMAT_OVERRIDE": None,  # there is one format, so that ?format= is an unknown parameter
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "msgplatform",

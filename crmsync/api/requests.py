@@ -17,13 +17,17 @@ class Columns(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     uid: str | UnsetType | None = UNSET
     name: str | UnsetType | None = UNSET
     phone: str | UnsetType | None = UNSET
-    extra: Extra = {}
+    extra: Extra | None = None
 
     @property
     def columns(self) -> Mapping[str, Any]:
         """Those that were sent."""
         given = {"name": self.name, "phone": self.phone}
         return {name: value for name, value in given.items() if value is not UNSET}
+
+    @property
+    def extra_fields(self) -> Mapping[str, Any]:
+        return self.extra or {}
 
     @property
     def uid_text(self) -> str | None:

@@ -10,38 +10,44 @@ from rest_framework import serializers
 from crmsync.lead_fields import MAX_UID
 from crmsync.models import Lead
 from crmsync.models.landing import MAX_APPKEY
+from msgplatform.api.intake import IdempotencyKeyField, ItemsField
 from msgplatform.core.data import ids
 
 
+# The serializers of requests only document them: views decode bodies with msgspec.
 class LeadChangeSerializer(serializers.Serializer[dict[str, Any]]):
-    """Documents the request; the view decodes it with msgspec."""
+    """What a lead can say; its landing page says which extra fields there are."""
 
     uid = serializers.CharField(
-        max_length=MAX_UID, required=False, help_text="The caller's own id of the person"
+        max_length=MAX_UID,
+        required=False,
+        allow_null=True,
+        help_text="Your own id of the person",
     )
-    name = serializers.CharField(max_length=100, required=False)
+    name = serializers.CharField(max_length=100, required=False, allow_null=True)
     phone = serializers.CharField(
-        max_length=32, required=False, help_text="13800000000 or +442079460000"
+        max_length=32,
+        required=False,
+        allow_null=True,
+        help_text="13800000000 or +442079460000",
     )
     extra = serializers.DictField(
         required=False,
+        allow_null=True,
         help_text="Every other field of the landing page: texts, numbers, true or false",
     )
 
 
 class NewLeadSerializer(LeadChangeSerializer):
-    """What is required says the landing page."""
+    """A new lead. Its landing page says what is required; null means the same as leaving a field
+    out."""
 
     appkey = serializers.CharField(max_length=MAX_APPKEY)
-    idempotency_key = serializers.CharField(
-        max_length=128,
-        required=False,
-        help_text="Repeat with the same key and get the first answer; the header works as well",
-    )
+    idempotency_key = IdempotencyKeyField()
 
 
 class NewLeadsSerializer(serializers.Serializer[dict[str, Any]]):
-    leads = NewLeadSerializer(many=True, help_text="1 to 1000 leads, 16 MiB in all")
+    leads = ItemsField(NewLeadSerializer, "1 to 1000 leads, 16 MiB in all")
 
 
 class LeadSerializer(serializers.ModelSerializer[Lead]):

@@ -60,7 +60,7 @@ class PolicySerializer(serializers.ModelSerializer[Policy]):
 
 
 class NewRunSerializer(serializers.Serializer[dict[str, Any]]):
-    """Documents the request; the view decodes it with msgspec."""
+    """A run that is asked for."""
 
     kind = serializers.ChoiceField(
         choices=Policy.Kind.choices,

@@ -10,8 +10,12 @@ from typing import Any
 import msgspec
 from django.db.models import Q, QuerySet
 from django.http import Http404
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from rest_framework.generics import ListAPIView
+from drf_spectacular.utils import (
+    OpenApiParameter,
+    OpenApiResponse,
+    extend_schema,
+    extend_schema_view,
+)
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -31,6 +35,7 @@ from crmsync.search import crm_states, policies
 from msgplatform.api import filters
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.json import decode
+from msgplatform.api.query import ListView
 from msgplatform.core.data import sql
 
 _BODY_BYTES = 4096
@@ -47,7 +52,12 @@ class LeadCrmsView(APIView):
 
     required_scope = "leads:read"
 
-    @extend_schema(tags=["leads"], responses=LeadCrmsSerializer)
+    @extend_schema(
+        tags=["leads"],
+        summary="Show a lead at the CRMs",
+        description="What each CRM holds of a lead, what waits to be sent, and what went wrong.",
+        responses=LeadCrmsSerializer,
+    )
     def get(self, request: Request, pk: int) -> Response:
         lead = Lead.objects.filter(biz_id=caller_of(request).biz_id, pk=pk).first()
         if lead is None:
@@ -57,7 +67,13 @@ class LeadCrmsView(APIView):
 
 
 @extend_schema(tags=["sync"])
-class PolicyListView(ListAPIView[Policy]):
+@extend_schema_view(
+    get=extend_schema(
+        summary="List policies",
+        description="The policies that carry your leads, each from a source to a CRM.",
+    ),
+)
+class PolicyListView(ListView):
     """The policies that carry your leads, each from a source to a CRM."""
 
     required_scope = "sync:run"
@@ -76,6 +92,9 @@ class PolicyRunsView(APIView):
     max_body_bytes = _BODY_BYTES
 
     @extend_schema(
+        summary="Ask for a run",
+        description="Ask for a run of a policy; it begins within seconds. One run at a time: the "
+        "answer is 409 when one is asked for already, or when it would not begin.",
         request=NewRunSerializer,
         responses={
             202: OpenApiResponse(RequestedRunSerializer, "The run will begin; see /sync/runs."),
@@ -94,21 +113,28 @@ class PolicyRunsView(APIView):
 
 
 @extend_schema(tags=["sync"])
-class RunListView(ListAPIView[Run]):
+@extend_schema_view(
+    get=extend_schema(
+        summary="List runs",
+        description="The runs of your policies with their progress, newest first.",
+    ),
+)
+class RunListView(ListView):
     """Runs with their progress, newest first."""
 
     required_scope = "sync:run"
     serializer_class = RunSerializer
+    query = [OpenApiParameter("policy", str, description="Only runs of the policy with this id")]
 
     @property
     def keyset_ordering(self) -> tuple[str, ...]:
-        return ("-policy_id", "-id") if "policy" in self.request.query_params else ("-id",)
+        return ("-policy_id", "-id") if "policy" in self.asked else ("-id",)
 
     def get_queryset(self) -> Any:
         if getattr(self, "swagger_fake_view", False):  # there is no database then
             return Run.objects.none()
         seen = list(_policies(self.request).order_by("id").values_list("id", flat=True))
-        if asked := self.request.query_params.get("policy"):
+        if asked := self.asked.get("policy"):
             policy = filters.number(asked, "policy")
             rows = sql.of_one(Run.objects.all(), "policy_id", policy)
             return rows if policy in seen else rows.none()
@@ -117,10 +143,6 @@ class RunListView(ListAPIView[Run]):
     def paginate_queryset(self, queryset: Any) -> Any:
         return _with_progress(super().paginate_queryset(queryset) or [])
 
-    @extend_schema(parameters=[OpenApiParameter("policy", str, description="Of this policy")])
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        return super().get(request, *args, **kwargs)
-
 
 @extend_schema(tags=["sync"])
 class RunView(APIView):
@@ -128,7 +150,11 @@ class RunView(APIView):
 
     required_scope = "sync:run"
 
-    @extend_schema(responses=RunSerializer)
+    @extend_schema(
+        summary="Show a run",
+        description="One run of a policy with its progress.",
+        responses=RunSerializer,
+    )
     def get(self, request: Request, pk: int) -> Response:
         run = Run.objects.filter(pk=pk).first()
         if run is None or not _policies(request).filter(pk=run.policy_id).exists():

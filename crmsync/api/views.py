@@ -15,7 +15,6 @@ from drf_spectacular.utils import (
     extend_schema_view,
 )
 from rest_framework.exceptions import MethodNotAllowed
-from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -43,6 +42,7 @@ from msgplatform.api.intake import (
     idempotency_key,
 )
 from msgplatform.api.json import decode
+from msgplatform.api.query import ListView
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.verdicts import Verdict
@@ -53,7 +53,15 @@ _FLAGS = {"": None, "true": True, "false": False}
 
 
 @extend_schema(tags=["leads"])
-class LeadListView(ListAPIView[Lead]):
+@extend_schema_view(
+    get=extend_schema(
+        summary="List leads",
+        description="Your leads, newest first; with `updated_since` in the order of their "
+        "changes, so that you can follow them. Deleted leads are listed too, unless "
+        "`deleted=false`.",
+    ),
+)
+class LeadListView(ListView):
     """Store a lead, or list leads, newest first; with `updated_since` in the order of changes.
 
     A landing page hosted elsewhere needs no API key: its script sends the public APPKEY, from one
@@ -65,14 +73,25 @@ class LeadListView(ListAPIView[Lead]):
     accepts_idempotency_key = True
     serializer_class = LeadSerializer
     max_body_bytes = MAX_LEAD_BYTES
+    query = [
+        OpenApiParameter("appkey", str, description="Only leads of this landing page"),
+        OpenApiParameter("phone", str, description="Only leads with this phone number"),
+        OpenApiParameter("uid", str, description="Only leads with this id of yours"),
+        OpenApiParameter(
+            "updated_since", OpenApiTypes.DATETIME, description="Only leads changed then or later"
+        ),
+        OpenApiParameter(
+            "deleted", bool, description="true: only deleted leads; false: none of them"
+        ),
+    ]
 
     @property
     def keyset_ordering(self) -> tuple[str, ...]:
-        changed = "updated_since" in self.request.query_params
+        changed = "updated_since" in self.asked
         return ("update_time", "id") if changed else ("-id",)
 
     def get_queryset(self) -> Any:
-        asked = self.request.query_params
+        asked = self.asked
         rows = sql.of_one(Lead.objects.all(), "biz_id", caller_of(self.request).biz_id)
         if appkey := asked.get("appkey"):
             rows = rows.filter(appkey=appkey)
@@ -90,20 +109,10 @@ class LeadListView(ListAPIView[Lead]):
         return rows.filter(is_delete=_FLAGS[deleted]) if deleted else rows
 
     @extend_schema(
-        parameters=[
-            OpenApiParameter("appkey", str, description="Of this landing page"),
-            OpenApiParameter("phone", str, description="With this number"),
-            OpenApiParameter("uid", str, description="With this UID"),
-            OpenApiParameter(
-                "updated_since", OpenApiTypes.DATETIME, description="Changed then or later"
-            ),
-            OpenApiParameter("deleted", bool, description="Only deleted ones, or none of them"),
-        ]
-    )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        return super().get(request, *args, **kwargs)
-
-    @extend_schema(
+        summary="Store a lead",
+        description="Store a lead of one of your landing pages. The answer comes when it is safe. "
+        "A landing page that is hosted elsewhere needs no API key: its script sends the public "
+        "APPKEY, from one of the origins that the landing page allows.",
         auth=[{"apiKey": []}, {}],  # type: ignore[list-item]  # as OpenAPI has it: with or without
         request=NewLeadSerializer,
         responses={
@@ -151,6 +160,9 @@ class LeadListView(ListAPIView[Lead]):
 @extend_schema(tags=["leads"])
 @extend_schema_view(
     post=extend_schema(
+        summary="Store many leads",
+        description="Store up to 1000 leads in one request. A wrong lead does not keep the others "
+        "from being stored: the answer says of each, in order, what became of it.",
         request=NewLeadsSerializer,
         responses={
             200: OpenApiResponse(
@@ -191,25 +203,45 @@ class LeadView(APIView):
     }  # fmt: skip
     max_body_bytes = MAX_LEAD_BYTES
 
-    @extend_schema(responses=LeadSerializer)
+    @extend_schema(
+        summary="Show a lead",
+        description="One lead. A deleted lead can still be read: the CRMs have to learn of it.",
+        responses=LeadSerializer,
+    )
     def get(self, request: Request, pk: int) -> Response:
         return _shown(Lead.objects.filter(biz_id=caller_of(request).biz_id, pk=pk).first())
 
-    @extend_schema(request=LeadChangeSerializer, responses=LeadSerializer)
+    @extend_schema(
+        summary="Replace a lead",
+        description="Replace everything but the APPKEY: what is left out or null is emptied.",
+        request=LeadChangeSerializer,
+        responses=LeadSerializer,
+    )
     def put(self, request: Request, pk: int) -> Response:
         """Replace everything but the APPKEY: what is left out is emptied."""
         body = self._body(request, pk)
         biz = caller_of(request).biz_id
-        return _shown(changes.replace(biz, pk, body.columns, body.extra, body.uid_text or ""))
+        uid = body.uid_text or ""
+        return _shown(changes.replace(biz, pk, body.columns, body.extra_fields, uid))
 
-    @extend_schema(request=LeadChangeSerializer, responses=LeadSerializer)
+    @extend_schema(
+        summary="Change a lead",
+        description="Change what is sent; the rest stays as it is. As in every JSON merge patch, "
+        "null takes a value away.",
+        request=LeadChangeSerializer,
+        responses=LeadSerializer,
+    )
     def patch(self, request: Request, pk: int) -> Response:
-        """Change what is sent; null takes an extra field away."""
+        """Change what is sent; null takes a value away."""
         body = self._body(request, pk)
         biz = caller_of(request).biz_id
-        return _shown(changes.update(biz, pk, body.columns, body.extra, body.uid_text))
+        return _shown(changes.update(biz, pk, body.columns, body.extra_fields, body.uid_text))
 
-    @extend_schema(responses={204: OpenApiResponse(description="Deleted, now or before.")})
+    @extend_schema(
+        summary="Delete a lead",
+        description="Mark a lead as deleted; the CRMs follow. It can be repeated.",
+        responses={204: OpenApiResponse(description="Deleted, now or before.")},
+    )
     def delete(self, request: Request, pk: int) -> Response:
         """Mark it as deleted; the CRMs follow."""
         if not changes.delete(caller_of(request).biz_id, pk):
@@ -229,7 +261,7 @@ class LeadView(APIView):
 def _lead(page: Page, body: NewLeadBody, is_public: bool = False) -> NewLead:
     """Raises InvalidInput."""
     key, uid = body.idempotency_key, body.uid_text or ""
-    lead = intake.checked(page, body.columns, body.extra, uid, key)
+    lead = intake.checked(page, body.columns, body.extra_fields, uid, key)
     return replace(lead, key=intake.public_key(page, key)) if is_public and key else lead
 
 

@@ -20,6 +20,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from msgplatform.api.json import MEDIA_TYPE, decode, decode_item
+from msgplatform.core.data.idempotency import MAX_KEY_LENGTH
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.verdicts import Verdict, judge_each, limit_items
 
@@ -112,6 +113,20 @@ def _body(items_name: str) -> type[msgspec.Struct]:
 
 
 # -- schema --------------------------------------------------------------------------------------
+class ItemsField(serializers.ListField):
+    """The one field of a batch's body: 1 to MAX_BATCH of what the serializer describes."""
+
+    def __init__(self, item: type[serializers.Serializer[Any]], help_text: str) -> None:
+        super().__init__(child=item(), help_text=help_text, min_length=1, max_length=MAX_BATCH)
+
+
+class IdempotencyKeyField(serializers.CharField):
+    def __init__(self, **options: Any) -> None:
+        text = "Repeat with the same key and get the first answer; the header works as well"
+        described = {"max_length": MAX_KEY_LENGTH, "help_text": text, **options}
+        super().__init__(required=False, allow_null=True, **described)
+
+
 class AcceptedSerializer(serializers.Serializer[dict[str, Any]]):
     id = serializers.CharField(help_text="Its id, stable across repeats")
     outcome = serializers.ChoiceField(choices=["created", "duplicate"])

@@ -71,7 +71,7 @@ class KeysetPagination(BasePagination):
 
     def _limit(self) -> int:
         raw = self._request.query_params.get(self.limit_param)
-        if raw is None:
+        if not raw:
             return self.default_limit
         if not re.fullmatch("[0-9]{1,9}", raw) or not 1 <= int(raw) <= self.max_limit:
             raise InvalidInput(f"Set it to a number from 1 to {self.max_limit}.", self.limit_param)
@@ -79,7 +79,7 @@ class KeysetPagination(BasePagination):
 
     def _cursor(self) -> Cursor | None:
         token = self._request.query_params.get(self.cursor_param)
-        if token is None:
+        if not token:
             return None
         try:
             packed = self._signer().unsign(token)
@@ -113,14 +113,14 @@ class KeysetPagination(BasePagination):
                 "name": self.cursor_param,
                 "in": "query",
                 "required": False,
-                "description": "From `next` or `previous` of the page before.",
+                "description": "From `next` or `previous` of the page before",
                 "schema": {"type": "string"},
             },
             {
                 "name": self.limit_param,
                 "in": "query",
                 "required": False,
-                "description": "How many results a page has at most.",
+                "description": "How many results a page has at most",
                 "schema": {
                     "type": "integer",
                     "minimum": 1,

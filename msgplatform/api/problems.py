@@ -197,7 +197,10 @@ def _(exc: django_errors.PermissionDenied, view: Any) -> Problem:
 
 @describe.register
 def _(exc: Http404, view: Any) -> Problem:
-    return Problem(KINDS["not-found"], str(exc) or "Nothing has this id.")
+    # Django's own sentence names a model, which means nothing to a caller.
+    is_djangos = isinstance(exc.__context__, django_errors.ObjectDoesNotExist)
+    detail = "" if is_djangos else str(exc)
+    return Problem(KINDS["not-found"], detail or "Nothing has this id.")
 
 
 @describe.register

@@ -1,6 +1,7 @@
 """The OpenAPI schema: what every operation has in common is said here, once.
 
-Views describe bodies with DRF serializers or with msgspec Structs (`@extend_schema(request=…)`).
+Views describe bodies with DRF serializers or with msgspec Structs (`@extend_schema(request=…)`);
+parameters that are named in a view's `query` (`api/query.py`) need no further description.
 `accepts_idempotency_key = True` on a view documents the header Idempotency-Key of its POST.
 """
 
@@ -85,18 +86,18 @@ class PlatformSchema(AutoSchema):
         )
         if operation is None:
             return None
+        if scope := required_scope(self.view, self.method):
+            said = operation.get("description", "")
+            operation["description"] = f"{said}\n\nScope: `{scope}`".strip()
         for status in self._problem_statuses(operation):
             operation["responses"].setdefault(str(status), _problem_response(status, registry))
         return operation
 
-    def get_description(self) -> str:  # type: ignore[override]
-        description: str = super().get_description()
-        scope = required_scope(self.view, self.method)
-        return f"{description}\n\nScope: `{scope}`".strip() if scope else description
-
     def get_override_parameters(self) -> list[Any]:
-        inherited: list[Any] = super().get_override_parameters()
-        return [*inherited, IDEMPOTENCY_KEY] if self._is_idempotent() else inherited
+        parameters: list[Any] = list(super().get_override_parameters())
+        if self.method == "GET":
+            parameters += getattr(self.view, "query", ())
+        return [*parameters, IDEMPOTENCY_KEY] if self._is_idempotent() else parameters
 
     def _is_idempotent(self) -> bool:
         return self.method == "POST" and getattr(self.view, "accepts_idempotency_key", False)

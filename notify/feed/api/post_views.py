@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.http import Http404, HttpResponse
@@ -12,7 +13,6 @@ from drf_spectacular.utils import (
     extend_schema,
     extend_schema_view,
 )
-from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -27,6 +27,7 @@ from msgplatform.api.intake import (
     idempotency_key,
 )
 from msgplatform.api.json import decode
+from msgplatform.api.query import ListView
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.verdicts import Verdict
 from notify.feed.api import lists
@@ -45,42 +46,45 @@ from notify.feed.models.posts import MAX_DATA, Topic
 # Every character may be written as two \uXXXX; the rest of a body is short.
 MAX_POST_BYTES = MAX_DATA * 12 + 4096
 
-APP_ID = OpenApiParameter("app_id", str, description="Only of this application")
-SRC_TYPE = OpenApiParameter("src_type", str, description="Only of this kind")
+APP_ID = OpenApiParameter("app_id", str, description="Only posts of this application")
+SRC_TYPE = OpenApiParameter("src_type", str, description="Only posts of this kind")
 
 
 @extend_schema(tags=["feed"])
-class PostListView(ListAPIView[Feed]):
+@extend_schema_view(
+    get=extend_schema(
+        summary="List an author's posts",
+        description="The posts of one author, newest first.",
+    ),
+)
+class PostListView(ListView):
     """Post, or list the posts of an author, newest first."""
 
     required_scope = {"GET": "feed:read", "POST": "feed:write"}
     accepts_idempotency_key = True
     serializer_class = PostSerializer
     max_body_bytes = MAX_POST_BYTES
+    query = [
+        OpenApiParameter("uid", str, required=True, description="The author"),
+        OpenApiParameter("topic", str, enum=Topic.values, description="Only posts of this topic"),
+        APP_ID,
+        SRC_TYPE,
+    ]
 
     def get_queryset(self) -> Any:
         if getattr(self, "swagger_fake_view", False):  # there is no database then
             return Feed.objects.none()
-        asked = self.request.query_params
-        uid, topic = asked.get("uid", ""), asked.get("topic")
+        uid, topic = self.asked.get("uid", ""), self.asked.get("topic")
         posts.check_uid(uid)
         if topic is not None and topic not in Topic.values:
             raise InvalidInput(f"Use one of: {', '.join(Topic.values)}.", "topic")
-        app_id, src_type = kinds(self.request)
+        app_id, src_type = kinds(self.asked)
         return lists.posts(caller_of(self.request).biz_id, uid, topic, app_id, src_type)
 
     @extend_schema(
-        parameters=[
-            OpenApiParameter("uid", str, required=True, description="The author"),
-            OpenApiParameter("topic", str, enum=Topic.values, description="Only of this topic"),
-            APP_ID,
-            SRC_TYPE,
-        ]
-    )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        return super().get(request, *args, **kwargs)
-
-    @extend_schema(
+        summary="Post",
+        description="Post something; whoever receives the author's posts sees it within seconds. "
+        "To be able to repeat a request whose answer was lost, send an idempotency key.",
         request=NewPostSerializer,
         responses={
             202: OpenApiResponse(
@@ -112,6 +116,9 @@ class PostListView(ListAPIView[Feed]):
 @extend_schema(tags=["feed"])
 @extend_schema_view(
     post=extend_schema(
+        summary="Post many",
+        description="Send up to 1000 posts in one request. A wrong post does not keep the others "
+        "from being accepted: the answer says of each, in order, what became of it.",
         request=NewPostsSerializer,
         responses={
             200: OpenApiResponse(
@@ -148,11 +155,18 @@ class PostView(APIView):
     required_scope = {"GET": "feed:read", "PATCH": "feed:write", "DELETE": "feed:write"}
     max_body_bytes = MAX_POST_BYTES
 
-    @extend_schema(responses=PostSerializer)
+    @extend_schema(
+        summary="Show a post",
+        description="One post, as its author wrote it last.",
+        responses=PostSerializer,
+    )
     def get(self, request: Request, pk: int) -> Response:
         return _shown(request, pk)
 
     @extend_schema(
+        summary="Edit a post",
+        description="Change the text of a post; the rest stays as it is. Timelines show the new "
+        "text at once.",
         request=EditSerializer,
         responses=PostSerializer,
         examples=[OpenApiExample("a new text", {"data": "Good night!"}, request_only=True)],
@@ -164,7 +178,11 @@ class PostView(APIView):
             raise _missing()
         return _shown(request, pk)
 
-    @extend_schema(responses={204: OpenApiResponse(description="Deleted, now or before.")})
+    @extend_schema(
+        summary="Delete a post",
+        description="Nobody sees the post from now on. It can be repeated.",
+        responses={204: OpenApiResponse(description="Deleted, now or before.")},
+    )
     def delete(self, request: Request, pk: int) -> Response:
         """Nobody sees it from now on."""
         if not posts.delete(caller_of(request).biz_id, pk):
@@ -172,9 +190,8 @@ class PostView(APIView):
         return Response(status=204)
 
 
-def kinds(request: Request) -> tuple[str, str]:
+def kinds(asked: Mapping[str, str]) -> tuple[str, str]:
     """The application and the kind of post that a list is narrowed by. Raises InvalidInput."""
-    asked = request.query_params
     for name in ("app_id", "src_type"):
         posts.check_kind(asked.get(name, ""), name)
     return asked.get("app_id", ""), asked.get("src_type", "")
@@ -185,9 +202,9 @@ def _post(biz: int, body: PostBody) -> Post:
         biz,
         body.uid,
         body.data,
-        body.topic,
-        body.app_id,
-        body.src_type,
+        Topic.FRIEND.value if body.topic is None else body.topic,
+        body.app_id or "",
+        body.src_type or "",
         body.idempotency_key,
     )
 

@@ -11,13 +11,13 @@ from drf_spectacular.utils import (
     extend_schema,
     extend_schema_view,
 )
-from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.intake import BatchView
 from msgplatform.api.json import decode
+from msgplatform.api.query import ListView
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.verdicts import Verdict
 from notify.feed.api import lists
@@ -40,13 +40,35 @@ _OUTCOMES = {"created": "changed", "duplicate": "unchanged"}
 
 
 @extend_schema(tags=["feed"])
-class RelationListView(ListAPIView[Friend]):
+@extend_schema_view(
+    get=extend_schema(
+        summary="List a user's relations",
+        description="The relations of one kind that a user has, in the order of the other users' "
+        "ids. A block says that its reader has blocked its author.",
+    ),
+)
+class RelationListView(ListView):
     """Change a relation, or list the relations of a user."""
 
     required_scope = {"GET": "feed:read", "POST": "feed:write"}
     answers_not_now = True
     serializer_class = RelationSerializer
     max_body_bytes = _BODY_BYTES
+    query = [
+        OpenApiParameter("uid", str, required=True, description="Whose relations"),
+        OpenApiParameter(
+            "relation", str, required=True, enum=Friend.Relation.values, description="Their kind"
+        ),
+        OpenApiParameter(
+            "direction",
+            str,
+            enum=_DIRECTIONS,
+            default=_DIRECTIONS[0],
+            description="recipients: who receives the user's posts; authors: whose posts the "
+            "user receives. With relation=block: who has blocked the user; whom the user has "
+            "blocked.",
+        ),
+    ]
 
     @property
     def keyset_ordering(self) -> tuple[str, ...]:
@@ -54,40 +76,22 @@ class RelationListView(ListAPIView[Friend]):
 
     @property
     def _direction(self) -> str:
-        asked = self.request.query_params.get("direction", _DIRECTIONS[0])
+        asked = self.asked.get("direction", _DIRECTIONS[0])
         return _one_of(_DIRECTIONS, asked, "direction")
 
     def get_queryset(self) -> Any:
         if getattr(self, "swagger_fake_view", False):  # there is no database then
             return Friend.objects.none()
-        asked = self.request.query_params
-        uid, relation = asked.get("uid", ""), asked.get("relation", "")
+        uid, relation = self.asked.get("uid", ""), self.asked.get("relation", "")
         check_uid(uid)
         _one_of(Friend.Relation.values, relation, "relation")
         read = lists.authors if self._direction == "authors" else lists.recipients
         return read(caller_of(self.request).biz_id, uid, relation)
 
     @extend_schema(
-        parameters=[
-            OpenApiParameter("uid", str, required=True, description="Whose relations"),
-            OpenApiParameter("relation", str, required=True, enum=Friend.Relation.values),
-            OpenApiParameter(
-                "direction",
-                str,
-                enum=_DIRECTIONS,
-                default=_DIRECTIONS[0],
-                description="recipients: who receives the user's posts; authors: whose posts the "
-                "user receives. With relation=block: who has blocked the user; whom the user has "
-                "blocked.",
-            ),
-        ]
-    )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """In the order of the other user's id. A block says that its reader has blocked its
-        author."""
-        return super().get(request, *args, **kwargs)
-
-    @extend_schema(
+        summary="Change a relation",
+        description="Timelines follow at once. The answer is 409 when one of the two users has "
+        "blocked the other one.",
         request=ChangeSerializer,
         responses={200: OpenApiResponse(ChangedSerializer, "It is so from now on.")},
         examples=[
@@ -109,6 +113,10 @@ class RelationListView(ListAPIView[Friend]):
 @extend_schema(tags=["feed"])
 @extend_schema_view(
     post=extend_schema(
+        summary="Change many relations",
+        description="Up to 1000 changes in one request, applied in their order, with a verdict "
+        "for each. Each can be repeated: it says what is to be, so that a second time it changes "
+        "nothing.",
         request=ChangesSerializer,
         responses={
             200: OpenApiResponse(

@@ -6,13 +6,13 @@ import msgspec
 
 
 class PostBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A post; `topic` says who gets it."""
+    """A post; `topic` says who gets it: friends, when it is left out."""
 
     uid: str
     data: str
-    topic: str = "friend"
-    app_id: str = ""
-    src_type: str = ""
+    topic: str | None = None
+    app_id: str | None = None
+    src_type: str | None = None
     idempotency_key: str | None = None
 
 

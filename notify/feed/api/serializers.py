@@ -6,7 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from msgplatform.core.data.idempotency import MAX_KEY_LENGTH
+from msgplatform.api.intake import IdempotencyKeyField, ItemsField
 from notify.feed.intake.relations import Action
 from notify.feed.models import Friend
 from notify.feed.models.posts import MAX_DATA, MAX_KIND, MAX_UID, Topic
@@ -22,8 +22,9 @@ class UidField(serializers.CharField):
         super().__init__(max_length=MAX_UID, **options)
 
 
+# The serializers of requests only document them: views decode bodies with msgspec.
 class NewPostSerializer(serializers.Serializer[dict[str, Any]]):
-    """Documents the request; the view decodes it with msgspec."""
+    """Something to be posted. null means the same as leaving a field out."""
 
     uid = UidField(help_text="The author: your own id of the user")
     data = serializers.CharField(  # type: ignore[assignment]  # `data` is also a property
@@ -32,24 +33,26 @@ class NewPostSerializer(serializers.Serializer[dict[str, Any]]):
     topic = serializers.ChoiceField(
         choices=Topic.values,
         required=False,
-        default=Topic.FRIEND.value,
-        help_text="friend: friends get it; vip: friends and followers",
+        allow_null=True,
+        help_text="friend (when left out): friends get it; vip: friends and followers",
     )
     app_id = serializers.CharField(
-        max_length=MAX_KIND, required=False, help_text="The application it comes from"
+        max_length=MAX_KIND,
+        required=False,
+        allow_null=True,
+        help_text="The application it comes from",
     )
     src_type = serializers.CharField(
-        max_length=MAX_KIND, required=False, help_text="Its kind: update, note, greeting …"
-    )
-    idempotency_key = serializers.CharField(
-        max_length=MAX_KEY_LENGTH,
+        max_length=MAX_KIND,
         required=False,
-        help_text="Repeat with the same key and get the first answer; the header works as well",
+        allow_null=True,
+        help_text="Its kind: update, note, greeting …",
     )
+    idempotency_key = IdempotencyKeyField()
 
 
 class NewPostsSerializer(serializers.Serializer[dict[str, Any]]):
-    posts = NewPostSerializer(many=True, help_text="1 to 1000 posts, 16 MiB in all")
+    posts = ItemsField(NewPostSerializer, "1 to 1000 posts, 16 MiB in all")
 
 
 class EditSerializer(serializers.Serializer[dict[str, Any]]):
@@ -94,7 +97,7 @@ class ChangeSerializer(serializers.Serializer[dict[str, Any]]):
 
 
 class ChangesSerializer(serializers.Serializer[dict[str, Any]]):
-    changes = ChangeSerializer(many=True, help_text="1 to 1000 changes, in their order")
+    changes = ItemsField(ChangeSerializer, "1 to 1000 changes, in their order")
 
 
 class ChangedSerializer(serializers.Serializer[dict[str, Any]]):

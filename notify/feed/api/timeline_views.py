@@ -19,6 +19,7 @@ from rest_framework.views import APIView
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.filters import number
 from msgplatform.api.json import decode
+from msgplatform.api.query import QueryView
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from notify.feed import timeline
@@ -45,7 +46,7 @@ _UID = OpenApiParameter(
 
 
 @extend_schema(tags=["feed"])
-class TimelineView(APIView):
+class TimelineView(QueryView):
     """The posts that a user may see: of friends, of those whom the user follows, and their own.
 
     Newest first. What is new since a page was read stands on the first page; reading that one
@@ -53,32 +54,36 @@ class TimelineView(APIView):
     """
 
     required_scope = "feed:read"
+    query = [
+        OpenApiParameter(
+            "cursor",
+            str,
+            description="From `next` of the page before, or a post's id: older ones follow",
+        ),
+        OpenApiParameter(
+            "limit",
+            {"type": "integer", "minimum": 1, "maximum": _MOST, "default": _LIMIT},
+            description="How many posts a page has at most",
+        ),
+        APP_ID,
+        SRC_TYPE,
+    ]
 
     @extend_schema(
-        parameters=[
-            _UID,
-            OpenApiParameter(
-                "cursor",
-                str,
-                description="From `next` of the page before, or a post's id: older ones follow",
-            ),
-            OpenApiParameter(
-                "limit",
-                {"type": "integer", "minimum": 1, "maximum": _MOST, "default": _LIMIT},
-                description="How many posts a page has at most.",
-            ),
-            APP_ID,
-            SRC_TYPE,
-        ],
+        summary="Read a timeline",
+        description="The posts that a user may see: of friends, of those whom the user follows, "
+        "and their own; newest first. What is new since a page was read stands on the first page; "
+        "reading that one counts as a visit of the user.",
+        parameters=[_UID],
         responses=TimelineSerializer,
     )
     def get(self, request: Request, uid: str) -> Response:
-        asked = request.query_params
+        asked = self.asked
         before = number(asked["cursor"], "cursor") if "cursor" in asked else None
         limit = asked.get("limit", str(_LIMIT))
         if not re.fullmatch("[0-9]{1,9}", limit) or not 1 <= int(limit) <= _MOST:
             raise InvalidInput(f"Set it to a number from 1 to {_MOST}.", "limit")
-        app_id, src_type = kinds(request)
+        app_id, src_type = kinds(asked)
         biz = caller_of(request).biz_id
         page = timeline.read(biz, uid, before, int(limit), app_id, src_type)
         following = None
@@ -94,7 +99,13 @@ class UnreadView(APIView):
 
     required_scope = "feed:read"
 
-    @extend_schema(parameters=[_UID], responses=UnreadSerializer)
+    @extend_schema(
+        summary="Count unread posts",
+        description="How many posts of others are newer than the one up to which the user has "
+        "read.",
+        parameters=[_UID],
+        responses=UnreadSerializer,
+    )
     def get(self, request: Request, uid: str) -> Response:
         unread = timeline.unread(caller_of(request).biz_id, uid)
         return Response({"count": unread.count, "more": unread.more})
@@ -108,6 +119,8 @@ class ReadView(APIView):
     max_body_bytes = _BODY_BYTES
 
     @extend_schema(
+        summary="Note what was read",
+        description="Note up to which post a user has read. It never goes back.",
         parameters=[_UID],
         request=ReadSerializer,
         responses={204: OpenApiResponse(description="Noted; an older post changes nothing.")},

@@ -1,0 +1,98 @@
+"""Query parameters: a view says once which ones it takes. Others are refused, and the schema names
+them all.
+
+    class ThingListView(ListView):
+        query = [OpenApiParameter("kind", str, description="Only of this kind")]
+
+`self.asked` has what was given, by name; an empty parameter counts as absent. `accepted_between`
+reads the parameters SINCE and UNTIL of lists whose ids sort by time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from django.db.models import Q
+from django.utils.dateparse import parse_datetime
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from msgplatform.api.pagination import KeysetPagination
+from msgplatform.core.data import ids
+from msgplatform.core.errors import InvalidInput
+
+PAGES = (KeysetPagination.cursor_param, KeysetPagination.limit_param)
+
+
+class QueryView(APIView):
+    """A view whose GET takes the parameters of `query` and no others."""
+
+    query: Sequence[OpenApiParameter] = ()
+
+    @property
+    def known(self) -> list[str]:
+        """The names of all parameters that GET takes."""
+        return [parameter.name for parameter in self.query]
+
+    @cached_property
+    def asked(self) -> dict[str, str]:
+        """What was given. Raises InvalidInput for an unknown parameter and for one given twice."""
+        given = self.request.query_params
+        for name in given:
+            if name not in self.known:
+                known = ", ".join(self.known) or "none"
+                raise InvalidInput(f"There is no such parameter here. Known: {known}.", name)
+            if len(given.getlist(name)) > 1:
+                raise InvalidInput("Give it once.", name)
+        return {name: str(value) for name, value in given.items() if value}
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if request.method == "GET":
+            self.asked  # noqa: B018 - refused before any work
+
+
+class ListView(QueryView, ListAPIView):
+    """A list, page by page: `cursor` and `limit` beside the parameters of `query`."""
+
+    @property
+    def known(self) -> list[str]:
+        return [*super().known, *PAGES]
+
+
+SINCE = OpenApiParameter(
+    "since",
+    OpenApiTypes.DATETIME,
+    description="Only those accepted at this time or later, such as 2026-11-20T08:00:00Z",
+)
+UNTIL = OpenApiParameter(
+    "until", OpenApiTypes.DATETIME, description="Only those accepted before this time"
+)
+
+
+def accepted_between(asked: Mapping[str, str]) -> Q:
+    """Rows whose ids were made from `since` on and before `until`. Raises InvalidInput."""
+    wanted = Q()
+    if "since" in asked:
+        wanted &= Q(id__gte=ids.first_id_at(moment(asked["since"], "since")))
+    if "until" in asked:
+        wanted &= Q(id__lt=ids.first_id_at(moment(asked["until"], "until")))
+    return wanted
+
+
+def moment(text: str, field: str) -> datetime:
+    """A time with its zone. Raises InvalidInput."""
+    try:
+        # `+` of a zone arrives as a space when the caller did not quote it.
+        found = parse_datetime(text.replace(" ", "+") if "T" in text else text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise InvalidInput("Write it as 2026-11-20T08:00:00Z.", field)
+    return found
