@@ -65,6 +65,9 @@ class NotifyFlow(flows.Flow):
     def page(self, id: str) -> flows.Page | None:
         return search.page(id)
 
+    def file(self, id: str) -> flows.File | None:
+        return search.file(id)
+
     def find(self, filter: Mapping[str, str], cursor: str, limit: int) -> flows.Found:
         return search.find(filter, cursor, limit)
 

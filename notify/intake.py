@@ -41,12 +41,7 @@ class Event:
 
 def check(event: Event) -> None:
     """Raise InvalidInput, naming the field and what to change."""
-    if not _EVENT_TYPE.fullmatch(event.event_type) or len(event.event_type) > 128:
-        raise InvalidInput(
-            "use letters, digits and _ in parts joined by dots, at most 128 characters, "
-            "such as order.paid",
-            "event_type",
-        )
+    check_event_type(event.event_type)
     if not _CHANNEL.fullmatch(event.channel) or len(event.channel) > 64:
         raise InvalidInput("use at most 64 letters, digits and _ . : -", "channel")
     if event.idempotency_key is not None:
@@ -54,6 +49,16 @@ def check(event: Event) -> None:
     if len(event.payload) > MAX_PAYLOAD_BYTES:
         raise InvalidInput(f"it must not be longer than {MAX_PAYLOAD_BYTES} bytes", "payload")
     _check_json(event.payload)
+
+
+def check_event_type(event_type: str) -> None:
+    """Raises InvalidInput."""
+    if not _EVENT_TYPE.fullmatch(event_type) or len(event_type) > 128:
+        raise InvalidInput(
+            "use letters, digits and _ in parts joined by dots, at most 128 characters, "
+            "such as order.paid",
+            "event_type",
+        )
 
 
 def _check_json(payload: bytes) -> None:

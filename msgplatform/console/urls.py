@@ -10,4 +10,5 @@ urlpatterns = [
     path("bulk", views.bulk, name="bulk"),
     path("bulk/<slug:flow_name>", views.bulk, name="bulk-flow"),
     path("<slug:flow_name>/<str:id>", views.message, name="message"),
+    path("<slug:flow_name>/<str:id>/content", views.content, name="content"),
 ]

@@ -11,6 +11,7 @@ from django.core import signing
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
@@ -131,19 +132,50 @@ def _with_cursor(request: HttpRequest, cursor: str) -> str:
 @require_GET
 def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     """The timeline of one message."""
-    flow = flows.get(flow_name)
-    if flow is None:
-        raise Http404(_("There is no such flow."))
-    _require(request, flow)
+    flow = _flow(request, flow_name)
     try:
         found = flow.page(id)
     except Unavailable as error:
-        answer = _page(request, "message.html", _("Message"), flow=flow, notice=str(error))
-        answer.status_code = 503
-        return answer
+        return _away(request, flow, error)
     if found is None:
-        raise Http404(_("There is no such message; it may have been deleted by retention."))
+        raise _missing()
     return _page(request, "message.html", _("Message"), flow=flow, message=found)
+
+
+@staff_member_required
+@require_GET
+def content(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
+    """The whole content of one message, as a file: a page shows the beginning of a long one."""
+    flow = _flow(request, flow_name)
+    try:
+        found = flow.file(id)
+    except Unavailable as error:
+        return _away(request, flow, error)
+    if found is None:
+        raise _missing()
+    # Never shown by the browser, whatever is in it; with Django's X-Content-Type-Options.
+    name = content_disposition_header(as_attachment=True, filename=found.name)
+    return HttpResponse(
+        found.content, content_type=found.media_type, headers={"Content-Disposition": name}
+    )
+
+
+def _flow(request: HttpRequest, name: str) -> flows.Flow:
+    flow = flows.get(name)
+    if flow is None:
+        raise Http404(_("There is no such flow."))
+    _require(request, flow)
+    return flow
+
+
+def _away(request: HttpRequest, flow: flows.Flow, error: Unavailable) -> HttpResponse:
+    answer = _page(request, "message.html", _("Message"), flow=flow, notice=str(error))
+    answer.status_code = 503
+    return answer
+
+
+def _missing() -> Http404:
+    return Http404(_("There is no such message; it may have been deleted by retention."))
 
 
 @staff_member_required

@@ -100,6 +100,16 @@ class Page:
     body: str
     timeline: Sequence[TimelineEntry]
     bulk: str = ""  # the bulk action that does it again, given the message's id as `ids`
+    has_file: bool = False  # the whole content can be downloaded: see `Flow.file`
+
+
+@dataclass(frozen=True)
+class File:
+    """The whole content of one message, to be downloaded."""
+
+    name: str
+    media_type: str
+    content: bytes
 
 
 @dataclass(frozen=True)
@@ -214,6 +224,10 @@ class Flow(ABC):
 
         Raises Unavailable when it may be where nothing can be read at present.
         """
+
+    def file(self, id: str) -> File | None:
+        """The whole content of one message, None for an unknown id. Raises as `page` does."""
+        return None
 
     def find(self, filter: Mapping[str, str], cursor: str, limit: int) -> Found:
         """Messages that match all of the filter's `search_fields`; newest first, page by page.

@@ -120,6 +120,10 @@ class ReceiveMsgAdmin(HotAdmin):
     search_fields = ["id"]
     search_help_text = _("Delivery id, message id, key or event type")
     actions = ["send_again"]
+    fields = [
+        "story", "subscription", "status_mark", "send_times", "due", "generation", "http_status",
+        "error", "created_at", "updated_at",
+    ]  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ReceiveMsg]:
         rows = super().get_queryset(request)
@@ -178,7 +182,7 @@ class ReceiveMsgAdmin(HotAdmin):
 
     @admin.display(description=_("next attempt"))
     def due(self, copy: ReceiveMsg) -> Any:
-        return copy.next_at if copy.status == _Copy.PENDING else None
+        return copy.next_attempt_at
 
 
 def _message_ids(text: str) -> list[int]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
+import msgspec
 from rest_framework import serializers
+from rest_framework.fields import SkipField
 
+from msgplatform.api.intake import IdempotencyKeyField, ItemsField
 from notify.models import Attempt, BizMsg, ReceiveMsg
 
 
+# The serializers of requests only document them: views decode bodies with msgspec.
 class PublishSerializer(serializers.Serializer[dict[str, Any]]):
-    """Documents the request; the view decodes it with msgspec to keep the payload's bytes."""
+    """An event to be published. null means the same as leaving a field out."""
 
     event_type = serializers.CharField(
         max_length=128, help_text="Letters, digits and _ in parts joined by dots: order.paid"
@@ -18,22 +23,26 @@ class PublishSerializer(serializers.Serializer[dict[str, Any]]):
     payload = serializers.JSONField(
         help_text="Any JSON, at most 256 KiB; delivered byte for byte as `data`"
     )
-    channel = serializers.CharField(max_length=64, required=False, default="")
-    idempotency_key = serializers.CharField(
-        max_length=128,
+    channel = serializers.CharField(
+        max_length=64,
         required=False,
-        help_text="Repeat with the same key and get the first answer; the header works as well",
+        allow_null=True,
+        help_text="A subdivision of your events, such as a shop or a region; empty when left out",
     )
+    idempotency_key = IdempotencyKeyField()
 
 
 class PublishBatchSerializer(serializers.Serializer[dict[str, Any]]):
-    messages = PublishSerializer(many=True, help_text="1 to 1000 events, 16 MiB in all")
+    messages = ItemsField(PublishSerializer, "1 to 1000 events, 16 MiB in all")
 
 
 class DeliverySerializer(serializers.ModelSerializer[ReceiveMsg]):
     id = serializers.CharField(read_only=True)
     subscription = serializers.CharField(source="biz_receive_id", read_only=True)
     status = serializers.SerializerMethodField()
+    next_at = serializers.SerializerMethodField(
+        help_text="When it is tried again; null when no attempt is waiting for its time"
+    )
 
     class Meta:
         model = ReceiveMsg
@@ -42,6 +51,9 @@ class DeliverySerializer(serializers.ModelSerializer[ReceiveMsg]):
 
     def get_status(self, copy: ReceiveMsg) -> str:
         return ReceiveMsg.Status(copy.status).name.lower()
+
+    def get_next_at(self, copy: ReceiveMsg) -> datetime | None:
+        return copy.next_attempt_at
 
 
 class MessageSerializer(serializers.ModelSerializer[BizMsg]):
@@ -71,7 +83,23 @@ class TriedDeliverySerializer(DeliverySerializer):
         fields = [*DeliverySerializer.Meta.fields, "attempts"]
 
 
+class PayloadField(serializers.JSONField):
+    """The bytes as they were published; left out when they were not read."""
+
+    def get_attribute(self, message: BizMsg) -> Any:
+        if "payload" in message.get_deferred_fields():
+            raise SkipField
+        return message.payload
+
+    def to_representation(self, value: Any) -> Any:
+        return msgspec.Raw(bytes(value))
+
+
 class MessageDetailSerializer(MessageSerializer):
     """One message with every answer."""
 
     deliveries = TriedDeliverySerializer(source="copies", many=True, read_only=True)
+    payload = PayloadField(required=False, help_text="Only with expand=payload: all of it")
+
+    class Meta(MessageSerializer.Meta):
+        fields = [*MessageSerializer.Meta.fields, "payload"]

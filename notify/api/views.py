@@ -8,11 +8,12 @@ import msgspec
 from django.http import HttpResponse
 from drf_spectacular.utils import (
     OpenApiExample,
+    OpenApiParameter,
     OpenApiResponse,
     extend_schema,
     extend_schema_view,
 )
-from rest_framework.generics import ListAPIView, RetrieveAPIView
+from rest_framework.generics import RetrieveAPIView
 from rest_framework.request import Request
 
 from msgplatform.api.access.authentication import caller_of
@@ -25,6 +26,8 @@ from msgplatform.api.intake import (
     idempotency_key,
 )
 from msgplatform.api.json import decode
+from msgplatform.api.query import SINCE, UNTIL, ListView, QueryView, accepted_between
+from msgplatform.core.errors import InvalidInput
 from msgplatform.core.verdicts import Verdict
 from notify import intake
 from notify.api.serializers import (
@@ -38,6 +41,7 @@ from notify.models import BizMsg
 
 # The payload's bound plus the envelope around it.
 MAX_MESSAGE_BYTES = intake.MAX_PAYLOAD_BYTES + 4096
+_PAYLOAD = "payload"
 
 
 class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -45,22 +49,43 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
 
     event_type: str
     payload: msgspec.Raw
-    channel: str = ""
+    channel: str | None = None
     idempotency_key: str | None = None
 
 
-class MessageListView(ListAPIView[BizMsg]):
+@extend_schema(tags=["events"])
+@extend_schema_view(
+    get=extend_schema(
+        summary="List your events",
+        description="The events that you published, newest first, each with its deliveries. "
+        "Archived events are listed too.",
+    ),
+)
+class MessageListView(ListView):
     """Publish an event, or list the events that this business system published, newest first."""
 
     required_scope = {"GET": "events:read", "POST": "events:write"}
     accepts_idempotency_key = True
     serializer_class = MessageSerializer
     max_body_bytes = MAX_MESSAGE_BYTES
+    query = [
+        OpenApiParameter("event_type", str, description="Only events of exactly this type"),
+        SINCE,
+        UNTIL,
+    ]
 
     def get_queryset(self) -> Any:
-        return listing.Messages(caller_of(self.request).biz_id)
+        event_type = self.asked.get("event_type", "")
+        if event_type:
+            intake.check_event_type(event_type)
+        rows = listing.Messages(caller_of(self.request).biz_id, event_type)
+        return rows.filter(accepted_between(self.asked))
 
     @extend_schema(
+        summary="Publish an event",
+        description="Every subscription to this type of event gets a copy. The answer comes when "
+        "the event is safe. To be able to repeat a request whose answer was lost, send an "
+        "idempotency key.",
         request=PublishSerializer,
         responses={
             202: OpenApiResponse(AcceptedSerializer, "Accepted and durable."),
@@ -84,8 +109,12 @@ class MessageListView(ListAPIView[BizMsg]):
         return answer(intake.publish(_event(caller_of(request).biz_id, body)))
 
 
+@extend_schema(tags=["events"])
 @extend_schema_view(
     post=extend_schema(
+        summary="Publish many events",
+        description="Publish up to 1000 events in one request. A wrong event does not keep the "
+        "others from being accepted: the answer says of each, in order, what became of it.",
         request=PublishBatchSerializer,
         responses={
             200: OpenApiResponse(
@@ -113,7 +142,7 @@ def _event(biz: int, body: PublishBody) -> intake.Event:
         body.event_type,
         bytes(body.payload),
         body.idempotency_key,
-        body.channel,
+        body.channel or "",
     )
 
 
@@ -124,11 +153,28 @@ PUBLISH = SingleIntake(
 )
 
 
-class MessageView(RetrieveAPIView[BizMsg]):
+@extend_schema(tags=["events"])
+@extend_schema_view(
+    get=extend_schema(
+        summary="Show an event",
+        description="One event with its deliveries and every attempt, archived or not. With "
+        "`expand=payload` the answer holds the whole payload too.",
+    ),
+)
+class MessageView(QueryView, RetrieveAPIView[BizMsg]):
     """One event with what became of each of its copies."""
 
     required_scope = "events:read"
     serializer_class = MessageDetailSerializer
+    query = [
+        OpenApiParameter(
+            "expand", str, enum=[_PAYLOAD], description="payload: with the whole payload"
+        )
+    ]
 
     def get_queryset(self) -> Any:
-        return listing.Messages(caller_of(self.request).biz_id, attempts=True)
+        expand = self.asked.get("expand")
+        if expand not in (None, _PAYLOAD):
+            raise InvalidInput(f"Use {_PAYLOAD}, or leave it out.", "expand")
+        biz = caller_of(self.request).biz_id
+        return listing.Messages(biz, attempts=True, payload=expand == _PAYLOAD)

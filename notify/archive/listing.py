@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from django.db import models
 from django.db.models import Model, Q, QuerySet
 from django.utils import timezone
 
@@ -32,9 +33,13 @@ class Messages:
 
     model = BizMsg
 
-    def __init__(self, biz_id: int, attempts: bool = False) -> None:
-        self._biz_id, self._conditions = biz_id, list[Q]()
-        self._attempts = attempts
+    def __init__(
+        self, biz_id: int, event_type: str = "", attempts: bool = False, payload: bool = False
+    ) -> None:
+        """Of one event type, or of all; without `payload` that is not read."""
+        self._biz_id, self._event_type = biz_id, event_type
+        self._conditions = list[Q]()
+        self._attempts, self._payload = attempts, payload
         self._order: tuple[str, ...] = ("-id",)
 
     def filter(self, *conditions: Q, **named: Any) -> Messages:
@@ -86,11 +91,15 @@ class Messages:
         return hot[0] >= horizon(timezone.now(), ages.keep())
 
     def _read(self, place: Place, size: int) -> list[BizMsg]:
-        hidden = ("key", "archived_at") if place.cold else ()
         sign = "-" if self._order == ("-id",) else ""
         rows = sql.of_one(place.messages, "biz_id", self._biz_id).filter(*self._conditions)
         rows = rows.order_by(f"{sign}biz_id", *self._order)
-        messages = [_message(row, place.cold) for row in rows.defer("payload", *hidden)[:size]]
+        if self._event_type:
+            rows = sql.of_one(rows, "event_type", self._event_type)
+            rows = rows.order_by(f"{sign}biz_id", f"{sign}event_type", *self._order)
+        hidden = [] if self._payload else ["payload"]
+        hidden += ["key", "archived_at"] if place.cold else []
+        messages = [_message(row, place.cold) for row in rows.defer(*hidden)[:size]]
         _add_copies(place, messages, self._attempts)
         return messages
 
@@ -98,8 +107,13 @@ class Messages:
 def _message(row: Any, archived: bool) -> BizMsg:
     message: BizMsg = row
     if archived:
-        names = ("id", "biz_id", "event_type", "channel", "created_at")
-        message = _instance(BizMsg, row, names, state=BizMsg.State.SPLIT)
+        message = _instance(
+            BizMsg,
+            row,
+            ("id", "biz_id", "event_type", "channel", "created_at"),
+            payload=row.__dict__.get("payload", models.DEFERRED),
+            state=BizMsg.State.SPLIT,
+        )
     message.archived = archived
     return message
 

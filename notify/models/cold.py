@@ -33,6 +33,7 @@ class ColdBizMsg(ColdModel):
         default_permissions = ()  # who may see a message may see it here too
         indexes = [
             models.Index(fields=["biz_id", "id"], name="biz_msg_cold_of_biz"),
+            models.Index(fields=["biz_id", "event_type", "id"], name="biz_msg_cold_of_both"),
             models.Index(fields=["event_type", "id"], name="biz_msg_cold_of_type"),
             models.Index(fields=["key"], name="biz_msg_cold_of_key"),
         ]

@@ -3,6 +3,8 @@ were brought back from the archive."""
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -40,6 +42,7 @@ class BizMsg(models.Model):
         indexes = [
             models.Index(fields=["state", "id"], name="biz_msg_to_split"),
             models.Index(fields=["biz", "id"], name="biz_msg_of_biz"),
+            models.Index(fields=["biz", "event_type", "id"], name="biz_msg_of_both"),
             models.Index(fields=["event_type", "id"], name="biz_msg_of_type"),
         ]
 
@@ -114,6 +117,11 @@ class ReceiveMsg(models.Model):
 
     def __str__(self) -> str:
         return f"{self.msg_id} → {self.biz_receive_id}"
+
+    @property
+    def next_attempt_at(self) -> datetime | None:
+        """None when no attempt waits for its time: `next_at` is then a lease, or of the past."""
+        return self.next_at if self.status == self.Status.PENDING else None
 
 
 class Attempt(models.Model):

@@ -25,9 +25,9 @@ from notify.search.candidates import Candidates
 from notify.search.filters import Filter, parse
 from notify.search.hits import hits
 from notify.search.matches import matching
-from notify.search.timeline import page
+from notify.search.timeline import file, page
 
-__all__ = ["FIELDS", "find", "notice", "page", "search"]
+__all__ = ["FIELDS", "file", "find", "notice", "page", "search"]
 
 FIELDS: Mapping[str, Text] = {
     "id": gettext_lazy("A message's or a delivery's id"),

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
 from msgplatform.api.filters import number
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import Page, TimelineEntry
+from msgplatform.core.flows import File, Page, TimelineEntry
 from msgplatform.models import Biz
 from notify.archive import stores
 from notify.archive.stores import Place, reading
 from notify.models import BizMsg, BizReceive, ReceiveMsg, RestoredMsg
 
-# A page shows this much of a payload; the whole is in the API.
+T = TypeVar("T")
+
+# A page shows this much of a payload; the whole is a file beside it, and in the API.
 SHOWN_PAYLOAD = 16 * 1024
 SHOWN_COPIES = 200
 SHOWN_ATTEMPTS = 1000
@@ -29,6 +31,21 @@ def page(id: str) -> Page | None:
 
     Raises Unavailable when it is not a hot one and the archive cannot be read.
     """
+    return _found(id, _page)
+
+
+def file(id: str) -> File | None:
+    """Its whole payload, byte for byte. Raises as `page` does."""
+    return _found(
+        id,
+        lambda _place, message: File(
+            f"{message.event_type}-{message.pk}.json", "application/json", bytes(message.payload)
+        ),
+    )
+
+
+def _found(id: str, shown: Callable[[Place, Any], T]) -> T | None:
+    """What `shown` makes of the message; None for an unknown id."""
     try:
         message_id = number(id)
     except InvalidInput:
@@ -37,7 +54,7 @@ def page(id: str) -> Page | None:
         with reading(place):
             message = place.messages.filter(id=message_id).first()
             if message is not None:
-                return _page(place, message)
+                return shown(place, message)
     return None
 
 
@@ -63,6 +80,7 @@ def _page(place: Place, message: Any) -> Page:
         body=_body(bytes(message.payload)),
         timeline=timeline,
         bulk="requeue",
+        has_file=True,
     )
 
 

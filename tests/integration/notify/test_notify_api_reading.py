@@ -1,0 +1,239 @@
+"""Reading events over REST and in the console: payloads, filters of the list, what is next."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+
+from msgplatform.core.data import ids, sql
+from msgplatform.models import Biz
+from notify.archive.listing import Messages
+from notify.models import BizMsg, BizReceive, ColdBizMsg, ReceiveMsg
+from notify.search.timeline import SHOWN_PAYLOAD
+from tests.integration.notify.test_notify_api import MESSAGES, Caller
+from tests.integration.notify.test_notify_search import many as many_messages
+from tests.integration.notify.test_notify_search import rows_read
+from tests.integration.platform.test_api_server import Server
+from tests.integration.platform.test_api_server import server as served
+from tests.integration.support import archive_support
+from tests.integration.support.archive_support import Status, archive, cold_ids
+from tests.integration.support.notify_rows import publish, subscription
+
+pytestmark = pytest.mark.django_db(transaction=True)
+many, server = many_messages, served
+LONG = json.dumps({"名": "x" * 3 * SHOWN_PAYLOAD, "n": 1.0}, ensure_ascii=False, indent=1).encode()
+
+
+@pytest.fixture
+def orders() -> Caller:
+    return Caller("orders")
+
+
+@pytest.fixture
+def row(orders: Caller) -> BizReceive:
+    return subscription(orders.biz)
+
+
+def archived(row: BizReceive, **fields: Any) -> int:
+    """A message that is in the archive by now."""
+    pk = archive_support.message(row, Status.DELIVERED, days=40, **fields)
+    archive()
+    assert pk in cold_ids()
+    return pk
+
+
+class TestPayload:
+    def test_whole_and_byte_for_byte(self, orders: Caller) -> None:
+        (pk,) = publish(orders.biz, payload=LONG)
+        answer = orders.get(f"{MESSAGES}/{pk}?expand=payload")
+        assert answer.status_code == 200
+        assert b'"payload":' + LONG in answer.content
+        assert answer.json()["payload"] == json.loads(LONG)
+
+    def test_only_when_asked_for(self, orders: Caller) -> None:
+        (pk,) = publish(orders.biz)
+        for query in ("", "?expand="):
+            assert "payload" not in orders.get(f"{MESSAGES}/{pk}{query}").json()
+        assert "payload" not in orders.get(MESSAGES).json()["results"][0]
+        wrong = orders.get(f"{MESSAGES}/{pk}?expand=deliveries")
+        assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, "expand")
+
+    def test_of_an_archived_one(self, orders: Caller, row: BizReceive) -> None:
+        pk = archived(row, payload=LONG)
+        answer = orders.get(f"{MESSAGES}/{pk}?expand=payload")
+        assert b'"payload":' + LONG in answer.content
+        assert "payload" not in orders.get(f"{MESSAGES}/{pk}").json()
+
+    def test_of_another_system(self, orders: Caller) -> None:
+        (pk,) = publish(Biz.objects.create(name="stock"))
+        assert orders.get(f"{MESSAGES}/{pk}?expand=payload").status_code == 404
+
+    def test_on_the_real_server(self, server: Server, orders: Caller, work_redis: object) -> None:
+        (pk,) = publish(orders.biz, payload=LONG)
+        status, body = server.request("GET", f"{MESSAGES}/{pk}?expand=payload", orders.key)
+        assert status == 200
+        assert b'"payload":' + LONG in body
+        status, body = server.request("GET", f"{MESSAGES}?event_typ=a", orders.key)
+        assert (status, json.loads(body)["errors"][0]["field"]) == (400, "event_typ")
+
+
+class TestDownload:
+    @pytest.fixture
+    def viewer(self) -> Client:
+        user = User.objects.create_user("viewer", password="x", is_staff=True)
+        user.user_permissions.add(Permission.objects.get(codename="view_bizmsg"))
+        client = Client()
+        client.force_login(user)
+        return client
+
+    @pytest.mark.parametrize("is_archived", [False, True])
+    def test_the_whole_as_a_file(
+        self, viewer: Client, orders: Caller, row: BizReceive, is_archived: bool
+    ) -> None:
+        page = b"</pre><script>alert(1)</script>" + b" " * SHOWN_PAYLOAD
+        payload = json.dumps(page.decode()).encode()
+        pk = archived(row, payload=payload) if is_archived else publish(orders.biz, 1, payload)[0]
+        answer = viewer.get(f"/console/notify/{pk}/content")
+        assert (answer.status_code, answer.content) == (200, payload)
+        assert answer["Content-Type"] == "application/json"
+        assert answer["Content-Disposition"] == f'attachment; filename="order.paid-{pk}.json"'
+        assert answer["X-Content-Type-Options"] == "nosniff"
+
+    def test_the_page_leads_to_it(self, viewer: Client, orders: Caller) -> None:
+        (pk,) = publish(orders.biz, payload=LONG)
+        assert (
+            f'href="/console/notify/{pk}/content"'
+            in viewer.get(f"/console/notify/{pk}").content.decode()
+        )
+
+    def test_for_those_who_may_see_messages(self, viewer: Client, orders: Caller) -> None:
+        (pk,) = publish(orders.biz)
+        User.objects.get(username="viewer").user_permissions.clear()
+        assert viewer.get(f"/console/notify/{pk}/content").status_code == 403
+        assert Client().get(f"/console/notify/{pk}/content").status_code == 302
+
+    @pytest.mark.parametrize("path", ["notify/7", "notify/abc", "sms/7", "nothing/7"])
+    def test_where_there_is_none(self, admin_client: Client, sms_redis: object, path: str) -> None:
+        assert admin_client.get(f"/console/{path}/content").status_code == 404
+
+
+class TestFilters:
+    def shown(self, orders: Caller, query: str) -> list[int]:
+        """Of all pages."""
+        seen: list[int] = []
+        url = f"{MESSAGES}?{query}"
+        while url:
+            answer = orders.get(url)
+            assert answer.status_code == 200, answer.content
+            seen += [int(message["id"]) for message in answer.json()["results"]]
+            url = answer.json()["next"]
+        return seen
+
+    @pytest.fixture
+    def made(self, orders: Caller, row: BizReceive) -> list[tuple[int, str]]:
+        """Ids with their types, oldest first: two archived ones, then four others."""
+        kinds = ["order.paid", "order.sent"]
+        old = [
+            (archive_support.message(row, Status.DELIVERED, days=40 - n, event_type=kind), kind)
+            for n, kind in enumerate(kinds)
+        ]
+        archive()
+        assert len(cold_ids()) == 2
+        new = [
+            (int(orders.post(MESSAGES, {"event_type": kind, "payload": 1}).json()["id"]), kind)
+            for kind in kinds * 2
+        ]
+        publish(Biz.objects.create(name="stock"))
+        return old + new
+
+    @pytest.mark.parametrize("limit", ["1", "200"])
+    def test_by_event_type(self, orders: Caller, made: list[tuple[int, str]], limit: str) -> None:
+        for kind in ("order.paid", "order.sent"):
+            expected = [pk for pk, of in reversed(made) if of == kind]
+            assert self.shown(orders, f"event_type={kind}&limit={limit}") == expected
+        assert self.shown(orders, "event_type=order") == []
+        assert self.shown(orders, "event_type=Order.Paid") == []
+
+    def test_by_time(self, orders: Caller, made: list[tuple[int, str]]) -> None:
+        newest_first = [pk for pk, _kind in reversed(made)]
+        # Between the archived ones.
+        between = ids.datetime_of(newest_first[-1]) + timedelta(hours=1)
+        text = between.isoformat().replace("+00:00", "Z")
+        assert self.shown(orders, f"since={text}") == newest_first[:-1]
+        assert self.shown(orders, f"until={text}") == newest_first[-1:]
+        assert (
+            self.shown(orders, f"since={text}&event_type=order.paid&limit=1")
+            == [pk for pk, kind in reversed(made) if kind == "order.paid"][:-1]
+        )
+        # The + of a zone that was not quoted arrives as a space.
+        assert self.shown(orders, f"since={between.isoformat()}") == newest_first[:-1]
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [("event_type", "a b"), ("event_type", "x" * 129), ("since", "yesterday"),
+         ("since", "2026-11-20T08:00:00"), ("until", "2026-13-01T00:00:00Z")],
+    )  # fmt: skip
+    def test_a_wrong_one_is_named(self, orders: Caller, name: str, value: str) -> None:
+        answer = orders.get(f"{MESSAGES}?{name}={value}")
+        assert answer.status_code == 400
+        assert answer.json()["errors"][0]["field"] == name
+
+    def test_a_page_costs_the_same_wherever_it_begins(self, many: BizReceive) -> None:
+        """Neither a sort nor more rows than those of the page, in both places."""
+        for event_type in ("type.n0", "type.n1"):
+            rows = Messages(many.biz_id, event_type)
+            newest = [message.pk for message in rows[:200]]
+            assert len(newest) == 200
+            for before in (newest[2], newest[120]):
+                started = rows_read()
+                assert len(rows.filter(id__lt=before)[:50]) == 50
+                assert rows_read() - started < 400
+
+    def test_both_places_have_the_index(self, many: BizReceive) -> None:
+        for model in (BizMsg, ColdBizMsg):
+            wanted = sql.of_one(model._base_manager.all(), "biz_id", many.biz_id)
+            wanted = sql.of_one(wanted, "event_type", "type.n1").filter(id__lt=2**62)
+            rows = wanted.order_by("-biz_id", "-event_type", "-id").defer("payload")[:50]
+            statement, parameters = rows.query.sql_with_params()
+            with connection.cursor() as cursor:
+                (step,) = sql.plan(cursor, statement, parameters)
+            assert "of_both" in str(step), step
+            assert "filesort" not in str(step), step
+
+
+class TestNextAttempt:
+    def test_only_while_one_waits(self, orders: Caller, row: BizReceive) -> None:
+        (pk,) = publish(orders.biz)
+        at = sql.now() + timedelta(hours=1)
+        ReceiveMsg.objects.create(
+            id=pk + 1, msg_id=pk, biz=orders.biz, biz_receive=row, next_at=at, created_at=at,
+            updated_at=at,
+        )  # fmt: skip
+        for status in ReceiveMsg.Status:
+            ReceiveMsg.objects.update(status=status)
+            for path in (MESSAGES, f"{MESSAGES}/{pk}"):
+                body = orders.get(path).json()
+                message = body["results"][0] if "results" in body else body
+                waits = status == ReceiveMsg.Status.PENDING
+                assert (message["deliveries"][0]["next_at"] is not None) == waits, status
+
+    def test_in_the_console(self, admin_client: Client, orders: Caller, row: BizReceive) -> None:
+        """A delivered one's page showed when its lease had ended."""
+        (pk,) = publish(orders.biz)
+        lease = sql.now().replace(year=2031, month=3, day=4)
+        ReceiveMsg.objects.create(
+            id=pk + 1, msg_id=pk, biz=orders.biz, biz_receive=row, next_at=lease,
+            created_at=sql.now(), updated_at=sql.now(), status=ReceiveMsg.Status.DELIVERED,
+        )  # fmt: skip
+        page = admin_client.get(f"/admin/notify/receivemsg/{pk + 1}/change/")
+        assert page.status_code == 200
+        assert "2031" not in page.content.decode()
+        ReceiveMsg.objects.update(status=ReceiveMsg.Status.PENDING)
+        page = admin_client.get(f"/admin/notify/receivemsg/{pk + 1}/change/")
+        assert "2031" in page.content.decode()
