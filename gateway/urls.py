@@ -1,10 +1,11 @@
 from django.urls import path
 
-from gateway.api.views import SmsBatchView, SmsListView, SmsView
+from gateway.api.views import IncomingListView, SmsBatchView, SmsListView, SmsView
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
 
 urlpatterns = [
     path("sms", SmsListView.as_view(), name="sms"),
     path("sms/batch", SmsBatchView.as_view(), name="sms-batch"),
+    path("sms/incoming", IncomingListView.as_view(), name="sms-incoming"),
     path("sms/<id:pk>", SmsView.as_view(), name="sms-message"),
 ]

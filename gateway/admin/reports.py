@@ -22,6 +22,7 @@ _PERIODS = {
     "90d": (90, _("90 days")),
     "365d": (365, _("a year")),
 }
+_OF_WHOM = ("gateways", "accounts", "systems", "sp_numbers")
 
 
 class ReportForm(forms.Form):
@@ -82,9 +83,9 @@ def _context(form: ReportForm) -> dict[str, Any]:
             for code, text, count in found.errors
         ],
     }
-    for name in ("days", "gateways", "accounts"):
+    for name in ("days", *_OF_WHOM):
         lines = getattr(found, name)
         context[name] = [(line, cells.percent(line.success)) for line in lines]
     if any(form.subject().values()):
-        context["gateways"] = context["accounts"] = []
+        context |= {name: [] for name in _OF_WHOM}
     return context

@@ -49,7 +49,7 @@ class SgipMtAdmin(ArchiveAdmin):
         (
             _("Times"),
             {"fields": ["accepted_at", "schedule_at", "expire_at", "submitted_at", "responded_at",
-                        "reported_at", "archived_at"]},
+                        "reported_at", "ended_at", "archived_at"]},
         ),
         (
             _("What the operator was told"),
@@ -121,9 +121,10 @@ class SgipMtAdmin(ArchiveAdmin):
     def accepted(self, row: SgipMt) -> str:
         """With how long it took."""
         at = formats.localize(timezone.localtime(row.accepted_at))
-        if row.reported_at is None:
+        ended_at = row.ended_at or row.reported_at
+        if ended_at is None:
             return str(at)
-        took = (row.reported_at - row.accepted_at).total_seconds()
+        took = (ended_at - row.accepted_at).total_seconds()
         return cells.lines(at, gettext("ended after %s") % age(max(0.0, took)))
 
     @admin.display(description=_("fee type"))

@@ -26,14 +26,14 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class Options(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Everything but recipients and text. Times are ISO 8601 with a zone."""
+    """Everything but recipients and text; None: left out. Times are ISO 8601 with a zone."""
 
-    account: str = ""
-    extension: str = ""
-    priority: int = 0
+    account: str | None = None
+    extension: str | None = None
+    priority: int | None = None
     schedule_at: Moment | None = None
     expire_at: Moment | None = None
-    reference: str = ""
+    reference: str | None = None
     idempotency_key: str | None = None
 
 
@@ -53,12 +53,12 @@ def request(biz: int, body: Send) -> Request:
         biz=biz,
         to=(body.to,) if isinstance(body.to, str) else tuple(body.to),
         text=body.text,
-        account=body.account,
-        extension=body.extension,
-        priority=body.priority,
+        account=body.account or "",
+        extension=body.extension or "",
+        priority=body.priority or 0,
         schedule_at=_seconds(body.schedule_at),
         expire_at=_seconds(body.expire_at),
-        reference=body.reference,
+        reference=body.reference or "",
         idempotency_key=key or "",
     )
 

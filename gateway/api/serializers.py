@@ -1,40 +1,62 @@
-"""JSON shapes of the SMS endpoints, for the schema. Every id is a string."""
+"""JSON shapes of the SMS endpoints, for the schema alone. Every id is a string."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import msgspec
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from gateway.api.requests import MAX_RECIPIENTS
 from gateway.models import SgipMt
-from gateway.search import states
-from msgplatform.api.intake import VerdictSerializer
+from gateway.search import incoming, states
+from msgplatform.api.intake import IdempotencyKeyField, ItemsField, VerdictSerializer
+
+
+@extend_schema_field(
+    {
+        "oneOf": [
+            {"type": "string"},
+            {"type": "array", "items": {"type": "string"}, "minItems": 1,
+             "maxItems": MAX_RECIPIENTS},
+        ]
+    }
+)  # fmt: skip
+class RecipientsField(serializers.Field):
+    """One number, or a list of them."""
 
 
 class SendSerializer(serializers.Serializer[dict[str, Any]]):
-    """Documents the request; the view decodes it with msgspec."""
+    """A text to be sent. null means the same as leaving a field out."""
 
-    to = serializers.ListField(
-        child=serializers.CharField(),
-        help_text="Telephone numbers, 13800000000 or 8613800000000; one may stand alone",
+    to = RecipientsField(
+        help_text="A telephone number, 13800000000 or 8613800000000, or a list of them; how many "
+        "your account may name at once is set in the console"
     )
     text = serializers.CharField(max_length=2000, help_text="A long one is sent in parts")
-    account = serializers.SlugField(required=False, help_text="Empty: the default account")
+    account = serializers.CharField(
+        required=False, allow_null=True, help_text="Its name; left out: your default account"
+    )
     extension = serializers.CharField(
-        required=False, help_text="Digits behind the account's SP number"
+        required=False, allow_null=True, help_text="Digits behind the account's SP number"
     )
-    priority = serializers.IntegerField(required=False, min_value=0, max_value=9, default=0)
-    schedule_at = serializers.DateTimeField(required=False, help_text="Not before this time")
-    expire_at = serializers.DateTimeField(required=False, help_text="Not after this time")
+    priority = serializers.IntegerField(
+        required=False, allow_null=True, min_value=0, max_value=9, help_text="0 when left out"
+    )
+    schedule_at = serializers.DateTimeField(
+        required=False, allow_null=True, help_text="Not before this time"
+    )
+    expire_at = serializers.DateTimeField(
+        required=False, allow_null=True, help_text="Not after this time"
+    )
     reference = serializers.CharField(
-        max_length=64, required=False, help_text="Your own; it comes back with every report"
-    )
-    idempotency_key = serializers.CharField(
-        max_length=128,
+        max_length=64,
         required=False,
-        help_text="Repeat with the same key and get the first answer; the header works as well",
+        allow_null=True,
+        help_text="Your own; it comes back with every report",
     )
+    idempotency_key = IdempotencyKeyField()
 
 
 class AcceptedSmsSerializer(serializers.Serializer[dict[str, Any]]):
@@ -45,7 +67,7 @@ class AcceptedSmsSerializer(serializers.Serializer[dict[str, Any]]):
 
 
 class SendBatchSerializer(serializers.Serializer[dict[str, Any]]):
-    messages = SendSerializer(many=True, help_text="1 to 1000, 10,000 recipients, 16 MiB in all")
+    messages = ItemsField(SendSerializer, "1 to 1000 texts, 10,000 recipients, 16 MiB in all")
 
 
 class SmsVerdictSerializer(VerdictSerializer):
@@ -67,13 +89,14 @@ class _StateListSerializer(serializers.ListSerializer[SgipMt]):
 
 
 class SmsSerializer(serializers.Serializer[SgipMt]):
-    """What became of one message; see `query.State`."""
+    """What became of one message. A time that has not come is null."""
 
     id = serializers.CharField()
     state = serializers.ChoiceField(
         choices=["pending", "submitted", "responded", *SgipMt.Final.values]
     )
     to = serializers.CharField()
+    text = serializers.CharField()
     account = serializers.CharField(allow_blank=True)
     reference = serializers.CharField(allow_blank=True)
     parts = serializers.IntegerField()
@@ -85,8 +108,37 @@ class SmsSerializer(serializers.Serializer[SgipMt]):
     schedule_at = serializers.DateTimeField(allow_null=True)
     submitted_at = serializers.DateTimeField(allow_null=True)
     responded_at = serializers.DateTimeField(allow_null=True)
-    reported_at = serializers.DateTimeField(allow_null=True)
+    reported_at = serializers.DateTimeField(
+        allow_null=True, help_text="When its last Report came; null when nobody reported"
+    )
     archived_at = serializers.DateTimeField(allow_null=True)
 
     class Meta:
         list_serializer_class = _StateListSerializer
+
+
+class _IncomingListSerializer(serializers.ListSerializer):
+    def to_representation(self, data: Any) -> Any:
+        return [msgspec.to_builtins(message) for message in incoming.shown(list(data))]
+
+
+class IncomingSerializer(serializers.Serializer):
+    """A message from a handset."""
+
+    class Meta:
+        list_serializer_class = _IncomingListSerializer
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        """In a method, since `from` is a word of Python."""
+        return {
+            "id": serializers.CharField(),
+            "from": serializers.CharField(help_text="The number of the handset"),
+            "to": serializers.CharField(help_text="The SP number that it was sent to"),
+            "account": serializers.CharField(allow_blank=True),
+            "text": serializers.CharField(allow_blank=True),
+            "parts": serializers.IntegerField(),
+            "missing_parts": serializers.IntegerField(
+                help_text="Of a long message: how many parts never came"
+            ),
+            "received_at": serializers.DateTimeField(),
+        }

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import msgspec
 from django.http import Http404, HttpResponse
-from django.utils.dateparse import parse_datetime
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import (
     OpenApiExample,
     OpenApiParameter,
@@ -16,7 +13,6 @@ from drf_spectacular.utils import (
     extend_schema,
     extend_schema_view,
 )
-from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -25,6 +21,7 @@ from gateway import sgip
 from gateway.api import requests
 from gateway.api.serializers import (
     AcceptedSmsSerializer,
+    IncomingSerializer,
     SendBatchSerializer,
     SendSerializer,
     SmsSerializer,
@@ -32,57 +29,60 @@ from gateway.api.serializers import (
 )
 from gateway.intake.request import Request as SmsRequest
 from gateway.models import SgipMt, SmsAccount
-from gateway.search import states
+from gateway.search import incoming, states
 from msgplatform.api.access.authentication import caller_of
+from msgplatform.api.filters import number
 from msgplatform.api.intake import BatchView, SingleIntake, answer, idempotency_key
 from msgplatform.api.json import DEFAULT_MAX_BODY_BYTES, decode
-from msgplatform.core.data import ids
+from msgplatform.api.query import SINCE, UNTIL, ListView, accepted_between
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.verdicts import Verdict
 
 _FINALS = frozenset(SgipMt.Final.values)
-_FILTERS = ("number", "state", "account", "since", "until")
 
 
 @extend_schema(tags=["sms"])
-class SmsListView(ListAPIView[SgipMt]):
+@extend_schema_view(
+    get=extend_schema(
+        summary="List your messages",
+        description="The messages that you sent and that have ended, newest first. One that is "
+        "still on its way is found by its id.",
+    ),
+)
+class SmsListView(ListView):
     """Send a text, or list what was sent and is finished, newest first."""
 
     required_scope = {"GET": "sms:read", "POST": "sms:write"}
     accepts_idempotency_key = True
     serializer_class = SmsSerializer
     max_body_bytes = DEFAULT_MAX_BODY_BYTES
+    query = [
+        OpenApiParameter("number", str, description="Only messages to this telephone number"),
+        OpenApiParameter("account", str, description="Only messages of the account of this name"),
+        OpenApiParameter(
+            "state", str, enum=SgipMt.Final.values, description="Only messages that ended so"
+        ),
+        SINCE,
+        UNTIL,
+    ]
 
     def get_queryset(self) -> Any:
         rows = SgipMt.objects.filter(biz_id=caller_of(self.request).biz_id)
-        asked = {name: self.request.query_params.get(name, "") for name in _FILTERS}
-        if asked["number"]:
-            rows = rows.filter(user_number=sgip.international(asked["number"]))
-        if asked["account"]:
-            rows = rows.filter(account_id=_account(self.request, asked["account"]))
-        if asked["state"]:
-            if asked["state"] not in _FINALS:
+        if recipient := self.asked.get("number"):
+            rows = rows.filter(user_number=sgip.international(recipient))
+        if account := self.asked.get("account"):
+            rows = rows.filter(account_id=_account(self.request, account))
+        if state := self.asked.get("state"):
+            if state not in _FINALS:
                 raise InvalidInput(f"Use one of {', '.join(SgipMt.Final.values)}.", "state")
-            rows = rows.filter(final=asked["state"])
-        if asked["since"]:
-            rows = rows.filter(id__gte=ids.first_id_at(_moment(asked["since"], "since")))
-        if asked["until"]:
-            rows = rows.filter(id__lt=ids.first_id_at(_moment(asked["until"], "until")))
-        return rows
+            rows = rows.filter(final=state)
+        return rows.filter(accepted_between(self.asked))
 
     @extend_schema(
-        parameters=[
-            OpenApiParameter("number", str, description="The recipient"),
-            OpenApiParameter("account", str, description="An account's name"),
-            OpenApiParameter("state", str, enum=SgipMt.Final.values),
-            OpenApiParameter("since", OpenApiTypes.DATETIME, description="Accepted then or later"),
-            OpenApiParameter("until", OpenApiTypes.DATETIME, description="Accepted before"),
-        ]
-    )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        return super().get(request, *args, **kwargs)
-
-    @extend_schema(
+        summary="Send a text",
+        description="Send a text to one recipient or to several. The answer comes when the "
+        "messages are safe, with an id for each recipient. To be able to repeat a request whose "
+        "answer was lost, send an idempotency key.",
         request=SendSerializer,
         responses={
             202: OpenApiResponse(AcceptedSmsSerializer, "Accepted and durable."),
@@ -114,6 +114,9 @@ SEND = SingleIntake("/api/v1/sms", requests.Send, requests.accept_later)
 @extend_schema(tags=["sms"])
 @extend_schema_view(
     post=extend_schema(
+        summary="Send many texts",
+        description="Send up to 1000 texts in one request. A wrong text does not keep the others "
+        "from being accepted: the answer says of each, in order, what became of it.",
         request=SendBatchSerializer,
         responses={
             200: OpenApiResponse(
@@ -136,12 +139,42 @@ class SmsBatchView(BatchView):
 
 
 @extend_schema(tags=["sms"])
+@extend_schema_view(
+    get=extend_schema(
+        summary="List incoming messages",
+        description="Messages from handsets to your numbers (MOs), in the order in which they "
+        "came, from the oldest on. To follow them, ask with `since_id`, the id of the last one "
+        "that you have seen: what came after it is listed, and none is left out. Ids of long "
+        "messages are not always in that order. A message is listed within seconds.",
+    ),
+)
+class IncomingListView(ListView):
+    """MOs of the caller's numbers, oldest first."""
+
+    required_scope = "sms:read"
+    serializer_class = IncomingSerializer
+    keyset_ordering = incoming.ORDER
+    query = [
+        OpenApiParameter("since_id", str, description="Only those that came after this message")
+    ]
+
+    def get_queryset(self) -> Any:
+        since = self.asked.get("since_id")
+        last = number(since, "since_id") if since else None
+        return incoming.since(caller_of(self.request).biz_id, last)
+
+
+@extend_schema(tags=["sms"])
 class SmsView(APIView):
     """What became of one message: its state, with the time of each step."""
 
     required_scope = "sms:read"
 
-    @extend_schema(responses=SmsSerializer)
+    @extend_schema(
+        summary="Show a message",
+        description="What became of one message: its state, with the time of each step.",
+        responses=SmsSerializer,
+    )
     def get(self, request: Request, pk: int) -> Response:
         found = states.states(caller_of(request).biz_id, [str(pk)])
         if not found:
@@ -155,15 +188,3 @@ def _account(request: Request, name: str) -> int:
     if found is None:
         raise InvalidInput(f"There is no account {name!r}.", "account")
     return int(found)
-
-
-def _moment(text: str, field: str) -> datetime:
-    """An aware time. Raises InvalidInput."""
-    try:
-        # `+` of a zone arrives as a space when the caller did not quote it.
-        moment = parse_datetime(text.replace(" ", "+") if "T" in text else text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise InvalidInput("Write it as 2026-11-20T08:00:00Z.", field)
-    return moment

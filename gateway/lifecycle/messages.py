@@ -142,6 +142,7 @@ class Sent(msgspec.Struct, frozen=True):
 class Finished(msgspec.Struct, frozen=True):
     """A message with all that became of it: the fields of `mt:%s` beside `msg`, and its Reports.
 
+    `reported_at` is the time of the last Report once it has ended, 0 when nobody reported.
     `results` and `reports` go by part: the last response, and (state, error, unix time). `sent` are
     all its Submits in order; the last one of a part is the one that counts.
     """
@@ -156,6 +157,7 @@ class Finished(msgspec.Struct, frozen=True):
     submitted_at: float
     responded_at: float
     reported_at: float
+    ended_at: float
     results: dict[int, int]
     reports: dict[int, tuple[int, int, float]]
     sent: list[Sent]

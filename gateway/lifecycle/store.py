@@ -196,7 +196,8 @@ def _finished(row: Sequence[bytes | None]) -> Finished:
     state, final, error, gateway, parts, *times, submits, results, reports = (
         (value or b"").decode() for value in row[1:]
     )
-    accepted_at, submitted_at, responded_at, reported_at = (float(at or 0) for at in times)
+    accepted_at, submitted_at, responded_at, ended_at = (float(at or 0) for at in times)
+    by_part = {part: _report(report) for part, report in _by_part(reports)}
     return Finished(
         mt=mt,
         state=state,
@@ -207,9 +208,10 @@ def _finished(row: Sequence[bytes | None]) -> Finished:
         accepted_at=accepted_at,
         submitted_at=submitted_at,
         responded_at=responded_at,
-        reported_at=reported_at,
+        reported_at=max((at for _, _, at in by_part.values()), default=0.0) if final else 0.0,
+        ended_at=ended_at,
         results={part: int(result) for part, result in _by_part(results)},
-        reports={part: _report(report) for part, report in _by_part(reports)},
+        reports=by_part,
         sent=[_sent(token) for token in submits.split()],
     )
 

@@ -12,7 +12,11 @@ from django.utils.translation import gettext_lazy as _
 
 
 class SgipMt(models.Model):
-    """A message to one recipient, with its ending and the time of each state."""
+    """A message to one recipient, with its ending and the time of each state.
+
+    `reported_at` is empty when nobody reported. `ended_at` is empty for messages that were archived
+    before it was there: their `reported_at` is when they ended.
+    """
 
     class Final(models.TextChoices):
         DELIVERED = "delivered", _("delivered")
@@ -52,6 +56,7 @@ class SgipMt(models.Model):
     submitted_at = models.DateTimeField(_("submitted"), null=True)
     responded_at = models.DateTimeField(_("responded"), null=True)
     reported_at = models.DateTimeField(_("reported"), null=True)
+    ended_at = models.DateTimeField(_("ended"), null=True)
     archived_at = models.DateTimeField(_("archived"))
 
     class Meta:
@@ -126,6 +131,7 @@ class SgipMo(models.Model):
         indexes = [
             models.Index(fields=["user_number", "id"], name="sgip_mo_of_user"),
             models.Index(fields=["biz_id", "id"], name="sgip_mo_of_biz"),
+            models.Index(fields=["biz_id", "archived_at", "id"], name="sgip_mo_since"),
         ]
 
     def __str__(self) -> str:

@@ -99,7 +99,7 @@ def _changed_by(report: ReportIn, part: SgipMtPart) -> SgipMt | None:
     mt.final = SgipMt.Final.FAILED if failed else SgipMt.Final.DELIVERED
     mt.error_code = failed[0] if failed else 0
     mt.error = events.ending(str(mt.error_code))[1][:100]
-    mt.reported_at = datetime.fromtimestamp(report.at, UTC)
+    mt.reported_at = mt.ended_at = datetime.fromtimestamp(report.at, UTC)
     return mt
 
 
@@ -123,7 +123,7 @@ def _write(report: ReportIn, part: SgipMtPart | None, mt: SgipMt | None, block: 
             state=report.state, error_code=report.error, reported_at=at
         )
         if mt is not None:
-            mt.save(update_fields=["final", "error_code", "error", "reported_at"])
+            mt.save(update_fields=["final", "error_code", "error", "reported_at", "ended_at"])
             _recount(mt, row.archived_at)
 
 

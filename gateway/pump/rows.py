@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,8 @@ from msgplatform.core.data import ids, sql
 from msgplatform.models import MinuteCounter
 
 FLOW = "sms"
+SEGMENTS = "segments"  # the counter of what the operator bills
+_AT_ONCE = timedelta(seconds=1)
 _PART_COLUMNS = (
     "id", "mt_id", "part", "node", "ts", "seqno", "user_number", "result", "state", "error_code",
     "reported_at",
@@ -50,13 +52,15 @@ def _write_messages(found: Sequence[Finished], blocks: tuple[ids.Block, ids.Bloc
         # First, for this waits for another pump that writes the same ones now.
         _insert(SgipMt, rows)
         there = SgipMt.objects.filter(id__in=wanted).exclude(archived_at=now)
-        if known := dict(there.values_list("id", "final")):
+        known = dict(there.values_list("id", "final"))
+        billed = _segments_archived(known)
+        if known:
             for model, field in ((SgipMt, "id"), (SgipMtPart, "mt_id"), (SgipReport, "mt_id")):
                 model._default_manager.filter(**{f"{field}__in": list(known)}).delete()
             _insert(SgipMt, [row for row in rows if row["id"] in known])
         _insert_tuples(SgipMtPart, _PART_COLUMNS, list(_part_rows(found, blocks[0])))
         _insert_tuples(SgipReport, _REPORT_COLUMNS, list(_report_rows(found, blocks[1], now)))
-        _count(found, known, now)
+        _count(found, known, billed, now)
 
 
 def _mt_row(message: Finished, now: datetime) -> dict[str, Any]:
@@ -77,7 +81,7 @@ def _mt_row(message: Finished, now: datetime) -> dict[str, Any]:
         "error_code": code, "error": sentence[:100],
         "accepted_at": _time(message.accepted_at), "submitted_at": _time(message.submitted_at),
         "responded_at": _time(message.responded_at), "reported_at": _time(message.reported_at),
-        "archived_at": now,
+        "ended_at": _time(message.ended_at), "archived_at": now,
     }  # fmt: skip
 
 
@@ -136,6 +140,10 @@ def _write_mos(found: Sequence[Mo]) -> None:
             [_user_row(message, now) for message in found if message.kind != "mo"],
         )
         MinuteCounter.add(FLOW, Counter(key for row in fresh for key in _received(row)), now)
+        # The order of the list for business systems (`search.incoming`): what took long is not
+        # put before what others have archived, and a caller has seen, meanwhile.
+        if fresh and (at := sql.now()) - now > _AT_ONCE:
+            SgipMo.objects.filter(id__in=[row["id"] for row in fresh]).update(archived_at=at)
 
 
 def _received(row: Mapping[str, Any]) -> list[tuple[int, int, str]]:
@@ -162,9 +170,28 @@ def _user_row(mo: Mo, now: datetime) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _count(found: Sequence[Finished], known: dict[int, str], now: datetime) -> None:
-    """Once each; one that is there with another ending (it turned out later) changes its count."""
+def segments(message: Finished) -> int:
+    """How many short messages the operator bills for it: its parts that went out, without those
+    that were refused."""
+    parts = {sent.part for sent in message.sent}
+    return sum(1 for part in parts if not message.results.get(part))
+
+
+def _segments_archived(known: Iterable[int]) -> Counter[int]:
+    """Message → the same, of those that are in the archive."""
+    rows = SgipMtPart.objects.filter(mt_id__in=list(known)).values_list("mt_id", "part", "result")
+    refused = {(message, part) for message, part, result in rows if result}
+    sent = {(message, part) for message, part, _result in rows}
+    return Counter(message for message, _part in sent - refused)
+
+
+def _count(
+    found: Sequence[Finished], known: Mapping[int, str], billed: Mapping[int, int], now: datetime
+) -> None:
+    """Once each; one that is there with another ending (it turned out later) changes its count.
+    `billed` are the segments that were counted for those that are there."""
     endings: Counter[tuple[int, int, int, str, str]] = Counter()
+    counts: Counter[tuple[int, int, str]] = Counter()
     for message in found:
         before = known.get(int(message.id))
         subject = message.mt.biz, message.mt.account, message.gateway
@@ -172,7 +199,9 @@ def _count(found: Sequence[Finished], known: dict[int, str], now: datetime) -> N
             endings[*subject, message.final, message.error] += 1
         if before not in (None, message.final):
             endings[*subject, before, ""] -= 1
-    counts: Counter[tuple[int, int, str]] = Counter()
+        more = segments(message) - billed.get(int(message.id), 0)
+        for of in (message.mt.account, -message.gateway):
+            counts[message.mt.biz, of, SEGMENTS] += more
     for ended, count in endings.items():
         for key in ending(*ended):
             counts[key] += count

@@ -27,6 +27,7 @@ class State(msgspec.Struct, frozen=True):
     id: str
     state: str
     to: str
+    text: str
     account: str
     reference: str
     parts: int
@@ -67,6 +68,7 @@ def archived(row: SgipMt, account: str) -> State:
         id=str(row.pk),
         state=row.final,
         to=row.user_number,
+        text=row.text,
         account=account,
         reference=row.reference,
         parts=row.parts,
@@ -87,6 +89,7 @@ def _live(found: Finished, account: str) -> State:
         id=found.mt.id,
         state=found.final or found.state,
         to=found.mt.user_number,
+        text=found.mt.text,
         account=account,
         reference=found.mt.reference,
         parts=found.parts,

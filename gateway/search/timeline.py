@@ -64,7 +64,7 @@ def _live_page(found: Finished) -> Page:
         timeline.append(_reported(_at(at), part, found.parts, state, error))
     if found.final:
         code, sentence = events.ending(found.error)
-        timeline.append(_ended(_at(found.reported_at), found.final, code, sentence))
+        timeline.append(_ended(_at(found.ended_at), found.final, code, sentence))
     timeline += _published(mt.id)
     return Page(
         id=mt.id,
@@ -90,7 +90,7 @@ def _archived_page(row: SgipMt) -> Page:
         _reported(report.received_at, report.part, row.parts, report.state, report.error_code)
         for report in SgipReport.objects.filter(mt_id=row.pk).order_by("id")
     ]
-    timeline.append(_ended(row.reported_at, row.final, row.error_code, row.error))
+    timeline.append(_ended(row.ended_at or row.reported_at, row.final, row.error_code, row.error))
     timeline += _published(str(row.pk))
     timeline.append(TimelineEntry(row.archived_at, _("Archived"), "done"))
     return Page(

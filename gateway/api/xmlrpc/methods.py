@@ -10,8 +10,9 @@ import msgspec
 
 from gateway.api import requests
 from gateway.api.xmlrpc import faults
-from gateway.search import states
+from gateway.search import incoming, states
 from msgplatform.api.access.key_cache import ApiCaller
+from msgplatform.api.filters import number
 from msgplatform.api.intake import MAX_BATCH
 from msgplatform.api.json import decode_item
 from msgplatform.core.errors import InvalidInput
@@ -19,6 +20,8 @@ from msgplatform.core.verdicts import judge_each, limit_items
 
 MULTICALL = "system.multicall"
 MOST_CALLS = 100
+MOST_INCOMING = 200
+_INTEGERS = frozenset({"priority"})
 Struct = dict[str, Any]
 
 
@@ -53,7 +56,7 @@ def _send_many(caller: ApiCaller, messages: Any) -> list[Struct]:
 
 
 def _query(caller: ApiCaller, ids: Any) -> list[Struct]:
-    wanted = _read([ids] if isinstance(ids, str) else ids, list[str])
+    wanted = _read(ids if isinstance(ids, list) else [ids], list[str])
     if not 1 <= len(wanted) <= states.MOST:
         raise InvalidInput(f"give 1 to {states.MOST} ids", "ids")
     found = states.states(caller.biz_id, wanted)
@@ -66,6 +69,13 @@ def _state(id: str, state: states.State | None) -> Struct:
         return {"id": id, "found": False}
     fields = msgspec.to_builtins(state)
     return {"found": True, **{k: "" if v is None else v for k, v in fields.items()}}
+
+
+def _incoming(caller: ApiCaller, since_id: Any = "") -> list[Struct]:
+    asked = _read(since_id, str)
+    rows = incoming.since(caller.biz_id, number(asked, "since_id") if asked else None)
+    page = list(rows.order_by(*incoming.ORDER)[:MOST_INCOMING])
+    return [msgspec.to_builtins(message) for message in incoming.shown(page)]
 
 
 def _list_methods() -> list[str]:
@@ -120,6 +130,15 @@ METHODS: Mapping[str, Method] = {
         "found is false for one that is not yours.",
         "sms:read",
     ),
+    "sms.incoming": Method(
+        _incoming,
+        [["array", "string"], ["array", "string", "string"]],
+        f"sms.incoming(key, since_id): up to {MOST_INCOMING} messages from handsets that came "
+        "after this one, oldest first; without since_id, or with an empty one, from the oldest "
+        "on. Answers structs {id, from, to, account, text, parts, missing_parts, received_at}. To "
+        "follow them, call it again with the last id; an empty array: there is nothing new.",
+        "sms:read",
+    ),
     "system.listMethods": Method(_list_methods, [["array"]], "The names of all methods."),
     "system.methodHelp": Method(
         _method_help, [["string", "string"]], "system.methodHelp(name): what a method does."
@@ -139,7 +158,7 @@ METHODS: Mapping[str, Method] = {
 
 
 def _options(given: Any) -> Struct:
-    if given is None:
+    if given is None or given == []:  # PHP writes an empty struct as an empty array
         return {}
     if not isinstance(given, dict):
         raise InvalidInput("give a struct", "options")
@@ -151,7 +170,24 @@ def _options(given: Any) -> Struct:
 def _read(value: Any, type: Any) -> Any:
     """XML-RPC's values as REST's body would have them. Raises InvalidInput naming the field."""
     try:
-        as_json = msgspec.json.encode(value)
+        as_json = msgspec.json.encode(_with_texts(value))
     except (TypeError, ValueError, OverflowError):  # base64, an integer of a hundred digits
         raise InvalidInput("use strings, integers, arrays, structs and dateTime") from None
     return decode_item(msgspec.Raw(as_json), type)
+
+
+def _with_texts(value: Any) -> Any:
+    """Digits that were sent as an integer, as PHP does, are text wherever that is meant."""
+    match value:
+        case bool():
+            return value
+        case int():
+            return str(value)
+        case list():
+            return [_with_texts(item) for item in value]
+        case dict():
+            return {
+                name: item if name in _INTEGERS else _with_texts(item)
+                for name, item in value.items()
+            }
+    return value

@@ -343,6 +343,7 @@ class TestStatistics:
             (0, -gate, "error 25", 7), (0, -gate, "error tries", 3), (0, pk, "mo", 5),
             (0, -gate, "mo", 5),
             (20, pk, "delivered", 1000), (20, -gate, "delivered", 1000),
+            (0, pk, "segments", 120), (0, other, "segments", 9), (0, -gate, "segments", 129),
         ):  # fmt: skip
             DayCounter.objects.create(
                 day=today - timedelta(days=days), flow="sms", biz_id=shop.biz.pk,
@@ -361,9 +362,24 @@ class TestStatistics:
             ("unicom", 100, 5)
         ]
         assert [(code, count) for code, _m, count in found.errors] == [(25, 7), (0, 3)]
+        assert found.total.segments == 129
         text = answer.content.decode()
         assert "90 %" in text
         assert "cannot be reached" in text
+
+    def test_by_system_and_by_number(self, admin_client: Client, counted: dict[str, int]) -> None:
+        SmsAccount.objects.filter(name="notices").update(sp_number="1065507")
+        answer = admin_client.get(PAGE)
+        found = answer.context["found"]
+        assert [(line.title, line.sent, line.segments) for line in found.systems] == [
+            ("shop", 100, 129)
+        ]
+        assert [(line.title, line.sent, line.segments) for line in found.sp_numbers] == [
+            ("10655", 90, 120), ("1065507", 10, 9),
+        ]  # fmt: skip
+        assert found.sp_numbers[0].received == 5
+        text = answer.content.decode()
+        assert all(heading in text for heading in ("By system", "By SP number", "Segments"))
 
     def test_the_address_says_what_is_shown(
         self, admin_client: Client, counted: dict[str, int]
@@ -385,6 +401,15 @@ class TestStatistics:
             [today, "account", "notices", "error 25", "7"],
             [today, "account", "notices", "error tries", "3"],
             [today, "account", "notices", "failed", "10"],
+            [today, "account", "notices", "segments", "9"],
+            [today, "sp_number", "10655", "error 25", "7"],
+            [today, "sp_number", "10655", "error tries", "3"],
+            [today, "sp_number", "10655", "failed", "10"],
+            [today, "sp_number", "10655", "segments", "9"],
+            [today, "system", "shop", "error 25", "7"],
+            [today, "system", "shop", "error tries", "3"],
+            [today, "system", "shop", "failed", "10"],
+            [today, "system", "shop", "segments", "9"],
         ]
 
     @pytest.mark.parametrize(

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.db.models import F
 
 from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import keys
-from gateway.models import SgipMt, SmsGateway
+from gateway.models import SgipMo, SgipMt, SmsGateway
 from gateway.pump.pump import Pump
+from gateway.search import incoming, timeline
 from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import sql
+from notify.models import BizMsg
 from tests.integration.support import sms_rows
 from tests.integration.support.sms_rows import Caller, account, report, respond, submit
 
@@ -186,6 +192,7 @@ def test_a_message_from_its_first_state_to_the_archive(shop: Caller, sms_redis: 
     for state in seen:
         assert (state["id"], state["to"]) == (message, "8613800000000")
         assert (state["reference"], state["account"]) == ("order-7", "marketing")
+        assert state["text"] == TEXT["text"]
     # The archive keeps the very times.
     assert {n: seen[4][n] for n in names[:4]} == {n: seen[3][n] for n in names[:4]}
 
@@ -201,6 +208,27 @@ def test_why_a_message_failed(shop: Caller) -> None:
     for state in (before, after):
         assert (state["state"], state["error_code"]) == ("failed", 25)
         assert "reached" in state["error"]
+
+
+def test_a_refusal_is_no_report(shop: Caller) -> None:
+    """Only the response said it; the console still knows when it ended."""
+    (message,) = shop.post(SMS, TEXT).json()["ids"]
+    respond(submit(gateway_id())[message][0], result=5)
+    live = shop.get(f"{SMS}/{message}").json()
+    settle()
+    archived = shop.get(f"{SMS}/{message}").json()
+    (listed,) = shop.get(SMS).json()["results"]
+    for state in (live, archived, listed):
+        assert (state["state"], state["error_code"]) == ("failed", 5)
+        assert state["responded_at"]
+        assert state["reported_at"] is None
+    event = BizMsg.objects.get(event_type="sms.report")
+    assert json.loads(bytes(event.payload))["reported_at"] is None
+    row = SgipMt.objects.get()
+    assert row.ended_at is not None
+    page = timeline.page(message)
+    assert page is not None
+    assert [entry.at for entry in page.timeline if entry.state == "failed"] == [row.ended_at]
 
 
 def test_a_system_sees_its_own_messages_only(shop: Caller) -> None:
@@ -280,6 +308,104 @@ class TestList:
         answer = shop.get(SMS, **{name: value})
         assert answer.status_code == 400
         assert answer.json()["errors"][0]["field"] == name
+
+
+INCOMING = "/api/v1/sms/incoming"
+
+
+def rows_read() -> int:
+    """What this session has read from tables and indexes; SQLite does not count it."""
+    if connection.vendor != "mysql":
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read%%'")
+        return sum(int(value) for _name, value in cursor.fetchall())
+
+
+class TestIncoming:
+    def shown(self, caller: Caller, url: str = INCOMING, **query: str) -> list[str]:
+        """Of all pages."""
+        seen: list[str] = []
+        while url:
+            answer = caller.get(url, **query)
+            assert answer.status_code == 200, answer.content
+            seen += [row["id"] for row in answer.json()["results"]]
+            url, query = answer.json()["next"], {}
+        return seen
+
+    def test_from_the_oldest_on(self, shop: Caller) -> None:
+        ids = sms_rows.incoming(shop.biz, 7)
+        assert ids != sorted(ids, key=int)
+        assert self.shown(shop) == self.shown(shop, limit="2") == ids
+        (row,) = shop.get(INCOMING, limit="1").json()["results"]
+        assert row.pop("received_at").endswith("Z")
+        assert row == {
+            "id": ids[0], "from": "8613800000000", "to": "10655", "account": "marketing",
+            "text": "text 0", "parts": 1, "missing_parts": 0,
+        }  # fmt: skip
+
+    def test_since_an_id(self, shop: Caller) -> None:
+        ids = sms_rows.incoming(shop.biz, 7)
+        for n, last in enumerate(ids):
+            assert self.shown(shop, since_id=last, limit="2") == ids[n + 1 :]
+        assert self.shown(shop, since_id="0") == ids
+
+    def test_of_the_same_moment(self, shop: Caller) -> None:
+        """A pump archives many at once."""
+        ids = sorted(sms_rows.incoming(shop.biz, 5), key=int)
+        SgipMo.objects.update(archived_at=SgipMo.objects.earliest("archived_at").archived_at)
+        for n, last in enumerate(ids):
+            assert self.shown(shop, since_id=last, limit="2") == ids[n + 1 :]
+
+    def test_one_that_is_gone(self, shop: Caller) -> None:
+        """Then what was archived after its id was made: nothing is missing."""
+        gone, *left = sms_rows.incoming(shop.biz, 3)
+        SgipMo.objects.filter(pk=int(gone)).delete()
+        made = id_numbers.datetime_of(int(gone))
+        for pk, seconds in zip(left, (-2, -1), strict=True):
+            SgipMo.objects.filter(pk=int(pk)).update(archived_at=made + timedelta(seconds=seconds))
+        assert self.shown(shop, since_id=gone) == []
+        earlier = str(id_numbers.first_id_at(made - timedelta(seconds=1, milliseconds=500)))
+        SgipMo.objects.update(archived_at=F("archived_at") - timedelta(hours=1))
+        assert self.shown(shop, since_id=earlier) == []
+        earlier = str(id_numbers.first_id_at(made - timedelta(hours=1, seconds=1.5)))
+        assert self.shown(shop, since_id=earlier) == [left[1]]
+
+    def test_whose_and_who_may(self, shop: Caller) -> None:
+        ids = sms_rows.incoming(shop.biz, 2)
+        stranger = Caller("stock")
+        assert self.shown(stranger) == []
+        assert self.shown(stranger, since_id=ids[0]) == []
+        assert Caller("shop", "sms:write").get(INCOMING).status_code == 403
+
+    @pytest.mark.parametrize("wrong", ["x", "-1", "9" * 20, "1.5"])
+    def test_a_wrong_id(self, shop: Caller, wrong: str) -> None:
+        answer = shop.get(INCOMING, since_id=wrong)
+        assert answer.status_code == 400
+        assert answer.json()["errors"][0]["field"] == "since_id"
+
+    def test_what_was_just_archived_waits(self, shop: Caller) -> None:
+        """Another pump may be about to commit what it archived before."""
+        (new,) = sms_rows.incoming(shop.biz, 1, seconds_ago=0.0)
+        assert self.shown(shop) == []
+        SgipMo.objects.update(archived_at=sql.now() - incoming.SETTLED)
+        assert self.shown(shop) == [new]
+
+    def test_a_page_costs_the_same_wherever_it_begins(self, shop: Caller) -> None:
+        ids = sms_rows.incoming(shop.biz, 1000)
+        if connection.vendor == "mysql":
+            with connection.cursor() as cursor:
+                cursor.execute("ANALYZE TABLE sgip_mo")
+                cursor.fetchall()
+        for last in (ids[2], ids[900]):
+            before = rows_read()
+            page = list(incoming.since(shop.biz.pk, int(last)).order_by(*incoming.ORDER)[:50])
+            assert len(page) == 50
+            assert rows_read() - before < 110
+        view = shop.get(INCOMING, since_id=ids[2], limit="50").json()["next"]
+        before = rows_read()
+        assert len(shop.get(view).json()["results"]) == 50
+        assert rows_read() - before < 300
 
 
 def test_redis_that_fails_leaves_the_outcome_open(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.db.models import Sum
 from django.utils import timezone
 
 from gateway.connections import sms_redis
@@ -78,11 +79,20 @@ def published(event_type: str = "sms.report") -> list[dict[str, Any]]:
 
 
 def counted() -> dict[tuple[int, str], int]:
-    rows = MinuteCounter.objects.filter(flow="sms").values_list("subject", "name", "value")
+    """Without segments, which tests of their own look at."""
+    counters = MinuteCounter.objects.filter(flow="sms").exclude(name=archive.SEGMENTS)
+    rows = counters.values_list("subject", "name", "value")
     totals: dict[tuple[int, str], int] = {}
     for subject, name, value in rows:
         totals[subject, name] = totals.get((subject, name), 0) + value
     return totals
+
+
+def segments() -> dict[int, int]:
+    """Subject → segments."""
+    rows = MinuteCounter.objects.filter(flow="sms", name=archive.SEGMENTS)
+    totals = rows.order_by().values("subject").annotate(total=Sum("value"))
+    return dict(totals.values_list("subject", "total"))
 
 
 def die(module: str, name: str, at: str) -> None:
@@ -153,6 +163,35 @@ class TestMessages:
         assert {k: v for k, v in counted().items() if k[0] == gateway} == {
             (gateway, "failed"): 2, (gateway, "error 25"): 1, (gateway, "error 5"): 1,
         }  # fmt: skip
+
+    def test_segments_are_what_the_operator_bills(self, shop: Caller) -> None:
+        """Every part of a text that went out, once; not what was refused or never sent."""
+        _delivered, seqnos = ended(shop, parts=3)
+        for seqno in seqnos:
+            report(seqno)
+        _failed, (seqno,) = ended(shop)
+        report(seqno, state=2, error=25)
+        refused = send(shop.biz)
+        respond(submit(gateway_id())[refused][0], result=5)
+        Forwarder().turn()
+        Pump().turn()
+        assert SgipMt.objects.count() == 3
+        assert segments() == dict.fromkeys(subjects(), 4)
+
+    def test_segments_are_counted_once(self, shop: Caller) -> None:
+        """Of one that is archived again with its real ending, and a second time by a pump."""
+        message, seqnos = ended(shop, parts=2, wait=1e-6)
+        Forwarder().turn()
+        found = store.read([message])
+        archive.write_messages(found)
+        assert segments() == dict.fromkeys(subjects(), 2)
+        for seqno in seqnos:
+            report(seqno)
+        Forwarder().turn()
+        archive.write_messages(store.read([message]))
+        archive.write_messages(store.read([message]))
+        assert SgipMt.objects.get().final == "delivered"
+        assert segments() == dict.fromkeys(subjects(), 2)
 
     def test_a_forwarder_killed_after_publishing(self, shop: Caller) -> None:
         message, (seqno,) = ended(shop)
@@ -301,7 +340,8 @@ class TestLateReports:
         report(seqno)
         Pump().turn()
         for model, when in ((MinuteCounter, "minute"), (DayCounter, "day")):
-            rows = model.objects.exclude(value=0).values_list(when, "name", "value")
+            endings = model.objects.exclude(value=0).exclude(name=archive.SEGMENTS)
+            rows = endings.values_list(when, "name", "value")
             assert len(set(rows)) == 1, "of one time, and the same for account and gateway"
             assert {row[1:] for row in rows} == {("delivered", 1)}
 
@@ -398,6 +438,21 @@ class TestMos:
         }
         assert sms_redis.zscore(keys.MO_REPORTING, unreadable.id) is not None
         assert sms_redis.zscore(keys.MO_FINISHING, unwritable.id) is not None
+
+    def test_what_took_long_comes_last(self, shop: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A caller that follows the list has seen what others archived meanwhile."""
+        slow, quick = self.mo(), self.mo()
+        Forwarder().turn()
+        real = sql.now
+        began = real() - timedelta(seconds=2)
+        moments = iter([began])
+        monkeypatch.setattr(archive.sql, "now", lambda: next(moments, None) or real())
+        archive.write_mos(mo_store.read([slow.id]))
+        monkeypatch.undo()
+        assert SgipMo.objects.get().archived_at > began + timedelta(seconds=1)
+        archive.write_mos(mo_store.read([quick.id]))
+        order = SgipMo.objects.order_by("archived_at").values_list("id", flat=True)
+        assert list(order) == [int(slow.id), int(quick.id)]
 
     def test_the_longest_number_then_the_keyword(self, shop: Caller) -> None:
         stock, post = Caller("stock"), Caller("post")

@@ -119,7 +119,7 @@ def test_what_became_of_them(proxy: Any, shop: Caller) -> None:
     stranger = Caller("stock")
     assert [r["found"] for r in proxy.sms.query(stranger.key, ids)] == [False, False]
     assert SgipMt.objects.count() == 0
-    for wrong in ([], ["1"] * 1001, 7, [7], {"a": "b"}):
+    for wrong in ([], ["1"] * 1001, 7.5, [["7"]], {"a": "b"}):
         assert refused(proxy.sms.query, shop.key, wrong)[0] == faults.INVALID
 
 
@@ -130,7 +130,8 @@ def test_what_became_of_them(proxy: Any, shop: Caller) -> None:
         ([], "x", {}, "to"),
         (7, "x", {}, "to"),
         (NUMBER, "", {}, "text"),
-        (NUMBER, 7, {}, "text"),
+        (NUMBER, 7.5, {}, "text"),
+        (NUMBER, ["x"], {}, "text"),
         (NUMBER, xmlrpc.client.Binary(b"x"), {}, ""),
         (NUMBER, "x", {"priority": "1"}, "priority"),
         (NUMBER, "x", {"priority": True}, "priority"),
@@ -148,6 +149,54 @@ def test_a_refusal_names_the_field(
     assert code == faults.INVALID
     assert sentence.startswith(f"{field}: ") if field else sentence
     assert sms_client().keys("*") == []
+
+
+class TestPhp:
+    """What its clients send, for which PHP has one type of array and numbers turn up unasked."""
+
+    def test_an_empty_array_for_no_options(self, proxy: Any, shop: Caller) -> None:
+        assert proxy.sms.send(shop.key, NUMBER, "x", [])["outcome"] == "created"
+        code, sentence = refused(proxy.sms.send, shop.key, NUMBER, "x", ["reference"])
+        assert (code, sentence.split(":")[0]) == (faults.INVALID, "options")
+
+    def test_digits_as_integers(self, server: Server, proxy: Any, shop: Caller) -> None:
+        """The stock client writes no integer of more than 32 bits."""
+        marked = xmlrpc.client.dumps(
+            (shop.key, ["NUMBER"], 482913, {"reference": 7, "priority": 3}), "sms.send"
+        )
+        body = marked.replace("<string>NUMBER</string>", f"<i8>{NUMBER}</i8>").encode()
+        status, answer = server.request("POST", "/rpc/", body=body)
+        assert status == 200
+        ((sent,), _) = xmlrpc.client.loads(answer)
+        (found,) = store.read(sent["ids"])
+        mt = found.mt
+        assert (mt.user_number, mt.text) == (f"86{NUMBER}", "482913")
+        assert (mt.reference, mt.priority) == ("7", 3)
+        (row,) = proxy.sms.send_many(shop.key, [{"to": 1390000, "text": 1}])
+        assert row["outcome"] == "created"
+        assert proxy.sms.query(shop.key, 7) == [{"id": "7", "found": False}]
+
+
+class TestIncoming:
+    def test_page_by_page(self, proxy: Any, shop: Caller) -> None:
+        ids = sms_rows.incoming(shop.biz, 250)
+        seen: list[str] = []
+        while found := proxy.sms.incoming(shop.key, seen[-1] if seen else ""):
+            seen += [row["id"] for row in found]
+        assert seen == ids
+        assert proxy.sms.incoming(shop.key)[0] == {
+            "id": ids[0], "from": "8613800000000", "to": "10655", "account": "marketing",
+            "text": "text 0", "parts": 1, "missing_parts": 0,
+            "received_at": proxy.sms.incoming(shop.key)[0]["received_at"],
+        }  # fmt: skip
+
+    def test_whose_and_who_may(self, proxy: Any, shop: Caller) -> None:
+        sms_rows.incoming(shop.biz, 1)
+        assert proxy.sms.incoming(Caller("stock").key) == []
+        writer = Caller("shop", "sms:write")
+        assert refused(proxy.sms.incoming, writer.key)[0] == faults.MISSING_SCOPE
+        code, sentence = refused(proxy.sms.incoming, shop.key, "x")
+        assert (code, sentence.split(":")[0]) == (faults.INVALID, "since_id")
 
 
 def test_keys_and_scopes(proxy: Any, shop: Caller) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -99,6 +100,50 @@ class TestPlatform:
         for path, view in views.items():
             assert path in paths
             assert getattr(view, "required_scope", None), f"{path} names no scope"
+
+    def test_every_operation_says_what_it_is_for(self) -> None:
+        for name, operation in operations():
+            summary, description = operation.get("summary", ""), operation["description"]
+            assert 4 <= len(summary) <= 60, name
+            assert not summary.endswith("."), name
+            said, _, scope = description.partition("\n\nScope: `")
+            assert said.endswith("."), name
+            assert scope.endswith("`"), name
+
+    def test_clients_need_not_send_what_is_optional(self) -> None:
+        """A default in a body makes typed clients ask for the field; null is as good as nothing."""
+        for name, body in bodies():
+            for field, schema in body["properties"].items():
+                assert "default" not in schema, (name, field)
+                if field not in body.get("required", ()):
+                    assert "null" in str(schema).lower(), (name, field)
+
+    def test_batches_have_bounds(self) -> None:
+        batches = [(name, body) for name, body in bodies() if "/batch" in name]
+        assert len(batches) == 5
+        for name, body in batches:
+            (items,) = body["properties"].values()
+            assert (items["minItems"], items["maxItems"]) == (1, 1000), name
+
+    def test_our_own_notes_are_not_in_it(self) -> None:
+        text = str(generate("msgplatform.urls"))
+        assert not any(word in text for word in ("msgspec", "serializer", "the view"))
+
+
+def operations() -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in generate("msgplatform.urls")["paths"].items():
+        for method, operation in methods.items():
+            if path.startswith("/api/v1/"):
+                yield f"{method} {path}", operation
+
+
+def bodies() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Operation → schema of its body. PATCH is left out: there null is a value."""
+    schemas = generate("msgplatform.urls")["components"]["schemas"]
+    for name, operation in operations():
+        if "requestBody" in operation and not name.startswith("patch"):
+            schema = operation["requestBody"]["content"]["application/json"]["schema"]
+            yield name, schemas[schema["$ref"].rpartition("/")[2]]
 
 
 def api_views(resolver: URLResolver, prefix: str = "/") -> Any:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from gateway.intake import accept
 from gateway.intake.request import Request
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Member, NewSubmit, ReportIn, Response
-from gateway.models import SmsAccount, SmsGateway
+from gateway.models import SgipMo, SmsAccount, SmsGateway
 from msgplatform.api.access import keys
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import sql
 from msgplatform.models import Biz
 from tests.integration.support.answers import Answer
 
@@ -67,6 +70,25 @@ def shop(sms_redis: Any, work_redis: Any, db: None) -> Iterator[Caller]:
     yield caller
     accept.intake.cache_clear()
     keys.forget()
+
+
+def incoming(biz: Biz, count: int, seconds_ago: float = 3600.0) -> list[str]:
+    """MOs of its account, archived a second after each other; their ids in the order in which they
+    came, which is not that of the ids."""
+    account = SmsAccount.objects.get(biz=biz)
+    at = sql.now() - timedelta(seconds=seconds_ago)
+    numbers = sorted((id_numbers.new(0) for _ in range(count)), reverse=True)
+    rows = [
+        SgipMo(
+            id=pk, biz_id=biz.pk, account_id=account.pk, gateway_id=1,
+            user_number="8613800000000", sp_number="10655", tp_pid=0, tp_udhi=0, message_coding=0,
+            content=b"", text=f"text {n}", sequence="1:2:3", received_at=at,
+            archived_at=at + timedelta(seconds=n),
+        )
+        for n, pk in enumerate(numbers)
+    ]  # fmt: skip
+    SgipMo.objects.bulk_create(rows)
+    return [str(pk) for pk in numbers]
 
 
 def send(biz: Biz, to: str = "13800000000", text: str = "你好", **fields: Any) -> str:

@@ -1,0 +1,91 @@
+"""Every list of every flow: which parameters it takes, and that it takes no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.urls import get_resolver
+from rest_framework.generics import ListAPIView
+
+from msgplatform.api.access import keys, throttling
+from msgplatform.api.query import ListView
+from tests.integration.platform.test_api_schema import api_views, generate
+from tests.integration.support.api_support import Api, problem
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SCOPES = ("events:read", "sms:read", "leads:read", "sync:run", "feed:read")
+# Each with what it needs.
+LISTS = {
+    "/api/v1/messages": {},
+    "/api/v1/sms": {},
+    "/api/v1/sms/incoming": {},
+    "/api/v1/leads": {},
+    "/api/v1/sync/policies": {},
+    "/api/v1/sync/runs": {},
+    "/api/v1/feed/posts": {"uid": "1001"},
+    "/api/v1/feed/relations": {"uid": "1001", "relation": "friend"},
+    "/api/v1/feed/timelines/1001": {},
+}
+
+
+@pytest.fixture
+def api(work_redis: object, sms_redis: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    monkeypatch.setattr(throttling, "_paused_until", 0.0)
+    keys.forget()
+    yield Api()
+    keys.forget()
+
+
+@pytest.fixture
+def key(api: Api) -> str:
+    return api.key(*SCOPES)[1]
+
+
+def get(api: Api, key: str, path: str, **asked: Any) -> Any:
+    return api.client.get(path, asked, HTTP_AUTHORIZATION=f"Bearer {key}")
+
+
+def test_all_lists_are_here() -> None:
+    views = dict(api_views(get_resolver("msgplatform.urls")))
+    lists = {path for path, view in views.items() if issubclass(view, ListAPIView)}
+    assert lists == set(LISTS) - {"/api/v1/feed/timelines/1001"}
+    assert all(issubclass(views[path], ListView) for path in lists)
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_an_unknown_parameter_is_refused(api: Api, key: str, path: str) -> None:
+    assert get(api, key, path, **LISTS[path]).status_code == 200
+    for name in ("evnt_type", "format", "offset"):
+        body = problem(get(api, key, path, **LISTS[path], **{name: "1"}), 400, "invalid-input")
+        assert body["errors"][0]["field"] == name
+        documented = generate("msgplatform.urls")["paths"][path.replace("1001", "{uid}")]["get"]
+        known = {p["name"] for p in documented["parameters"] if p["in"] == "query"}
+        assert {"cursor", "limit"} <= known
+        assert all(each in body["detail"] for each in known)
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_an_empty_parameter_is_as_good_as_none(api: Api, key: str, path: str) -> None:
+    operation = generate("msgplatform.urls")["paths"][path.replace("1001", "{uid}")]["get"]
+    empty = {p["name"]: "" for p in operation["parameters"] if p["in"] == "query"}
+    answer = get(api, key, path, **{**empty, **LISTS[path]})
+    assert answer.status_code == 200, answer.content
+
+
+def test_a_parameter_is_given_once(api: Api, key: str) -> None:
+    body = problem(get(api, key, "/api/v1/messages", limit=["1", "2"]), 400, "invalid-input")
+    assert body["errors"][0]["field"] == "limit"
+
+
+def test_who_asks_comes_first(api: Api) -> None:
+    """What a list takes is not told to somebody without a key."""
+    problem(api.get("/api/v1/messages?nonsense=1"), 401, "unauthenticated")
+
+
+@pytest.mark.parametrize("path", ["/api/v1/messages/7", "/api/v1/sms/7", "/api/v1/leads/7",
+                                  "/api/v1/feed/posts/7", "/api/v1/sync/runs/7"])  # fmt: skip
+def test_what_is_not_there_has_no_name_of_ours(api: Api, key: str, path: str) -> None:
+    detail = problem(get(api, key, path), 404, "not-found")["detail"]
+    assert not any(name in detail for name in ("BizMsg", "query", "SgipMt", "Lead "))
