@@ -121,6 +121,10 @@ def _reading(seen: plans.Recorder, heavy: Heavy, message_id: int) -> None:
         "API: a page in the middle",
         lambda: Messages(heavy.biz.pk).filter(id__lt=middle)[:51],
     )
+    seen.step(
+        "API: events of one type, a page in the middle",
+        lambda: Messages(heavy.biz.pk, "order.shipped").filter(id__lt=middle)[:51],
+    )
     seen.step("Metrics", lambda: list(metrics.samples()))
 
 

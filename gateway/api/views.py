@@ -34,6 +34,7 @@ from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.filters import number
 from msgplatform.api.intake import BatchView, SingleIntake, answer, idempotency_key
 from msgplatform.api.json import DEFAULT_MAX_BODY_BYTES, decode
+from msgplatform.api.pagination import SincePagination
 from msgplatform.api.query import SINCE, UNTIL, ListView, accepted_between
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.verdicts import Verdict
@@ -153,10 +154,8 @@ class IncomingListView(ListView):
 
     required_scope = "sms:read"
     serializer_class = IncomingSerializer
+    pagination_class = SincePagination
     keyset_ordering = incoming.ORDER
-    query = [
-        OpenApiParameter("since_id", str, description="Only those that came after this message")
-    ]
 
     def get_queryset(self) -> Any:
         since = self.asked.get("since_id")

@@ -40,6 +40,7 @@ class KeysetPagination(BasePagination):
     default_limit = 50
     max_limit = 200
     cursor_param = "cursor"
+    cursor_help = "From `next` or `previous` of the page before"
     limit_param = "limit"
 
     def paginate_queryset(
@@ -113,7 +114,7 @@ class KeysetPagination(BasePagination):
                 "name": self.cursor_param,
                 "in": "query",
                 "required": False,
-                "description": "From `next` or `previous` of the page before",
+                "description": self.cursor_help,
                 "schema": {"type": "string"},
             },
             {
@@ -137,6 +138,29 @@ class KeysetPagination(BasePagination):
             "required": ["results", "next", "previous"],
             "properties": {"results": schema, "next": link, "previous": link},
         }
+
+
+class SincePagination(KeysetPagination):
+    """A list that is followed: `?since_id=` names the last row that the caller has seen, and `next`
+    does the same. The view's queryset begins behind that row; there is no way back."""
+
+    cursor_param = "since_id"
+    cursor_help = "Only what came after the one with this id"
+
+    def paginate_queryset(
+        self, queryset: Any, request: Request, view: APIView | None = None
+    ) -> list[Any]:
+        self._request = request
+        limit = self._limit()
+        found = list(
+            queryset.order_by(*getattr(view, "keyset_ordering", self.ordering))[: limit + 1]
+        )
+        page = found[:limit]
+        self._next, self._previous = None, None
+        if len(found) > limit:
+            url = request.build_absolute_uri()
+            self._next = replace_query_param(url, self.cursor_param, str(page[-1].pk))
+        return page
 
 
 def _value(row: Any, name: str) -> Any:

@@ -23,11 +23,8 @@ from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from msgplatform.api.pagination import KeysetPagination
 from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput
-
-PAGES = (KeysetPagination.cursor_param, KeysetPagination.limit_param)
 
 
 class QueryView(APIView):
@@ -59,11 +56,13 @@ class QueryView(APIView):
 
 
 class ListView(QueryView, ListAPIView):
-    """A list, page by page: `cursor` and `limit` beside the parameters of `query`."""
+    """A list, page by page: beside the parameters of `query` it takes those of its pagination."""
 
     @property
     def known(self) -> list[str]:
-        return [*super().known, *PAGES]
+        pages: Any = self.paginator
+        parameters = pages.get_schema_operation_parameters(self)
+        return [*super().known, *(parameter["name"] for parameter in parameters)]
 
 
 SINCE = OpenApiParameter(

@@ -82,7 +82,7 @@ class PostListView(ListView):
         return lists.posts(caller_of(self.request).biz_id, uid, topic, app_id, src_type)
 
     @extend_schema(
-        summary="Post",
+        summary="Create a post",
         description="Post something; whoever receives the author's posts sees it within seconds. "
         "To be able to repeat a request whose answer was lost, send an idempotency key.",
         request=NewPostSerializer,
@@ -116,7 +116,7 @@ class PostListView(ListView):
 @extend_schema(tags=["feed"])
 @extend_schema_view(
     post=extend_schema(
-        summary="Post many",
+        summary="Create many posts",
         description="Send up to 1000 posts in one request. A wrong post does not keep the others "
         "from being accepted: the answer says of each, in order, what became of it.",
         request=NewPostsSerializer,

@@ -397,15 +397,11 @@ class TestIncoming:
             with connection.cursor() as cursor:
                 cursor.execute("ANALYZE TABLE sgip_mo")
                 cursor.fetchall()
-        for last in (ids[2], ids[900]):
+        for last in (ids[2], ids[300], ids[600], ids[900]):
             before = rows_read()
             page = list(incoming.since(shop.biz.pk, int(last)).order_by(*incoming.ORDER)[:50])
             assert len(page) == 50
             assert rows_read() - before < 110
-        view = shop.get(INCOMING, since_id=ids[2], limit="50").json()["next"]
-        before = rows_read()
-        assert len(shop.get(view).json()["results"]) == 50
-        assert rows_read() - before < 300
 
 
 def test_redis_that_fails_leaves_the_outcome_open(
