@@ -199,7 +199,7 @@ def test_an_unknown_address(orders: Caller, path: str, method: str) -> None:
 
 @pytest.mark.parametrize("id", ["0", "1", "9" * 18, str(2**63 - 1)])
 def test_an_id_that_nothing_has(orders: Caller, id: str) -> None:
-    refused(orders.send("GET", f"{MESSAGES}/{id}"), 404, "not-found", "No BizMsg")
+    refused(orders.send("GET", f"{MESSAGES}/{id}"), 404, "not-found", "Nothing has")
 
 
 @pytest.mark.parametrize("id", ["abc", "-1", "1.5", "1e3", str(2**63), "9" * 40, "%00"])
@@ -222,14 +222,14 @@ def test_the_cursor_of_another_system_shows_nothing_of_it(orders: Caller) -> Non
     assert Caller("stock", SCOPES).send("GET", following).json()["results"] == []
 
 
-@pytest.mark.parametrize("limit", ["0", "-1", "201", "ten", "", "1.5", "9" * 30, "٣", "%00"])
+@pytest.mark.parametrize("limit", ["0", "-1", "201", "ten", "1.5", "9" * 30, "٣", "%00"])
 def test_a_wrong_page_size(orders: Caller, limit: str) -> None:
     answer = orders.send("GET", f"{MESSAGES}?limit={limit}")
     problem = refused(answer, 400, "invalid-input", "limit", "from 1 to 200")
     assert [e["field"] for e in problem["errors"]] == ["limit"]
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "a.b", "W2ZhbHNlLFsxXV0=.forged", "%00", "x" * 5000])
+@pytest.mark.parametrize("cursor", ["x", "a.b", "W2ZhbHNlLFsxXV0=.forged", "%00", "x" * 5000])
 def test_a_wrong_cursor(orders: Caller, cursor: str) -> None:
     answer = orders.send("GET", f"{MESSAGES}?cursor={cursor}")
     problem = refused(answer, 400, "invalid-input", "cursor", "`next` or `previous`")
@@ -366,12 +366,11 @@ def test_a_wrong_field_in_a_batch(
     assert BizMsg.objects.count() == 2
 
 
-@pytest.mark.parametrize("field", ["event_type", "channel"])
-def test_null_is_no_value(orders: Caller, field: str) -> None:
-    problem = refused(
-        orders.send("POST", MESSAGES, {**EVENT, field: None}), 400, "invalid-input", "Expected str"
-    )
-    assert problem["errors"][0]["field"] == field
+def test_null_is_no_value(orders: Caller) -> None:
+    """For a field that is needed; one that is not may be null (`test_api_null`)."""
+    answer = orders.send("POST", MESSAGES, {**EVENT, "event_type": None})
+    problem = refused(answer, 400, "invalid-input", "Expected str")
+    assert problem["errors"][0]["field"] == "event_type"
 
 
 @pytest.mark.parametrize("header", ["a b", "x" * 129, ""])
