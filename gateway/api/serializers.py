@@ -23,7 +23,7 @@ from msgplatform.api.intake import IdempotencyKeyField, ItemsField, VerdictSeria
         ]
     }
 )  # fmt: skip
-class RecipientsField(serializers.Field):
+class RecipientsField(serializers.Field[Any, Any, Any, Any]):
     """One number, or a list of them."""
 
 
@@ -117,18 +117,18 @@ class SmsSerializer(serializers.Serializer[SgipMt]):
         list_serializer_class = _StateListSerializer
 
 
-class _IncomingListSerializer(serializers.ListSerializer):
+class _IncomingListSerializer(serializers.ListSerializer[Any]):
     def to_representation(self, data: Any) -> Any:
         return [msgspec.to_builtins(message) for message in incoming.shown(list(data))]
 
 
-class IncomingSerializer(serializers.Serializer):
+class IncomingSerializer(serializers.Serializer[Any]):
     """A message from a handset."""
 
     class Meta:
         list_serializer_class = _IncomingListSerializer
 
-    def get_fields(self) -> dict[str, serializers.Field]:
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         """In a method, since `from` is a word of Python."""
         return {
             "id": serializers.CharField(),

@@ -55,7 +55,7 @@ class QueryView(APIView):
             self.asked  # noqa: B018 - refused before any work
 
 
-class ListView(QueryView, ListAPIView):
+class ListView(QueryView, ListAPIView[Any]):
     """A list, page by page: beside the parameters of `query` it takes those of its pagination."""
 
     @property

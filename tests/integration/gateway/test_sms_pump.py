@@ -446,7 +446,7 @@ class TestMos:
         real = sql.now
         began = real() - timedelta(seconds=2)
         moments = iter([began])
-        monkeypatch.setattr(archive.sql, "now", lambda: next(moments, None) or real())
+        monkeypatch.setattr(sql, "now", lambda: next(moments, None) or real())
         archive.write_mos(mo_store.read([slow.id]))
         monkeypatch.undo()
         assert SgipMo.objects.get().archived_at > began + timedelta(seconds=1)

@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('msgplatform', '0002_day_counter'),
-        ('notify', '0006_given_up'),
+        ('notify', '0008_own_process'),
     ]
 
     operations = [
