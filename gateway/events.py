@@ -34,6 +34,11 @@ def report(found: Finished, directory: Directory) -> Event:
     )
 
 
+def said(found: Finished, final: str, payload: bytes) -> Event:
+    """The event of an earlier ending, as it was announced."""
+    return Event(found.mt.biz, REPORT, payload, _report_key(found.id, final))
+
+
 def late_report(mt: SgipMt) -> Event:
     """The real ending of an archived message that had ended as unknown."""
     times = (mt.accepted_at, mt.submitted_at, mt.reported_at)
@@ -104,7 +109,11 @@ def _report(
         "error_code": error_code, "error": error, "parts": parts, "accepted_at": accepted,
         "submitted_at": submitted, "reported_at": reported,
     }  # fmt: skip
-    return _event(biz, REPORT, f"{REPORT}:{id}:{state}", payload)
+    return _event(biz, REPORT, _report_key(id, state), payload)
+
+
+def _report_key(id: str, state: str) -> str:
+    return f"{REPORT}:{id}:{state}"
 
 
 def _event(biz: int, event_type: str, key: str, payload: dict[str, object]) -> Event:

@@ -1,12 +1,15 @@
 """Report forwarder: publishes the endings of messages and the MOs to the systems that own them.
 
 Published means durable in Notify. Only then an id moves on to the archive; a forwarder that is
-killed in between publishes again under the same key, which changes nothing.
+killed in between publishes again under the same key, which changes nothing. One that stood still
+never tells an ending after the better one that another forwarder told: that one told both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import msgspec
 from django.conf import settings
@@ -14,7 +17,7 @@ from django.conf import settings
 from gateway import bells, events
 from gateway.directory import Account, Directory
 from gateway.lifecycle import keys, mo_store, store
-from gateway.lifecycle.messages import Mo
+from gateway.lifecycle.messages import RANK, Finished, Mo
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
@@ -26,6 +29,7 @@ from notify import intake
 log = logging.get(__name__)
 
 BATCH = 500
+_LAST = max(RANK.values())  # no other ending follows one of this rank
 # A killed forwarder's ids come back after this long.
 LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
 _OVERDUE_EVERY_SECONDS = 1.0
@@ -54,24 +58,47 @@ class Forwarder(Worker):
     def _reports(self) -> int:
         if not self._gather.is_due:
             return 0
-        ids = store.take(keys.LIST_REPORT, keys.REPORTING, BATCH, LEASE_SECONDS)
-        self._gather.took(len(ids))
-        bisect.isolate(ids, self._forward_reports, _set_aside)
-        return len(ids)
+        leased = store.lease_some(keys.LIST_REPORT, keys.REPORTING, BATCH, LEASE_SECONDS)
+        self._gather.took(len(leased.entries))
+        bisect.isolate(leased.entries, partial(self._forward_reports, leased), _set_aside)
+        return len(leased.entries)
 
     def _mos(self) -> int:
         ids = store.take(keys.LIST_MO, keys.MO_REPORTING, BATCH, LEASE_SECONDS)
         bisect.isolate(ids, self._forward_mos, _set_aside)
         return len(ids)
 
-    def _forward_reports(self, ids: Sequence[str]) -> Sequence[str]:
+    def _forward_reports(self, leased: store.Leased, ids: Sequence[str]) -> Sequence[str]:
+        """What another forwarder has taken over meanwhile is left to it."""
         found = store.read(ids)
-        _publish([events.report(message, self.directory) for message in found])
+        failpoint("forwarder_after_read")
+        if not store.holds(leased, ids):
+            log.warning("lease_over", messages=len(ids))
+            return ids
+        _publish(self._events(found))
         failpoint("forwarder_after_publish")
         store.published({message.id: message.final for message in found})
         # Archived already, by an earlier entry of the same id.
         store.drop(keys.REPORTING, list(set(ids).difference(message.id for message in found)))
         return ids
+
+    def _events(self, found: Sequence[Finished]) -> list[intake.Event]:
+        """With each ending those before it that were announced; without those that are over."""
+        fresh = {message.id: events.report(message, self.directory) for message in found}
+        open_ends = [message for message in found if RANK[message.final] < _LAST]
+        payloads = store.announce({m.id: (m.final, fresh[m.id].payload) for m in open_ends})
+        failpoint("forwarder_after_announce")
+        made: list[intake.Event] = []
+        for message in found:
+            earlier = [final for final in message.said if RANK[final] < RANK[message.final]]
+            made += [
+                events.said(message, final, message.said[final])
+                for final in sorted(earlier, key=lambda final: RANK[final])
+            ]
+            event = fresh[message.id]
+            if payload := payloads.get(message.id, event.payload):
+                made.append(replace(event, payload=payload))
+        return made
 
     def _forward_mos(self, ids: Sequence[str]) -> Sequence[str]:
         """With their owner written down first, for the archive."""

@@ -7,6 +7,10 @@ from typing import Any
 import msgspec
 
 
+# An ending is replaced only by one of a higher rank (as in scripts/common.lua).
+RANK = {"unknown": 1, "expired": 2, "failed": 3, "delivered": 3, "accepted": 3}
+
+
 class Mt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message to one recipient, as intake took it in; never changed afterwards.
 
@@ -144,7 +148,8 @@ class Finished(msgspec.Struct, frozen=True):
 
     `reported_at` is the time of the last Report once it has ended, 0 when nobody reported.
     `results` and `reports` go by part: the last response, and (state, error, unix time). `sent` are
-    all its Submits in order; the last one of a part is the one that counts.
+    all its Submits in order; the last one of a part is the one that counts. `said` are the
+    payloads of the events of endings that may have been published before this one.
     """
 
     mt: Mt
@@ -161,6 +166,7 @@ class Finished(msgspec.Struct, frozen=True):
     results: dict[int, int]
     reports: dict[int, tuple[int, int, float]]
     sent: list[Sent]
+    said: dict[str, bytes] = {}
 
     @property
     def id(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -35,6 +36,15 @@ class Call:
     biz: int = 0
     idempotency_key: str = ""
     payload_hash: str = ""
+
+
+@dataclass(frozen=True)
+class Leased:
+    """Entries of the set `key` that are ours until `until`, which is nobody else's lease end."""
+
+    entries: list[str]
+    key: str
+    until: float
 
 
 class First(msgspec.Struct):
@@ -151,7 +161,26 @@ def overdue(count: int) -> int:
 # -- forwarder and pump --------------------------------------------------------------------------
 def take(source: str, leased: str, most: int, lease: float) -> list[str]:
     """Move entries of a list into its leased set; those whose holder is gone come first."""
-    return [entry.decode() for entry in scripts.run("take", [most, lease], [source, leased])]
+    return lease_some(source, leased, most, lease).entries
+
+
+def lease_some(source: str, leased: str, most: int, lease: float) -> Leased:
+    """As `take`, with what tells later whether they are still ours."""
+    until, entries = scripts.run("take", [most, lease], [source, leased])
+    return Leased([entry.decode() for entry in entries], leased, float(until))
+
+
+def holds(leased: Leased, entries: Sequence[str]) -> bool:
+    """Whether nobody took one of these entries over, and nobody is done with one."""
+    scores: Any = sms_redis().zmscore(leased.key, list(entries)) if entries else ()
+    return all(score == leased.until for score in scores)
+
+
+def announce(endings: Mapping[str, tuple[str, bytes]]) -> dict[str, bytes]:
+    """Say that these endings (id → final, payload) are about to be published: the payload to
+    publish for each, b"" for one that has another ending by now."""
+    flat = [value for id, ending in endings.items() for value in (id, *ending)]
+    return dict(zip(endings, scripts.run("announce", flat), strict=True)) if flat else {}
 
 
 def published(endings: Mapping[str, str]) -> int:
@@ -194,8 +223,9 @@ def _finished(row: Sequence[bytes | None]) -> Finished:
     """What read.lua gives for a message."""
     mt = _decode_mt(row[0] or b"")
     state, final, error, gateway, parts, *times, submits, results, reports = (
-        (value or b"").decode() for value in row[1:]
+        (value or b"").decode() for value in row[1:13]
     )
+    unknown, expired = row[13:]
     accepted_at, submitted_at, responded_at, ended_at = (float(at or 0) for at in times)
     by_part = {part: _report(report) for part, report in _by_part(reports)}
     return Finished(
@@ -213,6 +243,7 @@ def _finished(row: Sequence[bytes | None]) -> Finished:
         results={part: int(result) for part, result in _by_part(results)},
         reports=by_part,
         sent=[_sent(token) for token in submits.split()],
+        said={name: b for name, b in (("unknown", unknown), ("expired", expired)) if b},
     )
 
 
@@ -235,7 +266,7 @@ def _report(value: str) -> tuple[int, int, float]:
 
 
 __all__ = [
-    "Call", "First", "Member", "accept", "claim", "drop", "due", "end", "forget",
-    "next_seqnos", "overdue", "pass_on", "published", "read", "release", "report", "respond",
-    "submit", "take",
+    "Call", "First", "Leased", "Member", "accept", "announce", "claim", "drop", "due", "end",
+    "forget", "holds", "lease_some", "next_seqnos", "overdue", "pass_on", "published", "read",
+    "release", "report", "respond", "submit", "take",
 ]  # fmt: skip

@@ -33,7 +33,6 @@ log = logging.get(__name__)
 AGAIN_SECONDS = 20.0
 PATIENCE_SECONDS = 120.0
 _CLOCKS_APART = timedelta(minutes=10)  # of two machines
-_FINALS = {0: SgipMt.Final.DELIVERED, 2: SgipMt.Final.FAILED}
 
 
 def settle(most: int) -> int:
@@ -52,7 +51,11 @@ def _settle_some(entries: Sequence[str]) -> list[str]:
         part = _part_of(report)
         if part is None and time.time() - report.at < PATIENCE_SECONDS:
             continue  # once more when its lease is over
-        _settle_one(report, part)
+        failpoint("pump_unmatched_before_write")
+        mt = sql.retrying(partial(_write, report, part, ids.reserve(1)))
+        if mt is not None:
+            failpoint("pump_unmatched_before_publish")
+            intake.publish_many([events.late_report(mt)])
         done.append(entry)
     return done
 
@@ -67,43 +70,17 @@ def _set_aside(entry: str, error: Exception) -> alerts.AlertEvent:
     )
 
 
-def _settle_one(report: ReportIn, part: SgipMtPart | None) -> None:
-    """Publish a changed ending, then write it down: in between, a death only repeats the event."""
-    mt = _changed_by(report, part) if part else None
-    if mt is not None:
-        intake.publish_many([events.late_report(mt)])
-        failpoint("pump_unmatched_after_publish")
-    block = ids.reserve(1)
-    sql.retrying(partial(_write, report, part, mt, block))
-
-
 def _part_of(report: ReportIn) -> SgipMtPart | None:
     rows = SgipMtPart.objects.filter(seqno=report.seqno, ts=report.ts, node=report.node)
     return rows.filter(user_number=report.user_number).order_by("-id").first()
 
 
-def _changed_by(report: ReportIn, part: SgipMtPart) -> SgipMt | None:
-    """The message with its real ending, if it was unknown and all its parts are known now."""
-    mt = SgipMt.objects.filter(pk=part.mt_id, final=SgipMt.Final.UNKNOWN).first()
-    if mt is None:
-        return None
-    # A part may have been sent several times: what a Report said of one of them counts.
-    states: dict[int, tuple[int | None, int | None]] = {}
-    for row in SgipMtPart.objects.filter(mt_id=mt.pk).order_by("id"):
-        if row.state is not None or row.part not in states:
-            states[row.part] = (row.state, row.error_code)
-    states[part.part] = (report.state, report.error)
-    failed = [error or 0 for state, error in states.values() if state]
-    if not failed and any(state is None for state, _ in states.values()):
-        return None
-    mt.final = SgipMt.Final.FAILED if failed else SgipMt.Final.DELIVERED
-    mt.error_code = failed[0] if failed else 0
-    mt.error = events.ending(str(mt.error_code))[1][:100]
-    mt.reported_at = mt.ended_at = datetime.fromtimestamp(report.at, UTC)
-    return mt
+def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipMt | None:
+    """Write it down; the message, if this is what ended it: its event is to be published.
 
-
-def _write(report: ReportIn, part: SgipMtPart | None, mt: SgipMt | None, block: ids.Block) -> None:
+    The message is locked, so that of two pumps with two Reports the second sees what the first
+    wrote. A Report that was written down already, by a pump that was killed, gives the same.
+    """
     at = datetime.fromtimestamp(report.at, UTC)
     (row_id,) = block.ids([0])
     row = SgipReport(
@@ -112,19 +89,43 @@ def _write(report: ReportIn, part: SgipMtPart | None, mt: SgipMt | None, block: 
         state=report.state, error_code=report.error, received_at=at,
     )  # fmt: skip
     with transaction.atomic(durable=True):
+        mt = SgipMt.objects.select_for_update().filter(pk=row.mt_id).first()
         if _written(row):
-            return
+            is_its = mt and mt.final != SgipMt.Final.UNKNOWN and mt.reported_at == at
+            return mt if is_its else None
         row.archived_at = sql.now()
         row.save(force_insert=True)
         if part is None:
             log.warning("report_unmatched", sequence=f"{report.node}:{report.ts}:{report.seqno}")
-            return
+            return None
         SgipMtPart.objects.filter(pk=part.pk, state=None).update(
             state=report.state, error_code=report.error, reported_at=at
         )
-        if mt is not None:
-            mt.save(update_fields=["final", "error_code", "error", "reported_at", "ended_at"])
-            _recount(mt, row.archived_at)
+        if mt is None or not _ends(mt, report, part):
+            return None
+        mt.save(update_fields=["final", "error_code", "error", "reported_at", "ended_at"])
+        _recount(mt, row.archived_at)
+        return mt
+
+
+def _ends(mt: SgipMt, report: ReportIn, part: SgipMtPart) -> bool:
+    """Give the message its real ending, if it was unknown and all its parts are known now."""
+    if mt.final != SgipMt.Final.UNKNOWN:
+        return False
+    # A part may have been sent several times: what a Report said of one of them counts.
+    states: dict[int, tuple[int | None, int | None]] = {}
+    for row in SgipMtPart.objects.filter(mt_id=mt.pk).order_by("id"):
+        if row.state is not None or row.part not in states:
+            states[row.part] = (row.state, row.error_code)
+    states[part.part] = (report.state, report.error)
+    failed = [error or 0 for state, error in states.values() if state]
+    if not failed and any(state is None for state, _ in states.values()):
+        return False
+    mt.final = SgipMt.Final.FAILED if failed else SgipMt.Final.DELIVERED
+    mt.error_code = failed[0] if failed else 0
+    mt.error = events.ending(str(mt.error_code))[1][:100]
+    mt.reported_at = mt.ended_at = datetime.fromtimestamp(report.at, UTC)
+    return True
 
 
 def _recount(mt: SgipMt, now: datetime) -> None:

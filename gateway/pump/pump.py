@@ -8,18 +8,21 @@ the same rows again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from django.conf import settings
 
 from gateway.lifecycle import keys, mo_store, store
 from gateway.pump import late_reports, rows
 from gateway.pump.retention import ARCHIVE
-from msgplatform.core import alerts
+from msgplatform.core import alerts, logging
 from msgplatform.core.archive.retention import Retention
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.gather import Gather
 from msgplatform.core.failpoints import failpoint
+
+log = logging.get(__name__)
 
 BATCH = 500
 # A killed pump's ids come back after this long.
@@ -44,10 +47,10 @@ class Pump(Worker):
     def _messages(self) -> int:
         if not self._gather.is_due:
             return 0
-        ids = store.take(keys.LIST_FINISH, keys.FINISHING, BATCH, LEASE_SECONDS)
-        self._gather.took(len(ids))
-        bisect.isolate(ids, _archive_messages, _tell)
-        return len(ids)
+        leased = store.lease_some(keys.LIST_FINISH, keys.FINISHING, BATCH, LEASE_SECONDS)
+        self._gather.took(len(leased.entries))
+        bisect.isolate(leased.entries, partial(_archive_messages, leased), _tell)
+        return len(leased.entries)
 
     def _mos(self) -> int:
         ids = store.take(keys.LIST_MO_FINISH, keys.MO_FINISHING, BATCH, LEASE_SECONDS)
@@ -55,9 +58,15 @@ class Pump(Worker):
         return len(ids)
 
 
-def _archive_messages(ids: Sequence[str]) -> Sequence[str]:
+def _archive_messages(leased: store.Leased, ids: Sequence[str]) -> Sequence[str]:
+    """What another pump has taken over meanwhile is left to it."""
     found = store.read(ids)
-    rows.write_messages(found)
+    failpoint("pump_after_read")
+    try:
+        rows.write_messages(found, partial(store.holds, leased, [m.id for m in found]))
+    except rows.LeaseOver:
+        log.warning("lease_over", messages=len(found))
+        return ids
     failpoint("pump_after_commit_before_forget")
     store.forget({message.id: message.final for message in found})
     store.drop(keys.FINISHING, list(set(ids).difference(message.id for message in found)))

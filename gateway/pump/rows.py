@@ -1,13 +1,16 @@
 """The archive's rows: written in bulk, by id, in a transaction that can be repeated.
 
-A message that is archived a second time (its ending turned out later) replaces its rows. Its parts
-and Reports have ids of their own, so they are found by the message's.
+A message that is archived a second time (its ending turned out later) replaces its rows, never with
+a lower ending. Its parts and Reports have ids of their own, so they are found by the message's.
+
+A pump that stood still may come to write what another one has written and forgotten since. So it
+asks for its lease when it holds the rows' locks: nobody writes them until its commit.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -16,7 +19,7 @@ from django.db import transaction
 from django.db.models import Model
 
 from gateway import events, sgip
-from gateway.lifecycle.messages import Finished, Mo
+from gateway.lifecycle.messages import RANK, Finished, Mo
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
 from msgplatform.core.data import ids, sql
 from msgplatform.models import MinuteCounter
@@ -34,33 +37,52 @@ _REPORT_COLUMNS = (
 )  # fmt: skip
 
 
-def write_messages(found: Sequence[Finished]) -> None:
-    """Archive messages with their parts and Reports, and count them the first time."""
+class LeaseOver(Exception):
+    """Another pump has taken these messages over; nothing was written."""
+
+
+def write_messages(found: Sequence[Finished], are_ours: Callable[[], bool]) -> None:
+    """Archive messages with their parts and Reports, and count them the first time.
+
+    `are_ours` says whether the lease still holds; it is asked in the transaction. Raises LeaseOver.
+    """
     if not found:
         return
     parts = sum(len(message.sent) for message in found)
     reports = sum(len(message.reports) for message in found)
     blocks = ids.reserve(max(1, parts)), ids.reserve(max(1, reports))
-    sql.retrying(partial(_write_messages, found, blocks))
+    sql.retrying(partial(_write_messages, found, blocks, are_ours))
 
 
-def _write_messages(found: Sequence[Finished], blocks: tuple[ids.Block, ids.Block]) -> None:
+def _write_messages(
+    found: Sequence[Finished], blocks: tuple[ids.Block, ids.Block], are_ours: Callable[[], bool]
+) -> None:
     now = sql.now()
     wanted = [int(message.id) for message in found]
     with transaction.atomic(durable=True):
         rows = [_mt_row(message, now) for message in found]
         # First, for this waits for another pump that writes the same ones now.
         _insert(SgipMt, rows)
+        if not are_ours():
+            raise LeaseOver
         there = SgipMt.objects.filter(id__in=wanted).exclude(archived_at=now)
         known = dict(there.values_list("id", "final"))
         billed = _segments_archived(known)
         if known:
+            found = [message for message in found if _may_replace(message, known)]
+            again = known.keys() & {int(message.id) for message in found}
             for model, field in ((SgipMt, "id"), (SgipMtPart, "mt_id"), (SgipReport, "mt_id")):
-                model._default_manager.filter(**{f"{field}__in": list(known)}).delete()
-            _insert(SgipMt, [row for row in rows if row["id"] in known])
+                model._default_manager.filter(**{f"{field}__in": again}).delete()
+            _insert(SgipMt, [row for row in rows if row["id"] in again])
         _insert_tuples(SgipMtPart, _PART_COLUMNS, list(_part_rows(found, blocks[0])))
         _insert_tuples(SgipReport, _REPORT_COLUMNS, list(_report_rows(found, blocks[1], now)))
         _count(found, known, billed, now)
+
+
+def _may_replace(message: Finished, known: Mapping[int, str]) -> bool:
+    """Whether its rows are new, the same ending's, or those of a lower one."""
+    before = known.get(int(message.id))
+    return before in (None, message.final) or RANK[message.final] > RANK[before]
 
 
 def _mt_row(message: Finished, now: datetime) -> dict[str, Any]:
@@ -128,13 +150,11 @@ def write_mos(found: Sequence[Mo]) -> None:
 def _write_mos(found: Sequence[Mo]) -> None:
     now = sql.now()
     with transaction.atomic(durable=True):
-        mos = [message for message in found if message.kind == "mo"]
-        rows = [_mo_row(message, now) for message in mos]
-        known = set(
-            SgipMo.objects.filter(id__in=[row["id"] for row in rows]).values_list("id", flat=True)
-        )
-        fresh = [row for row in rows if row["id"] not in known]
-        _insert(SgipMo, fresh)
+        rows = [_mo_row(message, now) for message in found if message.kind == "mo"]
+        _insert(SgipMo, rows)  # first, as above
+        mine = SgipMo.objects.filter(id__in=[row["id"] for row in rows], archived_at=now)
+        new = set(mine.values_list("id", flat=True))
+        fresh = [row for row in rows if row["id"] in new]
         _insert(
             SgipUserRpt,
             [_user_row(message, now) for message in found if message.kind != "mo"],

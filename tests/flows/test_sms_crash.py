@@ -99,7 +99,7 @@ def burn(fire: Fire) -> None:
     fire.cluster.pause("pump")  # late Reports are for the one that dies
     fire.cluster.manners["bay"] = []
     fire.cluster.restart("bay")
-    fire.die_at({"pump": "pump_unmatched_after_publish"})
+    fire.die_at({"pump": "pump_unmatched_before_publish"})
     roles = [WEB, *ROLES, "city"] * KILLS_A_ROLE
     random.Random(20261121).shuffle(roles)
     times = len(roles) // len(WITH_REDIS)

@@ -1,6 +1,7 @@
 -- Messages with what became of them. ARGV: ids. Returns for each nothing when it is gone, else a list:
 -- `msg`, `state`, `final`, `error`, `gateway`, `parts`, the times of acceptance, Submit, response and
--- Report, `submits`, the results of responses as "part/result …", Reports as "part/state:error:time …".
+-- Report, `submits`, the results of responses as "part/result …", Reports as "part/state:error:time …",
+-- and the events of endings that were announced before this one (announce.lua).
 local out = {}
 
 local function result_of_each(mt, parts)
@@ -21,13 +22,15 @@ end
 for n, id in ipairs(ARGV) do
   local mt = P .. 'mt:' .. id
   local m = redis.call('HMGET', mt, 'msg', 'state', 'final', 'error', 'gateway', 'parts',
-    'accepted_at', 'submitted_at', 'responded_at', 'reported_at', 'submits', 'r:1')
+    'accepted_at', 'submitted_at', 'responded_at', 'reported_at', 'submits', 'r:1',
+    'said:unknown', 'said:expired')
   local parts = tonumber(m[6]) or 0
   if m[12] and parts == 1 then
     m[12] = '1/' .. m[12]
   else
     m[12] = result_of_each(mt, parts)
   end
+  m[14], m[15] = m[13] or '', m[14] or ''
   m[13] = m[11] and report_of_each(P .. 'report:' .. id) or ''
   out[n] = m[1] and m
 end

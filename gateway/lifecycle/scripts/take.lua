@@ -1,6 +1,6 @@
 -- Move entries of a list into a set with a lease. KEYS: list, zset. ARGV: how many, seconds of lease.
 -- First those whose holder is gone. One that somebody holds already waits at the list's end until
--- that is done with it. Returns the entries.
+-- that is done with it. Returns when the lease ends, and the entries.
 local most, lease_end = tonumber(ARGV[1]), moment(AT + ARGV[2])
 local out = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', STAMP, 'LIMIT', 0, most)
 local taken = {}
@@ -27,4 +27,5 @@ while #out < most do
   if not entries then break end
   take(entries)
 end
-return done(out)
+settle()
+return {lease_end, out}

@@ -279,7 +279,7 @@ class TestMessages:
             other: list[Future[None]] = []
 
             def write_again() -> None:
-                archive.write_messages(found)
+                archive.write_messages(found, lambda: True)
                 connection.close()
 
             def counts(*given: Any) -> None:
@@ -290,7 +290,7 @@ class TestMessages:
 
             count = archive._count
             monkeypatch.setattr(archive, "_count", counts)
-            archive.write_messages(found)
+            archive.write_messages(found, lambda: True)
             other[0].result(30)
         assert (SgipMt.objects.count(), SgipMtPart.objects.count()) == (1, 1)
         assert SgipReport.objects.count() == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -84,6 +85,15 @@ class Child:
         """SIGKILL, and wait until it is gone."""
         self.process.kill()
         self.process.wait()
+
+    def frozen(self) -> None:
+        """Return when it stands still: a failpoint with `STOP`."""
+        _, status = os.waitpid(self.process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), f"it ended with {status}; see its standard error above"
+
+    def thaw(self) -> None:
+        """Let it go on from where it stands still."""
+        self.process.send_signal(signal.SIGCONT)
 
     def ended(self) -> int:
         """Wait until it ended by itself; its exit code."""
