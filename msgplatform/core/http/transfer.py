@@ -22,6 +22,8 @@ _READ_FACTOR = 4  # × body_cap is read before a transfer is cut
 _CONNECT_SHARE_SECONDS = 3.0  # for an address when there is another one to try
 _LARGE_BODY = 65536  # bytes; an idle handle does not hold on to more
 
+_BLANK = (b"\r\n", b"\n")  # the line that ends headers
+
 _NO_ANSWER = "The server gave no final answer."
 
 # libcurl's result codes (curl/curl.h; part of its ABI) by our classes; the rest is `other`.
@@ -120,6 +122,10 @@ class Transfer:
         error = detail = ""
         if code or self._fault:
             error, detail = self._verdict(code, message)
+        if status and not _are_whole(self._headers):  # a status line is no answer yet
+            status = 0
+            if not error:
+                error, detail = "reset", "The connection was closed before the headers ended."
         if error == "connect" or status < 200:
             status = 0
             error = error or "other"
@@ -243,12 +249,24 @@ class Transfer:
 
 def _last_block(lines: list[bytes]) -> bytes:
     """The final answer's headers: what goes before them is 1xx, or a proxy's answer to CONNECT."""
-    if lines.count(b"\r\n") < 2:
-        return b"".join(lines)[:_HEADER_CAP]
+    return b"".join(lines[_start(lines) :])[:_HEADER_CAP]
+
+
+def _start(lines: list[bytes]) -> int:
+    """Where the final answer's headers begin."""
+    if not any(line in _BLANK for line in lines[:-1]):
+        return 0
     start = len(lines) - 1
-    while start > 0 and not (lines[start].startswith(b"HTTP/") and lines[start - 1] == b"\r\n"):
+    while start > 0 and not (lines[start].startswith(b"HTTP/") and lines[start - 1] in _BLANK):
         start -= 1
-    return b"".join(lines[start:])[:_HEADER_CAP]
+    return start
+
+
+def _are_whole(lines: list[bytes]) -> bool:
+    """Whether the final answer's headers came to their end; a body's trailers may follow them."""
+    if not lines or lines[-1] in _BLANK:
+        return bool(lines)
+    return any(line in _BLANK for line in lines[_start(lines) :])
 
 
 def _milliseconds(seconds: float) -> int:
