@@ -6,11 +6,13 @@ net's loop ── put ──▶ waiting ── turn (the worker's thread): one s
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from django.db.utils import InterfaceError, OperationalError
 
@@ -34,6 +36,8 @@ BATCH = 500
 # Requests in memory while Redis is away; beyond it gateways are told to come again.
 MAX_WAITING = 20_000
 _DATABASE_PAUSE = 1.0  # seconds
+# Until a request that cannot be taken in is told to come again: a gateway may do so at once.
+ASIDE_SECONDS = 5.0
 _OF_SUBMIT = 0  # the other kind is for gateways that forward a Deliver
 
 
@@ -103,7 +107,7 @@ class Arrivals:
         """A database that is away has no new ids: MOs wait for it, Reports do not."""
         batch = self._mos[:BATCH]
         try:
-            safe = bisect.isolate(batch, self._make_safe, _set_aside)
+            safe = bisect.isolate(batch, self._make_safe, self._set_aside)
             bells.FORWARDER.ring()
         except (OperationalError, InterfaceError, Unavailable) as error:
             log.warning("mos_wait", count=len(self._mos), why=str(error)[:200])
@@ -127,9 +131,13 @@ class Arrivals:
     def _respond(self, arrivals: list[Arrival]) -> None:
         self._net.call(_respond_all, arrivals)
 
+    def _set_aside(self, arrival: Arrival, error: Exception) -> alerts.AlertEvent:
+        """Told to come again, so that it is tried again; the gateway's log keeps it."""
+        self._net.call(_refuse_later, arrival)
+        return _alert(arrival, error)
 
-def _set_aside(arrival: Arrival, error: Exception) -> alerts.AlertEvent:
-    """Left without a response: the gateway sends it again, and its log keeps it."""
+
+def _alert(arrival: Arrival, error: Exception) -> alerts.AlertEvent:
     sequence = ":".join(map(str, arrival.request.sequence))
     return alerts.AlertEvent(
         "sms.mo",
@@ -142,6 +150,11 @@ def _set_aside(arrival: Arrival, error: Exception) -> alerts.AlertEvent:
 def _respond_all(arrivals: list[Arrival]) -> None:
     for arrival in arrivals:
         arrival.connection.respond(arrival.request)
+
+
+def _refuse_later(arrival: Arrival) -> None:
+    refuse = partial(arrival.connection.respond, arrival.request, sgip.Result.BUSY)
+    asyncio.get_running_loop().call_later(ASIDE_SECONDS, refuse)
 
 
 def _report_in(report: sgip.Report, at: float) -> ReportIn:

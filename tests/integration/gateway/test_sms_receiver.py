@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway import presence, sgip
+from gateway import inbox, presence, sgip
 from gateway.bells import FORWARDER
 from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import Member, Mo, NewSubmit
@@ -250,17 +250,27 @@ class TestMos:
         assert (mo.text, mo.parts, mo.missing) == ("残" * (67 + 16), 3, 1)
         assert not sms_redis.exists(name)
 
-    def test_one_that_cannot_be_taken_in_holds_up_nobody(self, raw: Raw, sms_redis: Any) -> None:
-        """Its first part was spoiled in Redis; it gets no response, and somebody is told."""
+    def test_one_that_cannot_be_taken_in_holds_up_nobody(
+        self, raw: Raw, sms_redis: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its first part was spoiled in Redis: somebody is told, it is to come again, and is tried
+        again then."""
+        monkeypatch.setattr(inbox, "ASIDE_SECONDS", 2.0)
         first, second, last = long_mo(raw, "坏" * 150)
         assert [raw.ask(first), raw.ask(second)] == [0, 0]
         (name,) = sms_redis.zrange(keys.MO_PARTS, 0, -1)
-        for field in sms_redis.hkeys(name):
+        whole = sms_redis.hgetall(name)
+        for field in whole:
             sms_redis.hset(name, field, "garbage")
         raw.send(last)
         until(lambda: Alert.objects.filter(kind="sms.mo"))
         assert raw.ask(deliver(raw.sequence(), b"good", 0)) == 0
+        answer = raw.receive()
+        assert (answer.sequence, answer.result) == (last.sequence, sgip.Result.BUSY)
         assert [mo.text for mo in mos(sms_redis)] == ["good"]
+        sms_redis.hset(name, mapping=whole)
+        assert raw.ask(last) == 0
+        assert [mo.text for mo in mos(sms_redis)] == ["good", "坏" * 150]
 
     def test_a_user_report(self, raw: Raw, sms_redis: Any) -> None:
         request = sgip.UserRpt(raw.sequence(), SP, USER, 1)
