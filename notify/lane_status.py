@@ -57,6 +57,15 @@ _senders = Presence(work_redis, "notify:sender", bool, STALE_SECONDS)
 _dedicated = Presence(work_redis, "notify:dedicated", list[int], STALE_SECONDS)
 
 
+def left(state: Live) -> Live:
+    """What a sender that died leaves: nothing is in hand, and a probe that was out may go again."""
+    probing = state.breaker is State.HALF_OPEN
+    return msgspec.structs.replace(
+        state, in_flight=0, waiting=0, breaker=State.OPEN if probing else state.breaker,
+        retry_in=0.0 if probing else state.retry_in,
+    )  # fmt: skip
+
+
 def report(states: Mapping[int, Live]) -> None:
     """Write these subscriptions' states; what is closed and idle is said once, and gets stale."""
     _lanes.report({str(subscription): state for subscription, state in states.items()})

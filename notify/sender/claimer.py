@@ -14,7 +14,7 @@ from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.bell import Listener
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.queues import jobs, owners
+from msgplatform.core.queues import abandoned, jobs, owners
 from msgplatform.core.rates.backoff import Backoff
 from notify import bells, lane_status, orders
 from notify.directory import Subscription, Subscriptions
@@ -154,6 +154,27 @@ class OrderFeed:
             lane_status.dedicate(self.owner, self._only)
         else:
             self._senders = lane_status.present(self.owner)
+        self._drop_abandoned()
+
+    def _drop_abandoned(self) -> None:
+        """What a dead sender had in hand must not keep the queue full, nor its breaker waiting for
+        a probe whose answer nobody hears."""
+        queues = {
+            row.queue: row.id
+            for row in self.subscriptions.all()
+            if row.queue not in self._held and self._serves(row)
+        }
+        dropped = abandoned.drop(list(queues))
+        if not dropped:
+            return
+        log.warning("orders_of_a_dead_sender_dropped", queues=len(dropped))
+        left = {
+            queues[name]: lane_status.left(state)
+            for name in dropped
+            if (state := self._known.get(queues[name])) and state.sender != self.owner
+        }
+        lane_status.report(left)
+        self._known.update(left)
 
     def _claim_round(self) -> int:
         self._forget_finished()

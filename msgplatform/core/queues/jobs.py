@@ -28,7 +28,7 @@ from msgplatform.core.queues import leftovers
 
 log = logging.get(__name__)
 
-_CLAIMS = "queues:claims"  # zset: "<queue>|<job id>" → unix time until which the claim holds
+CLAIMS = "queues:claims"  # zset: "<queue>|<job id>" → unix time until which the claim holds
 # A claim this long over has no order any more, or its order would have been recovered.
 _STALE_SECONDS = 30
 _RUN_BY_WORKER = "msgplatform.core.queues.jobs.not_for_workers"
@@ -198,7 +198,7 @@ def _claim(names: Sequence[str], seconds: float) -> tuple[list[tuple[str, str, b
         return [], 0
     lists = [f"rq:queue:{name}{which}" for name in names for which in ("", ":intermediate")]
     script = work_redis().register_script(_CLAIM)
-    taken: Any = script(keys=[_CLAIMS, *lists], args=[seconds, CLAIM_BYTES, *names])
+    taken: Any = script(keys=[CLAIMS, *lists], args=[seconds, CLAIM_BYTES, *names])
     fields = iter(taken)
     asked = int(next(fields))
     orders = zip(fields, fields, fields, fields, strict=True)
@@ -235,7 +235,7 @@ def done(orders: Iterable[Claimed]) -> None:
 def _forget(pipe: Pipeline, name: str, job_id: str) -> None:
     pipe.lrem(f"rq:queue:{name}:intermediate", 1, job_id)
     pipe.delete(Job.key_for(job_id))
-    pipe.zrem(_CLAIMS, f"{name}|{job_id}")
+    pipe.zrem(CLAIMS, f"{name}|{job_id}")
 
 
 def put_last(orders: Iterable[Claimed]) -> None:
@@ -282,15 +282,15 @@ def recover(put_back: Callable[[str], bool], grace: float = 60.0) -> int:
     """
     connection = work_redis()
     every = Queue.all(connection=connection, serializer=Serializer)
-    recovered = leftovers.recover(every, put_back, _CLAIMS)
+    recovered = leftovers.recover(every, put_back, CLAIMS)
     for queue in every:
         if not put_back(queue.name):
             recovered += _drop_expired(queue)
         for job_id in queue.intermediate_queue.get_job_ids():
             member = f"{queue.name}|{job_id}"
-            until = connection.zscore(_CLAIMS, member)
+            until = connection.zscore(CLAIMS, member)
             if until is None:
-                connection.zadd(_CLAIMS, {member: clock(connection) + grace}, nx=True)
+                connection.zadd(CLAIMS, {member: clock(connection) + grace}, nx=True)
             elif float(until) < clock(connection):
                 _recover_one(queue, job_id, put_back(queue.name))
                 recovered += 1
@@ -319,7 +319,7 @@ def _recover_one(queue: Queue, job_id: str, back: bool) -> None:
         if back:
             pipe.lrem(queue.intermediate_queue_key, 1, job_id)
             pipe.lpush(queue.key, job_id)
-            pipe.zrem(_CLAIMS, f"{queue.name}|{job_id}")
+            pipe.zrem(CLAIMS, f"{queue.name}|{job_id}")
         else:
             _forget(pipe, queue.name, job_id)
         pipe.execute()
@@ -328,4 +328,4 @@ def _recover_one(queue: Queue, job_id: str, back: bool) -> None:
 def _drop_stale_claims() -> None:
     """Claims whose order is long gone (its process died between the steps of `done()`)."""
     connection = work_redis()
-    connection.zremrangebyscore(_CLAIMS, "-inf", clock(connection) - _STALE_SECONDS)
+    connection.zremrangebyscore(CLAIMS, "-inf", clock(connection) - _STALE_SECONDS)

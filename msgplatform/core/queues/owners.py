@@ -7,7 +7,7 @@ from typing import Any
 
 from msgplatform.core.connections import work_redis
 
-_OWNER = "queues:owner:"  # string per name, expiring: who may pop its queues
+OWNER = "queues:owner:"  # string per name, expiring: who may pop its queues
 
 # KEYS: for each name its owner key, then its queues' lists. ARGV: me, milliseconds, then for each
 # name how many queues it has. Returns the indices of names that have work in one of them and that
@@ -52,7 +52,7 @@ def own_groups(groups: Mapping[str, Sequence[str]], owner: str, seconds: float) 
         return []
     keys: list[str] = []
     for name, queues in groups.items():
-        keys += [_OWNER + name, *(f"rq:queue:{queue}" for queue in queues)]
+        keys += [OWNER + name, *(f"rq:queue:{queue}" for queue in queues)]
     script = work_redis().register_script(_OWN)
     counts = [len(queues) for queues in groups.values()]
     won: Any = script(keys=keys, args=[owner, int(seconds * 1000), *counts])
@@ -64,10 +64,10 @@ def renew(names: Sequence[str], owner: str, seconds: float) -> None:
     """Keep owning queues whose messages are still in flight."""
     if names:
         script = work_redis().register_script(_RENEW)
-        script(keys=[_OWNER + name for name in names], args=[owner, int(seconds * 1000)])
+        script(keys=[OWNER + name for name in names], args=[owner, int(seconds * 1000)])
 
 
 def disown(names: Sequence[str], owner: str) -> None:
     """Let another process have these queues at once."""
     if names:
-        work_redis().register_script(_DISOWN)(keys=[_OWNER + name for name in names], args=[owner])
+        work_redis().register_script(_DISOWN)(keys=[OWNER + name for name in names], args=[owner])

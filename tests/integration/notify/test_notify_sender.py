@@ -17,12 +17,15 @@ import standardwebhooks
 from django.conf import LazySettings
 from django.db import connection
 
+from msgplatform.core.connections import work_redis
 from msgplatform.core.queues import jobs as queues
+from msgplatform.core.queues.owners import OWNER
 from msgplatform.core.rates import breaker
 from msgplatform.models import Alert, Biz
 from notify import lane_status, queue_names
 from notify.demo.sink_process import SinkProcess
 from notify.directory import Subscriptions
+from notify.maker.capacity import Room
 from notify.models import BizReceive, Receive
 from notify.orders import Item, Order, Result
 from notify.sender.claimer import ClaimedOrder, OrderFeed
@@ -481,6 +484,80 @@ class TestSharing:
         unserved.look()
         alert.refresh_from_db()
         assert alert.open_key is None
+
+
+class TestDeadSender:
+    """Its ownership is over, its claims are not."""
+
+    def feeds(self) -> tuple[OrderFeed, OrderFeed]:
+        known = Subscriptions()
+        known.refresh()
+        dead, alive = (OrderFeed(name, known, wake=lambda: None) for name in ("dead", "alive"))
+        return dead, alive
+
+    def report(self, feed: OrderFeed, states: dict[int, lane_status.Live]) -> None:
+        feed.states = states
+        feed._next_report.at_once()
+        feed._report()
+
+    def dies(self, row: BizReceive) -> None:
+        work_redis().delete(OWNER + queue_of(row))
+
+    def test_what_it_had_in_hand_counts_no_more(self, biz: Biz) -> None:
+        row = subscribed(biz, "one")
+        put(row, 4, items=1)
+        dead, alive = self.feeds()
+        while dead._claim_round():
+            pass
+        held = dead.take()
+        assert len(held) == 2
+        self.report(alive, {})
+        assert queues.depths([queue_of(row)]) == {queue_of(row): 4}, "it is alive"
+        self.report(dead, {row.pk: lane_status.Live(sender="dead", waiting=100, in_flight=5)})
+        self.dies(row)
+        self.report(alive, {})
+        assert queues.depths([queue_of(row)]) == {queue_of(row): 2}
+        assert not lane_status.read()[row.pk].has_in_hand, "the maker queues more at once"
+        while alive._claim_round():
+            pass
+        assert len(alive.take()) == 2
+        queues.done([order.claimed for order in held])  # it was not dead at all
+        assert queues.depths([queue_of(row)]) == {queue_of(row): 2}
+        self.report(alive, {})
+        assert queues.depths([queue_of(row)]) == {queue_of(row): 2}, "not what it has itself"
+
+    @pytest.mark.parametrize("held_too_long", [False, True])
+    def test_what_a_sender_holds_itself_stays(self, biz: Biz, held_too_long: bool) -> None:
+        row = subscribed(biz, "one")
+        put(row, 1, items=1)
+        _, alive = self.feeds()
+        alive._claim_round()
+        if held_too_long:
+            self.dies(row)
+        self.report(alive, {})
+        assert queues.depths([queue_of(row)]) == {queue_of(row): 1}
+
+    def test_its_probe_is_sent_anew(self, biz: Biz) -> None:
+        row = subscribed(biz, "one")
+        put(row, 1, items=1)
+        dead, alive = self.feeds()
+        dead._claim_round()
+        probing = lane_status.Live(
+            sender="dead", in_flight=1, breaker=breaker.State.HALF_OPEN, opened_in_a_row=3,
+            retry_in=60.0, open_for=100.0,
+        )  # fmt: skip
+        self.report(dead, {row.pk: probing})
+        alive.subscriptions.refresh()
+        subscription = alive.subscriptions.get(row.pk)
+        assert subscription
+        assert Room.read([subscription]).offer(subscription) is None
+        self.dies(row)
+        self.report(alive, {})
+        offer = Room.read([subscription]).offer(subscription)
+        assert offer and offer.items == 1
+        state = lane_status.read()[row.pk]
+        assert (state.is_open, state.opened_in_a_row) == (True, 3)
+        assert state.open_for >= 100.0
 
 
 def test_unreadable_orders_are_dropped(biz: Biz) -> None:
