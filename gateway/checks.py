@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from ipaddress import ip_network
 from typing import Any
 
 from django.conf import settings
@@ -159,7 +160,12 @@ def rows_check() -> list[CheckMessage]:
         accounts = list(SmsAccount.objects.filter(enabled=True))
     except DatabaseError:
         return []
-    return [*_shared_nodes(gateways), *_shared_logins(gateways), *_shared_defaults(accounts)]
+    return [
+        *_shared_nodes(gateways),
+        *_shared_logins(gateways),
+        *_open_networks(gateways),
+        *_shared_defaults(accounts),
+    ]
 
 
 def _shared_nodes(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
@@ -168,27 +174,53 @@ def _shared_nodes(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
     for row in gateways:
         node = row.node_id
         node = sgip.sp_node_id(row.area_code, row.corp_id) if node is None else node
-        hosts[node][row.host] = row.name
+        hosts[node][row.operator or f"host {row.host}"] = row.name
     for node, names in hosts.items():
         if len(names) > 1:
             yield Warning(
                 f"gateways on different hosts have the node id {node}: {_listed(names.values())}",
-                hint="Right when one operator gave you both; otherwise give each its own node id.",
+                hint="If one operator gave you both, give both the same operator in the console; "
+                "otherwise give each its own node id.",
                 id="gateway.W206",
             )
 
 
-def _shared_logins(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
-    """An SMG that binds to us is known by its login name and password alone."""
-    names: dict[tuple[str, str], list[str]] = defaultdict(list)
+def _open_networks(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
+    """Networks that cannot be read, and those that hold everybody."""
     for row in gateways:
+        try:
+            networks = [ip_network(network) for network in row.networks]
+        except ValueError as error:
+            yield Error(
+                f"the networks of the gateway {row.name} cannot be read: {error}",
+                hint="Correct them in the console; until then it is not used.",
+                id="gateway.E210",
+            )
+            continue
+        if any(network.prefixlen == 0 for network in networks):
+            yield Warning(
+                f"anybody may connect as the gateway {row.name}: {_listed(row.networks)}",
+                hint="Ask the operator from which addresses its SMG connects; its password goes "
+                "over the network as it is.",
+                id="gateway.W211",
+            )
+
+
+def _shared_logins(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
+    """An SMG that binds to us is known by its login and its address: of those with the same login
+    the first that connects from there."""
+    names: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for row in gateways:
+        place = _listed(row.networks) or row.host
         with suppress(Undecryptable):  # the console and `doctor` report it
-            names[row.smg_login_name, row.smg_login_password].append(row.name)
+            names[row.smg_login_name, row.smg_login_password, place].append(row.name)
     for found in names.values():
         if len(found) > 1:
             yield Warning(
-                f"SMGs bind to us with the same name and password: {_listed(found)}",
-                hint="Which of them a Report comes from is then not known; let them differ.",
+                "SMGs bind to us with the same name and password, from the same addresses: "
+                f"{_listed(found)}",
+                hint="Which of them a Report comes from is then not known, and those of the others "
+                "do not count: let them differ, or give all the same operator.",
                 id="gateway.W207",
             )
 

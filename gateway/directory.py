@@ -6,12 +6,14 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from ipaddress import ip_network
 
 from gateway import sgip
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.core import alerts
 from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
 from msgplatform.core.errors import Undecryptable
+from msgplatform.core.http.addresses import Network
 
 GATEWAY_KIND, ACCOUNT_KIND = "sms.gateway_settings", "sms.account_settings"
 _MOBILE = re.compile(r"1[3-9]")
@@ -29,6 +31,7 @@ class Gateway:
     login_password: str | None = field(repr=False)
     smg_login_password: str | None = field(repr=False)
     problem: str = ""
+    networks: tuple[Network, ...] = ()  # from which it connects to us; none: from its host
 
     @property
     def name(self) -> str:
@@ -54,6 +57,7 @@ class Known:
     accounts: dict[int, Account] = field(default_factory=dict)
     account_names: dict[int, str] = field(default_factory=dict)  # also of those switched off
     closed: frozenset[int] = frozenset()  # gateways that are switched off
+    operators: dict[int, str] = field(default_factory=dict)  # of all gateways that name one
 
 
 class Directory(Snapshot[Known]):
@@ -72,6 +76,7 @@ class Directory(Snapshot[Known]):
             self._accounts.usable(row for row in accounts if row.enabled and row.biz.enabled),
             {row.pk: row.name for row in accounts},
             frozenset(row.pk for row in gateways if not row.enabled),
+            {row.pk: row.operator for row in gateways if row.operator},
         )
 
     @property
@@ -89,6 +94,13 @@ class Directory(Snapshot[Known]):
     @property
     def closed(self) -> frozenset[int]:
         return self.known.closed
+
+    def reports_on(self, gateway: int) -> list[int]:
+        """The gateways on whose messages this one may report: itself and its operator's others."""
+        operators = self.known.operators
+        operator = operators.get(gateway)
+        others = [id for id, name in operators.items() if operator and name == operator]
+        return others or [gateway]
 
     def served(self, only: Collection[str]) -> dict[int, Gateway]:
         """What a sender serves, by id: the gateways of these names; without names, those that are
@@ -143,6 +155,7 @@ def _gateway(row: SmsGateway) -> Gateway:
         login_password=password("login_password"),
         smg_login_password=password("smg_login_password"),
         problem="; ".join(problems),
+        networks=tuple(ip_network(network) for network in row.networks),
     )
 
 

@@ -17,6 +17,7 @@ from functools import partial
 from django.db.utils import InterfaceError, OperationalError
 
 from gateway import bells, sgip
+from gateway.directory import Directory, Gateway
 from gateway.incoming import MoIntake
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import ReportIn
@@ -38,6 +39,7 @@ MAX_WAITING = 20_000
 _DATABASE_PAUSE = 1.0  # seconds
 # Until a request that cannot be taken in is told to come again: a gateway may do so at once.
 ASIDE_SECONDS = 5.0
+_TELL_SECONDS = 60.0  # at most so often that a gateway reports on what is not its own
 _OF_SUBMIT = 0  # the other kind is for gateways that forward a Deliver
 
 
@@ -51,12 +53,13 @@ class Arrival:
 class Arrivals:
     """`news` is set when something came."""
 
-    def __init__(self, net: NetThread, news: threading.Event) -> None:
-        self._net, self._news = net, news
+    def __init__(self, net: NetThread, news: threading.Event, directory: Directory) -> None:
+        self._net, self._news, self._directory = net, news, directory
         self._waiting: deque[Arrival] = deque()
         self._reports: list[Arrival] = []
         self._mos: list[Arrival] = []
         self._next_mos = Every(_DATABASE_PAUSE)
+        self._next_tell = Every(_TELL_SECONDS)
         self.mo_intake = MoIntake()
 
     @property
@@ -89,19 +92,26 @@ class Arrivals:
         return done
 
     def _take_reports(self) -> None:
-        now = time.time()
-        requests = [arrival.request for arrival in self._reports]
-        reports = [
-            _report_in(request, now)
-            for request in requests
-            if isinstance(request, sgip.Report) and request.report_type == _OF_SUBMIT
-        ]
-        if reports:
-            store.report(reports)
-            bells.FORWARDER.ring()
+        safe = bisect.isolate(self._reports, self._make_reports_safe, self._set_aside)
+        bells.FORWARDER.ring()
         failpoint("sms_receiver_after_report")
-        self._respond(self._reports)
+        self._respond(safe)
         self._reports = []
+
+    def _make_reports_safe(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
+        now = time.time()
+        of_submits = {
+            arrival: _report_in(arrival.request, now, self._directory.reports_on(arrival.gateway))
+            for arrival in arrivals
+            if isinstance(arrival.request, sgip.Report)
+            and arrival.request.report_type == _OF_SUBMIT
+        }
+        became = store.report(list(of_submits.values())) if of_submits else []
+        foreign = [a for a, what in zip(of_submits, became, strict=True) if what == "foreign"]
+        if foreign and self._next_tell.take():
+            gateway = self._directory.gateways.get(foreign[0].gateway)
+            alerts.raise_event(_foreign(of_submits[foreign[0]], gateway, foreign[0].gateway))
+        return arrivals
 
     def _take_mos(self) -> int:
         """A database that is away has no new ids: MOs wait for it, Reports do not."""
@@ -141,7 +151,7 @@ def _alert(arrival: Arrival, error: Exception) -> alerts.AlertEvent:
     sequence = ":".join(map(str, arrival.request.sequence))
     return alerts.AlertEvent(
         "sms.mo",
-        f"An MO of gateway {arrival.gateway} cannot be taken in",
+        f"A request of gateway {arrival.gateway} cannot be taken in",
         f"{sequence}: {type(error).__name__}: {error}. The gateway sends it again."[:1000],
         key=f"sms.mo:{arrival.gateway}",
     )
@@ -157,7 +167,18 @@ def _refuse_later(arrival: Arrival) -> None:
     asyncio.get_running_loop().call_later(ASIDE_SECONDS, refuse)
 
 
-def _report_in(report: sgip.Report, at: float) -> ReportIn:
+def _report_in(report: sgip.Report, at: float, gateways: list[int]) -> ReportIn:
     node, ts, seqno = report.submit_sequence
     user = sgip.international(report.user_number)
-    return ReportIn(seqno, ts, node, user, report.state, report.error_code, at)
+    return ReportIn(seqno, ts, node, user, report.state, report.error_code, at, gateways)
+
+
+def _foreign(report: ReportIn, gateway: Gateway | None, id: int) -> alerts.AlertEvent:
+    name = gateway.name if gateway else str(id)
+    return alerts.AlertEvent(
+        "sms.report",
+        f"The gateway {name} reports on messages of another gateway",
+        f"{report.node}:{report.ts}:{report.seqno}, for one. Such Reports do not count. If one "
+        "operator gave you both gateways, give both the same operator in the console.",
+        key=f"sms.report:{id}",
+    )

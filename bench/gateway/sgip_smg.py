@@ -38,7 +38,7 @@ class Smg:
         self.submits = Records()
         self._sequences = SequenceSource(_NODE)
         self._due: deque[Submit] = deque()
-        self.server = Server(Side.SMG, lambda bind: 0, self, limits=Limits(window=WINDOW))
+        self.server = Server(Side.SMG, lambda _, bind: 0, self, limits=Limits(window=WINDOW))
         self.client: Client | None = None
 
     def connect(self, port: int) -> Client:

@@ -52,7 +52,7 @@ class Sp:
         self._logins = SequenceSource(_NODE, lane=1, lanes=2)
         self._sent = self._answered = self._reported = 0
         self._stopping = False
-        self.listener = Server(Side.SP, lambda bind: 0, self, limits=Limits(window=WINDOW))
+        self.listener = Server(Side.SP, lambda _, bind: 0, self, limits=Limits(window=WINDOW))
         self.client: Client | None = None
 
     def connect(self, port: int) -> Client:

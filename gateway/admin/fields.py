@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 from django import forms
@@ -32,6 +32,17 @@ def host(value: str) -> None:
         raise ValidationError(
             _("A name or an IP address only, without a port, a space or http://.")
         )
+
+
+def network(value: str) -> None:
+    """An address, or a network in CIDR form."""
+    try:
+        ip_network(value)
+    except ValueError:
+        raise ValidationError(
+            _("%(value)s is no address and no network such as 203.0.113.0/28 or 2001:db8::/64."),
+            params={"value": value},
+        ) from None
 
 
 class PasswordField(forms.CharField):

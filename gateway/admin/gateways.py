@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway.admin.fields import PasswordField, ascii_only, host
+from gateway.admin.fields import PasswordField, ascii_only, host, network
 from gateway.models import SmsGateway
 from gateway.monitor import metrics
 from msgplatform.admin import PlainList, UndeletableAdmin, audit, cells
@@ -36,6 +36,14 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
 class GatewayForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
     login_password = PasswordField(label=_("Our password"))
     smg_login_password = PasswordField(label=_("The SMG's password"))
+    networks = LinesField(
+        check=network,
+        label=_("Networks"),
+        help_text=_(
+            "From which the SMG connects to us, one a line: 203.0.113.7 or 203.0.113.0/28. Empty: "
+            "from its host only. Connections from anywhere else are closed at once."
+        ),
+    )
     prefixes = LinesField(
         check=RegexValidator(r"^[0-9]{1,21}\Z", _("%(value)s: digits only")),
         label=_("Number prefixes"),
@@ -46,14 +54,19 @@ class GatewayForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
         model = SmsGateway
         fields = [
             "name", "enabled", "host", "port", "login_name", "login_password", "smg_login_name",
-            "smg_login_password", "corp_id", "area_code", "node_id", "connections", "window",
-            "speed_limit", "prefixes", "priority", "ascii_limit", "users_per_submit",
-            "response_timeout", "resends", "idle_timeout", "report_hours", "own_process",
+            "smg_login_password", "networks", "operator", "corp_id", "area_code", "node_id",
+            "connections", "window", "speed_limit", "prefixes", "priority", "ascii_limit",
+            "users_per_submit", "response_timeout", "resends", "idle_timeout", "report_hours",
+            "own_process",
         ]  # fmt: skip
         help_texts = {
             "name": _("A short word for lists and statistics: letters, digits and hyphens"),
             "port": _("8801 is SGIP's own"),
             "login_name": _("With which we bind to the SMG; at most 16 ASCII characters"),
+            "operator": _(
+                "A short word. Gateways of the same operator may report on each other's messages; "
+                "empty: this one reports on its own only"
+            ),
             "corp_id": _("Five digits, from the operator's contract"),
             "area_code": _("Of the operator's city, with its leading 0: 010, 0755"),
             "users_per_submit": _(
@@ -64,7 +77,8 @@ class GatewayForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
             "idle_timeout": _("Seconds without traffic after which the SMG closes a connection"),
         }
         error_messages = {
-            "name": {"invalid": _("Use letters, digits, hyphens and underscores, no spaces.")}
+            name: {"invalid": _("Use letters, digits, hyphens and underscores, no spaces.")}
+            for name in ("name", "operator")
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -114,7 +128,7 @@ class SmsGatewayAdmin(UndeletableAdmin):
         (
             _("Login"),
             {"fields": ["login_name", "login_password", "smg_login_name", "smg_login_password",
-                        "corp_id", "area_code", "node_id"]},
+                        "networks", "operator", "corp_id", "area_code", "node_id"]},
         ),
         (_("Which messages go this way"), {"fields": ["prefixes", "priority"]}),
         (

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-
 # An ending is replaced only by one of a higher rank (as in scripts/common.lua).
 RANK = {"unknown": 1, "expired": 2, "failed": 3, "delivered": 3, "accepted": 3}
 
@@ -101,7 +100,10 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class ReportIn(msgspec.Struct, frozen=True):
-    """A Report as the gateway sent it; `user_number` in the form in which Submits carry it."""
+    """A Report as the gateway sent it; `user_number` in the form in which Submits carry it.
+
+    `gateways` are those on whose messages it may report (none: one of an older version, any).
+    """
 
     seqno: int
     ts: int
@@ -110,6 +112,7 @@ class ReportIn(msgspec.Struct, frozen=True):
     state: int
     error: int
     at: float = 0.0  # unix seconds
+    gateways: list[int] = []
 
 
 class Mo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -143,11 +143,13 @@ def release(gateway: int, holder: str, ids: Sequence[str], to: int | None = None
 
 # -- receiver ------------------------------------------------------------------------------------
 def report(reports: Sequence[ReportIn]) -> list[str]:
-    """Apply Reports: `matched`, `waiting`, `repeated` or `unmatched` each; all are safe then."""
+    """Apply Reports: `matched`, `waiting`, `repeated`, `unmatched` or `foreign` (of a gateway that
+    did not get the Submit) each; all are safe then."""
     arguments: list[scripts.Argument] = []
     for item in reports:
         arguments += [
             f"{item.seqno}:{item.ts}", item.node, item.user_number, item.state, item.error,
+            " ".join(["", *map(str, item.gateways), ""]) if item.gateways else "",
             msgspec.json.encode(item),
         ]  # fmt: skip
     return [what.decode() for what in scripts.run("report", arguments)]

@@ -34,6 +34,25 @@ class SmsGateway(models.Model):
     smg_login_password = EncryptedTextField(
         _("the SMG's password"), validators=[MaxLengthValidator(16)]
     )
+    networks = models.JSONField(
+        _("networks"),
+        default=list,
+        blank=True,
+        help_text=_(
+            'From which the SMG connects to us, such as ["203.0.113.0/28"]; empty: from its host'
+        ),
+    )
+    operator = models.SlugField(
+        _("operator"),
+        max_length=64,
+        blank=True,
+        default="",
+        db_index=False,
+        help_text=_(
+            "Gateways of the same operator may report on each other's messages; empty: this one "
+            "reports on its own only"
+        ),
+    )
     corp_id = models.CharField(_("corp id"), max_length=5, validators=[_digits])
     area_code = models.CharField(_("area code"), max_length=4, default="010", validators=[_digits])
     node_id = models.BigIntegerField(

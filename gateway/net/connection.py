@@ -65,6 +65,11 @@ class Connection(asyncio.Protocol):
         return self._session.room if self._writable else 0
 
     @property
+    def address(self) -> str:
+        """The IP address of the other end."""
+        return str((self._transport.get_extra_info("peername") or ("?", 0))[0])
+
+    @property
     def peer(self) -> str:
         """Address and port of the other end, for people."""
         address = self._transport.get_extra_info("peername") or ("?", 0)

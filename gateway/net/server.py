@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from gateway.sgip import Bind, Closed, Duplicates, Event, Limits, Session, Side
 
@@ -15,7 +16,8 @@ _REMEMBERED = 65536  # commands of all peers; a sequence has the node id of its 
 class Server:
     """Accepts connections for one side; `login` gives the Result for a Bind.
 
-    Beyond `max_connections`, bound or not, a new one is closed at once.
+    A new one beyond `max_connections`, bound or not, or that `admit` refuses, is closed at once;
+    the handler never hears of it.
 
     All connections share one memory of sequences, since a command whose response was lost comes
     again over another connection.
@@ -24,14 +26,15 @@ class Server:
     def __init__(
         self,
         side: Side,
-        login: Callable[[Bind], int],
+        login: Callable[[Connection, Bind], int],
         handler: Handler,
         *,
+        admit: Callable[[Connection], bool] = lambda connection: True,
         limits: Limits | None = None,
         max_connections: int = 1024,
     ) -> None:
         self._max_connections = max_connections
-        self._side, self._login, self._handler = side, login, handler
+        self._side, self._login, self._handler, self._may_enter = side, login, handler, admit
         self._limits = limits
         self._duplicates = Duplicates(_REMEMBERED)
         self._server: asyncio.Server | None = None
@@ -63,24 +66,32 @@ class Server:
         self._server = None
 
     def on_events(self, connection: Connection, events: list[Event]) -> None:
+        if connection not in self.connections:
+            return
         if events and type(events[-1]) is Closed:
             self.connections.discard(connection)
         self._handler.on_events(connection, events)
 
     def _connect(self) -> Connection:
-        return Connection(self._open, self, self._admit)
+        connection: Connection
+
+        def open_session(now: float) -> Session:
+            return self._open(now, connection)
+
+        connection = Connection(open_session, self, self._admit)
+        return connection
 
     def _admit(self, connection: Connection) -> None:
-        if len(self.connections) < self._max_connections:
+        if len(self.connections) < self._max_connections and self._may_enter(connection):
             self.connections.add(connection)
         else:
             connection.drop()
 
-    def _open(self, now: float) -> Session:
+    def _open(self, now: float, connection: Connection) -> Session:
         return Session(
             self._side,
             now,
-            login=self._login,
+            login=partial(self._login, connection),
             limits=self._limits,
             duplicates=self._duplicates,
         )

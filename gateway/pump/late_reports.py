@@ -71,8 +71,13 @@ def _set_aside(entry: str, error: Exception) -> alerts.AlertEvent:
 
 
 def _part_of(report: ReportIn) -> SgipMtPart | None:
+    """None also when its gateway may not report on this message."""
     rows = SgipMtPart.objects.filter(seqno=report.seqno, ts=report.ts, node=report.node)
-    return rows.filter(user_number=report.user_number).order_by("-id").first()
+    part = rows.filter(user_number=report.user_number).order_by("-id").first()
+    if part is None or not report.gateways:
+        return part
+    may = SgipMt.objects.filter(pk=part.mt_id, gateway_id__in=report.gateways).exists()
+    return part if may else None
 
 
 def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipMt | None:

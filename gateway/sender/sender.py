@@ -52,7 +52,7 @@ class SmsSender(Worker):
         self.despatches: dict[int, Despatch] = {}
         self.net = NetThread()
         self.news = threading.Event()
-        self.arrivals = Arrivals(self.net, self.news)
+        self.arrivals = Arrivals(self.net, self.news, self.directory)
         self._listener = Listener(bells.SENDER, self.news.set)
         self._only = frozenset(only)
         self._stranded = Stranded(self.name)

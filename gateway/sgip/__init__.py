@@ -9,6 +9,7 @@ from .charsets import FLASH, alphabet_of, choose_coding, decode_text, encode_tex
 from .commands import Bind, Deliver, Report, Trace, Unbind, UserRpt
 from .constants import (
     BACKOFF_RESULTS,
+    LOGIN_TOO_FREQUENT,
     MAX_FRAME,
     MAX_PACKET,
     PORT,
@@ -84,6 +85,7 @@ from .submit import Submit, users_per_submit
 __all__ = [
     "BACKOFF_RESULTS",
     "FLASH",
+    "LOGIN_TOO_FREQUENT",
     "MAX_FRAME",
     "MAX_PACKET",
     "PORT",

@@ -18,6 +18,7 @@ TRACE_PORT = 8810
 WINDOW = 32  # unanswered commands on a connection
 RESPONSE_TIMEOUT = 30.0  # seconds until a command is sent again
 IDLE_TIMEOUT = 60.0  # seconds until a server closes an idle connection
+LOGIN_TIMEOUT = 5.0  # seconds; not in the specification
 
 
 def gettext_noop(text: str) -> str:

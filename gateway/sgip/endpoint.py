@@ -95,6 +95,8 @@ class Endpoint:
             return None
         if (due := self._window.due) is not None:
             return due
+        if self.phase is BINDING and self._bind is None:
+            return self._phase_since + self.limits.login_timeout
         if self.phase is not BOUND:
             return self._phase_since + self.limits.response_timeout
         return None if self._told_idle else self._active + self.limits.idle_timeout

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from .commands import Deliver, Report, Trace, UserRpt
-from .constants import IDLE_TIMEOUT, MAX_PACKET, RESPONSE_TIMEOUT, WINDOW, LoginType
+from .constants import IDLE_TIMEOUT, LOGIN_TIMEOUT, MAX_PACKET, RESPONSE_TIMEOUT, WINDOW, LoginType
 from .submit import Submit
 
 
@@ -45,4 +45,5 @@ class Limits:
     response_timeout: float = RESPONSE_TIMEOUT
     resends: int = 2  # how often a command is sent again before it is given up
     idle_timeout: float = IDLE_TIMEOUT
+    login_timeout: float = LOGIN_TIMEOUT  # of who connects to us, until its Bind
     packet: int = MAX_PACKET  # of what is sent; what is received may be longer

@@ -240,7 +240,7 @@ class Simulator:
     def _links(self) -> list[Connection]:
         return self._client.bound if self._client else list(self._server.connections)
 
-    def _check(self, bind: Bind) -> int:
+    def _check(self, _: Connection, bind: Bind) -> int:
         known = (bind.login_name, bind.login_password) == (self._login.name, self._login.password)
         return self.personality.login_result or (0 if known else 1)
 

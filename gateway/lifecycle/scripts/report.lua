@@ -1,11 +1,16 @@
--- Reports. ARGV for each: "seqno:ts", node, user number, state, error, JSON kept when nothing matches.
--- Returns for each: matched, waiting (state 1: not final), repeated, unmatched.
+-- Reports. ARGV for each: "seqno:ts", node, user number, state, error, the gateways on whose messages
+-- it counts as " 7 8 " ('': any), JSON kept when nothing matches.
+-- Returns for each: matched, waiting (state 1: not final), repeated, unmatched, foreign (the Submit
+-- went to another gateway).
 local out = {}
 
-local function take(name, node, user, state, err)
+local function take(name, node, user, state, err, gateways)
   local sub = read_submit(name)
   local id = sub and sub.node == node and sub.users[user]
   if not id then return 'unmatched' end
+  if gateways ~= '' and not string.find(gateways, ' ' .. sub.gateway .. ' ', 1, true) then
+    return 'foreign'
+  end
   local mt, report = P .. 'mt:' .. id, P .. 'report:' .. id
   local m = redis.call('HMGET', mt, 'parts', 'final')
   if not m[1] then return 'unmatched' end
@@ -25,10 +30,10 @@ local function take(name, node, user, state, err)
   return 'matched'
 end
 
-for i = 1, #ARGV, 6 do
-  local what = take(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
-  if what == 'unmatched' and ARGV[i + 3] ~= '1' then
-    push('RPUSH', P .. 'list:report-unmatched', ARGV[i + 5])
+for i = 1, #ARGV, 7 do
+  local what = take(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
+  if (what == 'unmatched' or what == 'foreign') and ARGV[i + 3] ~= '1' then
+    push('RPUSH', P .. 'list:report-unmatched', ARGV[i + 6])
   end
   out[#out + 1] = what
 end

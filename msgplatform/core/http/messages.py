@@ -53,8 +53,9 @@ class Request(msgspec.Struct, gc=False):  # a tag that leads back to it would ne
 class Response(msgspec.Struct, gc=False):
     """What became of a request.
 
-    `status` is 0 when there was no HTTP answer: none whose headers came to their end. It may be set although `error` is too: then the
-    answer began, and its body was cut (`too_large`), was late (`timeout`) or broke off (`reset`).
+    `status` is 0 when there was no HTTP answer: none whose headers came to their end. It may be
+    set although `error` is too: then its body was cut (`too_large`), was late (`timeout`) or broke
+    off (`reset`).
     Who only needs to know whether a 2xx came looks at `status` alone.
 
     `error` is '' or one of: dns, connect, tls, timeout, reset, too_large, address_forbidden,

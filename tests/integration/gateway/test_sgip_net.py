@@ -326,7 +326,7 @@ def test_a_gateway_that_was_started_again_knows_what_it_accepted(log: Path) -> N
 
 def test_processes_share_a_port() -> None:
     async def story() -> None:
-        one, other = (Server(Side.SP, lambda bind: 0, Keeper()) for _ in range(2))
+        one, other = (Server(Side.SP, lambda _, bind: 0, Keeper()) for _ in range(2))
         await one.start("127.0.0.1", 0, reuse_port=True)
         await other.start("127.0.0.1", one.port, reuse_port=True)
         assert one.port == other.port
@@ -465,7 +465,7 @@ class Keeper:
 def test_the_bytes_on_the_wire_are_those_of_the_vectors() -> None:
     async def story() -> None:
         keeper = Keeper()
-        server = Server(Side.SMG, lambda bind: int(bind.login_password != "sppass"), keeper)
+        server = Server(Side.SMG, lambda _, bind: int(bind.login_password != "sppass"), keeper)
         await server.start("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(VECTORS["bind_sp_to_smg"])
@@ -531,7 +531,7 @@ def test_what_is_sent_in_one_turn_leaves_in_one_piece() -> None:
 def test_a_peer_that_does_not_read_is_sent_no_more() -> None:
     async def story() -> None:
         keeper = Keeper()
-        server = Server(Side.SMG, lambda bind: 0, keeper)
+        server = Server(Side.SMG, lambda _, bind: 0, keeper)
         await server.start("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1000)
         writer.write(VECTORS["bind_sp_to_smg"])
@@ -556,7 +556,7 @@ def test_a_peer_that_does_not_read_is_sent_no_more() -> None:
 def test_a_connection_that_says_nothing_is_closed() -> None:
     async def story() -> None:
         keeper = Keeper()
-        server = Server(Side.SP, lambda bind: 0, keeper, limits=FAST)
+        server = Server(Side.SP, lambda _, bind: 0, keeper, limits=FAST)
         await server.start("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         assert await reader.read() == b""
@@ -571,7 +571,7 @@ def test_a_connection_that_says_nothing_is_closed() -> None:
 
 def test_noise_is_no_harm() -> None:
     async def story() -> None:
-        server = Server(Side.SP, lambda bind: 0, Keeper())
+        server = Server(Side.SP, lambda _, bind: 0, Keeper())
         await server.start("127.0.0.1", 0)
         for noise in (b"GET / HTTP/1.1\r\n\r\n", bytes(100), SubmitResp((1, 2, 3)).encode()):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

@@ -16,7 +16,9 @@ from gateway import inbox, presence, sgip
 from gateway.bells import FORWARDER
 from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import Member, Mo, NewSubmit
-from gateway.receiver.receiver import MOST_CONNECTIONS, SmsReceiver
+from gateway.receiver import wrong_logins
+from gateway.receiver.doorkeeper import MOST_CONNECTIONS
+from gateway.receiver.receiver import SmsReceiver
 from msgplatform.core.daemons.bell import Bell
 from msgplatform.models import Alert
 from tests.integration.support.rings import heard
@@ -42,7 +44,7 @@ USER, SP = "8613012345678", "10655123"
 
 @pytest.fixture
 def receiver() -> Iterator[SmsReceiver]:
-    gateway(1)
+    gateway(1, pk=7)
     receiver = SmsReceiver("127.0.0.1", 0)
     with turning(receiver):
         until(lambda: receiver.port)
@@ -90,7 +92,10 @@ def mos(client: Any) -> list[Mo]:
 
 
 class TestLogin:
-    def test_name_password_and_type(self, receiver: SmsReceiver) -> None:
+    def test_name_password_and_type(
+        self, receiver: SmsReceiver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(wrong_logins, "FIRST_DELAY", 0.0)
         for name, password, kind, result in (
             ("smg", "wrong", 2, 1),
             ("smg", "", 2, 1),

@@ -554,7 +554,8 @@ class TestDeadSender:
         self.dies(row)
         self.report(alive, {})
         offer = Room.read([subscription]).offer(subscription)
-        assert offer and offer.items == 1
+        assert offer
+        assert offer.items == 1
         state = lane_status.read()[row.pk]
         assert (state.is_open, state.opened_in_a_row) == (True, 3)
         assert state.open_for >= 100.0

@@ -171,7 +171,7 @@ class Sp:
     def reasons(self) -> Counter[CloseReason]:
         return Counter(end.reason for end in self.ends)
 
-    def _check(self, bind: Bind) -> int:
+    def _check(self, _: Connection, bind: Bind) -> int:
         assert bind.login_type == LoginType.SMG_TO_SP
         return 0 if (bind.login_name, bind.login_password) == ("smg", "secret") else 1
 

@@ -143,8 +143,10 @@ def state(client: Any, message: str) -> str:
 class Raw:
     """A gateway's end of one connection to the receiver, frame by frame."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT)
+    def __init__(self, port: int, source: str = "127.0.0.1") -> None:
+        self.socket = socket.create_connection(
+            ("127.0.0.1", port), timeout=WAIT, source_address=(source, 0)
+        )
         self._stream = sgip.FrameStream()
         self._frames: list[bytes] = []
         self._counter = 0
@@ -166,7 +168,10 @@ class Raw:
     def receive(self) -> Any:
         """The next command; None when the connection was closed."""
         while not self._frames:
-            data = self.socket.recv(65536)
+            try:
+                data = self.socket.recv(65536)
+            except ConnectionResetError:
+                return None
             if not data:
                 return None
             self._frames += self._stream.feed(data)

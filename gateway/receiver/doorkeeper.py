@@ -1,0 +1,197 @@
+"""Who may connect to the receiver, and which connection is whose.
+
+A stranger is closed at accept, before a byte is read. Who comes from a gateway's network has a few
+seconds to log in, and no more connections than gateways need. When those that have not logged in
+take the last place of their address, the oldest of them goes.
+"""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterable
+
+from gateway import sgip
+from gateway.directory import Directory, Gateway
+from gateway.inbox import Arrivals
+from gateway.net import Connection
+from gateway.presence import LinkState
+from gateway.receiver.networks import Networks
+from gateway.receiver.wrong_logins import WrongLogins
+from msgplatform.core import alerts, logging
+from msgplatform.core.daemons.timer import Every
+
+log = logging.get(__name__)
+
+# Of one gateway in this process; SGIP's own gateways keep to 15 among each other.
+MOST_CONNECTIONS = 32
+# Of one address, for each gateway that connects from there; and in all. The last places in all are
+# kept for addresses from which a gateway has logged in.
+MOST_FROM_ADDRESS = 2 * MOST_CONNECTIONS
+MOST_IN_ALL, KEPT_FOR_KNOWN = 1024, 256
+_MOST_KNOWN = 1024
+_SAY_SECONDS = 10.0
+_TELL_SECONDS = 3600.0
+
+
+class Doorkeeper:
+    """Runs in the net's loop but for `states` and `tell`."""
+
+    def __init__(self, directory: Directory, arrivals: Arrivals) -> None:
+        self._directory, self._arrivals = directory, arrivals
+        self.networks = Networks(directory)
+        self.wrong_logins = WrongLogins()
+        self._gateways: dict[Connection, tuple[int, float]] = {}
+        self._received: Counter[Connection] = Counter()
+        # By address: how many connections, and those without a login, the oldest first.
+        self._from: Counter[str] = Counter()
+        self._silent: defaultdict[str, OrderedDict[Connection, None]] = defaultdict(OrderedDict)
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._refused: Counter[str] = Counter()
+        self._last_stranger = ""
+        self._next_say, self._next_tell = Every(_SAY_SECONDS), Every(_TELL_SECONDS)
+
+    def admit(self, connection: Connection) -> bool:
+        """Whether it may stay, for now."""
+        address = connection.address
+        if why := self._objection(address):
+            self._refused[why] += 1
+            return False
+        self._from[address] += 1
+        self._silent[address][connection] = None
+        return True
+
+    def _objection(self, address: str) -> str:
+        gateways = self.networks.gateways(address)
+        if not gateways:
+            self._last_stranger = address
+            return "stranger"
+        if self.wrong_logins.delays(address):
+            return "delayed"
+        places = MOST_IN_ALL if address in self._known else MOST_IN_ALL - KEPT_FOR_KNOWN
+        if self._from.total() >= places and not self._make_room(address):
+            return "full"
+        most = MOST_FROM_ADDRESS * len(gateways)
+        if self._from[address] >= most and not self._make_room(address):
+            return "too_many"
+        return ""
+
+    def _make_room(self, address: str) -> bool:
+        """Close the oldest connection from there without a login, if there is one."""
+        silent = self._silent.get(address)
+        if not silent:
+            return False
+        oldest = next(iter(silent))
+        self._leave(oldest)
+        self._refused["displaced"] += 1
+        oldest.drop()
+        return True
+
+    def check(self, connection: Connection, bind: sgip.Bind) -> int:
+        """The Result for a Bind; that its type is right was seen before."""
+        address = connection.address
+        if self.wrong_logins.delays(address):  # it was open before
+            self._refused["delayed"] += 1
+            return sgip.LOGIN_TOO_FREQUENT
+        gateway = self._gateway_of(connection, bind)
+        if gateway is None:
+            self.wrong_logins.add(address, name=bind.login_name)
+            return int(sgip.Result.LOGIN)
+        mine = sum(1 for other, _ in self._gateways.values() if other == gateway.id)
+        if mine >= MOST_CONNECTIONS:
+            self._refused["too_many"] += 1
+            return int(sgip.Result.TOO_MANY_CONNECTIONS)
+        return int(sgip.Result.OK)
+
+    def on_events(self, connection: Connection, events: list[sgip.Event]) -> None:
+        requests: list[sgip.Deliver | sgip.Report | sgip.UserRpt] = []
+        for event in events:
+            if isinstance(event, sgip.Deliver | sgip.Report | sgip.UserRpt):
+                requests.append(event)
+            elif type(event) is sgip.Bound:
+                self._bound(connection, event.bind)
+            elif type(event) is sgip.Closed:
+                self._closed(connection, event)
+        if requests:
+            self._received[connection] += len(requests)
+            self._arrivals.put(connection, self._gateways.get(connection, (0, 0.0))[0], requests)
+
+    def states(self) -> Iterable[LinkState]:
+        now = time.time()
+        unusable = [
+            LinkState(gateway.id, "report", "", now, problem=gateway.problem)
+            for gateway in self._directory.gateways.values()
+            if gateway.smg_login_password is None
+        ]
+        return unusable + [
+            LinkState(
+                gateway, "report", connection.peer, since, received=self._received[connection]
+            )
+            for connection, (gateway, since) in list(self._gateways.items())
+        ]
+
+    def tell(self) -> None:
+        """Say, once in a while and in one line, who was kept out; not in the loop."""
+        self.wrong_logins.tell()
+        if not self._refused or not self._next_say.take():
+            return
+        refused, self._refused = self._refused, Counter()
+        stranger = self._last_stranger
+        log.warning("connections_refused", **refused, last_stranger=stranger)
+        if refused["stranger"] and self._next_tell.take():
+            alerts.raise_alert(
+                "sms.stranger",
+                "Connections to the SMS receiver from addresses that are no gateway's",
+                f"{refused['stranger']} lately, the last from {stranger}. If that is a gateway of "
+                "yours, add the address to its networks in the console; else close the port to it.",
+                key="sms.stranger",
+            )
+
+    def _bound(self, connection: Connection, bind: sgip.Bind) -> None:
+        address = connection.address
+        gateway = self._gateway_of(connection, bind)
+        self._gateways[connection] = (gateway.id if gateway else 0, time.time())
+        self._silent[address].pop(connection, None)
+        self._known[address] = None
+        self._known.move_to_end(address)
+        if len(self._known) > _MOST_KNOWN:
+            self._known.popitem(last=False)
+        log.info("smg_bound", name=bind.login_name, peer=connection.peer)
+
+    def _closed(self, connection: Connection, event: sgip.Closed) -> None:
+        self._received.pop(connection, None)
+        if self._gateways.pop(connection, None) is not None:
+            self._leave(connection)
+            if event.error:
+                log.warning("smg_closed", peer=connection.peer, why=str(event.error))
+        elif connection in self._silent.get(connection.address, ()):  # not one that made room
+            self._leave(connection)
+            if event.reason is not sgip.CloseReason.REFUSED:
+                self._refused["without_login"] += 1
+
+    def _leave(self, connection: Connection) -> None:
+        """Its place is free."""
+        address = connection.address
+        if silent := self._silent.get(address):
+            silent.pop(connection, None)
+        self._from[address] -= 1
+        if self._from[address] <= 0:
+            self._from.pop(address, None)
+            self._silent.pop(address, None)
+
+    def _gateway_of(self, connection: Connection, bind: sgip.Bind) -> Gateway | None:
+        """The one with this login that connects from there. All are compared, each in constant
+        time: how long it takes tells nothing."""
+        found = None
+        for gateway in sorted(self._directory.gateways.values(), key=lambda one: -one.id):
+            name = _same(bind.login_name, gateway.row.smg_login_name)
+            known = gateway.smg_login_password
+            is_right = _same(bind.login_password, known or "") & name and known is not None
+            if is_right and self.networks.may(gateway.id, connection.address):
+                found = gateway
+        return found
+
+
+def _same(given: str, known: str) -> bool:
+    return hmac.compare_digest(given.encode(), known.encode())

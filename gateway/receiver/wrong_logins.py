@@ -1,0 +1,68 @@
+"""Wrong logins: each one from an address doubles the time for which it is not let in."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+
+from msgplatform.core import alerts, logging
+
+log = logging.get(__name__)
+
+FIRST_DELAY, LONGEST_DELAY = 0.5, 60.0  # seconds
+# An address that guessed no more for so long begins anew.
+_FORGOTTEN_AFTER = 600.0
+_MOST_ADDRESSES = 4096
+TELL_AT = 10
+
+
+@dataclass(slots=True)
+class _Guesses:
+    count: int = 0
+    last: float = 0.0
+    until: float = 0.0
+
+
+class WrongLogins:
+    """Counted in the net's loop. A right login does not take the count back: whoever knows one
+    password might guess another between two of them."""
+
+    def __init__(self) -> None:
+        self._by_address: OrderedDict[str, _Guesses] = OrderedDict()
+        self._to_tell: deque[tuple[str, int]] = deque()
+
+    def delays(self, address: str) -> bool:
+        """Whether it has to wait still."""
+        known = self._by_address.get(address)
+        return known is not None and time.monotonic() < known.until
+
+    def add(self, address: str, **said: object) -> None:
+        """One more from there; `said` is for the log, in which the lines get fewer and fewer."""
+        now = time.monotonic()
+        known = self._by_address.setdefault(address, _Guesses())
+        self._by_address.move_to_end(address)
+        if now - known.last > _FORGOTTEN_AFTER:
+            known.count = 0
+        known.count += 1
+        delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(known.count - 1, 32))
+        known.last, known.until = now, now + delay
+        if known.count & (known.count - 1) == 0:
+            log.warning("login_refused", address=address, count=known.count, delay=delay, **said)
+        if known.count == TELL_AT:
+            self._to_tell.append((address, known.count))
+        if len(self._by_address) > _MOST_ADDRESSES:
+            self._by_address.popitem(last=False)
+
+    def tell(self) -> None:
+        """Raise what is due as alerts; not in the loop, since it asks the database."""
+        while self._to_tell:
+            address, count = self._to_tell.popleft()
+            alerts.raise_alert(
+                "sms.login",
+                f"Somebody at {address} tries passwords of gateways",
+                f"{count} wrong logins. Each one doubles the time until the next. If it is a "
+                "gateway of yours, correct the SMG's login in the console; else close the "
+                "network, and narrow the networks of your gateways.",
+                key=f"sms.login:{address}",
+            )
