@@ -90,10 +90,12 @@ class TestGateways:
         row.refresh_from_db()
         assert (row.priority, row.login_password) == (7, "our-secret")
         given |= {"login_password": "fresh", "prefixes": "130\n86131\n"}
+        given |= {"networks": "203.0.113.0/28\n2001:db8::7", "operator": "unicom"}
         assert admin_client.post(address, given).status_code == 302
         row.refresh_from_db()
         assert (row.login_password, row.smg_login_password) == ("fresh", "its-secret")
         assert row.prefixes == ["130", "86131"]
+        assert (row.networks, row.operator) == (["203.0.113.0/28", "2001:db8::7"], "unicom")
         entry = AuditLog.objects.latest("id")
         assert entry.action == "sms_gateway_changed"
         assert {"login_password", "prefixes"} <= set(entry.detail["fields"])
@@ -103,7 +105,8 @@ class TestGateways:
         ("wrong", "field"),
         [({"login_password": ""}, "login_password"), ({"prefixes": "13x"}, "prefixes"),
          ({"login_password": "x" * 17}, "login_password"), ({"port": "0"}, "port"),
-         ({"login_password": "密码"}, "login_password")],
+         ({"login_password": "密码"}, "login_password"), ({"networks": "10.0.0.1/8"}, "networks"),
+         ({"networks": "gw.example.com"}, "networks"), ({"operator": "China Unicom"}, "operator")],
     )  # fmt: skip
     def test_a_wrong_one_is_not_made(
         self, admin_client: Client, shop: Caller, wrong: dict[str, str], field: str
