@@ -244,7 +244,7 @@ def put_last(orders: Iterable[Claimed]) -> None:
     for order in orders:
         lists = [f"rq:queue:{order.queue}:intermediate", f"rq:queue:{order.queue}"]
         script = work_redis().register_script(_PUT_LAST)
-        script(keys=[*lists, _CLAIMS], args=[order.id, f"{order.queue}|{order.id}"])
+        script(keys=[*lists, CLAIMS], args=[order.id, f"{order.queue}|{order.id}"])
 
 
 def depths(names: Sequence[str]) -> dict[str, int]:

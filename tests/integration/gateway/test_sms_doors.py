@@ -53,7 +53,7 @@ def is_closed(raw: Raw) -> bool:
     return True
 
 
-def result_of(receiver: SmsReceiver, source: str = HOME, **login: str) -> int | None:
+def result_of(receiver: SmsReceiver, source: str = HOME, **login: Any) -> int | None:
     """Of a login; None when it was closed before."""
     with Raw(receiver.port, source) as raw, contextlib.suppress(AttributeError, OSError):
         return raw.bind(**login)
@@ -273,9 +273,7 @@ class TestReports:
         """The message was archived as unknown: Redis has forgotten who got it."""
         monkeypatch.setattr(late_reports, "PATIENCE_SECONDS", 0.0)
         name = self.submitted(pair[0])
-        store.sms_redis().hset(
-            keys.mt(int(name)), mapping={"final": "unknown", "published": "unknown"}
-        )
+        sms_redis.hset(keys.mt(int(name)), mapping={"final": "unknown", "published": "unknown"})
         rows.write_messages(store.read([name]), lambda: True)
         assert store.forget({name: "unknown"}) == {name}
         with listening() as receiver:

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('gateway', '0005_encrypt_secrets'),
+        ('gateway', '0007_incoming_and_ended'),
     ]
 
     operations = [
