@@ -16,6 +16,7 @@ from tests.integration.support.cutting_proxy import CuttingProxy
 
 MESSAGES = "/api/v1/messages"
 NEVER, COMMIT = b"\x00 never", b"\x03COMMIT"
+GONE = "gone.sock"
 
 PREPARE = """
 from django.core.management import call_command
@@ -50,9 +51,15 @@ class Place:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("db")
     path = folder / "proxy.sock"
+
+    def kill() -> None:
+        """From now on nobody can connect, which is another error than a connection that broke."""
+        mariadb.kill()
+        path.rename(folder / GONE)
+
     with (
         MariaDb(folder) as mariadb,
-        CuttingProxy(path, mariadb.socket, NEVER, arrives=True, then=mariadb.kill) as proxy,
+        CuttingProxy(path, mariadb.socket, NEVER, arrives=True, then=kill) as proxy,
         pytest.MonkeyPatch.context() as patch,
     ):
         key = run(PREPARE, DATABASE_URL=mariadb.create("lost"))
@@ -75,6 +82,7 @@ def test_what_was_stored_is_not_called_undone(place: Place, many: bool) -> None:
     finally:
         place.proxy.marker = NEVER
         place.mariadb.start()
+        (place.proxy.path.parent / GONE).rename(place.proxy.path)
     assert place.stored(key) == 1
     assert (status, said["type"].rpartition("/")[2]) == (503, "outcome-unknown")
     status, said = place.post(path, body)

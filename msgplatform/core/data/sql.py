@@ -69,7 +69,7 @@ def retrying(work: Callable[[], R], using: str = "default") -> R:
             return work()
         except Error as error:
             code = error_code(error)
-            lost = lost or code in LOST
+            lost = lost or _is_lost(error)
             if code not in REPEATABLE or attempt == ATTEMPTS:
                 if lost:
                     raise OutcomeUnknown(f"the connection was lost, then: {error}") from error
@@ -95,9 +95,21 @@ def without_patience() -> Iterator[None]:
 
 def nothing_happened(error: Error) -> bool:
     """Whether it is certain that the transaction which raised this has changed nothing."""
+    if _is_lost(error):
+        return False
     if isinstance(error, ProgrammingError) or error_code(error) in _NOTHING_HAPPENED:
         return True
     return str(error) in _SQLITE_NOTHING_HAPPENED
+
+
+def _is_lost(error: BaseException | None) -> bool:
+    """Whether a connection broke in the middle. At the end of `atomic` Django opens another one
+    while it handles that, and when that fails too, it is all that the exception itself says."""
+    while error is not None:
+        if isinstance(error, Error) and error_code(error) in LOST:
+            return True
+        error = error.__context__
+    return False
 
 
 def error_code(error: BaseException) -> int:

@@ -292,6 +292,22 @@ def test_after_a_lost_connection_nobody_says_that_nothing_happened(errors: list[
         sql.retrying(work)
 
 
+def test_a_connection_that_broke_is_found_behind_the_error_of_its_successor() -> None:
+    """As at the end of `atomic`, when there is nothing to connect to any more."""
+
+    def work() -> None:
+        try:
+            raise OperationalError(2013, "lost")
+        finally:
+            raise OperationalError(2002, "Can't connect")
+
+    with pytest.raises(OperationalError) as raised:
+        work()
+    assert not sql.nothing_happened(raised.value)
+    with pytest.raises(OutcomeUnknown):
+        sql.retrying(work)
+
+
 def test_inside_a_transaction_nothing_is_repeated() -> None:
     """The server has rolled back the caller's part too: only the caller can repeat it."""
     calls = []
