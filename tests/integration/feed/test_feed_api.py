@@ -344,9 +344,9 @@ class TestTimelines:
     def test_what_is_wrong(self, system: System) -> None:
         for uid in ("u" * 65, quote("a b"), quote("a/b", safe=""), "%00", quote("王")):
             problem(system.get(f"{TIMELINES}/{uid}"), 404, "not-found")
-        for limit in ("0", "201", "x", "", "9" * 5000, "0" * 6 + "1009999", "²"):
+        for limit in ("0", "201", "x", "9" * 5000, "0" * 6 + "1009999", "²"):
             wrong(system.get(f"{TIMELINES}/ann", limit=limit), "limit", "1 to 200")
-        for cursor in ("x", "", "-1", "9" * 30):
+        for cursor in ("x", "-1", "9" * 30):
             wrong(system.get(f"{TIMELINES}/ann", cursor=cursor), "cursor", "id")
         wrong(system.get(f"{TIMELINES}/ann", app_id="a b"), "app_id")
         body = {"up_to": 7}
