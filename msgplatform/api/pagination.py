@@ -20,6 +20,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import remove_query_param, replace_query_param
 
+from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 
 if TYPE_CHECKING:  # rest_framework.views imports this module
@@ -152,9 +153,8 @@ class SincePagination(KeysetPagination):
     ) -> list[Any]:
         self._request = request
         limit = self._limit()
-        found = list(
-            queryset.order_by(*getattr(view, "keyset_ordering", self.ordering))[: limit + 1]
-        )
+        order = getattr(view, "keyset_ordering", self.ordering)
+        found = sql.first(queryset.order_by(*order), limit + 1)
         page = found[:limit]
         self._next, self._previous = None, None
         if len(found) > limit:

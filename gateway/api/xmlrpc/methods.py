@@ -15,6 +15,7 @@ from msgplatform.api.access.key_cache import ApiCaller
 from msgplatform.api.filters import number
 from msgplatform.api.intake import MAX_BATCH
 from msgplatform.api.json import decode_item
+from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.verdicts import judge_each, limit_items
 
@@ -74,7 +75,7 @@ def _state(id: str, state: states.State | None) -> Struct:
 def _incoming(caller: ApiCaller, since_id: Any = "") -> list[Struct]:
     asked = _read(since_id, str)
     rows = incoming.since(caller.biz_id, number(asked, "since_id") if asked else None)
-    page = list(rows.order_by(*incoming.ORDER)[:MOST_INCOMING])
+    page = sql.first(rows.order_by(*incoming.ORDER), MOST_INCOMING)
     return [msgspec.to_builtins(message) for message in incoming.shown(page)]
 
 

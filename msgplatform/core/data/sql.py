@@ -277,3 +277,12 @@ def of_one(rows: QuerySet[Any, Any], column: str, value: Any) -> QuerySet[Any, A
     if connections[rows.db].vendor != "mysql":
         return rows.filter(**{column: value})
     return rows.filter(**{f"{column}__gte": value, f"{column}__lte": value})
+
+
+def first(rows: QuerySet[Any, Any], most: int) -> list[Any]:
+    """The first of ordered rows. Their ids are asked for first: with an index that holds all of the
+    condition and the order, no database reads other rows, or sorts them, whatever it believes of
+    the table."""
+    wanted = list(rows.values_list("pk", flat=True)[:most])
+    found = rows.model._base_manager.using(rows.db).in_bulk(wanted)
+    return [found[pk] for pk in wanted if pk in found]
