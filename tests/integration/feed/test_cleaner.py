@@ -12,7 +12,8 @@ from django.db import connection
 from msgplatform.core.archive import partitions
 from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.data import ids, sql
-from notify.feed import events, timeline
+from notify.feed import timeline
+from notify.feed.cleaner import events
 from notify.feed.cleaner.cleaner import Cleaner
 from notify.feed.models import (
     EventQueue,
