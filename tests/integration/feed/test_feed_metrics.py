@@ -121,7 +121,7 @@ class TestMetrics:
         with CaptureQueriesContext(connection) as queries:
             backlog.waiting()
             backlog.oldest(now)
-        assert len(queries) == 9 + 6
+        assert len(queries) == 9 + 1 + 6
         for query in queries.captured_queries:
             with connection.cursor() as cursor:
                 steps = sql.plan(cursor, query["sql"].replace("%", "%%"))
