@@ -8,7 +8,6 @@ Records stay: they say what the CRMs hold.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from functools import partial
 
 from django.conf import settings
 from django.db import DatabaseError
@@ -99,7 +98,7 @@ class Housekeeping:
         old = [pk for pk, created_at, handled_at in page if (handled_at or created_at) < before]
         if old:
             gone = RecoveryEntry.objects.filter(id__in=old, state=state)
-            deleted = sql.retrying(partial(gone._raw_delete, gone.db))
+            deleted = sql.retrying(gone.delete)[0]
             log.info("recovery_entries_deleted", rows=deleted)
         is_last = len(page) < CHUNK or all(created_at >= before for _, created_at, _ in page)
         self._looked[state] = 0 if is_last else page[-1][0]

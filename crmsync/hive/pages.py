@@ -59,8 +59,6 @@ class PublicPage(View):
             if page is None:
                 status = HTTPStatus.NOT_FOUND
                 response: Any = render(request, "crmsync/not_found.html", status=status)
-                # It is an answer like any other, not worth a line in the log.
-                response._has_been_logged = True
             else:
                 response = super().dispatch(request, *args, page=page, **kwargs)
         response["Content-Language"] = code

@@ -32,10 +32,7 @@ def _answer(request: HttpRequest, problem: Problem, template: str) -> HttpRespon
         return problem.response()
     # Without request and context processors: an error page may touch no session or database.
     page = loader.get_template(template).render({"detail": problem.detail, **problem.more})
-    response = HttpResponse(page, status=problem.kind.status)
-    # A server_error is in the log already; Django would add the same traceback without the id.
-    response._has_been_logged = problem.kind.status >= 500  # type: ignore[attr-defined]
-    return response
+    return HttpResponse(page, status=problem.kind.status)
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:

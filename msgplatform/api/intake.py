@@ -59,7 +59,7 @@ def answer(verdict: Verdict) -> HttpResponse:
 def idempotency_key(request: Request, in_body: str | None) -> str | None:
     """The key of the header Idempotency-Key or of the body. Raises InvalidInput when both are
     sent and differ."""
-    header: str | None = request._request.META.get("HTTP_IDEMPOTENCY_KEY")
+    header: str | None = request.META.get("HTTP_IDEMPOTENCY_KEY")
     if header is None:
         return in_body
     if in_body not in (None, header):

@@ -35,10 +35,10 @@ def decode(request: Request, type: type[T], max_bytes: int = DEFAULT_MAX_BODY_BY
     Raises InvalidInput naming the field, ParseError with the position, BodyTooLarge,
     UnsupportedMediaType.
     """
-    media_type = request._request.META.get("CONTENT_TYPE", "")
+    media_type = request.META.get("CONTENT_TYPE", "")
     if media_type != MEDIA_TYPE and media_type.partition(";")[0].strip().lower() != MEDIA_TYPE:
         raise UnsupportedMediaType(media_type)
-    return parse(read_body(request._request, max_bytes), type)
+    return parse(read_body(request, max_bytes), type)
 
 
 def parse(body: bytes, type: type[T]) -> T:
@@ -59,18 +59,13 @@ def decode_item(item: msgspec.Raw, type: type[T]) -> T:
     return value
 
 
-def read_body(request: HttpRequest, max_bytes: int) -> bytes:
+def read_body(request: HttpRequest | Request, max_bytes: int) -> bytes:
     """The whole body, never more than `max_bytes`. Raises BodyTooLarge, ParseError."""
     encoding = request.META.get("HTTP_CONTENT_ENCODING", "identity")
     if encoding.lower() != "identity":
         raise UnsupportedMediaType(
             request.META.get("CONTENT_TYPE", ""), f"Content-Encoding {encoding} is not read here."
         )
-    if getattr(request, "_read_started", False):
-        body = request.body
-        if len(body) > max_bytes:
-            raise BodyTooLarge(max_bytes)
-        return body
     announced = _content_length(request)
     if announced > max_bytes:
         raise BodyTooLarge(max_bytes)
@@ -80,7 +75,7 @@ def read_body(request: HttpRequest, max_bytes: int) -> bytes:
     return body
 
 
-def _content_length(request: HttpRequest) -> int:
+def _content_length(request: HttpRequest | Request) -> int:
     """What the header announces; a chunked body has one too (`web/django_app.py`)."""
     try:
         return max(0, int(request.META.get("CONTENT_LENGTH") or 0))
@@ -88,7 +83,7 @@ def _content_length(request: HttpRequest) -> int:
         return 0
 
 
-def _read(request: HttpRequest, size: int) -> bytes:
+def _read(request: HttpRequest | Request, size: int) -> bytes:
     """Up to `size` bytes: a stream may give less at once than was asked for."""
     first: bytes = request.read(size)
     if not first or len(first) >= size:
@@ -171,7 +166,7 @@ class JSONParser(BaseParser):
     ) -> Any:
         context = parser_context or {}
         max_bytes = getattr(context.get("view"), "max_body_bytes", DEFAULT_MAX_BODY_BYTES)
-        body = read_body(context["request"]._request, max_bytes)
+        body = read_body(context["request"], max_bytes)
         try:
             return _parse(body, _ANY)
         except msgspec.ValidationError as error:  # a number beyond a float's range

@@ -19,7 +19,7 @@ class JsonFirst(DefaultContentNegotiation):
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> Any:
         first = next(iter(renderers))
-        meta = request._request.META
+        meta = request.META
         if (
             first.media_type == "application/json"
             and meta.get("HTTP_ACCEPT", "*/*") in _TAKES_JSON

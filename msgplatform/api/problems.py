@@ -41,11 +41,7 @@ class Problem:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def response(self) -> HttpResponse:
-        """Bytes at once, so that no renderer of the view can fail on it.
-
-        Django would log a line for each; a caller that hammers must not fill the disk. What is
-        our own fault has been logged by who made the problem.
-        """
+        """Bytes at once, so that no renderer of the view can fail on it."""
         body = {
             "type": self.kind.uri,
             "title": self.kind.title,
@@ -53,14 +49,12 @@ class Problem:
             "detail": self.detail,
             **self.more,
         }
-        response = HttpResponse(
+        return HttpResponse(
             msgspec.json.encode(body),
             status=self.kind.status,
             content_type=CONTENT_TYPE,
             headers=dict(self.headers),
         )
-        response._has_been_logged = True  # type: ignore[attr-defined]
-        return response
 
 
 class BodyTooLarge(drf.APIException):

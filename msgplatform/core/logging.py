@@ -37,6 +37,9 @@ def configure(level: str = "INFO", as_json: bool = True) -> None:
     root.handlers[:] = [handler]
     known = logging.getLevelNamesMapping()
     root.setLevel(known.get(level, logging.INFO))
+    # Django would log a line for each answer from 400 on: a caller that hammers must not fill the
+    # disk. What is our own fault is logged by who answers it (`api/error_pages.py`).
+    logging.getLogger("django.request").setLevel(logging.CRITICAL)
     structlog.configure(
         processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

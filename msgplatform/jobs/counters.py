@@ -105,7 +105,7 @@ def _purge(model: type[Model], field: str, before: date) -> bool:
         if upto is None:
             return False
         chunk = old.filter(**{f"{field}__lte": upto})
-        deleted = sql.retrying(lambda chunk=chunk: chunk._raw_delete(chunk.db))  # type: ignore[misc]
+        deleted = sql.retrying(chunk.delete)[0]
         log.info("counters_purged", table=model._meta.db_table, rows=deleted, upto=str(upto))
     return True
 

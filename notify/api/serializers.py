@@ -59,7 +59,7 @@ class DeliverySerializer(serializers.ModelSerializer[ReceiveMsg]):
 class MessageSerializer(serializers.ModelSerializer[BizMsg]):
     id = serializers.CharField(read_only=True)
     state = serializers.SerializerMethodField()
-    deliveries = DeliverySerializer(source="copies", many=True, read_only=True)
+    deliveries = DeliverySerializer(source="listed_copies", many=True, read_only=True)
 
     class Meta:
         model = BizMsg
@@ -77,7 +77,7 @@ class AttemptSerializer(serializers.ModelSerializer[Attempt]):
 
 
 class TriedDeliverySerializer(DeliverySerializer):
-    attempts = AttemptSerializer(many=True, read_only=True)
+    attempts = AttemptSerializer(source="listed_attempts", many=True, read_only=True)
 
     class Meta(DeliverySerializer.Meta):
         fields = [*DeliverySerializer.Meta.fields, "attempts"]
@@ -98,7 +98,7 @@ class PayloadField(serializers.JSONField):
 class MessageDetailSerializer(MessageSerializer):
     """One message with every answer."""
 
-    deliveries = TriedDeliverySerializer(source="copies", many=True, read_only=True)
+    deliveries = TriedDeliverySerializer(source="listed_copies", many=True, read_only=True)
     payload = PayloadField(required=False, help_text="Only with expand=payload: all of it")
 
     class Meta(MessageSerializer.Meta):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from django.db import models
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Model, Q
 from django.utils import timezone
 
 from msgplatform.core.archive.ages import horizon
@@ -119,7 +119,7 @@ def _message(row: Any, archived: bool) -> BizMsg:
 
 
 def _add_copies(place: Place, messages: Sequence[BizMsg], attempts: bool) -> None:
-    """Read the copies of all of them at once, as `prefetch_related` would."""
+    """Read the copies of all of them at once."""
     copies: dict[int, list[ReceiveMsg]] = defaultdict(list)
     message_ids = [message.pk for message in messages]
     for row in place.copies_of(message_ids).order_by("id") if message_ids else ():
@@ -127,7 +127,7 @@ def _add_copies(place: Place, messages: Sequence[BizMsg], attempts: bool) -> Non
     if attempts:
         _add_attempts(place, [copy for of_message in copies.values() for copy in of_message])
     for message in messages:
-        _remember(message, "copies", ReceiveMsg, copies[message.pk])
+        message.listed_copies = copies[message.pk]
 
 
 def _add_attempts(place: Place, copies: Sequence[ReceiveMsg]) -> None:
@@ -137,7 +137,7 @@ def _add_attempts(place: Place, copies: Sequence[ReceiveMsg]) -> None:
         for row in place.attempts_of(some).order_by("id"):
             attempts[row.copy_id].append(row if not place.cold else _attempt(row))
     for copy_row in copies:
-        _remember(copy_row, "attempts", Attempt, attempts[copy_row.pk])
+        copy_row.listed_attempts = attempts[copy_row.pk]
 
 
 def _copy(row: Any) -> ReceiveMsg:
@@ -155,12 +155,3 @@ def _names(row: Any) -> Iterable[str]:
 def _instance(model: type[_Row], row: Any, names: Iterable[str], **others: Any) -> _Row:
     values: Mapping[str, Any] = {name: getattr(row, name) for name in names}
     return model(**values, **others)
-
-
-def _remember(row: Model, relation: str, model: type[Model], found: Sequence[Any]) -> None:
-    """What a prefetch leaves behind: `row.<relation>.all()` asks the database no more."""
-    rows: QuerySet[Any] = model._base_manager.all()
-    rows._result_cache = list(found)
-    rows._prefetch_done = True  # type: ignore[attr-defined]
-    caches: dict[str, Any] = row.__dict__.setdefault("_prefetched_objects_cache", {})
-    caches[relation] = rows

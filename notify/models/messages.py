@@ -4,6 +4,7 @@ were brought back from the archive."""
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -32,7 +33,9 @@ class BizMsg(models.Model):
     created_at = models.DateTimeField(_("accepted"))
     claimed_by = models.CharField(max_length=32, blank=True, default="")
     lease_until = models.DateTimeField(null=True)
-    archived: bool  # of an instance that was read through notify.archive.listing
+    # Of an instance that was read through notify.archive.listing.
+    archived: bool
+    listed_copies: list[ReceiveMsg]
 
     class Meta:
         db_table = "biz_msg"
@@ -102,6 +105,7 @@ class ReceiveMsg(models.Model):
     error = models.CharField(_("error"), max_length=200, blank=True, default="")
     created_at = models.DateTimeField(_("accepted"))
     updated_at = models.DateTimeField(_("last change"))
+    listed_attempts: list[Any]  # of an instance that was read through notify.archive.listing
 
     class Meta:
         db_table = "receive_msg"

@@ -27,7 +27,7 @@ class ApiKeyAuthentication(BaseAuthentication):
     """`request.user` becomes an ApiCaller. Whatever is wrong with a key, the answer is the same."""
 
     def authenticate(self, request: Request) -> tuple[ApiCaller, int] | None:
-        scheme, _, plain = request._request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        scheme, _, plain = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         if scheme.lower() != "bearer":
             return None
         caller = keys.verify(plain.strip(), admit=partial(throttling.refuse_guesser, request))
@@ -62,7 +62,7 @@ class HasScope(BasePermission):
         caller = request.user
         if caller is None:
             return False  # answered with 401
-        method = request._request.method or ""
+        method = request.method or ""
         if method == "OPTIONS" or not hasattr(view, method.lower()):
             return True  # answered with 405; there is nothing here to protect
         scope = required_scope(view, method)

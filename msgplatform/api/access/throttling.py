@@ -123,7 +123,7 @@ class ApiKeyThrottle(BaseThrottle):
     waiting = 0.0
 
     def allow_request(self, request: Request, view: APIView) -> bool:
-        scope = "read" if request._request.method in SAFE_METHODS else "write"
+        scope = "read" if request.method in SAFE_METHODS else "write"
         rate = _rate(scope)
         if rate is None:
             return True

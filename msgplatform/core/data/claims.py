@@ -199,8 +199,7 @@ def _values(made: Claim, set: Mapping[str, Any] | None, lease: float, until: str
 
 
 def _database(queryset: QuerySet[Any], using: str | None) -> str:
-    chosen = getattr(queryset, "_db", None)  # what .using() said, else None
-    return using or chosen or router.db_for_write(queryset.model)
+    return using or queryset.db
 
 
 def _update_claimed(

@@ -7,7 +7,6 @@ can be repeated.
 from __future__ import annotations
 
 from datetime import datetime
-from functools import partial
 
 from django.db.models import Q
 
@@ -61,5 +60,5 @@ def _delete_chunk(condition: Q) -> bool:
         qids = list(handled.order_by("qid").values_list("qid", flat=True)[:CHUNK])
         # The status again: somebody may have replayed one of them.
         gone = EventQueue.objects.filter(qid__in=qids, status=_STATUS.HANDLED)
-        done += sql.retrying(partial(gone._raw_delete, gone.db)) if qids else 0
+        done += sql.retrying(gone.delete)[0] if qids else 0
     return done > 0
