@@ -89,8 +89,8 @@ def test_who_binds_to_us_with_it_is_refused(settings: Any) -> None:
     receiver = SmsReceiver("127.0.0.1", 0)
     with turning(receiver):
         until(lambda: receiver.port and receiver.directory.gateways)
-        assert bind(receiver, "bad") == sgip.Result.LOGIN
         assert bind(receiver, "good") == sgip.Result.OK
+        assert bind(receiver, "bad") == sgip.Result.LOGIN  # its address waits from here on
         until(lambda: (bad.pk, "report") in problems())
         assert "the SMG's password cannot be decrypted" in problems()[bad.pk, "report"]
     assert good.smg_login_password == "secret"

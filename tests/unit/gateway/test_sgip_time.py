@@ -146,8 +146,8 @@ def test_a_login_that_is_not_answered_ends() -> None:
 
 def test_a_login_that_does_not_come_ends() -> None:
     other = smg()
-    assert other.tick(29) == []
-    assert other.tick(30) == [Closed(CloseReason.NOT_BOUND, None, ())]
+    assert other.tick(4.9) == []
+    assert other.tick(5) == [Closed(CloseReason.NOT_BOUND, None, ())]
 
 
 @pytest.mark.parametrize(
