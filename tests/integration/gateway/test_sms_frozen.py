@@ -93,7 +93,7 @@ def assert_delivered() -> None:
     assert SgipMt.objects.get().final == "delivered"
     assert SgipReport.objects.get().state == 0
     assert SgipMtPart.objects.get().state == 0
-    assert counted() == {"delivered": 1}
+    assert counted() == {"delivered": 1, "segments": 1}
 
 
 class TestPump:
@@ -183,7 +183,7 @@ def test_a_pump_with_another_late_report(shop: Caller) -> None:
     assert SgipMtPart.objects.get().state == 2
     assert SgipReport.objects.count() == 2
     assert states() == ["unknown", "failed"]
-    assert counted() == {"failed": 1, "error 25": 1}
+    assert counted() == {"failed": 1, "error 25": 1, "segments": 1}
 
 
 def test_a_pump_killed_between_a_late_report_and_its_event(shop: Caller, sms_redis: Any) -> None:
