@@ -55,7 +55,7 @@ class TestCommand:
     def test_cpu_by_process(self, result: dict[str, Any]) -> None:
         # A short stretch on a busy machine may take one of them less than a tick.
         for side in ("ours", "executemany", "bulk_create"):
-            assert set(result["cpu_us"][side]) == {"publisher", "mariadb"}
+            assert {"publisher", "mariadb"} <= set(result["cpu_us"][side])
             assert sum(result["cpu_us"][side].values()) > 0
 
     def test_progress_goes_to_standard_error(self, run: subprocess.CompletedProcess[str]) -> None:

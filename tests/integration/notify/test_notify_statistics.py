@@ -200,8 +200,9 @@ def test_one_subscriptions_chart_reads_its_own_rows_only(row: BizReceive) -> Non
     query = MinuteCounter.objects.filter(
         flow="notify", subject=row.pk, minute__gte=NOON, minute__lt=NOON + timedelta(hours=1)
     )
+    # By statistics of now: another test may have left some of an empty table.
+    table = "TABLE " if connection.vendor == "mysql" else ""
     with connection.cursor() as cursor:
-        if connection.vendor == "mysql":
-            cursor.execute("ANALYZE TABLE msgplatform_minutecounter")
-            cursor.fetchall()
+        cursor.execute(f"ANALYZE {table}msgplatform_minutecounter")
+        cursor.fetchall()
     assert "minute_counter_subject" in query.explain()
