@@ -121,7 +121,7 @@ def make_venv() -> None:
     usable = (VENV / "pyvenv.cfg").exists() and found >= MINIMUM
     if not usable:
         if importlib.util.find_spec("venv") is None:
-            raise Failed("Python's venv is missing. This mends it: apt-get install python3-venv")
+            raise Failed("Python's venv is missing. To repair it: apt-get install python3-venv")
         if VENV.exists() and any(VENV.iterdir()) and not (VENV / "bin").exists():
             raise Failed(f"{VENV} is not a virtual environment; move it away and repeat.")
         say(f"making .venv with Python {python_version(Path(host_python()))}")

@@ -125,6 +125,6 @@ def get_pip(python: Path) -> str:
     raise Failed(
         "pip could not be put into .venv:\n"
         + "\n".join(reasons)
-        + "\nThis mends it: sudo apt-get install python3-venv"
+        + "\nTo repair it: sudo apt-get install python3-venv"
         + "\n(elsewhere: the package that brings Python's venv and pip), then repeat."
     )

@@ -46,7 +46,7 @@ def process_name() -> str:
 
 
 def say(process: str, states: Iterable[LinkState]) -> None:
-    """All connections of a process; to be repeated, or they are forgotten."""
+    """Publish a process' connections; call again within TTL_SECONDS."""
     mine = [msgspec.structs.replace(state, process=process) for state in states]
     _links.report({process: mine})
 

@@ -1,4 +1,4 @@
-"""Configuration faults as system checks: each names the variable and the mend.
+"""Configuration faults as system checks: each names the variable and how to repair it.
 
 E0xx a wrong setting; nothing starts · E1xx, W1xx seen by `check --deploy` · E2xx, W2xx seen by
 `check --database`. Only the last kind talks to a server.

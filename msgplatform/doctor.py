@@ -1,4 +1,4 @@
-"""What this installation has, what it lacks, and the line that mends it."""
+"""What this installation has, what it lacks, and the line that repairs it."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def _database() -> Iterator[Finding]:
         executor = MigrationExecutor(connection)
         plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
         if plan:
-            mend = f"{sys.executable} manage.py migrate --database {alias}"
-            yield Finding("bad", f"{len(plan)} migrations are not applied", mend)
+            repair = f"{sys.executable} manage.py migrate --database {alias}"
+            yield Finding("bad", f"{len(plan)} migrations are not applied", repair)
         if connection.vendor == "mysql":
             yield from _mysql(connection)
 
@@ -85,14 +85,14 @@ def _secrets() -> Iterator[Finding]:
     for column in reencrypt.columns():
         found = reencrypt.count(column)
         total += found
-        for state, (level, mend) in _WRONG_SECRETS.items():
+        for state, (level, repair) in _WRONG_SECRETS.items():
             if found[state]:
-                yield Finding(level, f"{column}: {found[state]} values {state}", mend)
+                yield Finding(level, f"{column}: {found[state]} values {state}", repair)
     current = total[encryption.State.CURRENT]
     if current == total.total():
         more = len(settings.ENCRYPTION_KEYS) - 1
-        mend = f"the other {more} of ENCRYPTION_KEY may be removed" if more else ""
-        yield Finding("ok", f"secrets: all {current} are under the first key", mend)
+        repair = f"the other {more} of ENCRYPTION_KEY may be removed" if more else ""
+        yield Finding("ok", f"secrets: all {current} are under the first key", repair)
 
 
 def _mysql(connection: Any) -> Iterator[Finding]:
@@ -123,8 +123,8 @@ def _users() -> Iterator[Finding]:
     if users.objects.exists():
         yield Finding("bad", "nobody can log in: no user is active and staff", create)
     else:
-        mend = f"`up` makes one and prints the password; or: {create}"
-        yield Finding("bad", "nobody can log in: there is no user", mend)
+        repair = f"`up` makes one and prints the password; or: {create}"
+        yield Finding("bad", "nobody can log in: there is no user", repair)
 
 
 def _redis_server() -> Iterator[Finding]:
@@ -174,8 +174,8 @@ def _redis(variable: str, client: Any, is_embedded: bool) -> Iterator[Finding]:
     try:
         info: Any = client.info()
     except RedisError as error:
-        mend = f"{sys.executable} manage.py up starts it" if is_embedded else f"check {variable}"
-        yield Finding("bad", f"{variable}: {error}", mend)
+        repair = f"{sys.executable} manage.py up starts it" if is_embedded else f"check {variable}"
+        yield Finding("bad", f"{variable}: {error}", repair)
         return
     version = str(info["redis_version"])
     if tuple(int(part) for part in version.split(".")[:2]) < (6, 2):
@@ -198,8 +198,8 @@ def _daemons() -> Iterator[Finding]:
         if command.removeprefix("run_") in running:
             yield Finding("ok", f"{command} is running")
         else:
-            mend = f"{sys.executable} manage.py {command}"
-            yield Finding("warn", f"{command} is not running", mend)
+            repair = f"{sys.executable} manage.py {command}"
+            yield Finding("warn", f"{command} is not running", repair)
 
 
 def _disk() -> Iterator[Finding]:

@@ -1,8 +1,8 @@
 """Configuration by environment.
 
 Reading never raises: a wrong value is remembered as a `Problem`, the default is used, and a
-system check (`msgplatform.checks`) names the variable and the mend. So `manage.py doctor` and
-`manage.py check` can always speak, while `wsgi.py` and the daemons refuse to start.
+system check (`msgplatform.checks`) names the variable and how to repair it. So `manage.py doctor`
+and `manage.py check` can always speak, while `wsgi.py` and the daemons refuse to start.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_SOCKET_PATH = 107
 
 @dataclass(frozen=True)
 class Problem:
-    """A variable with a wrong value: what is wrong, and the line that mends it."""
+    """A variable with a wrong value: what is wrong, and the line that repairs it."""
 
     variable: str
     message: str

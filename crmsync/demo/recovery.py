@@ -36,7 +36,7 @@ def is_explained(found: Entries, key: Key, lead: Lead) -> bool:
     return entry is not None and entry.field == field and field in entry.reason
 
 
-def mend_two(traffic: Traffic, found: Entries) -> list[str]:
+def repair_two(traffic: Traffic, found: Entries) -> list[str]:
     """The first long company is corrected in the recovery log, where only this CRM gets the new
     name; the second by its business system, as a change that every CRM gets. What was done."""
     long = [one for one in traffic.leads if one.poison == "company"][:2]

@@ -48,7 +48,7 @@ class Account:
 
 
 def run_demo(run: DemoRun) -> Mapping[str, Any]:
-    """Send, change, delete, mend, wait for the CRMs, account for every record."""
+    """Send, change, delete, repair, wait for the CRMs, account for every record."""
     table = SalesTable(Path(run.folder) / "sales.sqlite3")
     with CallCentre() as call_centre:
         tokens = cast.create_pages()
@@ -72,11 +72,13 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
         _await(
             run, deadline, "records differ from the recovery log", lambda: len(told.misreported())
         )
-        mended = recovery.mend_two(traffic, recovery.entries()) if not told.misreported() else []
-        for what in mended:
+        repaired = (
+            recovery.repair_two(traffic, recovery.entries()) if not told.misreported() else []
+        )
+        for what in repaired:
             run.say(f"crmsync:   {what}")
         _await(run, deadline, "records differ", lambda: _left(told))
-        return _report(run, told, len(mended), call_centre.answers())
+        return _report(run, told, len(repaired), call_centre.answers())
 
 
 def _introduce(run: DemoRun, traffic: Traffic) -> None:
@@ -104,7 +106,7 @@ def _await(run: DemoRun, deadline: float, what: str, left: Callable[[], int]) ->
 
 
 def _report(
-    run: DemoRun, told: Account, mended: int, answers: Mapping[str, int]
+    run: DemoRun, told: Account, repaired: int, answers: Mapping[str, int]
 ) -> Mapping[str, Any]:
     traffic = told.traffic
     found = told.differences() | {account.HIVE: told.in_hive()}
@@ -117,7 +119,7 @@ def _report(
     problems = [
         f"differ from what was answered: {differ}" if differ else "",
         f"the recovery log is wrong about {'; '.join(misreported[:3])}" if misreported else "",
-        "no poisoned record was mended" if not mended else "",
+        "no poisoned record was repaired" if not repaired else "",
         f"only {traffic.changed} changes and {traffic.deleted} deletions were made"
         if not traffic.changed or not traffic.deleted
         else "",
@@ -140,7 +142,7 @@ def _report(
         "copies": copies,
         "delivered": copies - len(poisoned) - lost,
         "exhausted": len(poisoned),
-        "mended": mended,
+        "repaired": repaired,
         "equal": {name: each.count == 0 for name, each in found.items()},
         "dead": reasons,
         "answers_of_the_call_centre": dict(answers),

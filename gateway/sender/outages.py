@@ -72,5 +72,8 @@ def _outage(gateway: Gateway, states: Iterable[LinkState]) -> alerts.Condition:
         why = _("nobody runs run_sms_sender --gateway %s") % gateway.name
     where = f"{gateway.row.host}:{gateway.row.port}"
     subject = _("No connection to the gateway %s") % gateway.name
-    text = _("%(where)s: %(why)s. What has no other way waits.") % {"where": where, "why": why}
+    text = _("%(where)s: %(why)s. Messages without an alternative gateway wait.") % {
+        "where": where,
+        "why": why,
+    }
     return alerts.Condition(_key(gateway.id), subject, text)

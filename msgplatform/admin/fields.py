@@ -97,7 +97,9 @@ class WaitsField(LinesField):
     def read(self, line: str) -> int | float:
         found = _DURATION.fullmatch(line.lower())
         if found is None or (found[2] and found[2] not in _UNITS):
-            raise ValidationError(_("%r is no time to wait: write 30 s, 5 min, 2 h or 1 d.") % line)
+            raise ValidationError(
+                _("%r is not a valid delay: write 30 s, 5 min, 2 h or 1 d.") % line
+            )
         seconds = float(found[1]) * _UNITS[found[2] or "s"]
         return int(seconds) if seconds.is_integer() else seconds
 

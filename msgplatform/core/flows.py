@@ -153,11 +153,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class Finding:
-    """A line of `doctor`'s report; `mend` is a line to run or a variable to set."""
+    """A line of `doctor`'s report; `repair` is a line to run or a variable to set."""
 
     level: Literal["ok", "warn", "bad"]
     what: str
-    mend: str = ""
+    repair: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Django's WSGI application. It does not start on a wrong configuration: it says what to mend."""
+"""Django's WSGI application. It does not start on a wrong configuration: it says what to change."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ from msgplatform import checks
 application = get_wsgi_application()
 if wrong := checks.wrong_settings():
     lines = [f"  {message.msg}\n    → {message.hint}" for message in wrong]
-    raise SystemExit("msgplatform does not start until this is mended:\n" + "\n".join(lines))
+    raise SystemExit("msgplatform does not start until this is corrected:\n" + "\n".join(lines))

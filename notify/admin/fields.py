@@ -42,7 +42,7 @@ class HeadersField(LinesField):
                     raise ValidationError(_("no value of %s is stored; write it out") % name)
                 content = old[name.lower()]
             if name.lower() in (known.lower() for known in taken):
-                raise ValidationError(_("%s stands here twice") % name)
+                raise ValidationError(_("%s is listed twice") % name)
             self.check_item({name: content})
             taken[name] = content
 

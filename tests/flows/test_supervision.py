@@ -375,7 +375,7 @@ def test_it_does_not_serve_other_machines_under_an_address_that_nobody_set(folde
     assert not (folder / "run").exists()
 
 
-def test_a_wrong_setting_stops_it_with_its_mend(folder):
+def test_a_wrong_setting_stops_it_and_is_named(folder):
     said = refusal(folder, API_RATE_READ="often")
     assert "API_RATE_READ" in said
     assert "HINT" in said

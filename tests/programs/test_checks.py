@@ -1,4 +1,4 @@
-"""System checks: each fault has an id, names the variable, and says how to mend it."""
+"""System checks: each fault has an id, names the variable, and says how to repair it."""
 
 from __future__ import annotations
 
@@ -139,10 +139,13 @@ class TestSettings:
         assert result.returncode == 0, result.stderr
 
     def test_every_wrong_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        problems = [env.Problem("A", "A is wrong", "Mend A"), env.Problem("B", "B", "Mend B")]
+        problems = [env.Problem("A", "A is wrong", "Repair A"), env.Problem("B", "B", "Repair B")]
         monkeypatch.setattr(env, "problems", problems)
         messages = [m for m in checks.wrong_settings() if m.id == "msgplatform.E002"]
-        assert [(m.msg, m.hint) for m in messages] == [("A is wrong", "Mend A"), ("B", "Mend B")]
+        assert [(m.msg, m.hint) for m in messages] == [
+            ("A is wrong", "Repair A"),
+            ("B", "Repair B"),
+        ]
 
     @pytest.mark.parametrize(
         "rate",
@@ -255,7 +258,7 @@ class TestDatabase:
 
 
 class TestDoctor:
-    def test_says_what_mends_a_missing_driver(self, tmp_path: Path) -> None:
+    def test_says_how_to_repair_a_missing_driver(self, tmp_path: Path) -> None:
         """Also every other command stops at this line, not in the middle of Django."""
         (tmp_path / "sitecustomize.py").write_text('import sys; sys.modules["MySQLdb"] = None\n')
         variables = {**GOOD, "PYTHONPATH": str(tmp_path)}
@@ -276,11 +279,11 @@ class TestDoctor:
         for command in ("run_maker", "run_sms_sender", "run_data_pump", "run_bulk"):
             finding = told[f"{command} is not running"]
             assert finding.level == "warn"
-            assert finding.mend.endswith(f"manage.py {command}")
+            assert finding.repair.endswith(f"manage.py {command}")
 
     @pytest.mark.django_db
     @pytest.mark.usefixtures("work_redis", "sms_redis")
     def test_a_full_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(doctor, "LOW_DISK_BYTES", 1 << 60)
         (finding,) = [found for found in doctor.examine() if "GiB free" in found.what]
-        assert (finding.level, finding.mend) == ("bad", "make room")
+        assert (finding.level, finding.repair) == ("bad", "make room")

@@ -9,7 +9,7 @@ _MARKS = {"ok": "ok  ", "warn": "warn", "bad": "BAD "}
 
 
 class Command(BaseCommand):
-    help = "Say what is found, what is missing, and the line that mends it."
+    help = "Say what is found, what is missing, and the line that repairs it."
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -17,9 +17,9 @@ class Command(BaseCommand):
         for finding in doctor.examine():
             bad += finding.level == "bad"
             self.stdout.write(f"{_MARKS[finding.level]}  {finding.what}")
-            if finding.mend:
-                self.stdout.write(f"      → {finding.mend}")
+            if finding.repair:
+                self.stdout.write(f"      → {finding.repair}")
         if bad:
-            self.stdout.write(f"\n{bad} things need mending.")
+            self.stdout.write(f"\n{bad} problem{'s' if bad > 1 else ''} found.")
             sys.exit(1)
-        self.stdout.write("\nNothing needs mending.")
+        self.stdout.write("\nNo problems found.")

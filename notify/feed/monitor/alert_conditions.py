@@ -33,7 +33,7 @@ def _set_aside() -> Iterator[Condition]:
             SET_ASIDE_KEY,
             f"Feed: events were set aside: {shown}",
             "Their posts or changes do not reach all timelines. See their reasons in the console, "
-            "mend the cause, and replay them there.",
+            "remove the cause, and replay them there.",
         )
 
 

@@ -151,7 +151,7 @@ class TestUnreadable:
         found = {finding.what: finding for finding in doctor.examine()}
         finding = found["notify.Receive.secret: 1 values under a key that is unknown"]
         assert finding.level == "bad"
-        assert "ENCRYPTION_KEY" in finding.mend
+        assert "ENCRYPTION_KEY" in finding.repair
 
 
 class TestRotation:

@@ -167,7 +167,7 @@ class TestCrms:
             ({"credentials": "{}"}, "The setting url is missing."),
             ({"credentials": '{"url": "ftp://x"}'}, "the database's URL cannot be used"),
             ({"concurrency": "17"}, "less than or equal to 16"),
-            ({"retry_seconds": "soon"}, "is no time to wait"),
+            ({"retry_seconds": "soon"}, "is not a valid delay"),
             ({"retry_seconds": "2 d"}, "each at most a day"),
             ({"retry_seconds": "1 s\n" * 10}, "Write up to 9 waits"),
         ],

@@ -281,7 +281,7 @@ def report(policy: Policy, **facts: Any) -> None:
 
 
 class TestDoctor:
-    def test_what_is_wrong_and_how_to_mend_it(self, policy: Policy) -> None:
+    def test_what_is_wrong_and_how_to_repair_it(self, policy: Policy) -> None:
         assert [f.level for f in findings.examine()] == ["ok", "warn"]
         report(policy)
         assert [f.level for f in findings.examine()] == ["ok", "ok"]
@@ -298,7 +298,7 @@ class TestDoctor:
             lead_triggers.drop(editor)
         try:
             (finding, *_) = findings.examine()
-            assert (finding.level, "migrate" in finding.mend) == ("bad", True)
+            assert (finding.level, "migrate" in finding.repair) == ("bad", True)
         finally:
             with connection.schema_editor() as editor:
                 lead_triggers.create(editor)

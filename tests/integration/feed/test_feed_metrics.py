@@ -210,7 +210,7 @@ class TestFindings:
         assert (late.level, aside.level) == ("warn", "bad")
         assert "friend" in late.what
         assert "3600 seconds" in late.what
-        assert "run_feed_dispatcher" in late.mend
+        assert "run_feed_dispatcher" in late.repair
         assert "1" in aside.what
 
 

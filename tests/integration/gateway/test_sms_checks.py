@@ -120,7 +120,7 @@ def test_a_redis_that_forbids_config(shop: Caller) -> None:
         assert option in str(message.hint)
     (finding,) = [f for f in doctor.examine() if "SMS_REDIS_URL: CONFIG" in f.what]
     assert finding.level == "warn"
-    assert "appendfsync always" in finding.mend
+    assert "appendfsync always" in finding.repair
 
 
 def test_doctor_says_how_the_redis_writes(shop: Caller, other_redis: Any) -> None:

@@ -109,7 +109,7 @@ def test_every_wrong_line_is_named(admin_client: Client, consumer: Receive) -> N
     assert "Line 2: &#x27;Host&#x27; cannot be set" in page
     assert "Line 3: write it as Name: value" in page
     assert "Line 4: no value of X-Other is stored" in page
-    assert "Line 5: X-Api-Key stands here twice" in page
+    assert "Line 5: X-Api-Key is listed twice" in page
     assert "Line 3: &#x27;300.1.1.1/8&#x27; is not a network" in page
     consumer.refresh_from_db()
     assert consumer.networks == ["10.0.0.0/8"]

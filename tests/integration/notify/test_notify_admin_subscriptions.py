@@ -192,7 +192,7 @@ def test_lists_are_written_a_line_each(biz: Biz, admin_client: Client) -> None:
         f"{SUBSCRIPTIONS}{row.pk}/change/",
         {**form, "schedule": "5 s\nsoon\n30 d", "event_types": "order.*\nno spaces"},
     ).content.decode()
-    assert "Line 2: &#x27;soon&#x27; is no time to wait" in wrong
+    assert "Line 2: &#x27;soon&#x27; is not a valid delay" in wrong
     assert "Line 3: 2592000 is not a number of seconds" in wrong
     assert "Line 2: Write a list of patterns" in wrong
 

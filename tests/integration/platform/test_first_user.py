@@ -56,18 +56,18 @@ def test_two_machines_at_once_make_one_user() -> None:
 
 
 def said_of_users() -> list[tuple[str, str]]:
-    return [(f.what, f.mend) for f in doctor.examine() if "log in" in f.what]
+    return [(f.what, f.repair) for f in doctor.examine() if "log in" in f.what]
 
 
 @pytest.mark.usefixtures("work_redis", "sms_redis")
 def test_doctor_says_that_nobody_can_log_in() -> None:
-    ((what, mend),) = said_of_users()
+    ((what, repair),) = said_of_users()
     assert what == "nobody can log in: there is no user"
-    assert "`up` makes one" in mend
-    assert "manage.py createsuperuser" in mend
+    assert "`up` makes one" in repair
+    assert "manage.py createsuperuser" in repair
     User.objects.create_user("somebody")
-    ((what, mend),) = said_of_users()
+    ((what, repair),) = said_of_users()
     assert what == "nobody can log in: no user is active and staff"
-    assert "`up`" not in mend
+    assert "`up`" not in repair
     User.objects.update(is_staff=True)
     assert said_of_users() == []

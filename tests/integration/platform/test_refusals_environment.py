@@ -118,7 +118,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(WRONG))
-def test_a_wrong_value_is_named_with_its_mend(checked: str, name: str) -> None:
+def test_a_wrong_value_is_named_with_its_repair(checked: str, name: str) -> None:
     lines = checked.splitlines()
     (place,) = [n for n, line in enumerate(lines) if line.startswith(f"{name}: (msgplatform.E")]
     told = f"{lines[place]} {lines[place + 1]}"

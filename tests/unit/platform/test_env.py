@@ -1,4 +1,4 @@
-"""Configuration by environment: a wrong value is remembered with its mend, and never raises."""
+"""Configuration by environment: a wrong value is remembered with its repair, and never raises."""
 
 from __future__ import annotations
 
