@@ -60,14 +60,17 @@ COUNTS = """
 import json
 from collections import Counter, defaultdict
 from django.utils import timezone
-from gateway.models import SgipMo, SgipMt, SmsAccount, SmsGateway
-finals = ["sent", "delivered", "failed", "expired", "unknown", "accepted"]
+from gateway.models import SgipMo, SgipMt, SgipMtPart, SmsAccount, SmsGateway
+finals = ["sent", "segments", "delivered", "failed", "expired", "unknown", "accepted"]
 gateways = dict(SmsGateway.objects.values_list("pk", "name"))
 accounts = dict(SmsAccount.objects.values_list("pk", "name")) | {0: "nobody's"}
 found = {"sent": 0, "codes": Counter()}
 for name in ("By day", "By gateway", "By account"):
     found[name] = defaultdict(lambda: [0] * len(finals))
     found[name + ", received"] = Counter()
+parts = list(SgipMtPart.objects.values_list("mt_id", "part", "result"))
+billed = {(mt, part) for mt, part, _ in parts} - {(mt, part) for mt, part, code in parts if code}
+segments = Counter(mt for mt, _ in billed)
 for mt in SgipMt.objects.all():
     found["sent"] += 1
     if mt.final == "failed":
@@ -76,10 +79,14 @@ for mt in SgipMt.objects.all():
     for by, name in (("day", day), ("gateway", gateways[mt.gateway_id]),
                      ("account", accounts[mt.account_id])):
         found["By " + by][name][0] += 1
+        found["By " + by][name][1] += segments[mt.pk]
         found["By " + by][name][finals.index(mt.final)] += 1
 for mo in SgipMo.objects.all():
     day = timezone.localtime(mo.archived_at).date().isoformat()
-    for by, name in (("day", day), ("account", accounts[mo.account_id])):
+    for by, name in (("day", day), ("account", accounts[mo.account_id]),
+                     ("gateway", gateways.get(mo.gateway_id))):
+        if name is None:
+            continue
         found["By " + by + ", received"][name] += 1
         found["By " + by][name]
 print(json.dumps(found))
