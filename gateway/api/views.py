@@ -146,7 +146,7 @@ class SmsBatchView(BatchView):
         description="Messages from handsets to your numbers (MOs), in the order in which they "
         "came, from the oldest on. To follow them, ask with `since_id`, the id of the last one "
         "that you have seen: what came after it is listed, and none is left out. Ids of long "
-        "messages are not always in that order. A message is listed within seconds.",
+        "messages are not always in that order. A message is listed within half a minute.",
     ),
 )
 class IncomingListView(ListView):

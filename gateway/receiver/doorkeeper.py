@@ -43,6 +43,7 @@ class Doorkeeper:
         self.networks = Networks(directory)
         self.wrong_logins = WrongLogins()
         self._gateways: dict[Connection, tuple[int, float]] = {}
+        self._checked: dict[Connection, int] = {}  # whose login was right, until it is bound
         self._received: Counter[Connection] = Counter()
         # By address: how many connections, and those without a login, the oldest first.
         self._from: Counter[str] = Counter()
@@ -67,7 +68,7 @@ class Doorkeeper:
         if not gateways:
             self._last_stranger = address
             return "stranger"
-        if self.wrong_logins.delays(address):
+        if address not in self._known and self.wrong_logins.delays(address):
             return "delayed"
         places = MOST_IN_ALL if address in self._known else MOST_IN_ALL - KEPT_FOR_KNOWN
         if self._from.total() >= places and not self._make_room(address):
@@ -91,13 +92,16 @@ class Doorkeeper:
     def check(self, connection: Connection, bind: sgip.Bind) -> int:
         """The Result for a Bind; that its type is right was seen before."""
         address = connection.address
-        if self.wrong_logins.delays(address):  # it was open before
+        # Gateways may share an address; one whose login is wrong must not keep the others out.
+        who = f"{address} ({bind.login_name})" if address in self._known else address
+        if self.wrong_logins.delays(who):  # it was open before
             self._refused["delayed"] += 1
             return sgip.LOGIN_TOO_FREQUENT
         gateway = self._gateway_of(connection, bind)
         if gateway is None:
-            self.wrong_logins.add(address, name=bind.login_name)
+            self.wrong_logins.add(who, name=bind.login_name)
             return int(sgip.Result.LOGIN)
+        self._checked[connection] = gateway.id
         mine = sum(1 for other, _ in self._gateways.values() if other == gateway.id)
         if mine >= MOST_CONNECTIONS:
             self._refused["too_many"] += 1
@@ -106,16 +110,20 @@ class Doorkeeper:
 
     def on_events(self, connection: Connection, events: list[sgip.Event]) -> None:
         requests: list[sgip.Deliver | sgip.Report | sgip.UserRpt] = []
+        closed: sgip.Closed | None = None
         for event in events:
             if isinstance(event, sgip.Deliver | sgip.Report | sgip.UserRpt):
                 requests.append(event)
             elif type(event) is sgip.Bound:
                 self._bound(connection, event.bind)
             elif type(event) is sgip.Closed:
-                self._closed(connection, event)
+                closed = event
         if requests:
             self._received[connection] += len(requests)
             self._arrivals.put(connection, self._gateways.get(connection, (0, 0.0))[0], requests)
+        # Last: what came together with the end of the connection is its gateway's still.
+        if closed:
+            self._closed(connection, closed)
 
     def states(self) -> Iterable[LinkState]:
         now = time.time()
@@ -150,8 +158,7 @@ class Doorkeeper:
 
     def _bound(self, connection: Connection, bind: sgip.Bind) -> None:
         address = connection.address
-        gateway = self._gateway_of(connection, bind)
-        self._gateways[connection] = (gateway.id if gateway else 0, time.time())
+        self._gateways[connection] = (self._checked.pop(connection, 0), time.time())
         self._silent[address].pop(connection, None)
         self._known[address] = None
         self._known.move_to_end(address)
@@ -161,6 +168,7 @@ class Doorkeeper:
 
     def _closed(self, connection: Connection, event: sgip.Closed) -> None:
         self._received.pop(connection, None)
+        self._checked.pop(connection, None)
         if self._gateways.pop(connection, None) is not None:
             self._leave(connection)
             if event.error:

@@ -1,4 +1,5 @@
-"""Wrong logins: each one from an address doubles the time for which it is not let in."""
+"""Wrong logins: each one from an address doubles the time for which it is not let in. From an
+address at which a gateway is known, only that login is kept out."""
 
 from __future__ import annotations
 

@@ -17,9 +17,10 @@ from gateway import events
 from gateway.models import SgipMo, SmsAccount
 from msgplatform.core.data import ids, sql
 
-# By then a pump has committed what it archived (it writes down the time just before): the order
-# of what is listed does not change any more.
-SETTLED = timedelta(seconds=5)
+# By then a pump has committed what it archived (it writes down the time just before), or MariaDB
+# has undone the transaction of one that is frozen (10 s, `env.MYSQL_OPTIONS`): the order of what
+# is listed does not change any more.
+SETTLED = timedelta(seconds=15)
 ORDER = ("biz_id", "archived_at", "id")
 
 

@@ -8,7 +8,6 @@ from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
-from django.db.utils import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template import loader
@@ -21,6 +20,7 @@ from msgplatform.api.problem_kinds import KINDS
 from msgplatform.api.problems import RETRY_AFTER_SECONDS, Problem, describe
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons.away import AWAY
 
 log = logging.get(__name__)
 
@@ -78,7 +78,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
         path=request.path,
         exc_info=True,
     )
-    if isinstance(error, (OperationalError, InterfaceError, RedisError)):
+    if isinstance(error, AWAY):
         server = "Redis" if isinstance(error, RedisError) else _("The database")
         away = Problem(
             KINDS["unavailable"],

@@ -110,11 +110,12 @@ class Supervisor:
         self.places.config.write_text(config, encoding="utf-8")
         with self._rpc() as rpc:
             ((added, _changed, removed),) = rpc.supervisor.reloadConfig()
+            # First what is to run: a group that stops may take a minute to drain.
+            for group in added:
+                rpc.supervisor.addProcessGroup(group)
             for group in removed:
                 rpc.supervisor.stopProcessGroup(group)
                 rpc.supervisor.removeProcessGroup(group)
-            for group in added:
-                rpc.supervisor.addProcessGroup(group)
         self._others = list(others)
 
     def start(self) -> Self:

@@ -55,8 +55,8 @@ def _expire_one(subscription: Subscription, open_for: float) -> int:
             return 0
         key, now = counters.Key(subscription.biz_id, subscription.id, "exhausted"), sql.now()
         counts = Counter({key: changed})
-        counters.add(counts, now)
         given_up.add({subscription.id: changed}, now)
+        counters.add(counts, now)
     counters.add_totals(counts)
     return changed
 

@@ -135,8 +135,9 @@ class Marker(Worker):
             for result in delivered:
                 tally.delivered(result, copies[result.id].created_at)
             tally.failed(failed, exhausted)
-            counters.add(tally.counts, now)
+            # Subscriptions before counters, as everybody locks them.
             given_up.add(Counter(result.subscription for result in exhausted), now)
+            counters.add(tally.counts, now)
             failpoint("marker_before_commit")
         return _Marked(tally, tell)
 

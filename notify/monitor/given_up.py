@@ -42,7 +42,8 @@ def add(counts: Mapping[int, int], now: datetime) -> None:
 
 def tell(now: datetime) -> None:
     """Raise and resolve the alerts so that they say what is stored; not inside a transaction."""
-    alerts.reconcile([KIND], list(_conditions(now)))
+    # Read after the alerts that are open: what is given up meanwhile makes one, and resolves none.
+    alerts.reconcile([KIND], _conditions(now))
 
 
 def _window() -> timedelta:
@@ -69,8 +70,9 @@ def _conditions(now: datetime) -> Iterable[alerts.Condition]:
         resolved = seen.get(_key(row))
         if at < now - _window() or not row.is_left or (resolved and resolved >= at):
             # Of what it counted nothing needs anybody any more; one that comes now is kept.
-            counted.filter(pk=row.pk, given_up_at=at, given_up=row.given_up).update(**_NONE)
-            continue
+            same = counted.filter(pk=row.pk, given_up_at=at, given_up=row.given_up)
+            if same.update(**_NONE):
+                continue
         yield _condition(row, since)
 
 

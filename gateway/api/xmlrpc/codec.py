@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xmlrpc.client
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +14,8 @@ from gateway.api.xmlrpc import faults
 
 # A level of arrays or structs takes three or four elements; no method takes more than two levels.
 MAX_DEPTH = 24
+# What XML 1.0 cannot carry (§2.2), and the library writes nevertheless; a handset may send it.
+_FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class _Unmarshaller(xmlrpc.client.Unmarshaller):
@@ -62,9 +65,19 @@ def _aware(value: Any) -> Any:
 
 
 def answer(value: Any) -> bytes:
-    return xmlrpc.client.dumps((value,), methodresponse=True).encode()
+    return xmlrpc.client.dumps((_writable(value),), methodresponse=True).encode()
 
 
 def fault(found: faults.Fault) -> bytes:
     shown = xmlrpc.client.Fault(found.code, found.text)
     return xmlrpc.client.dumps(shown, methodresponse=True).encode()
+
+
+def _writable(value: Any) -> Any:
+    if isinstance(value, str):
+        return _FORBIDDEN.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_writable(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _writable(item) for name, item in value.items()}
+    return value

@@ -88,10 +88,9 @@ def _admitted(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
         )
     throttle = ApiKeyThrottle()
     # What the key reads counts as reading, though every XML-RPC call is a POST.
-    asked = SimpleNamespace(method="GET" if scope.endswith(":read") else "POST")
-    if not throttle.allow_request(
-        cast(Any, SimpleNamespace(_request=asked, user=caller)), cast(Any, None)
-    ):
+    method = "GET" if scope.endswith(":read") else "POST"
+    asked = SimpleNamespace(method=method, user=caller)
+    if not throttle.allow_request(cast(Any, asked), cast(Any, None)):
         raise Throttled(throttle.wait())
     if scope not in caller.scopes:
         raise MissingScope(scope)

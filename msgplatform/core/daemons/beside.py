@@ -40,5 +40,8 @@ def ask(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:
         finally:
             connections.close_all()
 
-    threading.Thread(target=run, name="beside", daemon=True).start()
+    try:
+        threading.Thread(target=run, name="beside", daemon=True).start()
+    except RuntimeError:  # no thread to be had: what the caller holds is let go by `work` alone
+        run()
     return answer.result(patience)

@@ -264,9 +264,11 @@ def oldest_seconds(name: str) -> float:
     connection = work_redis()
     queue = _queue(name)
     ages = [0.0]
-    for key in (queue.key, queue.intermediate_queue_key):
-        first: Any = connection.lindex(key, 0)
-        enqueued: Any = first and connection.hget(Job.key_for(first.decode()), "enqueued_at")
+    # At both ends: one that had to wait for a lock was put last.
+    ends = [(key, at) for key in (queue.key, queue.intermediate_queue_key) for at in (0, -1)]
+    for key, at in ends:
+        found: Any = connection.lindex(key, at)
+        enqueued: Any = found and connection.hget(Job.key_for(found.decode()), "enqueued_at")
         if enqueued:
             ages.append(clock(connection) - _moment(enqueued))
     return max(ages)

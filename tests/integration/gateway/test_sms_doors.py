@@ -193,6 +193,7 @@ class TestGuesses:
         monkeypatch.setattr(wrong_logins, "FIRST_DELAY", 0.0)
         gateway(1)
         with listening() as receiver:
+            assert result_of(receiver) == 0
             for _ in range(9):
                 assert result_of(receiver, password="guess") == sgip.Result.LOGIN
             assert result_of(receiver) == 0
@@ -209,6 +210,16 @@ class TestGuesses:
             assert result_of(receiver, password="guess") == sgip.Result.LOGIN
             assert result_of(receiver) is None
             until(lambda: result_of(receiver) == 0, seconds=10)
+
+    def test_one_gateways_wrong_login_keeps_no_other_at_its_address_out(self) -> None:
+        gateway(1, "one")
+        gateway(2, "other", smg_login_name="other")
+        with listening() as receiver:
+            assert result_of(receiver) == 0
+            assert result_of(receiver, name="other", password="old") == sgip.Result.LOGIN
+            late = result_of(receiver, name="other", password="old")
+            assert late == sgip.LOGIN_TOO_FREQUENT
+            assert result_of(receiver) == 0
 
 
 class TestReports:
@@ -243,6 +254,18 @@ class TestReports:
             until(lambda: Alert.objects.filter(key=f"sms.report:{pair[1].pk}"))
             assert sms_redis.llen(keys.LIST_UNMATCHED) == 1, "it is kept for the archive"
             self.told_by(receiver, "smg")
+        assert ended([name])[name].final == "delivered"
+
+    def test_count_when_they_come_together_with_the_end(
+        self, pair: tuple[SmsGateway, SmsGateway]
+    ) -> None:
+        """A gateway need not wait for the response before it says goodbye."""
+        name = self.submitted(pair[0])
+        with listening() as receiver, Raw(receiver.port) as raw:
+            assert raw.bind() == 0
+            told = sgip.Report((NODE, TS, 1), (NODE, TS, 10), 0, mt(1, [1]).user_number, 0, 0)
+            raw.send(told, sgip.Unbind((NODE, TS, 2)))
+            until(lambda: ended([name]))
         assert ended([name])[name].final == "delivered"
 
     def test_count_from_one_of_the_same_operator(self, pair: tuple[SmsGateway, SmsGateway]) -> None:

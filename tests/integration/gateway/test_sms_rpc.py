@@ -14,7 +14,7 @@ from rest_framework.settings import api_settings
 from gateway.api.xmlrpc import faults
 from gateway.connections import sms_redis as sms_client
 from gateway.lifecycle import keys, store
-from gateway.models import SgipMt, SmsGateway
+from gateway.models import SgipMo, SgipMt, SmsGateway
 from tests.integration.platform.test_api_server import Server
 from tests.integration.support import sms_rows
 from tests.integration.support.sms_rows import Caller, report, respond, submit
@@ -189,6 +189,12 @@ class TestIncoming:
             "text": "text 0", "parts": 1, "missing_parts": 0,
             "received_at": proxy.sms.incoming(shop.key)[0]["received_at"],
         }  # fmt: skip
+
+    def test_what_xml_cannot_carry_hides_nothing(self, proxy: Any, shop: Caller) -> None:
+        (one,) = sms_rows.incoming(shop.biz, 1)
+        SgipMo.objects.update(text="a\x00b\x1b\uffff")
+        (found,) = proxy.sms.incoming(shop.key)
+        assert (found["id"], found["text"]) == (one, "a\ufffdb\ufffd\ufffd")
 
     def test_whose_and_who_may(self, proxy: Any, shop: Caller) -> None:
         sms_rows.incoming(shop.biz, 1)

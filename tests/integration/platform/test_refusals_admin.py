@@ -43,7 +43,7 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("bizreceive", {"channels": "eu west"}, "channels", "Line 1"),
     ("bizreceive", {"timeout": "0.1"}, "timeout", "0.5 to"),
     ("bizreceive", {"timeout": "3600"}, "timeout", "before its lease"),
-    ("bizreceive", {"schedule": "soon"}, "schedule", "time to wait"),
+    ("bizreceive", {"schedule": "soon"}, "schedule", "not a valid delay"),
     ("bizreceive", {"schedule": "8 d"}, "schedule", "number of seconds"),
     ("bizreceive", {"attempts_limit": "0"}, "attempts_limit", "greater than or equal to 1"),
     ("bizreceive", {"attempts_limit": "52"}, "attempts_limit", "less than or equal to 51"),
