@@ -12,19 +12,17 @@ from datetime import datetime, timedelta
 from itertools import product
 from typing import NamedTuple
 
-from django.db import connection
 from django.db.models import F, OuterRef, Subquery
 
 from crmsync.models import Policy, Record, RecoveryEntry
 from crmsync.monitor.counters import CONFIRMED, FLOW
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data.counting import capped
 from msgplatform.models import MinuteCounter
 
 COUNTED = 100_000
 _State = Record.State
 # Never the confirmed, whose number only grows.
 NOT_CONFIRMED = (*Record.OPEN, _State.DEAD)
-_TERMS = 100  # of one UNION; SQLite takes 500
 # A confirmed record is looked for no further back: each minute has a row for every counter.
 LOOKED_BACK = timedelta(days=1)
 
@@ -74,18 +72,10 @@ def standings(now: datetime) -> list[Standing]:
 def counts(
     policies: Iterable[int], states: Sequence[int] = NOT_CONFIRMED, most: int = COUNTED
 ) -> Counter[tuple[int, int]]:
-    """(policy, state) → its records, each counted up to `most`; a query for a hundred of them."""
-    found: Counter[tuple[int, int]] = Counter()
-    one = (
-        "SELECT %s, %s, COUNT(*) FROM (SELECT 1 FROM sync_record "
-        "WHERE policy_id = %s AND state = %s LIMIT %s) AS some"
-    )
-    for pairs in chunks(list(product(policies, map(int, states))), _TERMS):
-        parameters = [value for pair in pairs for value in (*pair, *pair, most)]
-        with connection.cursor() as cursor:
-            cursor.execute(" UNION ALL ".join([one] * len(pairs)), parameters)
-            found.update({(policy, state): count for policy, state, count in cursor.fetchall()})
-    return found
+    """(policy, state) → its records, each counted up to `most`; a query for hundreds of them."""
+    pairs = list(product(policies, map(int, states)))
+    found = capped("sync_record", "policy_id = %s AND state = %s", pairs, most)
+    return Counter(dict(zip(pairs, found, strict=True)))
 
 
 def open_entries(before: datetime, most: int) -> int:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db import connection
 from django.db.models import Case, IntegerField, Q, QuerySet, Sum, Value, When
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from msgplatform.core.connections import RedisError
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data.counting import capped
 from msgplatform.models import MinuteCounter
 from notify import lane_status
 from notify.maker import due
@@ -23,7 +22,6 @@ from notify.monitor.metrics import OPEN
 _Status = BizReceive.Status
 # Counted no further: a subscription may have a million waiting copies.
 COUNTED = 10_000
-_TERMS = 400  # of one UNION; SQLite takes 500
 
 
 @dataclass(frozen=True)
@@ -84,18 +82,10 @@ def _from_redis() -> dict[int, lane_status.Live] | None:
 
 def _waiting(ids: Sequence[int]) -> dict[int, int]:
     """How many copies of each wait, counted up to COUNTED: the part of an index for each."""
-    found: dict[int, int] = {}
     statuses = ", ".join(str(int(status)) for status in OPEN)
-    one = (
-        "SELECT %s, COUNT(*) FROM (SELECT 1 FROM receive_msg "  # noqa: S608
-        f"WHERE status IN ({statuses}) AND biz_receive_id = %s LIMIT {COUNTED}) AS some"
-    )
-    for some in chunks(ids, _TERMS):
-        with connection.cursor() as cursor:
-            parameters = [pk for pk in some for _place in range(2)]
-            cursor.execute(" UNION ALL ".join([one] * len(some)), parameters)
-            found.update(cursor.fetchall())
-    return found
+    condition = f"status IN ({statuses}) AND biz_receive_id = %s"
+    found = capped("receive_msg", condition, [[pk] for pk in ids], COUNTED)
+    return dict(zip(ids, found, strict=True))
 
 
 def _due_since(ids: Collection[int]) -> dict[int, datetime]:

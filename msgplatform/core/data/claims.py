@@ -65,7 +65,7 @@ def claim(
     deadlock or a lost connection.
     """
     _refuse_what_an_update_cannot_repeat(queryset)
-    database = _database(queryset, using)
+    database = using or queryset.db
     free = _free(queryset.using(database), until)
     made = _new_claim()
     values = _values(made, set, lease, until)
@@ -97,7 +97,7 @@ def claim_ids(
     `Claim.read`: what was read before the claim may have changed since.
     """
     _refuse_what_an_update_cannot_repeat(queryset)
-    database = _database(queryset, using)
+    database = using or queryset.db
     free = _free(queryset.using(database), until)
     made = _new_claim()
     values = _values(made, set, lease, until)
@@ -196,10 +196,6 @@ def _new_claim() -> Claim:
 
 def _values(made: Claim, set: Mapping[str, Any] | None, lease: float, until: str) -> dict[str, Any]:
     return {**(set or {}), "claimed_by": made.token, until: Now() + timedelta(seconds=lease)}
-
-
-def _database(queryset: QuerySet[Any], using: str | None) -> str:
-    return using or queryset.db
 
 
 def _update_claimed(
