@@ -4,47 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import pytest
-
-from msgplatform.core.daemons.bell import Bell, Listener
+from msgplatform.core.daemons.bell import Bell
 from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.rates.backoff import Backoff
+from tests.integration.support.rings import SOON, Hearing, listen
 from tests.servers import Servers
 
-SOON = 30.0
-
-
-class Hearing:
-    """Counts rings."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._rung = threading.Semaphore(0)
-
-    def __call__(self) -> None:
-        self.count += 1
-        self._rung.release()
-
-    def wait(self) -> None:
-        assert self._rung.acquire(timeout=SOON)
-
-
-@pytest.fixture
-def listen(work_redis: object) -> Iterator[Callable[[Bell], Hearing]]:
-    listeners: list[Listener] = []
-
-    def start(bell: Bell) -> Hearing:
-        hearing = Hearing()
-        listeners.append(Listener(bell, hearing))
-        listeners[-1].start()
-        hearing.wait()  # it may have missed something before it listened
-        return hearing
-
-    yield start
-    for each in listeners:
-        each.stop()
+__all__ = ["listen"]
 
 
 def test_all_who_listen_are_woken_and_nobody_else(listen: Callable[[Bell], Hearing]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -44,11 +43,14 @@ from tests.integration.support.archive_support import (
     hot_ids,
     message,
     old_id,
+    place,
     without_months,
 )
 from tests.integration.support.children import child
 from tests.integration.support.notify_rows import subscription
 from tests.servers import Servers
+
+__all__ = ["place"]
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -56,17 +58,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def row() -> BizReceive:
     return subscription(Biz.objects.create(name="orders"))
-
-
-@pytest.fixture(params=["the same database", "a database of its own"])
-def place(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[str]:
-    """Where the archive is."""
-    if request.param == "the same database":
-        yield "default"
-        return
-    server = servers.mariadb() if connection.vendor == "mysql" else None
-    with cold_database(tmp_path, server):
-        yield "cold"
 
 
 def test_what_is_final_moves_whole(row: BizReceive, place: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -39,10 +38,13 @@ from tests.integration.support.archive_support import (
     everything,
     hot_ids,
     message,
+    place,
 )
 from tests.integration.support.children import child
 from tests.integration.support.notify_rows import subscription
 from tests.servers import Servers
+
+__all__ = ["place"]
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 
@@ -50,16 +52,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 @pytest.fixture
 def row() -> BizReceive:
     return subscription(Biz.objects.create(name="orders"))
-
-
-@pytest.fixture(params=["the same database", "a database of its own"])
-def place(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[str]:
-    """Where the archive is."""
-    if request.param == "the same database":
-        yield "default"
-        return
-    with cold_database(tmp_path, servers.mariadb() if connection.vendor == "mysql" else None):
-        yield "cold"
 
 
 def days_ago(days: float) -> str:

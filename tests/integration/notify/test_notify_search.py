@@ -32,9 +32,12 @@ from tests.integration.support.archive_support import (
     hot_ids,
     message,
     old_id,
+    place,
 )
 from tests.integration.support.notify_rows import publish, subscription
 from tests.servers import Servers
+
+__all__ = ["place"]
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -42,16 +45,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def row() -> BizReceive:
     return subscription(Biz.objects.create(name="orders"))
-
-
-@pytest.fixture(params=["the same database", "a database of its own"])
-def place(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[str]:
-    if request.param == "the same database":
-        yield "default"
-        return
-    server = servers.mariadb() if connection.vendor == "mysql" else None
-    with cold_database(tmp_path, server):
-        yield "cold"
 
 
 def found(limit: int = 50, **given: object) -> list[int]:

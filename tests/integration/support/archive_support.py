@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from django.core.management import call_command
-from django.db import connections
+from django.db import connection, connections
 
 from msgplatform import env
 from msgplatform.core.archive import partitions
@@ -29,6 +30,7 @@ from notify.models import (
     IdempotencyKey,
     ReceiveMsg,
 )
+from tests.servers import Servers
 
 Status = ReceiveMsg.Status
 _numbers = itertools.count(1)
@@ -169,3 +171,14 @@ def cold_database(directory: Path, server: MariaDb | None) -> Iterator[str]:
         del connections["cold"]
         del connections.databases["cold"]
         del os.environ["COLD_DATABASE_URL"]
+
+
+@pytest.fixture(params=["the same database", "a database of its own"])
+def place(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[str]:
+    """Where the archive is."""
+    if request.param == "the same database":
+        yield "default"
+        return
+    server = servers.mariadb() if connection.vendor == "mysql" else None
+    with cold_database(tmp_path, server):
+        yield "cold"

@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
 from msgplatform.core.daemons.bell import Bell, Listener
 
+SOON = 30.0
+
+
+class Hearing:
+    """Counts rings."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._rung = threading.Semaphore(0)
+
+    def __call__(self) -> None:
+        self.count += 1
+        self._rung.release()
+
+    def wait(self) -> None:
+        assert self._rung.acquire(timeout=SOON)
+
 
 @pytest.fixture
-def heard(work_redis: Any) -> Iterator[Callable[[Bell], threading.Event]]:
+def listen(work_redis: object) -> Iterator[Callable[[Bell], Hearing]]:
     listeners: list[Listener] = []
 
-    def listen(bell: Bell) -> threading.Event:
-        ring = threading.Event()
-        listeners.append(Listener(bell, ring.set))
+    def start(bell: Bell) -> Hearing:
+        hearing = Hearing()
+        listeners.append(Listener(bell, hearing))
         listeners[-1].start()
-        assert ring.wait(30)  # it listens
-        ring.clear()
-        return ring
+        hearing.wait()  # it may have missed something before it listened
+        return hearing
 
-    yield listen
-    for listener in listeners:
-        listener.stop()
+    yield start
+    for each in listeners:
+        each.stop()
