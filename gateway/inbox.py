@@ -37,7 +37,7 @@ BATCH = 500
 # Requests in memory while Redis is away; beyond it gateways are told to come again.
 MAX_WAITING = 20_000
 _DATABASE_PAUSE = 1.0  # seconds
-# Until a request that cannot be taken in is told to come again: a gateway may do so at once.
+# Delay of the BUSY response to a request that cannot be stored: a gateway may repeat it at once.
 ASIDE_SECONDS = 5.0
 _TELL_SECONDS = 60.0  # at most so often that a gateway reports on what is not its own
 _OF_SUBMIT = 0  # the other kind is for gateways that forward a Deliver

@@ -55,7 +55,7 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
         cast.create_crms(table, call_centre)
         leads = all_leads(max(1, run.messages // _SHARE))
         traffic = Traffic(run.base_url, tokens, leads)
-        told = Account(traffic, {TABLE: table.read, CALL_CENTRE: call_centre.read})
+        accounting = Account(traffic, {TABLE: table.read, CALL_CENTRE: call_centre.read})
         _introduce(run, traffic)
         traffic.send_batches()
         # Some leads change before the CRMs hold them, the others afterwards.
@@ -66,19 +66,22 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
         traffic.learn_ids()
         deadline = time.monotonic() + run.timeout
         half = len(leads) // 2
-        _await(run, deadline, "leads on their way", lambda: half - min(told.held().values()))
+        _await(run, deadline, "leads on their way", lambda: half - min(accounting.held().values()))
         run.say("crmsync: the systems change and delete leads")
         traffic.change([one for one in leads if one.number not in early])
         _await(
-            run, deadline, "records differ from the recovery log", lambda: len(told.misreported())
+            run,
+            deadline,
+            "records differ from the recovery log",
+            lambda: len(accounting.misreported()),
         )
         repaired = (
-            recovery.repair_two(traffic, recovery.entries()) if not told.misreported() else []
+            recovery.repair_two(traffic, recovery.entries()) if not accounting.misreported() else []
         )
         for what in repaired:
             run.say(f"crmsync:   {what}")
-        _await(run, deadline, "records differ", lambda: _left(told))
-        return _report(run, told, len(repaired), call_centre.answers())
+        _await(run, deadline, "records differ", lambda: _left(accounting))
+        return _report(run, accounting, len(repaired), call_centre.answers())
 
 
 def _introduce(run: DemoRun, traffic: Traffic) -> None:
@@ -91,9 +94,9 @@ def _introduce(run: DemoRun, traffic: Traffic) -> None:
         run.say(f"crmsync:   {name:<15} {story}")
 
 
-def _left(told: Account) -> int:
-    differ = sum(found.count for found in told.differences().values())
-    return differ or len(told.misreported())
+def _left(accounting: Account) -> int:
+    differ = sum(found.count for found in accounting.differences().values())
+    return differ or len(accounting.misreported())
 
 
 def _await(run: DemoRun, deadline: float, what: str, left: Callable[[], int]) -> None:
@@ -106,11 +109,11 @@ def _await(run: DemoRun, deadline: float, what: str, left: Callable[[], int]) ->
 
 
 def _report(
-    run: DemoRun, told: Account, repaired: int, answers: Mapping[str, int]
+    run: DemoRun, accounting: Account, repaired: int, answers: Mapping[str, int]
 ) -> Mapping[str, Any]:
-    traffic = told.traffic
-    found = told.differences() | {account.HIVE: told.in_hive()}
-    poisoned, misreported = recovery.poisoned(traffic.leads), told.misreported()
+    traffic = accounting.traffic
+    found = accounting.differences() | {account.HIVE: accounting.in_hive()}
+    poisoned, misreported = recovery.poisoned(traffic.leads), accounting.misreported()
     lost = sum(found[side.name].lost for side in CRMS)
     reasons = _reasons()
     for reason in reasons:

@@ -1,8 +1,8 @@
 """Report forwarder: publishes the endings of messages and the MOs to the systems that own them.
 
 Published means durable in Notify. Only then an id moves on to the archive; a forwarder that is
-killed in between publishes again under the same key, which changes nothing. One that stood still
-never tells an ending after the better one that another forwarder told: that one told both.
+killed in between publishes again under the same key, which changes nothing. One that was frozen
+never publishes an ending after a higher one: whoever published the higher one published both.
 """
 
 from __future__ import annotations
