@@ -212,12 +212,13 @@ def read(ids: Sequence[str]) -> list[Finished]:
     return [_finished(row) for row in rows if row]
 
 
-def forget(archived: Mapping[str, str]) -> set[str]:
-    """Delete all keys of messages archived with this ending (id → final); the ids that are gone.
+def forget(archived: Iterable[Finished]) -> set[str]:
+    """Delete all keys of messages that were archived as they were read; the ids that are gone.
 
-    One whose ending changed meanwhile stays: it will be published and archived once more.
+    One whose ending changed meanwhile stays: it will be published and archived once more. So does
+    one of which more is known now, as the Report of another part: it will be archived once more.
     """
-    flat = [value for pair in archived.items() for value in pair]
+    flat = [value for m in archived for value in (m.id, m.final, str(m.facts))]
     return {gone.decode() for gone in scripts.run("forget", flat)} if flat else set()
 
 

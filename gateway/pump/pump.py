@@ -68,7 +68,7 @@ def _archive_messages(leased: store.Leased, ids: Sequence[str]) -> Sequence[str]
         log.warning("lease_over", messages=len(found))
         return ids
     failpoint("pump_after_commit_before_forget")
-    store.forget({message.id: message.final for message in found})
+    store.forget(found)
     store.drop(keys.FINISHING, list(set(ids).difference(message.id for message in found)))
     return ids
 

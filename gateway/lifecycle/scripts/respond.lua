@@ -6,7 +6,7 @@ local most, out = tonumber(ARGV[1]), {}
 
 -- A message that is queued already, for another of its parts, only gets more to do: it must be in one
 -- queue once. The parts that come back together are one try, and halving a pack is none.
-local function send_again(id, part, delay, pack)
+local function send_again(id, part, delay, result, pack)
   local mt = P .. 'mt:' .. id
   local m = redis.call('HMGET', mt, 'state', 'todo', 'most', 'gateway', 'final')
   redis.call('HSET', mt, 'state', 'pending', 'todo', m[2] and m[2] .. ' ' .. part or part)
@@ -18,6 +18,7 @@ local function send_again(id, part, delay, pack)
   end
   zrem(P .. 'zset:report-due', id)
   if not pack and redis.call('HINCRBY', mt, 'tries', 1) > most then
+    redis.call('HSET', mt, 'r:' .. part, result)
     return finish(id, m[5], 'failed', 'tries')
   end
   redis.call('ZADD', scheduled, moment(AT + delay), id)
@@ -37,13 +38,18 @@ local function refused(name, sub, result, verdict, delay)
   local open = {}
   for _, id in pairs(sub.users) do
     local m = redis.call('HMGET', P .. 'mt:' .. id, 'gateway', 'final')
-    if m[1] and not m[2] then open[#open + 1] = id end
+    if m[1] and not m[2] then
+      open[#open + 1] = id
+    elseif m[1] then
+      -- It ended before, by another part: this one is not sent again, and nobody bills it.
+      redis.call('HSETNX', P .. 'mt:' .. id, 'r:' .. sub.part, result)
+    end
   end
   for _, id in ipairs(open) do
     if verdict == 'again' then
-      send_again(id, sub.part, delay)
+      send_again(id, sub.part, delay, result)
     elseif #open > 1 then
-      send_again(id, sub.part, 0, math.floor(#open / 2))
+      send_again(id, sub.part, 0, result, math.floor(#open / 2))
     else
       refuse(id, sub.part, name, result)
     end

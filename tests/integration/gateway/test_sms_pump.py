@@ -268,6 +268,37 @@ class TestMessages:
         assert SgipMt.objects.get().final == "delivered"
         assert ending_counts() == {(s, "delivered"): 1 for s in subjects()}
 
+    @pytest.mark.parametrize("second", ["report", "refusal"])
+    def test_the_next_part_between_commit_and_forget(
+        self, shop: Caller, sms_redis: Any, monkeypatch: pytest.MonkeyPatch, second: str
+    ) -> None:
+        """The first part's failure ends the message; what comes of the second is archived too."""
+        message = send(shop.biz)
+        first, next_one = submit(gateway_id(), parts=2)[message]
+        respond(first)
+        assert report(first, state=2, error=7) == "matched"
+        Forwarder().turn()
+        write = archive.write_messages
+
+        def writes(*given: Any) -> None:
+            write(*given)
+            if second == "report":
+                report(next_one, state=2, error=8)
+            else:
+                respond(next_one, result=8)
+
+        monkeypatch.setattr(archive, "write_messages", writes)
+        assert Pump().turn()
+        assert SgipReport.objects.count() == 1
+        assert sms_redis.exists(keys.mt(int(message)))
+        until(Pump().turn, lambda: not sms_redis.exists(keys.mt(int(message))))
+        parts = SgipMtPart.objects.filter(part=2).values_list("state", "result")
+        assert list(parts) == [(2, 0) if second == "report" else (None, 8)]
+        assert SgipReport.objects.count() == (2 if second == "report" else 1)
+        assert segments() == dict.fromkeys(subjects(), 2 if second == "report" else 1)
+        assert len(published()) == 1
+        assert {k.decode() for k in sms_redis.keys("*")} == {keys.MT_COUNT}
+
     def test_two_pumps_that_write_the_same_at_once(
         self, shop: Caller, sms_redis: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:

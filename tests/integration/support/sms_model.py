@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gateway.lifecycle.messages import Claimed, Mt, NewSubmit
+from gateway.lifecycle.messages import Claimed, Finished, Mt, NewSubmit
 
 RANK = {"": 0, "unknown": 1, "expired": 2, "delivered": 3, "failed": 3, "accepted": 3}
 
@@ -32,15 +32,22 @@ class Message:
     reported: set[int] = field(default_factory=set)
     waits: bool | None = None  # for its Report; True: for too long
     refused: bool = False
+    answered: set[int] = field(default_factory=set)  # parts whose response says something for good
+    submits: int = 0
     final: str = ""
     published: set[str] = field(default_factory=set)
     passed_on: str = ""  # the ending with which it went on to the archive
     archived: str = ""
+    archived_facts: int = 0
     gone: bool = False
 
     @property
     def is_open(self) -> bool:
         return not self.final and not self.gone
+
+    @property
+    def facts(self) -> int:
+        return self.submits + len(self.answered) + len(self.reported)
 
 
 @dataclass
@@ -122,6 +129,7 @@ class Model:
             for id in users.values():
                 message = self.messages[id]
                 message.sent = True
+                message.submits += 1
                 message.todo.discard(submit.part)
         for id in {member.id for submit in mine for member in submit.members}:
             message = self.messages[id]
@@ -171,6 +179,9 @@ class Model:
             self._accepted(packet)
             return "done"
         still = [message for message in self.members(packet) if message.is_open]
+        for message in self.members(packet):
+            if not message.is_open:
+                message.answered.add(packet.part)
         for message in still:
             if verdict == "again":
                 self._again(message, packet.part, over, most_tries)
@@ -178,6 +189,7 @@ class Model:
                 self._again(message, packet.part, True, most_tries, len(still) // 2)
             else:
                 message.refused = True
+                message.answered.add(packet.part)
                 self.end(message, "failed")
         return "done"
 
@@ -187,6 +199,7 @@ class Model:
             if packet.part in message.accepted:
                 continue
             message.accepted.add(packet.part)
+            message.answered.add(packet.part)
             if len(message.accepted) == message.parts and message.mt.report_flag == 2:
                 self.end(message, "accepted")
 
@@ -205,6 +218,7 @@ class Model:
         if not most:
             message.tries += 1
             if message.tries > most_tries:
+                message.answered.add(part)
                 self.end(message, "failed")
                 return
         message.place, message.over = "scheduled", over
@@ -251,12 +265,14 @@ class Model:
             if self.messages[id].final == final:
                 self.messages[id].passed_on = final
 
-    def forget(self, archived: dict[str, str]) -> set[str]:
-        """Those that are gone now: their last ending was published, and is archived."""
+    def forget(self, archived: Iterable[Finished]) -> set[str]:
+        """Those that are gone now: their last ending was published, and is archived with all that
+        is known."""
         gone = set()
-        for id, final in archived.items():
+        for id, final, facts in ((read.id, read.final, read.facts) for read in archived):
             message = self.messages[id]
-            if message.gone or message.final == final == message.passed_on:
+            is_whole = message.final == final == message.passed_on and message.facts == facts
+            if message.gone or is_whole:
                 message.gone = True
                 gone.add(id)
         return gone

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 from gateway.connections import sms_redis
 from gateway.directory import Gateway
 from gateway.lifecycle import keys, store
-from gateway.lifecycle.messages import Claimed, Mt, ReportIn, Response
+from gateway.lifecycle.messages import Claimed, Finished, Mt, ReportIn, Response
 from gateway.models import SmsGateway
 from gateway.sender.packing import packs, submits
 from tests.integration.support.sms_model import Message, Model, Packet
@@ -38,9 +38,9 @@ def gateway(number: int) -> Gateway:
 
 @dataclass
 class Work:
-    """Messages in the hands of a forwarder or a pump, with the endings that it read."""
+    """Messages in the hands of a forwarder or a pump, as it read them."""
 
-    read: dict[str, str] = field(default_factory=dict)
+    read: list[Finished] = field(default_factory=list)
     is_written: bool = False
 
 
@@ -144,11 +144,11 @@ class Steps(RuleBasedStateMachine):
             work.read = self._take(keys.LIST_REPORT, keys.REPORTING, most, lost)
         elif not work.is_written:
             work.is_written = True
-            for id, final in work.read.items():
-                assert final, "it has no ending to publish"
-                self.model.messages[id].published.add(final)
+            for message in work.read:
+                assert message.final, "it has no ending to publish"
+                self.model.messages[message.id].published.add(message.final)
         else:
-            read = self.forwarding.pop(who).read
+            read = {m.id: m.final for m in self.forwarding.pop(who).read}
             self.model.pass_on(read)
             store.published(read)
 
@@ -159,20 +159,21 @@ class Steps(RuleBasedStateMachine):
             work.read = self._take(keys.LIST_FINISH, keys.FINISHING, most, lost)
         elif not work.is_written:
             work.is_written = True
-            for id, final in work.read.items():
-                if not self.model.messages[id].gone:
-                    self.model.messages[id].archived = final
+            for read in work.read:
+                message = self.model.messages[read.id]
+                if not message.gone:
+                    message.archived, message.archived_facts = read.final, read.facts
         else:
-            read = self.pumping.pop(who).read
-            expected = self.model.forget(read)
-            assert store.forget(read) == expected
+            archived = self.pumping.pop(who).read
+            expected = self.model.forget(archived)
+            assert store.forget(archived) == expected
 
-    def _take(self, source: str, leased: str, most: int, lost: bool) -> dict[str, str]:
-        """Ids with their endings, as they were read at once."""
+    def _take(self, source: str, leased: str, most: int, lost: bool) -> list[Finished]:
+        """As they were read at once."""
         ids = store.take(source, leased, most, seconds(lost))
         assert len(ids) == len(set(ids)) <= most
-        read = {message.id: message.final for message in store.read(ids)}
-        store.drop(leased, [id for id in ids if id not in read])
+        read = store.read(ids)
+        store.drop(leased, list(set(ids).difference(message.id for message in read)))
         return read
 
     # -- time ------------------------------------------------------------------------------------
@@ -207,6 +208,7 @@ class Steps(RuleBasedStateMachine):
             assert message.gone, f"{id} was lost"
             assert message.final in message.published, f"{id}: {message.final} was never published"
             assert message.archived == message.final
+            assert message.archived_facts == message.facts, f"{id}: not all of it is archived"
         left = {key.decode().removeprefix(keys.PREFIX) for key in self.client.keys("*")}
         left = {name for name in left if not name.startswith("idempotency:")}
         assert left <= {"mt-GID", "seqno", "list:report-unmatched"}
