@@ -49,7 +49,7 @@ def settings_check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @register(TAG, deploy=True)
 def deploy_check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    return list(_embedded_redis())
+    return [*_embedded_redis(), *_proxies()]
 
 
 @register(Tags.database)
@@ -181,6 +181,17 @@ def _embedded_redis() -> Iterator[CheckMessage]:
                 obj=role.variable,
                 id="msgplatform.E101",
             )
+
+
+def _proxies() -> Iterator[CheckMessage]:
+    if settings.SECURE_PROXY_SSL_HEADER and not settings.REST_FRAMEWORK["NUM_PROXIES"]:
+        yield Warning(
+            "API_NUM_PROXIES is 0 although TRUST_X_FORWARDED_PROTO says that a proxy is in front",
+            hint="Set API_NUM_PROXIES to the number of proxies that add to X-Forwarded-For, "
+            "usually 1: limits by address then count callers, not the proxy.",
+            obj="API_NUM_PROXIES",
+            id="msgplatform.W102",
+        )
 
 
 def _server_version(alias: str) -> Iterator[CheckMessage]:

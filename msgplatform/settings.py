@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import secrets
 
+from csp.constants import NONCE, NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
+
 from msgplatform import env
 from msgplatform.core import logging as platform_logging
 from msgplatform.core.queues.names import RqQueues
@@ -47,8 +49,8 @@ _PAGES = [
     "unfold",
     "django.contrib.admin",
     "django.contrib.messages",
-    "django.contrib.sessions",
     "django.contrib.staticfiles",
+    "csp",
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "django_filters",
@@ -60,10 +62,12 @@ INSTALLED_APPS = [
     *([] if DAEMON else _PAGES),
     "django.contrib.auth",
     "django.contrib.contenttypes",
+    "django.contrib.sessions",  # daemons delete those that have expired
     *FLOWS,
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "csp.middleware.CSPMiddleware",
     "msgplatform.web.static_files.StaticFilesMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -122,7 +126,12 @@ RQ_SHOW_ADMIN_LINK = False
 # -- people --------------------------------------------------------------------------------------
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
-    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator")
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
 ]
 LOGIN_URL = "admin:login"
 SESSION_ENGINE = "django.contrib.sessions.backends.db"
@@ -139,6 +148,29 @@ if env.flag("TRUST_X_FORWARDED_PROTO", False):
 # Whether every name below the host's speaks TLS too is the operator's to know.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 X_FRAME_OPTIONS = "DENY"
+CONTENT_SECURITY_POLICY = {
+    # Answers to programs: nobody renders them.
+    "EXCLUDE_URL_PREFIXES": [
+        "/api/v1/",
+        "/api/schema/",
+        "/rpc/",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+    ],
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        # The theme's Alpine evaluates the expressions in its templates.
+        "script-src": [SELF, NONCE, UNSAFE_EVAL],
+        # The theme writes its colours, and charts their sizes, into attributes.
+        "style-src": [SELF, UNSAFE_INLINE],
+        "img-src": [SELF, "data:"],
+        "object-src": [NONE],
+        "base-uri": [SELF],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    },
+}
 LANGUAGE_CODE = "en-us"
 USE_I18N = True
 FORMAT_MODULE_PATH = ["msgplatform.formats"]
@@ -184,6 +216,8 @@ REST_FRAMEWORK = {
     "UNAUTHENTICATED_USER": None,
     "URL_FORMAT_OVERRIDE": None,  # there is one format, so that ?format= is an unknown parameter
 }
+# Whether the schema and the documentation of the API are for everybody, or for console users only.
+API_DOCS_PUBLIC = env.flag("API_DOCS_PUBLIC", True)
 SPECTACULAR_SETTINGS = {
     "TITLE": "msgplatform",
     "DESCRIPTION": "Publish events, send messages, follow what became of them.",
@@ -235,6 +269,7 @@ UNFOLD = {
     "SITE_HEADER": "msgplatform",
     "SITE_URL": "/",
     "SHOW_HISTORY": True,
+    "LOGIN": {"form": "msgplatform.console.login.LoginForm"},
     "SITE_FAVICONS": [
         {
             "rel": "icon",

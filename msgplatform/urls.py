@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from django.conf import settings
 from django.contrib import admin
+from django.contrib.admin.views.decorators import staff_member_required
+from django.http import HttpResponseBase
 from django.shortcuts import redirect
 from django.templatetags.static import static
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from msgplatform.api import error_pages, health
 from msgplatform.core import flows
 from msgplatform.web import queue_pages
+
+
+def documentation(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    return view if settings.API_DOCS_PUBLIC else staff_member_required(view)
+
 
 handler400 = error_pages.bad_request
 handler403 = error_pages.permission_denied
@@ -27,8 +37,12 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("django-rq/", include((queue_pages.urls(), "django_rq"))),
     *(path("api/v1/", include(flow.urls)) for flow in flows.all() if flow.urls),
     *(path("", include(flow.root_urls)) for flow in flows.all() if flow.root_urls),
-    path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),
-    path("api/docs/", SpectacularSwaggerView.as_view(url_name="api-schema"), name="api-docs"),
+    path("api/schema/", documentation(SpectacularAPIView.as_view()), name="api-schema"),
+    path(
+        "api/docs/",
+        documentation(SpectacularSwaggerSplitView.as_view(url_name="api-schema")),
+        name="api-docs",
+    ),
     path("api/docs", RedirectView.as_view(pattern_name="api-docs")),
     re_path(r"^api/", error_pages.unknown_api_address),
     path("problems/", error_pages.catalogue, name="problems"),

@@ -1,4 +1,5 @@
-"""Works off bulk jobs of every flow, page by page, one process a job at a time; keeps counters.
+"""Works off bulk jobs of every flow, page by page, one process a job at a time; keeps counters,
+and deletes expired sessions.
 
 The cursor is saved after each page, under the job's claim: a killed runner's job is taken up
 again at the last saved page, and a page that is repeated changes nothing.
@@ -17,6 +18,7 @@ from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.data import claims
 from msgplatform.jobs import counters
+from msgplatform.jobs.sessions import ExpiredSessions
 from msgplatform.models import BulkJob
 
 log = logging.get(__name__)
@@ -32,10 +34,13 @@ class BulkRunner(Worker):
     def __init__(self) -> None:
         super().__init__()
         self._housekeeping = counters.Housekeeping()
+        self._expired_sessions = ExpiredSessions()
 
     def turn(self) -> bool:
-        """One page of one job; true when there was one. Now and then, the days' counters."""
+        """One page of one job; true when there was one. Now and then, the days' counters and
+        expired sessions."""
         self._housekeeping.turn_if_due()
+        self._expired_sessions.turn_if_due()
         open_jobs = BulkJob.objects.filter(state__in=[_State.PENDING, _State.RUNNING])
         if not open_jobs.exists():
             return False

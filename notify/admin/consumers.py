@@ -80,9 +80,9 @@ class RotationForm(forms.Form):
 @admin.register(Receive)
 class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
     form = ConsumerForm
-    list_display = ["name", "title", "url", "secret_state", "created_at"]
+    list_display = ["name", "title", "address", "secret_state", "created_at"]
     search_fields = ["name", "title", "url"]
-    readonly_fields = ["header_names", "secret_state", "created_at"]
+    readonly_fields = ["address", "header_names", "secret_state", "created_at"]
     change_form_outer_before_template = "notify/consumer_bar.html"
     fieldsets = [
         (None, {"fields": ["name", "title", "url"]}),
@@ -94,9 +94,21 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Receive | None = None) -> Any:
         if obj is None or self.has_change_permission(request, obj):
             return super().get_fieldsets(request, obj)
-        # Who may only look is shown fields as they are stored: not the headers, then.
+        # Fields are shown as they are stored to those who may only look. The URL's query and the
+        # headers may hold a password or a token.
+        who = (None, {"fields": ["name", "title", "address"]})
         what = (_("Request"), {"fields": ["header_prefix", "header_names", "networks"]})
-        return [self.fieldsets[0], what, self.fieldsets[2]]
+        return [who, what, self.fieldsets[2]]
+
+    def get_search_fields(self, request: HttpRequest) -> list[str]:
+        """Not the URL for those who may only look: a search would tell what is hidden, letter by
+        letter."""
+        may_change = self.has_change_permission(request)
+        return [*self.search_fields] if may_change else ["name", "title"]
+
+    @admin.display(description=_("URL"), ordering="url")
+    def address(self, consumer: Receive) -> str:
+        return shown_url(consumer.url)
 
     @admin.display(description=_("headers"))
     def header_names(self, consumer: Receive) -> str:

@@ -51,6 +51,9 @@ _MAX_AHEAD = 10_000  # keys that are remembered
 _ahead: dict[int, _Ahead] = {}
 _counting = threading.Lock()
 
+# So many times the limit of wrong keys is for a peer that reports others behind it.
+_CALLERS_OF_A_PROXY = 20
+
 _quota = Quota(lambda: get_redis_connection("default"))
 
 
@@ -145,8 +148,28 @@ class ApiKeyThrottle(BaseThrottle):
 
 def _failures(request: Request, add: int) -> None:
     rate = _rate("failed")
-    if rate and (waiting := _wait(f"failed:{client_address(request)}", rate, add)):
+    if rate is None:
+        return
+    address, reported = client_address(request), _unbelieved(request)
+    waiting = _wait(f"failed:{address}{reported}", rate, add)
+    if reported and not waiting:
+        # A liar can report another address each time, so the peer itself has a limit too.
+        all_of_peer = rates.Rate(rate.limit * _CALLERS_OF_A_PROXY, rate.seconds)
+        waiting = _wait(f"failed:{address}", all_of_peer, add)
+    if waiting:
         raise Throttled(math.ceil(waiting))
+
+
+def _unbelieved(request: Request) -> str:
+    """The nearest address in X-Forwarded-For although no proxy is configured; '' without one.
+
+    It may be a lie, but behind a forgotten proxy all callers share one peer: without it a single
+    guesser would lock out every key that this process has not seen yet.
+    """
+    if api_settings.NUM_PROXIES:
+        return ""
+    header: str = request.META.get("HTTP_X_FORWARDED_FOR", "")
+    return header.rpartition(",")[2].strip()[:45]
 
 
 def count_failure(request: Request) -> None:

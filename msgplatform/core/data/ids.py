@@ -24,9 +24,12 @@ from zlib import crc32
 
 from django.db import connections
 
+from msgplatform.core import logging
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import id_nodes, sql
 from msgplatform.core.errors import OutcomeUnknown, Unavailable
+
+log = logging.get(__name__)
 
 NODE_TABLE = id_nodes.NODE_TABLE
 BUCKET_BITS = 8
@@ -219,7 +222,8 @@ class Allocator:
             yield
         except OutcomeUnknown as error:
             # Of the record, and a ceiling that is too high costs nothing: nobody got an id.
-            raise Unavailable(f"no ids could be reserved: {error}") from error
+            log.warning("ids_not_reserved", why=str(error)[:200])
+            raise Unavailable("the database does not answer: no ids could be reserved") from error
         finally:
             self._asking.release()
 

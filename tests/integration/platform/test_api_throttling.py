@@ -148,6 +148,23 @@ class TestPerAddress:
         assert api.get(ECHO, never_seen).status_code == 429
         assert api.get(ECHO, never_seen, REMOTE_ADDR="10.9.9.9").status_code == 200
 
+    def test_behind_a_forgotten_proxy_a_guesser_locks_out_nobody(
+        self, api: Api, rates: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rates(failed="2/min")
+        monkeypatch.setattr(throttling, "_CALLERS_OF_A_PROXY", 3)
+        _, never_seen = api.key()
+        guesser = {"HTTP_X_FORWARDED_FOR": "made up, 203.0.113.9"}
+        statuses = [api.get(ECHO, f"guess-{n}", **guesser).status_code for n in range(3)]
+        assert statuses == [401, 401, 429]
+        assert api.get(ECHO, never_seen, HTTP_X_FORWARDED_FOR="203.0.113.1").status_code == 200
+        # Who reports another address each time is not let in more often than that.
+        liar = [
+            api.get(ECHO, f"guess-{n}", HTTP_X_FORWARDED_FOR=f"203.0.113.{n}").status_code
+            for n in range(20, 26)
+        ]
+        assert liar == [401, 401, 401, 401, 429, 429]
+
 
 @pytest.mark.parametrize(
     ("proxies", "forwarded", "expected"),

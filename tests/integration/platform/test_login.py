@@ -1,0 +1,108 @@
+"""Who guesses passwords is slowed down; who knows theirs gets in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+from pytest_django.fixtures import Settings
+
+from msgplatform.console import login
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("work_redis")]
+PASSWORD = "a long enough one"
+TOO_MANY = "Too many wrong passwords. Try again in 5 minutes."
+
+
+@pytest.fixture(autouse=True)
+def somebody(settings: Settings) -> Iterator[User]:
+    # The cost of a hash is not what is tested here.
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    yield User.objects.create_user("anna", password=PASSWORD, is_staff=True)
+
+
+def log_in(name: str = "anna", password: str = "wrong", address: str = "10.0.0.1") -> Any:
+    data = {"username": name, "password": password}
+    return Client(REMOTE_ADDR=address).post("/admin/login/", data)
+
+
+def is_in(response: Any) -> bool:
+    return bool(response.status_code == 302)
+
+
+def test_five_wrong_passwords_keep_this_address_away_from_this_name() -> None:
+    for _ in range(login.WRONG_FOR_NAME_AND_ADDRESS):
+        assert TOO_MANY not in log_in().content.decode()
+    refused = log_in(password=PASSWORD)
+    assert not is_in(refused)
+    assert TOO_MANY in refused.content.decode()
+    assert TOO_MANY in log_in(name="ANNA").content.decode(), "names differ by more than their case"
+    assert is_in(log_in(password=PASSWORD, address="10.0.0.2"))
+
+
+def test_one_address_may_not_go_through_the_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login, "WRONG_FROM_ADDRESS", 3)
+    for n in range(3):
+        log_in(name=f"user-{n}")
+    assert not is_in(log_in(password=PASSWORD))
+    assert is_in(log_in(password=PASSWORD, address="10.0.0.2"))
+
+
+def test_many_addresses_may_not_go_through_the_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login, "WRONG_FOR_NAME", 3)
+    for n in range(3):
+        log_in(address=f"10.0.1.{n}")
+    assert not is_in(log_in(password=PASSWORD, address="10.0.0.2"))
+
+
+def test_who_is_refused_costs_no_query_and_no_hash(
+    monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    monkeypatch.setattr(login, "WRONG_FOR_NAME_AND_ADDRESS", 1)
+    log_in()
+    monkeypatch.setattr("django.contrib.auth.hashers.verify_password", None)
+    with django_assert_num_queries(0):
+        assert TOO_MANY in log_in().content.decode()
+
+
+def test_right_passwords_are_not_counted() -> None:
+    assert all(is_in(log_in(password=PASSWORD)) for _ in range(10))
+
+
+def test_without_redis_operators_get_in(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    broken = {**settings.CACHES["default"], "LOCATION": "unix:///no/such/redis.sock"}
+    settings.CACHES = {"default": broken}
+    for _ in range(login.WRONG_FOR_NAME_AND_ADDRESS + 1):
+        log_in()
+    assert is_in(log_in(password=PASSWORD))
+
+
+def test_hashes_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login, "_HASHING_SECONDS", 0.01)
+    with login._hashing:
+        answer = log_in(password=PASSWORD)
+    assert "Too many people log in at the moment" in answer.content.decode()
+    assert is_in(log_in(password=PASSWORD))
+
+
+def test_a_wrong_password_is_logged_without_the_name(caplog: pytest.LogCaptureFixture) -> None:
+    log_in(name="my secret password")
+    (record,) = [r.msg for r in caplog.records if "login_refused" in str(r.msg)]
+    assert "my secret password" not in str(record)
+    assert "10.0.0.1" in str(record)
+
+
+@pytest.mark.parametrize("password", ["password123", "88888888888", "short", "annabel12"])
+def test_weak_passwords_are_refused(admin_client: Client, password: str) -> None:
+    data = {"username": "annabel", "password1": password, "password2": password}
+    data["usable_password"] = "true"
+    page = admin_client.post("/admin/auth/user/add/", data)
+    assert page.status_code == 200
+    assert "errorlist" in page.content.decode() or "text-red" in page.content.decode()
+    assert not User.objects.filter(username="annabel").exists()
