@@ -10,17 +10,21 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.forms import ValidationError
 from django.utils.translation import gettext, ngettext
 from django_redis import get_redis_connection
-from unfold.forms import AuthenticationForm
 
 from msgplatform.api.access.throttling import client_address
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.rates.shared import Quota
+
+if TYPE_CHECKING:  # Unfold's is Django's with its own widgets, but has no types
+    from django.contrib.admin.forms import AdminAuthenticationForm as AuthenticationForm
+else:
+    from unfold.forms import AuthenticationForm
 
 log = logging.get(__name__)
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -29,9 +29,15 @@ START_SECONDS = 30
 
 
 class Server:
-    """The web server; `application` is another one than the platform's own."""
+    """The web server; `application` is another one than the platform's own, `environment` more
+    settings."""
 
-    def __init__(self, log: Path, application: str = "msgplatform.web.asgi:application") -> None:
+    def __init__(
+        self,
+        log: Path,
+        application: str = "msgplatform.web.asgi:application",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
@@ -49,6 +55,7 @@ class Server:
                     **os.environ,
                     "DJANGO_SETTINGS_MODULE": "tests.integration.support.api_settings",
                     "ALLOWED_HOSTS": "127.0.0.1",
+                    **(environment or {}),
                 },
                 stdout=out,
                 stderr=subprocess.STDOUT,

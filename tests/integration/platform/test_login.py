@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,10 +18,10 @@ TOO_MANY = "Too many wrong passwords. Try again in 5 minutes."
 
 
 @pytest.fixture(autouse=True)
-def somebody(settings: Settings) -> Iterator[User]:
+def somebody(settings: Settings) -> User:
     # The cost of a hash is not what is tested here.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    yield User.objects.create_user("anna", password=PASSWORD, is_staff=True)
+    return User.objects.create_user("anna", password=PASSWORD, is_staff=True)
 
 
 def log_in(name: str = "anna", password: str = "wrong", address: str = "10.0.0.1") -> Any:
