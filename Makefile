@@ -11,7 +11,7 @@ embedded := --try requirements-embedded.txt
 mysql := $(filter mysql:% mariadb:%,$(DATABASE_URL) $(COLD_DATABASE_URL))$(DATABASE_URL_FILE)
 platform := $(if $(mysql),requirements.lock,requirements-base.lock)
 
-.PHONY: help demo up test test-full check bench lock tools
+.PHONY: help demo up test test-full chaos check bench lock tools
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
@@ -30,6 +30,10 @@ test: tools  ## every test, with a reduced load, on SQLite and on MariaDB
 
 test-full: tools  ## every test, with the full load
 	@MSGPLATFORM_FULL_LOAD=1 deploy/test.sh
+
+chaos: tools  ## kill, freeze, empty and fill everything at once (CHAOS_ROUNDS, CHAOS_SECONDS, CHAOS_SEED)
+	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-5} CHAOS_SECONDS=$${CHAOS_SECONDS:-150} \
+	  .venv/bin/python -m pytest -n 0 -s tests/chaos
 
 check: tools  ## style, types, imports, migrations
 	@deploy/check.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every test. Units, programs and integration on SQLite run beside integration on MariaDB; then the
-# flows as real processes, and the browser. Most tests wait for something most of their time, so a
+# flows as real processes, some chaos, and the browser. Most tests wait for something most of their time, so a
 # core does several at once; how they are spread over processes is in tests/spreading.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,4 +20,4 @@ TEST_DATABASE=mariadb "${pytest[@]}" -n 3 tests/integration || failed=$?
 wait "$sqlite" || failed=$?
 cat "$logs/sqlite"
 [[ $failed == 0 ]] || exit "$failed"
-TEST_DATABASE=mariadb "${pytest[@]}" -n "$flows" tests/flows tests/browser
+TEST_DATABASE=mariadb "${pytest[@]}" -n "$flows" tests/flows tests/chaos tests/browser

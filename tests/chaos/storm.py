@@ -1,0 +1,127 @@
+"""What happens to the platform in a round: strikes in any order, one after another, while programs
+that were frozen before come to life again."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from msgplatform.core.servers.private_server import PrivateServer
+from notify.demo.sink_process import SinkProcess
+from tests.chaos.platform import PROGRAMS, ChaosPlatform, twin
+from tests.cluster import LEASE_SECONDS, WEB
+
+FROZEN_SECONDS = 1.5 * LEASE_SECONDS
+HUNG_SECONDS = 6.0
+FULL_SECONDS = 4.0
+AWAY_SECONDS = 1.0
+_PAUSE_SECONDS = 1.0
+OPEN = """
+import json
+from notify.models import ReceiveMsg
+rows = ReceiveMsg.objects.exclude(status=ReceiveMsg.Status.DELIVERED)
+print(json.dumps([f"{name} {pk}" for name, pk in
+                  rows.values_list("biz_receive__receive__name", "msg_id")]))
+"""
+
+
+@dataclass
+class Storm:
+    """Strikes. Each may repeat the deliveries that had arrived and were not marked."""
+
+    platform: ChaosPlatform
+    sinks: Mapping[str, SinkProcess]
+    seed: int
+    strikes: Counter[str] = field(default_factory=Counter)
+    may_repeat: int = 0
+    _counted: Counter[str] = field(default_factory=Counter)
+    _frozen: dict[str, float] = field(default_factory=dict)  # program → when it goes on
+
+    def blow(self, seconds: float) -> None:
+        """Until the time is over and every kind of strike has been seen."""
+        random_ = random.Random(self.seed)
+        until = time.monotonic() + seconds
+        kinds = self._kinds()
+        waiting = list(kinds)
+        random_.shuffle(waiting)
+        while time.monotonic() < until or waiting:
+            # Programs die and freeze more often than servers.
+            kind = waiting.pop() if waiting else random_.choice([*kinds, *["kill", "freeze"] * 4])
+            self._thaw(time.monotonic())
+            self._count()
+            print(f"{kind}: {kinds[kind](random_)}", flush=True)
+            self.strikes[kind] += 1
+            self._count()
+            time.sleep(_PAUSE_SECONDS)
+        self._thaw(float("inf"))
+        self._count()
+
+    def _kinds(self) -> dict[str, Callable[[random.Random], str]]:
+        work, sms = self.platform.redis, self.platform.sms
+        return {
+            "kill": self._kill,
+            "freeze": self._freeze,
+            "flush": lambda _: self._flush(),
+            "kill work Redis": lambda _: self._restart(self.platform.redis_server),
+            "kill SMS Redis": lambda _: self._restart(self.platform.sms_server),
+            "fill work Redis": lambda _: self._fill(work),
+            "fill SMS Redis": lambda _: self._fill(sms),
+            "kill database": lambda _: self._restart(self.platform.database),
+            "hang database": lambda _: self._hang(),
+        }
+
+    # -- strikes: each says what it hit ------------------------------------------------------------
+    def _kill(self, random_: random.Random) -> str:
+        name = random_.choice([WEB, *(set(PROGRAMS) - self._frozen.keys())])
+        self.platform.restart(name)
+        return name
+
+    def _freeze(self, random_: random.Random) -> str:
+        """Beyond its lease; its twin goes on."""
+        free = [n for n in PROGRAMS if n not in self._frozen and twin(n) not in self._frozen]
+        if not free:
+            return "nothing, all pairs have one that is frozen"
+        name = random_.choice(sorted(free))
+        self.platform.freeze(name)
+        self._frozen[name] = time.monotonic() + FROZEN_SECONDS
+        return name
+
+    def _flush(self) -> str:
+        count = self.platform.redis.dbsize()
+        self.platform.redis.flushall()
+        return f"{count} keys"
+
+    def _restart(self, server: PrivateServer) -> str:
+        server.kill()
+        time.sleep(AWAY_SECONDS)
+        server.start()
+        return "is back"
+
+    def _fill(self, client: object) -> str:
+        self.platform.fill(client)
+        time.sleep(FULL_SECONDS)
+        self.platform.make_room(client)
+        return f"for {FULL_SECONDS:g} s"
+
+    def _hang(self) -> str:
+        self.platform.freeze_database()
+        time.sleep(HUNG_SECONDS)
+        self.platform.database_goes_on()
+        return f"for {HUNG_SECONDS:g} s"
+
+    def _thaw(self, now: float) -> None:
+        for name in [name for name, until in self._frozen.items() if until <= now]:
+            del self._frozen[name]
+            self.platform.thaw(name)
+
+    def _count(self) -> None:
+        """At one moment: what arrived since the last count and is open still may come once more."""
+        with self.platform.standing_still():
+            unmarked = set(self.platform.script(OPEN))
+            arrived = Counter(f"{name} {pk}" for name, sink in self.sinks.items()
+                              for pk in sink.lines())  # fmt: skip
+        self.may_repeat += sum(1 for delivery in arrived - self._counted if delivery in unmarked)
+        self._counted = arrived
