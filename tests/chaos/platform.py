@@ -1,4 +1,4 @@
-"""The platform with two of each program, on servers that can be killed, hung, emptied and filled."""
+"""The platform with two of each program, on servers that can be killed, hung, emptied or full."""
 
 from __future__ import annotations
 
