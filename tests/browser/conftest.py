@@ -73,6 +73,8 @@ def page(platform: Cluster, browser: Browser, signed_in: StorageState) -> Iterat
     tab.set_default_timeout(20_000)
     wrong: list[str] = []
     tab.on("pageerror", lambda error: wrong.append(str(error)))
+    # As of a script that the Content-Security-Policy refuses.
+    tab.on("console", lambda line: line.type == "error" and wrong.append(line.text))
     tab.on(
         "response",
         lambda answer: answer.status >= 400 and wrong.append(f"{answer.status} {answer.url}"),
