@@ -28,7 +28,7 @@ from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
 
 SYSTEMS = 50
 _HOT_DAYS, _COLD_DAYS = 7, 56
-_CHUNK = 1_000_000
+_CHUNK = 250_000  # a statement must end within the connection's read timeout
 _STRETCHED = _COLD_DAYS // _HOT_DAYS
 _LOW = (1 << ids.TICK_SHIFT) - 1
 _State = ReceiveMsg.Status
