@@ -1,4 +1,4 @@
-"""Feed, as the platform sees it."""
+"""Feed as the platform sees it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.core import flows
 from msgplatform.core.daemons.away import AWAY
 from notify.feed.bulk import actions
-from notify.feed.monitor import findings, metrics
+from notify.feed.monitor import alert_conditions, metrics
 from notify.feed.search import find as search
 
 
@@ -63,13 +63,13 @@ class FeedFlow(flows.Flow):
         return actions.step(action, filter, cursor, limit)
 
     def examine(self) -> Iterable[flows.Finding]:
-        return findings.examine()
+        return alert_conditions.examine()
 
     def metrics(self) -> Iterable[flows.Sample]:
         return metrics.samples()
 
     def demo_environment(self) -> Mapping[str, str]:
-        # A star of a small town is merged at read, timelines are trimmed, and every one is read.
+        # So low that even in a small town authors are merged and timelines trimmed.
         return {
             "FEED_MERGE_ABOVE": "400", "FEED_PUSH_BELOW": "350", "FEED_TIMELINE_LENGTH": "100",
             "FEED_REBUILD_LENGTH": "50", "FEED_CLEAN_SECONDS": "1", "API_RATE_READ": "off",

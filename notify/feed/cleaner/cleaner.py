@@ -1,6 +1,7 @@
 """Cleaner: deletes what is no longer needed, one bounded step a turn.
 
-Several may run; one of them works at a time, the others wait for its lease to end.
+Several may run: one of them works at a time, and when it dies another goes on as soon as its lease
+runs out.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from notify.feed.cleaner.timelines import Timelines
 from notify.feed.models import FeedPace
 from notify.feed.retention import KEEP_PACE_DAYS, KEYS
 
-# Longer than most steps take; whatever two cleaners do at once may be done twice.
+# Longer than most steps take. Should two cleaners work at once, no harm is done: every step can be
+# repeated.
 LEASE_SECONDS = 120.0
 _LONGEST_REST = 1.0
-# The walk through all timelines reads every entry: once a day, as rounds come by default.
+# The walk through all timelines reads every entry: every so many rounds, by default once a day.
 _ROUNDS_A_WALK = 24
 
 Step = Callable[[], bool]
@@ -51,38 +53,39 @@ class Cleaner(Worker):
             return False
         if not self._left:
             self._next.restart()
-            self._left = _steps(sql.now(), walk=self._rounds % _ROUNDS_A_WALK == 0)
+            self._left = _steps_of_a_round(sql.now(), self._rounds % _ROUNDS_A_WALK == 0)
             self._rounds += 1
         begun = time.monotonic()
         try:
             if self._left[0]():
-                # Half of the time is left to others.
+                # As long as the step took, at most a second: others get half of the time.
                 self.stopping.wait(min(_LONGEST_REST, time.monotonic() - begun))
                 return True
         except Exception:
-            del self._left[0]  # what goes wrong with one must not keep the others from their turn
+            del self._left[0]  # a step that fails must not hold up the others
             raise
         del self._left[0]
         return bool(self._left)
 
     def stop(self) -> None:
-        with suppress(RedisError):  # its time ends anyhow
+        with suppress(RedisError):  # then the lease runs out
             self._lease.release(self.heartbeat.name)
 
 
-def _steps(now: datetime, walk: bool) -> list[Step]:
-    """What a round does: each is called until it says that there is no more."""
+def _steps_of_a_round(now: datetime, walk: bool) -> list[Step]:
+    """Each is called until it says that nothing is left."""
     return [
         lambda: events.clean(now),
         lambda: retention.purge(KEYS, now) > 0,
-        lambda: _delete_decisions(now),
-        lambda: inactive.let_go(now),
+        lambda: delete_decisions(now),
+        lambda: inactive.deactivate(now),
         *([Timelines(now).clean] if walk else []),
         Months(now).clean,
     ]
 
 
-def _delete_decisions(now: datetime) -> bool:
+def delete_decisions(now: datetime) -> bool:
+    """A page of the scheduler's old decisions; whether there may be more."""
     old = FeedPace.objects.filter(at__lt=now - timedelta(days=KEEP_PACE_DAYS))
     page = list(old.order_by("at").values_list("at", flat=True)[:1000])
     FeedPace.objects.filter(at__in=page).delete()

@@ -1,4 +1,4 @@
-"""Readers who did not come for long are not written to any more."""
+"""Posts are no longer written for readers who have stayed away for long."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ PAGE = 100
 _DELIVERY = Friend.Delivery
 
 
-def let_go(now: datetime) -> bool:
-    """A page of them; whether there may be more. Their entries are deleted by the walk through all
-    timelines."""
+def deactivate(now: datetime) -> bool:
+    """A page of such readers; whether there may be more. The walk through all timelines deletes
+    their entries."""
     before = now - timedelta(days=settings.FEED_ACTIVE_DAYS)
     rows = FeedUser.objects.filter(active=True, visit_date__lt=before).order_by("visit_date")
     page = list(rows.values_list("biz_id", "uid")[:PAGE])
     for biz, uid in page:
-        sql.retrying(partial(_let_go, biz, uid, before))
+        sql.retrying(partial(_deactivate_one, biz, uid, before))
     return len(page) == PAGE
 
 
-def _let_go(biz: int, uid: str, before: datetime) -> None:
+def _deactivate_one(biz: int, uid: str, before: datetime) -> None:
     with transaction.atomic(durable=True):
         user = lock(biz, [uid])[uid]
         if not user.active or user.visit_date is None or user.visit_date >= before:
-            return  # he came at this moment
+            return  # the reader came back at this moment
         rows = FeedUser.objects.filter(biz_id=biz, uid=uid)
+        # From this commit on every page is merged at read, so that entries may go at any time.
         rows.update(active=False, floor=NOTHING_WRITTEN)
         Friend.objects.filter(
             biz_id=biz,

@@ -1,7 +1,7 @@
-"""Entries that are older than FEED_KEEP_ENTRY_DAYS go by the month, where the table has partitions.
+"""Entries older than FEED_KEEP_ENTRY_DAYS are dropped by the month, where the table has partitions.
 
-Before a month is dropped no floor is below its end, so that nobody reads what is gone. No backfill
-sets a floor that low again: see `retention.keep_entries`.
+Before a month is dropped, all floors are raised to its end, so that nobody reads what is gone. No
+backfill sets a floor that low again: see `retention.keep_entries`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ _TABLE = ENTRIES.tables[0]
 
 
 class Months:
+    """A walk through the floors of all readers for each month that goes."""
+
     def __init__(self, now: datetime) -> None:
         self._now = now
         self._going: Partition | None = None
@@ -30,7 +32,10 @@ class Months:
         """Raise a page of floors, or drop a month; whether there is more to do."""
         if self._going is None:
             partitions.prepare(ENTRIES, self._now)
-            self._going, self._readers = self._oldest(), Readers(PAGE)
+            self._readers, age = Readers(PAGE), keep_entries()
+            oldest = partitions_of(_TABLE)[:1]
+            if age is not None and oldest and oldest[0].is_below(horizon(self._now, age)):
+                self._going = oldest[0]
             return self._going is not None
         if self._going.bound and (page := self._readers.page()):
             floor = self._going.bound - 1
@@ -41,16 +46,9 @@ class Months:
                 floor__lt=floor,
             ).update(floor=floor)
             return True
+        # Every floor is committed. Who dies here begins with the same month again.
         failpoint("feed_before_drop")
         with partitions.alone(ENTRIES) as mine:
             gone = mine and partitions.drop(_TABLE, self._going, _TABLE.rows().none())
         self._going = None
         return gone
-
-    def _oldest(self) -> Partition | None:
-        """The oldest month, if it is old enough to go."""
-        age = keep_entries()
-        for part in partitions_of(_TABLE)[:1]:
-            if age is not None and part.is_below(horizon(self._now, age)):
-                return part
-        return None

@@ -6,7 +6,7 @@ from notify.feed.models import FeedUser
 
 
 class Readers:
-    """Where a walk through all users stands. In memory only: after a start it begins again."""
+    """Where a walk through all users stands. In memory only: after a restart it begins again."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -15,6 +15,7 @@ class Readers:
     def page(self) -> list[FeedUser]:
         """The next users, all of one business system; none at the end."""
         rows = FeedUser.objects.filter(biz_id=self._biz, uid__gt=self._after).order_by("uid")
+        # Nobody left in this system: go on with the next one that has users.
         while not (found := list(rows[: self._size])):
             later = FeedUser.objects.filter(biz_id__gt=self._biz).order_by("biz_id")
             biz = later.values_list("biz_id", flat=True).first()

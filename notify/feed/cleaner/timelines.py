@@ -1,12 +1,11 @@
-"""Timelines that are too long, and entries that nobody reads any more.
+"""Trim timelines that are too long, and delete entries that nobody reads.
 
-The floor of a timeline is raised and committed before entries below it are deleted: what a killed
-cleaner leaves is not read, and found again.
+The floor of a timeline is raised, and that is committed, before entries below it are deleted: what
+a killed cleaner leaves behind is not read by anybody, and the next walk finds it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -25,13 +24,13 @@ from notify.feed.users import lock
 
 PAGE = 100  # readers: their entries are counted by one statement
 CHUNK = 1000  # entries in one transaction
-# Some more than FEED_TIMELINE_LENGTH may stay, so that a reader is trimmed now and then only.
+# A timeline may be so many times as long as FEED_TIMELINE_LENGTH, so that it is trimmed rarely.
 _SLACK = 1.2
 
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """Of what is written for one reader."""
+    """What is written for one reader."""
 
     entries: int
     oldest: int  # a post's id
@@ -43,30 +42,41 @@ class Timelines:
     def __init__(self, now: datetime) -> None:
         self._readers = Readers(PAGE)
         age = keep_entries()
-        # With partitions whole months go (months.py).
+        # Where the table has partitions old entries are dropped by the month (months.py).
         by_rows = age is not None and not partitions_of(ENTRIES.tables[0])
         self._least_floor = horizon(now, age) - 1 if by_rows and age else 0
 
     def clean(self) -> bool:
-        """Whether there are more readers."""
+        """Trim the timelines of a page of readers; whether there are more."""
         page = self._readers.page()
-        lengths = _lengths(page[0].biz_id, [user.uid for user in page]) if page else {}
+        if not page:
+            return False
+        places = ", ".join(["%s"] * len(page))
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT fri_uid, COUNT(*), MIN(feed_id) FROM feed_broadcast "  # noqa: S608
+                f"WHERE biz_id = %s AND fri_uid IN ({places}) GROUP BY fri_uid",
+                [page[0].biz_id, *(user.uid for user in page)],
+            )
+            lengths = {uid: Length(entries, oldest) for uid, entries, oldest in cursor.fetchall()}
         for user in page:
             if length := lengths.get(user.uid):
-                self._clean(user, length)
-        return bool(page)
+                self.trim(user, length)
+        return True
 
-    def _clean(self, user: FeedUser, length: Length) -> None:
+    def trim(self, user: FeedUser, length: Length) -> None:
+        """Raise the floor if the timeline is too long or too old, then delete what is below it."""
         too_long = length.entries > _SLACK * settings.FEED_TIMELINE_LENGTH
         if user.active and (too_long or length.oldest <= self._least_floor):
             user.floor = sql.retrying(partial(self._raise_floor, user.biz_id, user.uid))
             failpoint("feed_after_floor")
+        # Also of an inactive reader, and what a killed cleaner left: their floor is above.
         if length.oldest <= user.floor:
             while sql.retrying(partial(_delete_chunk, user.biz_id, user.uid)):
                 pass
 
     def _raise_floor(self, biz: int, uid: str) -> int:
-        """The floor from now on."""
+        """The floor from now on; never below the one that is there."""
         with transaction.atomic(durable=True):
             user = lock(biz, [uid])[uid]
             above = FeedBroadcast.objects.filter(biz_id=biz, fri_uid=uid, feed_id__gt=user.floor)
@@ -79,21 +89,10 @@ class Timelines:
             return floor
 
 
-def _lengths(biz: int, uids: Sequence[str]) -> dict[str, Length]:
-    places = ", ".join(["%s"] * len(uids))
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT fri_uid, COUNT(*), MIN(feed_id) FROM feed_broadcast "  # noqa: S608
-            f"WHERE biz_id = %s AND fri_uid IN ({places}) GROUP BY fri_uid",
-            [biz, *uids],
-        )
-        return {uid: Length(entries, oldest) for uid, entries, oldest in cursor.fetchall()}
-
-
 def _delete_chunk(biz: int, uid: str) -> bool:
     """Delete some of the entries below the floor; whether there are more."""
     with transaction.atomic(durable=True):
-        # Locked: a reader who comes back at this moment gets a lower floor.
+        # Under the lock, because a backfill for a reader who comes back lowers the floor.
         floor = lock(biz, [uid])[uid].floor
         rows = FeedBroadcast.objects.filter(biz_id=biz, fri_uid=uid, feed_id__lte=floor)
         ids = list(rows.order_by("feed_id").values_list("feed_id", flat=True)[:CHUNK])

@@ -1,8 +1,8 @@
-"""Backfill: what was posted before a relation, or before its reader came, is written.
+"""Backfill: write what was posted before a relation began, or before its reader came.
 
 A post is stored before its event is handled, and a relation before its backfill looks for posts.
-So a post is written by its own event, which finds the relation, or by the backfill, which finds the
-post.
+So each post is written either by its own event, which finds the relation, or by the backfill, which
+finds the post.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import QuerySet
 
 from msgplatform.core.data import ids, sql
 from msgplatform.core.data.chunks import chunks
 from notify.feed import users
+from notify.feed.dispatcher.fanout import ALL_RELATIONS
 from notify.feed.dispatcher.queue import Event
 from notify.feed.models import FeedUser, Friend
 from notify.feed.models.users import NOTHING_WRITTEN
@@ -24,20 +24,22 @@ from notify.feed.timeline.wanted import Wanted
 
 AUTHORS = 500  # and their relations, in one transaction
 _CHUNK = 500
-_RELATIONS = tuple(map(str, (Friend.Relation.FRIEND, Friend.Relation.FOLLOW)))
 
 
 def backfill(event: Event) -> tuple[bool, int]:
     """Write posts of authors who are merged for this reader only because they are new.
 
-    Whether there are no more such authors, and how many posts were written.
+    Whether no such authors are left, and how many posts were written.
     """
     biz, uid = event.biz, event.uid
     candidates = merge.to_be_written(biz, uid, AUTHORS)
+    # The authors are locked too: one who became merged meanwhile must not be written.
     reader, pushed = users.lock_with_authors(biz, uid, candidates)
     if reader is None or not reader.active:
         return True, 0
-    rows = _new_relations(biz, uid).filter(uid__in=pushed)
+    rows = Friend.objects.filter(
+        biz_id=biz, fri_uid=uid, delivery=Friend.Delivery.BOTH, relation__in=ALL_RELATIONS
+    ).filter(uid__in=pushed)
     relations = list(rows.values_list("uid", "relation"))
     rebuild = reader.floor == NOTHING_WRITTEN
     if not relations and not rebuild:
@@ -46,24 +48,19 @@ def backfill(event: Event) -> tuple[bool, int]:
     limit = settings.FEED_REBUILD_LENGTH if rebuild else settings.FEED_TIMELINE_LENGTH
     floor = 0 if rebuild else reader.floor
     posts = merge.newest(Wanted(biz, uid, after=floor), sources, limit + 1)
-    oldest = _oldest_kept()
+    oldest = oldest_kept()
     fresh = [post for post in posts[:limit] if post > oldest]
     if len(fresh) < len(posts):
-        floor = posts[len(fresh)]  # the newest one that is not written
+        # The newest one that is not written: from here down the timeline is merged at read.
+        floor = posts[len(fresh)]
     written = _write(biz, uid, fresh)
     rows.update(delivery=Friend.Delivery.PUSHED)
     FeedUser.objects.filter(biz_id=biz, uid=uid).update(floor=floor)
     return len(candidates) < AUTHORS, written
 
 
-def _new_relations(biz: int, uid: str) -> QuerySet[Friend]:
-    return Friend.objects.filter(
-        biz_id=biz, fri_uid=uid, delivery=Friend.Delivery.BOTH, relation__in=_RELATIONS
-    )
-
-
-def _oldest_kept() -> int:
-    """The cleaner may delete older entries at any moment."""
+def oldest_kept() -> int:
+    """The cleaner may delete entries of posts below this id at any moment."""
     days = settings.FEED_KEEP_ENTRY_DAYS
     return ids.first_id_at(sql.now() - timedelta(days=days)) if days else 0
 

@@ -1,6 +1,6 @@
 """Dispatcher: a receiver for each topic, and the pace that all dispatchers share.
 
-A turn gives every topic one bounded batch, so that none waits for the end of another one's
+A turn gives every topic one bounded batch, so that no topic waits for the end of another one's
 backlog.
 """
 
@@ -27,14 +27,14 @@ from notify.feed.monitor import alert_conditions, backlog
 _TOPICS = tuple(EventQueue.Topic.values)
 # A pause lets the foreground work; a longer one would only let the backlog grow.
 _LONGEST_PAUSE = 2.0
-# For a lock of somebody who may be frozen: then something else is done.
+# How long a statement waits for a lock, whose holder may be frozen; then others get their turn.
 _PATIENCE_SECONDS = 1
-# Who waits for a page goes first where processors are short; alone on them it costs nothing.
+# Where processors are short, people who wait for a page go first. Alone on them, it costs nothing.
 _NICE = 5
 
 
 class Dispatcher(Worker):
-    """`topics`: those it works on, all by default."""
+    """`topics` are those it works on, by default all."""
 
     role = "feed_dispatcher"
     bell = DISPATCHER
@@ -54,6 +54,7 @@ class Dispatcher(Worker):
     def start(self) -> None:
         nice = os.getpriority(os.PRIO_PROCESS, 0)
         os.setpriority(os.PRIO_PROCESS, 0, max(nice, _NICE))
+        # Every connection from now on is impatient, also one that replaces a lost one.
         connections.close_all()
         connection_created.connect(_be_impatient, dispatch_uid="feed-dispatcher")
         self.pacer.start()
@@ -67,7 +68,7 @@ class Dispatcher(Worker):
         pace = self.pacer.current()
         if not pace.share:
             return False
-        # While idle one statement for all topics; each receiver asks several about its own.
+        # While idle, one statement for all topics instead of several from each receiver.
         if self._was_idle and not backlog.is_open(self._topics):
             return False
         handled, pause = 0, 0.0

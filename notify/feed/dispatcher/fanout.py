@@ -1,25 +1,59 @@
-"""One entry for each recipient of a post, written by the database.
+"""One entry for each recipient of a post, written by the database; for all or a slice of them.
 
-An entry that is there already is kept, so that everything here can be repeated.
+An entry that exists is kept, so everything here can be repeated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from django.db import connection
 
 from msgplatform.core.data import sql
+from notify.feed.dispatcher.queue import Event
 from notify.feed.models import Friend
 from notify.feed.models.posts import Topic
 
 _FRIEND, _FOLLOW = str(Friend.Relation.FRIEND), str(Friend.Relation.FOLLOW)
 # Who gets the posts of a topic. An author with both relations to a reader is written once.
 RELATIONS = {Topic.FRIEND: (_FRIEND,), Topic.VIP: (_FOLLOW, _FRIEND)}
+ALL_RELATIONS = (_FRIEND, _FOLLOW)
 _INSERT = (
     "INSERT INTO feed_broadcast (biz_id, fri_uid, feed_id, create_date, app_id, src_type) "
     "SELECT r.biz_id, r.fri_uid, f.id, f.create_date, f.app_id, f.src_type "
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Recipients with this relation above `after` and up to `until` (None: all that are left).
+
+    `position` is where the next slice begins; None: this is the last one.
+    """
+
+    relation: str
+    after: str
+    until: str | None
+    position: str | None
+
+
+def next_slice(event: Event, relations: Sequence[str], size: int) -> Slice:
+    """The slice at the event's position: `size` recipients of its author, by one relation after
+    the other."""
+    relation, _, after = event.position.partition(":")
+    relation = relation or relations[0]
+    rows = Friend.objects.filter(
+        biz_id=event.biz, uid=event.uid, relation=relation, fri_uid__gt=after
+    )
+    last = rows.order_by("fri_uid").values_list("fri_uid", flat=True)[size - 1 : size]
+    until = next(iter(last), None)
+    place = relations.index(relation) + 1
+    if until is not None:
+        position: str | None = f"{relation}:{until}"
+    else:
+        position = f"{relations[place]}:" if place < len(relations) else None
+    return Slice(relation, after, until, position)
 
 
 def push(topic: str, feed_ids: Sequence[int]) -> int:
@@ -32,15 +66,14 @@ def push(topic: str, feed_ids: Sequence[int]) -> int:
         "ON r.biz_id = f.biz_id AND r.uid = f.uid "
         f"AND r.relation IN ({relations}) "
         f"WHERE f.id IN ({places}) AND f.delete_date IS NULL AND r.delivery > 0 "
-        # In the order of the key of entries: neighbours are written one after another.
+        # In the order of the entries' key, so that neighbours are written one after another.
         "ORDER BY r.fri_uid, f.id",
         list(feed_ids),
     )
 
 
 def push_slice(feed_id: int, relation: str, after: str, until: str | None) -> int:
-    """Write one post into the timelines of recipients with this relation whose uid is above
-    `after`, and not above `until`; about how many."""
+    """Write one post into the timelines of the recipients of a `Slice`; about how many."""
     bound = "AND r.fri_uid <= %s" if until is not None else ""
     return _run(
         f"{_INSERT} FROM feed f {sql.ordered_join()} friend r "
@@ -54,4 +87,4 @@ def push_slice(feed_id: int, relation: str, after: str, until: str | None) -> in
 def _run(statement: str, parameters: Sequence[str | int]) -> int:
     with connection.cursor() as cursor:
         cursor.execute(sql.keep_existing(statement, "feed_broadcast", "feed_id"), list(parameters))
-        return max(0, int(cursor.rowcount))
+        return max(0, int(cursor.rowcount))  # some drivers say -1 when they do not know

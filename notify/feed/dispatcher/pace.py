@@ -1,7 +1,7 @@
 """How fast dispatchers work, and how that follows the load.
 
-Additive increase, multiplicative decrease: a busy server is left alone within seconds, and what it
-has to spare is found step by step.
+Additive increase, multiplicative decrease: a busy server is left alone within seconds, and its
+spare capacity is found step by step.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 
-MOST_EVENTS = 100  # of a batch: ten times as many are not faster, and wait ten times as long
+MOST_EVENTS = 100  # in a batch: ten times as many are not faster, and wait ten times as long
 LEAST_EVENTS = 10
-# A step is one second.
+# How the share changes with each step of a second.
 INCREASE = 0.02
-INCREASE_ALONE = 0.1  # while nobody else is there who could be in the way
+INCREASE_ALONE = 0.1  # while nobody else uses the server
 DECREASE = 0.5
-_LEARNING_LESS, _LEARNING_MORE = 0.1, 0.005
-_STRETCHING = 1.25
-FULL_SPEED = 0.95  # of the share
-# From here on up to a load of 1 the share stays as it is.
+_LEARNING_LESS, _LEARNING_MORE = 0.1, 0.005  # how much of a difference each batch teaches
+_STRETCHING = 1.25  # by how much batches grow or shrink from one turn to the next
+FULL_SPEED = 0.95  # a share from here on counts as full speed
+# Between this load and 1 the share stays as it is.
 COMFORTABLE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """`events` in a batch at most; `share` of what a dispatcher does at full speed, 0 to 1; 0 is
-    for one that rests while others work."""
+    """At most `events` in a batch, and the `share` of what a dispatcher does at full speed, 0 to 1;
+    it is 0 for one that rests while others work."""
 
     events: int = MOST_EVENTS
     share: float = 1.0
@@ -36,9 +36,9 @@ class Pace:
 class Effort:
     """How long work takes at full speed, learned from full batches.
 
-    A pause is reckoned by that: on a machine that is busy a batch takes several times as long, and
-    so would the pause, until next to nothing is done. When even without a pause less is done than
-    the share, batches become larger: a small one mostly waits for its turn.
+    Pauses follow from that, not from how long a batch took: on a busy machine a batch takes several
+    times as long, and so would the pause, until next to nothing is done. When less than the share
+    is done even without a pause, batches become larger: a small one mostly waits for its turn.
     """
 
     def __init__(self) -> None:
@@ -46,18 +46,19 @@ class Effort:
         self._stretch = 1.0
 
     def events(self, pace: Pace) -> int:
-        """How many of a batch."""
+        """How many to take into a batch."""
         return min(MOST_EVENTS, round(pace.events * self._stretch))
 
     def learn(self, work: int, took: float) -> None:
         cost = took / work
-        # Slowly upwards: others slow it down before the share falls, and that is not to be learned.
+        # Slowly upwards: when others come, work slows down a moment before the share falls, and
+        # that must not be learned.
         rate = _LEARNING_LESS if cost < self._cost else _LEARNING_MORE
         self._cost += (cost - self._cost) * rate if self._cost else cost
 
     def pause(self, share: float, work: int, took: float) -> float:
-        """Seconds to rest after work that took so long. Without a known cost, a share of the
-        time."""
+        """Seconds to rest after work that took so long. As long as the cost is not known, they
+        follow from the time it took."""
         due = (min(took, work * self._cost) or took) / share
         change = _STRETCHING if took >= due and share < FULL_SPEED else 1 / _STRETCHING
         self._stretch = min(MOST_EVENTS / LEAST_EVENTS, max(1.0, self._stretch * change))
@@ -65,15 +66,15 @@ class Effort:
 
 
 def pace_of(share: float) -> Pace:
-    """Batches become smaller with the share: a long statement is what others would wait for."""
+    """Batches become smaller with the share, because others wait for long statements."""
     return Pace(max(LEAST_EVENTS, round(MOST_EVENTS * share)), share)
 
 
 def divided(share: float, dispatchers: Sequence[str], turn: int) -> tuple[tuple[str, ...], float]:
-    """Which dispatchers work while all of them do `share` of what they could, and how much each.
+    """Which dispatchers work while all of them do `share` of what they could, and each one's share.
 
-    As few as possible: two that work at the same moment are in others' way far more than one that
-    works twice as often. They take turns, so that nothing waits long for one that is frozen.
+    As few as possible: two that work at the same moment are in the way of others far more than one
+    that works twice as often. They take turns, so that nothing waits long for one that is frozen.
     """
     count = max(1, math.ceil(round(share * len(dispatchers), 6)))
     first = turn * count % max(1, len(dispatchers))
@@ -86,7 +87,7 @@ def next_share(
 ) -> float:
     """The share one step later; `load` is 1 when the server has as much to do as it should have.
 
-    `least` gives way to `most`, which is somebody's decision for these hours.
+    Where the two conflict `most` wins over `least`: somebody decided it for these hours.
     """
     if load > 1:
         share *= DECREASE

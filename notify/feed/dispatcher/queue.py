@@ -1,29 +1,36 @@
-"""The queue of events: locked, marked, set aside.
+"""The queue of events: find, lock and mark them, and set aside those that fail.
 
-Receivers lock what they work on until their transaction ends, and pass over what others have
-locked where the database can do that. A killed one leaves everything as it was.
+Receivers lock what they work on until their transaction ends, and skip what others have locked
+where the database can do that. A killed receiver leaves everything as it was.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 
 from django.db import connection, transaction
 
+from msgplatform.core import alerts
 from msgplatform.core.data import sql
 from notify.feed.models import EventQueue
 from notify.feed.monitor import counters
+from notify.feed.monitor.alert_conditions import SET_ASIDE, SET_ASIDE_KEY
 
 _STATUS = EventQueue.Status
+# An event may begin to wait behind the front: committed late, replayed, or given back by a
+# receiver that died. So the front looks from the beginning every few seconds; less often when that
+# takes long, so that at most a twentieth of the time goes into it.
+_LEAST_SECONDS, _MOST_SECONDS = 2.0, 10.0
+_TIMES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A locked event; `created` as the database writes it."""
+    """A locked event; see `EventQueue` for the fields."""
 
     qid: int
     biz: int
@@ -51,8 +58,8 @@ def lock_these(qids: Sequence[int], status: int) -> list[Event]:
 
 
 def waiting(topic: str, since: int = 0) -> bool:
-    """Whether an event of this topic waits, from the id `since` on: an idle turn asks only this,
-    without a lock."""
+    """Whether an event of this topic waits, from the id `since` on. No lock: this is all that an
+    idle turn asks."""
     hint = _hint("eventqueue_to_handle")
     with connection.cursor() as cursor:
         cursor.execute(
@@ -69,20 +76,68 @@ def mark(qids: Collection[int], status: int, now: datetime | None = None) -> Non
         EventQueue.objects.filter(qid__in=qids).update(**changes)
 
 
-def set_aside(qid: int, error: Exception) -> None:
-    """Mark an event that failed, with the reason, until somebody replays it."""
+def set_aside(qid: int, error: Exception) -> alerts.AlertEvent:
+    """Mark an event that failed, with the reason, until somebody replays it; the alert to raise."""
     reason = f"{type(error).__name__}: {error}"[:500]
-    sql.retrying(partial(_set_aside_once, qid, reason))
+
+    @transaction.atomic
+    def mark_failed() -> None:
+        event = EventQueue.objects.filter(qid=qid).values_list("biz_id", "topic").first()
+        # Another dispatcher may have handled it, or failed with it, at the same time: it is
+        # counted only by the one whose UPDATE changes the row.
+        others = (_STATUS.HANDLED, _STATUS.SET_ASIDE)
+        rows = EventQueue.objects.filter(qid=qid).exclude(status__in=others)
+        if event and rows.update(status=_STATUS.SET_ASIDE, reason=reason):
+            biz, topic = event
+            counters.add(Counter([counters.key(biz, counters.SET_ASIDE, topic)]), sql.now())
+
+    sql.retrying(mark_failed)
+    return alerts.AlertEvent(
+        kind=SET_ASIDE,
+        subject=f"Feed: event {qid} was set aside",
+        text=reason,
+        key=SET_ASIDE_KEY,
+    )
 
 
-@transaction.atomic
-def _set_aside_once(qid: int, reason: str) -> None:
-    event = EventQueue.objects.filter(qid=qid).values_list("biz_id", "topic").first()
-    others = (_STATUS.HANDLED, _STATUS.SET_ASIDE)
-    rows = EventQueue.objects.filter(qid=qid).exclude(status__in=others)
-    if event and rows.update(status=_STATUS.SET_ASIDE, reason=reason):
-        biz, topic = event
-        counters.add(Counter([counters.key(biz, counters.SET_ASIDE, topic)]), sql.now())
+class Front:
+    """The waiting events of a topic, the oldest first, and where they begin.
+
+    A handled event leaves the index of waiting ones only when no transaction on the server is older
+    than it. Beside a report or a backup that runs for an hour, a receiver that always searched from
+    the beginning would pass over everything handled in that hour, with each batch.
+
+    The front is remembered only while batches are full: a queue with little in it is always
+    searched as a whole. For the receiver's own thread.
+    """
+
+    def __init__(self, topic: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._topic, self._clock = topic, clock
+        self._since, self._until = 0, 0.0  # from which id on we search, and for how long
+
+    def anything(self) -> bool:
+        """Whether an event waits. When none does from the front on, the next call searches all."""
+        if self._clock() >= self._until:
+            self._since = 0
+        found = waiting(self._topic, self._since)
+        if not found:
+            self._since = 0
+        return found
+
+    def lock(self, limit: int, without: Collection[int] = ()) -> list[Event]:
+        """Lock the oldest events but for `without`, in the caller's transaction."""
+        begun = self._clock()
+        found = lock(self._topic, _STATUS.WAITING, limit, self._since, without)
+        if not self._since:
+            now = self._clock()
+            pause = max(_LEAST_SECONDS, _TIMES * (now - begun))
+            self._until = now + min(_MOST_SECONDS, pause)
+        return found
+
+    def move(self, handled: Sequence[Event], is_full: bool) -> None:
+        """Call it after the commit: these first events of a batch no longer wait. `is_full`: the
+        batch had as many events as were asked for."""
+        self._since = handled[-1].qid if handled and is_full else 0
 
 
 def _oldest(status: int, limit: int, without: Collection[int] = ()) -> str:
@@ -99,7 +154,7 @@ def _hint(index: str) -> str:
 
 
 def _locked(condition: str, parameters: Sequence[str | int], index: str) -> list[Event]:
-    locking = ""  # SQLite's one writer is the caller
+    locking = ""  # SQLite has one writer, which is the caller
     if connection.features.has_select_for_update:
         skip = connection.features.has_select_for_update_skip_locked
         locking = " FOR UPDATE SKIP LOCKED" if skip else " FOR UPDATE"

@@ -7,7 +7,7 @@ first: newest first would leave the oldest ones waiting for ever behind a backlo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from django.conf import settings
@@ -19,23 +19,18 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
 from msgplatform.core.failpoints import failpoint
 from notify.feed.dispatcher import fanout, queue
-from notify.feed.dispatcher.front import Front
 from notify.feed.dispatcher.pace import FULL_SPEED, MOST_EVENTS, Effort, Pace
-from notify.feed.dispatcher.queue import Event
-from notify.feed.dispatcher.slices import next_slice
+from notify.feed.dispatcher.queue import Event, Front
 from notify.feed.models import EventQueue, FeedUser
 from notify.feed.models.posts import Topic
 from notify.feed.monitor import counters
-from notify.feed.monitor.alert_conditions import SET_ASIDE, SET_ASIDE_KEY
 
 _STATUS = EventQueue.Status
 _MERGED = FeedUser.Merging.MERGED
 _EVENT_WORK = 20  # an event takes as long as so many entries
 MOST_ENTRIES = 20_000  # recipients in one transaction; a slice of 5,000 takes about 25 ms
-
-
-# An event that needs what another transaction has locked waits so long, and those after it go on.
-_PASSED_SECONDS = 30.0
+# How long an event is skipped that needs what another transaction has locked; those after it go on.
+SKIPPED_SECONDS = 30.0
 
 
 class Receiver:
@@ -44,52 +39,54 @@ class Receiver:
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self._front = Front(topic)
-        self._effort, self._work = Effort(), 0
-        self._passed: set[int] = set()
-        self._again = Every(_PASSED_SECONDS)
+        self._effort, self._work = Effort(), 0  # the work of this turn, counted in entries
+        self._skipped: set[int] = set()
+        self._again = Every(SKIPPED_SECONDS)
 
     def turn(self, pace: Pace) -> int:
         """How many events it handled, a slice counting as one; 0: nothing waits."""
         self._work = 0
         if self._again.take():
-            self._passed.clear()
+            self._skipped.clear()
         return self._batch(self._effort.events(pace)) + self._slice(
             max(1, round(settings.FEED_SLICE * pace.share))
         )
 
     def rest(self, pace: Pace, done: int, took: float) -> float:
         """Seconds to rest after a turn that did so much and took so long."""
+        # Only full batches at full speed show what work takes when nothing slows it down.
         if pace.share >= FULL_SPEED and done >= MOST_EVENTS * FULL_SPEED:
             self._effort.learn(self._work, took)
         return self._effort.pause(pace.share, self._work, took)
 
+    # -- a batch ---------------------------------------------------------------------------------
     def _batch(self, limit: int) -> int:
+        """Handle the oldest events in one transaction; if that fails, find the event to blame."""
         if not self._front.anything():
             return 0
         taken: list[int] = []
-        try:
-            return sql.retrying(partial(self._handle_oldest, limit, taken))
-        except Exception as error:
-            if is_unavailable(error):
-                raise
-            return sum(isolate(taken, self._handle_these, self._step_aside))
 
-    def _handle_oldest(self, limit: int, taken: list[int]) -> int:
-        with transaction.atomic(durable=True):
-            events = self._front.lock(limit, self._passed)
-            taken[:] = [event.qid for event in events]
-            handled = self._handle(events)
-            failpoint("feed_before_commit")
-        self._front.move(events[:handled], is_full=len(events) == limit)
-        failpoint("feed_after_commit")
-        return handled
+        def handle_oldest() -> int:
+            with transaction.atomic(durable=True):
+                events = self._front.lock(limit, self._skipped)
+                taken[:] = [event.qid for event in events]
+                handled = self._handle(events)
+                failpoint("feed_before_commit")
+            # After the commit, because the front must not pass an event that still waits.
+            self._front.move(events[:handled], is_full=len(events) == limit)
+            failpoint("feed_after_commit")
+            return handled
 
-    def _handle_these(self, qids: Sequence[int]) -> Sequence[int]:
-        def handle() -> int:
+        def handle_these(qids: Sequence[int]) -> int:
             with transaction.atomic(durable=True):
                 return self._handle(queue.lock_these(qids, _STATUS.WAITING))
 
-        return [sql.retrying(handle)]
+        try:
+            return sql.retrying(handle_oldest)
+        except Exception as error:
+            if is_unavailable(error):
+                raise
+            return self._isolate(taken, handle_these)
 
     def _handle(self, events: Sequence[Event]) -> int:
         """Write the entries of these locked events, as many as are good for one transaction; how
@@ -100,13 +97,13 @@ class Receiver:
         large: list[Event] = []
         for event in events:
             author = authors.get((event.biz, event.uid))
-            recipients = self._recipients(author)
+            recipients = author.recipients(self.topic) if author else 0
             if author is not None and author.merging == _MERGED:
-                merged.append(event)
+                merged.append(event)  # readers find the post themselves: nothing is written
             elif recipients > settings.FEED_SLICE:
                 large.append(event)
             elif pushed and sum(pushed.values()) + recipients > MOST_ENTRIES:
-                break
+                break  # what is left is the next batch's
             else:
                 pushed[event] = recipients
         written = 0
@@ -134,54 +131,48 @@ class Receiver:
         for event, share in pushed.items():
             shares[event.biz] += share
         for biz, share in shares.items():
-            # Which system's they were is not known of a batch; some readers are not written to.
+            # The database says only how many entries the whole batch wrote (inactive readers get
+            # none), so each system is counted its share of them.
             entries = round(written * share / recipients)
             counts[counters.key(biz, counters.ENTRIES, self.topic)] += entries
         return counts
 
-    def _recipients(self, author: FeedUser | None) -> int:
-        if author is None:
-            return 0
-        return author.friends + (author.followers if self.topic == Topic.VIP else 0)
-
     # -- slices ----------------------------------------------------------------------------------
     def _slice(self, size: int) -> int:
+        """Write the oldest event in slices that nobody else works on for its next `size`
+        recipients."""
         rows = EventQueue.objects.filter(topic=self.topic, status=_STATUS.IN_SLICES)
-        oldest = list(rows.order_by("qid").values_list("qid", flat=True)[:1])
-        if not oldest:
+        # Without a lock first: mostly there is none.
+        if not list(rows.order_by("qid").values_list("qid", flat=True)[:1]):
             return 0
-
         taken: list[int] = []
-        try:
-            return sql.retrying(partial(self._slice_oldest, size, taken))
-        except Exception as error:
-            if is_unavailable(error) or not taken:
-                raise
-            # The oldest may be another dispatcher's: the one that failed is named.
-            return sum(isolate(taken, partial(self._slice_these, size), self._step_aside))
 
-    def _slice_oldest(self, size: int, taken: list[int]) -> int:
-        """The next `size` recipients of the oldest event in slices that nobody else works on."""
-        with transaction.atomic(durable=True):
-            events = queue.lock(self.topic, _STATUS.IN_SLICES, 1, without=self._passed)
-            taken[:] = [event.qid for event in events]
-            for event in events:
-                self._next_slice(event, size)
-                failpoint("feed_slice_before_commit")
-        return len(events)
+        def write_oldest() -> int:
+            with transaction.atomic(durable=True):
+                events = queue.lock(self.topic, _STATUS.IN_SLICES, 1, without=self._skipped)
+                taken[:] = [event.qid for event in events]
+                for event in events:
+                    self._write_slice(event, size)
+                    failpoint("feed_slice_before_commit")
+            return len(events)
 
-    def _slice_these(self, size: int, qids: Sequence[int]) -> Sequence[int]:
-        def handle() -> int:
+        def write_these(qids: Sequence[int]) -> int:
             with transaction.atomic(durable=True):
                 events = queue.lock_these(qids, _STATUS.IN_SLICES)
                 for event in events:
-                    self._next_slice(event, size)
+                    self._write_slice(event, size)
             return len(events)
 
-        return [sql.retrying(handle)]
+        try:
+            return sql.retrying(write_oldest)
+        except Exception as error:
+            if is_unavailable(error) or not taken:
+                raise
+            # By its id: by now the oldest may be another one, which has not failed.
+            return self._isolate(taken, write_these)
 
-    def _next_slice(self, event: Event, size: int) -> None:
-        part = next_slice(event, fanout.RELATIONS[Topic(self.topic)], size)
+    def _write_slice(self, event: Event, size: int) -> None:
+        part = fanout.next_slice(event, fanout.RELATIONS[Topic(self.topic)], size)
         self._work += size
         with sql.without_patience():
             written = fanout.push_slice(event.qid, part.relation, part.after, part.until)
@@ -196,24 +187,20 @@ class Receiver:
             counts[counters.key(event.biz, counters.HANDLED, self.topic)] = 1
         counters.add(counts, now)
 
-    def _step_aside(self, qid: int, error: Exception) -> alerts.AlertEvent | None:
-        """An event that fails is set aside; one that needs what is locked is only passed over."""
-        if isinstance(error, sql.Locked):
-            self._passed.add(qid)
-            self._again.restart()
-            return None
-        return set_aside(qid, error)
+    def _isolate(self, taken: Sequence[int], handle: Callable[[Sequence[int]], int]) -> int:
+        """Handle what was taken in halves, until each event that fails is alone. Such an event is
+        set aside; one that needs what is locked is only skipped."""
 
+        def skip_or_set_aside(qid: int, error: Exception) -> alerts.AlertEvent | None:
+            if isinstance(error, sql.Locked):
+                self._skipped.add(qid)
+                self._again.restart()
+                return None
+            return queue.set_aside(qid, error)
 
-def set_aside(qid: int, error: Exception) -> alerts.AlertEvent:
-    """Set an event aside; the alert that says so."""
-    queue.set_aside(qid, error)
-    return alerts.AlertEvent(
-        kind=SET_ASIDE,
-        subject=f"Feed: event {qid} was set aside",
-        text=f"{type(error).__name__}: {error}"[:500],
-        key=SET_ASIDE_KEY,
-    )
+        return sum(
+            isolate(taken, lambda qids: [sql.retrying(partial(handle, qids))], skip_or_set_aside)
+        )
 
 
 def _authors(users: set[tuple[int, str]]) -> dict[tuple[int, str], FeedUser]:

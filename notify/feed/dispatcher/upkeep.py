@@ -18,79 +18,79 @@ from msgplatform.core.daemons.bisect import isolate
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
 from msgplatform.core.failpoints import failpoint
-from notify.feed.dispatcher import merging, queue, removal
+from notify.feed import users
+from notify.feed.dispatcher import queue, removal
 from notify.feed.dispatcher.backfill import backfill
+from notify.feed.dispatcher.fanout import ALL_RELATIONS, next_slice
 from notify.feed.dispatcher.pace import Effort, Pace
 from notify.feed.dispatcher.queue import Event
-from notify.feed.dispatcher.receiver import set_aside
-from notify.feed.models import EventQueue
+from notify.feed.dispatcher.receiver import SKIPPED_SECONDS
+from notify.feed.models import EventQueue, FeedUser, Friend
 from notify.feed.monitor import counters
 
 _KIND, _STATUS = EventQueue.Kind, EventQueue.Status
 _SECONDS = 0.1  # of a turn: posts wait meanwhile
 _OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
-# An event that was passed over waits so long: those after it are to be reached meanwhile. Nobody
-# sees it: readers do not need what upkeep does.
-_PASSED_SECONDS = 30.0
 
 
 class Upkeep:
     """`turn` takes one step of each of the oldest events, as many as it has time for.
 
-    An event that needs what another transaction has locked is passed over for a while: whoever
-    holds the lock may be frozen, and the others go on.
+    An event that needs what another transaction has locked is skipped for a while: whoever holds
+    the lock may be frozen, and the events behind it go on. No reader sees a difference: what they
+    may see is asked with every read, whatever upkeep has done.
     """
 
     topic = str(EventQueue.Topic.UPKEEP)
 
     def __init__(self) -> None:
-        self._passed: set[int] = set()
-        self._again = Every(_PASSED_SECONDS)
+        self._skipped: set[int] = set()
+        self._again = Every(SKIPPED_SECONDS)
 
     def turn(self, pace: Pace) -> int:
         """How many steps it took; 0: nothing waits."""
         if self._again.take():
-            self._passed.clear()
+            self._skipped.clear()
         until = time.monotonic() + _SECONDS
         size = max(1, round(settings.FEED_SLICE * pace.share))
-        steps = 0
+        done = 0
         for status in _OPEN:
-            for qids in self._oldest(status, pace.events):
+            rows = EventQueue.objects.filter(topic=self.topic, status=status).order_by("qid")
+            if self._skipped:
+                rows = rows.exclude(qid__in=self._skipped)
+            # All backfills of a reader are one step: the first one does the work of all.
+            steps: dict[tuple[object, ...], list[int]] = {}
+            for qid, kind, biz, uid in rows.values_list("qid", "kind", "biz_id", "uid")[
+                : pace.events
+            ]:
+                step = (biz, uid) if kind == _KIND.BACKFILL else (qid,)
+                steps.setdefault(step, []).append(qid)
+            for qids in steps.values():
                 work = partial(self._handle_these, status, size)
-                steps += sum(isolate(qids, work, set_aside))
+                done += sum(isolate(qids, work, queue.set_aside))
                 if time.monotonic() > until:
                     break
-        return steps
+        return done
 
     def rest(self, pace: Pace, done: int, took: float) -> float:
         """Seconds to rest after a turn that took so long."""
+        # Its events differ too much in what they cost for an effort to be learned.
         return Effort().pause(pace.share, 0, took)
-
-    def _oldest(self, status: int, limit: int) -> list[list[int]]:
-        """The oldest events; all backfills of a reader are one step."""
-        rows = EventQueue.objects.filter(topic=self.topic, status=status).order_by("qid")
-        if self._passed:
-            rows = rows.exclude(qid__in=self._passed)
-        steps: dict[tuple[object, ...], list[int]] = {}
-        for qid, kind, biz, uid in rows.values_list("qid", "kind", "biz_id", "uid")[:limit]:
-            step = (biz, uid) if kind == _KIND.BACKFILL else (qid,)
-            steps.setdefault(step, []).append(qid)
-        return list(steps.values())
 
     def _handle_these(self, status: int, size: int, qids: Sequence[int]) -> Sequence[int]:
         def handle() -> int:
             try:
                 with sql.without_patience(), transaction.atomic(durable=True):
-                    # Another dispatcher may have them; it may be frozen, and those behind go on.
                     events = queue.lock_these(qids, status)
                     if events:
                         self._handle(events, size)
                         failpoint("feed_upkeep_before_commit")
                     else:
-                        self._passed.update(qids)
+                        # Another dispatcher has them; if it is frozen, those behind must go on.
+                        self._skipped.update(qids)
                     return len(events)
             except sql.Locked:
-                self._passed.update(qids)
+                self._skipped.update(qids)
                 return 0
 
         return [sql.retrying(handle)]
@@ -108,7 +108,7 @@ class Upkeep:
                 position = removal.delete(first, size)
                 done = position is None
             case _KIND.MERGE:
-                position = merging.merge(first, size)
+                position = merge_author(first, size)
                 done = position is None
             case _:
                 raise ValueError(f"upkeep of the kind {first.kind!r} is not known")
@@ -123,3 +123,30 @@ class Upkeep:
             changes = {"status": _STATUS.IN_SLICES, "position": position or first.position}
             EventQueue.objects.filter(qid__in=qids).update(**changes)
         counters.add(counts, now)
+
+
+def merge_author(event: Event, size: int) -> str | None:
+    """Let `size` readers merge the posts of an author who has very many recipients; where to go
+    on, None at the end.
+
+    Posts are written for readers until all of them merge. Only this ends the state "becoming": if
+    the author has few recipients again by then, they are pushed again.
+    """
+    author = users.lock(event.biz, [event.uid])[event.uid]
+    merging = FeedUser.Merging
+    if author.merging != merging.BECOMING:
+        return None
+    part = next_slice(event, ALL_RELATIONS, size)
+    rows = Friend.objects.filter(
+        biz_id=event.biz, uid=event.uid, relation=part.relation, fri_uid__gt=part.after,
+        delivery=Friend.Delivery.PUSHED,
+    )  # fmt: skip
+    if part.until is not None:
+        rows = rows.filter(fri_uid__lte=part.until)
+    rows.update(delivery=Friend.Delivery.BOTH)
+    if part.position is None:
+        few = author.friends + author.followers < settings.FEED_PUSH_BELOW
+        FeedUser.objects.filter(biz_id=event.biz, uid=event.uid).update(
+            merging=merging.PUSHED if few else merging.MERGED
+        )
+    return part.position

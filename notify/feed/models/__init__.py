@@ -1,4 +1,4 @@
-"""Feed's tables; names are the original's where it has one."""
+"""Feed's tables, named as in the original design where that has one."""
 
 from notify.feed.models.events import EventQueue
 from notify.feed.models.pace import FeedPace

@@ -1,4 +1,14 @@
-"""Events: what the dispatcher has to do."""
+"""Events: what the dispatcher has to do.
+
+    waiting ──▶ handled                   all of it in one transaction
+    waiting ──▶ in slices ──▶ handled     too much for one: a transaction for each slice
+    waiting, in slices ──▶ set aside      it failed alone
+    set aside ──▶ waiting                 somebody replays it; `position` stays, so that an event
+                                          in slices goes on where it failed
+    handled ──▶ deleted                   by the cleaner, after FEED_KEEP_EVENT_HOURS
+
+Entries are written in the transaction that changes the status, so each event has its effect once.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +24,7 @@ class EventQueue(models.Model):
     """The event of a post has the post's id as its qid; `data` is JSON with what else is needed."""
 
     class Topic(models.TextChoices):
-        """Which receiver works on it."""
+        """Which receiver works on the event."""
 
         FRIEND = "friend", _("friend")
         VIP = "vip", _("vip")
@@ -44,7 +54,7 @@ class EventQueue(models.Model):
     uid = ExactCharField(_("user"), max_length=MAX_UID)
     create_date = models.DateTimeField(_("created"))
     handle_date = models.DateTimeField(_("handled"), null=True, blank=True)
-    # Of an event in slices: the relation and reader up to which it is done, "friend:1001".
+    # Of an event in slices: the relation and reader up to which it is done, such as "friend:1001".
     position = ExactCharField(_("done up to"), max_length=80, blank=True, default="")
     reason = models.CharField(_("reason"), max_length=500, blank=True, default="")
 

@@ -7,14 +7,14 @@ from django.utils.translation import gettext_lazy as _
 
 
 class FeedPace(models.Model):
-    """One of the scheduler's decisions, a row every ten seconds.
+    """One of the scheduler's decisions; a row every ten seconds.
 
-    `load` is the largest of what was measured, each against its target: above 1 dispatchers give
-    way. `latency` and `baseline` are milliseconds.
+    `load` is the largest ratio of what was measured to its target; above 1 dispatchers give way.
+    `latency` and `baseline` are milliseconds.
     """
 
     class Cause(models.TextChoices):
-        """What the load is that of."""
+        """What the largest load was measured on."""
 
         NONE = "", _("nobody else works")
         STATEMENTS = "stmt", _("statements of others")

@@ -22,7 +22,7 @@ class Topic(models.TextChoices):
 
 
 class Feed(models.Model):
-    """A post. Timelines hold its id only, so that a change is seen at once everywhere."""
+    """A post. Timelines hold only its id, so that a change is seen at once everywhere."""
 
     id = models.BigIntegerField(primary_key=True)
     biz = models.ForeignKey(
@@ -49,7 +49,7 @@ class Feed(models.Model):
 
 
 class FeedIdempotency(IdempotencyRow):
-    """Which post a (business system, key) pair became; `id` is that post's id."""
+    """Which post was made for a pair of business system and key; `id` is that post's id."""
 
     class Meta:
         db_table = "feed_idempotency"

@@ -1,4 +1,4 @@
-"""What is written into timelines."""
+"""Entries: what is written into timelines."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from notify.feed.models.posts import MAX_KIND, MAX_UID
 class FeedBroadcast(models.Model):
     """An entry: the post `feed_id` in the timeline of `fri_uid`.
 
-    Whether the reader may see it is asked when it is read: an entry may be older than the end of a
-    friendship.
+    It does not say that the reader may see the post: each read asks that, because an entry may
+    outlive the friendship that brought it.
     """
 
     pk = models.CompositePrimaryKey("biz_id", "fri_uid", "feed_id")

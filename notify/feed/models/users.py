@@ -1,4 +1,17 @@
-"""Users of business systems, and who receives whose posts. User ids are the systems' own."""
+"""Users of business systems, and who receives whose posts. User ids are the systems' own.
+
+How an author's posts reach readers (`FeedUser.merging`), and one reader (`Friend.delivery`):
+
+    pushed ── above FEED_MERGE_ABOVE ──▶ becoming merged ── every reader merges ──▶ merged
+      ▲ ▲                                      │                                      │
+      │ └── again below FEED_PUSH_BELOW then ──┘                                      │
+      └───────────────────────── below FEED_PUSH_BELOW ───────────────────────────────┘
+
+    both ── a backfill wrote the posts ──▶ pushed ── the author becomes merged ──▶ both
+    both, pushed ── the reader stays away ──▶ merged ── the reader comes back ──▶ both
+
+A new relation begins as `both` when its reader is active, else as `merged`.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +19,15 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.fields import ExactCharField
-from notify.feed.models.posts import MAX_UID
+from notify.feed.models.posts import MAX_UID, Topic
 
 # The floor of a timeline of which nothing is written.
 NOTHING_WRITTEN = 2**63 - 1
 
 
 class FeedUser(models.Model):
-    """What is known of a user, as an author and as a reader. The row is made by the first relation
-    or visit.
+    """What is known of a user, as an author and as a reader. The first relation or visit makes the
+    row.
 
     Whoever changes relations, visits or merging locks the rows of the users concerned, sorted.
     """
@@ -23,7 +36,7 @@ class FeedUser(models.Model):
         """How an author's posts reach readers."""
 
         PUSHED = 0, _("pushed")
-        BECOMING = 1, _("becoming merged")  # still pushed, until each relation says "merged"
+        BECOMING = 1, _("becoming merged")  # still pushed, until each relation says "both"
         MERGED = 2, _("merged at read")
 
     pk = models.CompositePrimaryKey("biz_id", "uid")
@@ -40,8 +53,8 @@ class FeedUser(models.Model):
     active = models.BooleanField(_("active"), db_default=False)
     visit_date = models.DateTimeField(_("last visit"), null=True, blank=True)
     read_id = models.BigIntegerField(_("read up to"), db_default=0)
-    # Every post with a greater id that is pushed to this reader is in feed_broadcast, as soon as
-    # its event was handled. What is not above it is merged from the posts.
+    # A post that is pushed to this reader and has a greater id is in feed_broadcast as soon as its
+    # event is handled. Posts up to this id are merged at read.
     floor = models.BigIntegerField(_("written above"), db_default=NOTHING_WRITTEN)
 
     class Meta:
@@ -52,6 +65,10 @@ class FeedUser(models.Model):
 
     def __str__(self) -> str:
         return str(self.uid)
+
+    def recipients(self, topic: str) -> int:
+        """How many receive this author's posts of a topic."""
+        return self.friends + (self.followers if topic == Topic.VIP else 0)
 
 
 class Friend(models.Model):

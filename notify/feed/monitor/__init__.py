@@ -1,2 +1,2 @@
-"""Counters, statistics, metrics and alerts of Feed; used by the dispatcher, the console and
-`/metrics`."""
+"""Counters, statistics, metrics and alerts of Feed; used by the dispatcher, the console, `doctor`
+and `/metrics`."""

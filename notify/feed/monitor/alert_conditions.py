@@ -1,4 +1,5 @@
-"""What needs a person as long as it holds; looked up every few seconds by each dispatcher."""
+"""Conditions that need a person: as alerts, which each dispatcher raises and resolves every few
+seconds, and as findings of `doctor`."""
 
 from __future__ import annotations
 
@@ -9,18 +10,22 @@ from django.conf import settings
 from msgplatform.core import alerts
 from msgplatform.core.alerts import Condition
 from msgplatform.core.data import sql
+from msgplatform.core.flows import Finding
 from notify.feed.models import EventQueue
 from notify.feed.monitor import backlog
 
 SET_ASIDE, LATE = "feed.set_aside", "feed.late"
-# A receiver raises it with the event's reason as soon as it sets one aside.
+# A receiver raises it as soon as it sets an event aside, with the reason; here it is resolved.
 SET_ASIDE_KEY = f"{SET_ASIDE}:events"
 EVERY_SECONDS = 10.0
-_COUNTED = 1000
+_COUNTED = 1000  # of each topic; more need not be counted to say that there are many
 
 
 def reconcile() -> None:
-    """Raise what holds, resolve what is over. Raises OperationalError."""
+    """Raise an alert for each condition that holds, resolve those of conditions that are over.
+    Raises OperationalError."""
+    # Generators: what holds is looked up after the open alerts were read, so that an alert that
+    # another dispatcher raises in between is not resolved.
     alerts.reconcile([SET_ASIDE], _set_aside())
     alerts.reconcile([LATE], _late())
 
@@ -32,7 +37,7 @@ def _set_aside() -> Iterator[Condition]:
         yield Condition(
             SET_ASIDE_KEY,
             f"Feed: events were set aside: {shown}",
-            "Their posts or changes do not reach all timelines. See their reasons in the console, "
+            "Their posts or changes do not reach all timelines. Read their reasons in the console, "
             "remove the cause, and replay them there.",
         )
 
@@ -42,8 +47,27 @@ def _late() -> Iterator[Condition]:
         if age > settings.FEED_LATE_SECONDS:
             yield Condition(
                 f"{LATE}:{topic}",
-                f"Feed: events of topic {topic} wait for long",
+                f"Feed: events of topic {topic} have waited for long",
                 f"The oldest has waited for {age:.0f} seconds. Look at the scheduler in the "
-                "console: if it gives way to others, the database needs rest or room; if not, "
-                "start more run_feed_dispatcher.",
+                "console: if it gives way to others, the database needs rest or more capacity; if "
+                "not, start more run_feed_dispatcher.",
             )
+
+
+def examine() -> Iterator[Finding]:
+    """What `doctor` reports about Feed. May raise errors of the database."""
+    ages = backlog.oldest(sql.now())
+    late = {topic: age for topic, age in ages.items() if age > settings.FEED_LATE_SECONDS}
+    for topic, age in late.items():
+        yield Finding(
+            "warn", f"Feed: the oldest event of topic {topic} has waited for {age:.0f} seconds",
+            "manage.py run_feed_dispatcher",
+        )  # fmt: skip
+    if not late:
+        yield Finding("ok", "Feed: no event has waited for long")
+    aside = sum(backlog.waiting(_COUNTED, [EventQueue.Status.SET_ASIDE]).values())
+    if aside:
+        yield Finding(
+            "bad", f"Feed: events set aside: {aside}{' or more' if aside >= _COUNTED else ''}",
+            "read their reasons in the console, and replay them there",
+        )  # fmt: skip

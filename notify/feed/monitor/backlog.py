@@ -1,4 +1,4 @@
-"""How much waits in the queue, and for how long. What is asked here lies together in one index."""
+"""How much waits in the queue, and for how long. One index answers all of it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from datetime import datetime
 
 from notify.feed.models import EventQueue
 
-# Counting stops here: a backlog that is larger takes no longer to count, and events that were set
-# aside pile up until a person looks at them.
+# Counting stops here, so that a larger backlog takes no longer to count; events that were set aside
+# pile up until a person looks at them, too.
 MOST = 100_000
 TOPICS = tuple(EventQueue.Topic.values)
 _STATUS = EventQueue.Status
 OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
-# Never the handled, whose number only grows until they are deleted.
+# Handled events are never counted: there are as many as were handled in FEED_KEEP_EVENT_HOURS.
 NOT_HANDLED = (*OPEN, _STATUS.SET_ASIDE)
 
 
@@ -24,8 +24,8 @@ def is_open(topics: Collection[str] = TOPICS) -> bool:
 
 
 def oldest(now: datetime) -> dict[str, float]:
-    """The age in seconds of the oldest event that is not handled, by topic; a topic without one is
-    left out. Events that were set aside do not count: they wait for a person."""
+    """The age in seconds of each topic's oldest event that is not handled; a topic without one is
+    left out. Events that were set aside do not count, because they wait for a person."""
     ages: dict[str, float] = {}
     if not is_open():
         return ages
@@ -39,11 +39,11 @@ def oldest(now: datetime) -> dict[str, float]:
 
 
 def waiting(most: int = MOST, statuses: Sequence[int] = NOT_HANDLED) -> Counter[tuple[str, int]]:
-    """How many events of each (topic, status) are not handled, `most` at most for each."""
+    """How many events of each (topic, status) are not handled, counted up to `most` each."""
     found: Counter[tuple[str, int]] = Counter()
     for topic in TOPICS:
         for status in statuses:
             rows = EventQueue.objects.filter(topic=topic, status=status).order_by()
-            # A column of the index: on SQLite the key is not in it.
+            # A column of the index is counted, because on SQLite the key is not in it.
             found[topic, int(status)] = rows.values("topic")[:most].count()
     return found

@@ -1,7 +1,7 @@
 """What is counted per minute, for each business system and topic.
 
-Counted by the dispatcher, in the transaction that handles events, by the database's clock. A
-counter's name is `<what>_<topic>`, its subject is always 0.
+The dispatcher counts in the transaction that handles events, by the database's clock, so that
+counters and events agree. A counter's name is `<what>_<topic>`, its subject is always 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Counts = Counter[tuple[int, int, str]]
 
 
 def key(biz: int, what: str, topic: str) -> tuple[int, int, str]:
-    """Of one counter in `Counts`."""
+    """The key of a counter in `Counts`."""
     return biz, 0, f"{what}_{topic}"
 
 
@@ -34,13 +34,13 @@ def add(counts: Counts, now: datetime) -> None:
 
 
 def split(name: str) -> tuple[str, str]:
-    """Topic and what was counted, of a counter's name."""
+    """A counter's name as (topic, what was counted)."""
     what, _, topic = name.rpartition("_")
     return topic, what
 
 
 def since(moment: datetime) -> Counter[tuple[str, str]]:
-    """(topic, what) → the sum of all systems since then."""
+    """The sums over all systems since `moment`, by (topic, what)."""
     rows = MinuteCounter.objects.filter(minute__gte=moment, flow=FLOW)
     found: Counter[tuple[str, str]] = Counter()
     sums = rows.values_list("name").annotate(Sum("value")).order_by()

@@ -1,4 +1,4 @@
-"""How Feed stands right now, for the overview and `/metrics`."""
+"""The state of Feed right now, for the overview and `/metrics`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UP_TO = f"counted up to {backlog.MOST:,}"
 
 
 def status() -> Status:
-    """Backlog are the events that are still to be handled, without those set aside."""
+    """The backlog is what waits and what is in slices, without events that were set aside."""
     now = sql.now()
     by_status: Counter[int] = Counter()
     for (_topic, event_status), count in backlog.waiting().items():
@@ -30,7 +30,9 @@ def status() -> Status:
     for (_topic, what), count in counters.since(now - _HOUR).items():
         hour[what] += count
     facts: dict[str, int | float | str] = {
-        str(_Status(one).label): _shown(count) for one, count in by_status.items() if count
+        str(_Status(one).label): count if count < backlog.MOST else _("%d or more") % count
+        for one, count in by_status.items()
+        if count
     }
     facts[_("handled in the last hour")] = hour[counters.HANDLED]
     facts[_("entries in the last hour")] = hour[counters.ENTRIES]
@@ -54,16 +56,8 @@ def samples() -> Iterator[Sample]:
             "feed_oldest_seconds", ages.get(topic, 0.0), {"topic": topic},
             "Age of a topic's oldest event that is still to be handled",
         )  # fmt: skip
-    yield from _last_hour(counters.since(now - _HOUR))
-    try:
-        found = list(_pace())
-    except RedisError:
-        return
-    yield from found
-
-
-def _last_hour(hour: Counter[tuple[str, str]]) -> Iterator[Sample]:
-    """Gauges, as the counters behind them are deleted after a while."""
+    # Gauges, because the counters behind them are deleted after a while.
+    hour = counters.since(now - _HOUR)
     for what in counters.NAMES:
         for topic in backlog.TOPICS:
             yield Sample(
@@ -71,6 +65,12 @@ def _last_hour(hour: Counter[tuple[str, str]]) -> Iterator[Sample]:
                 "What dispatchers did in the last hour: events handled and set aside, entries "
                 "written, posts of authors who are merged at read",
             )  # fmt: skip
+    # Without Redis the rest of the metrics is still there.
+    try:
+        found = list(_pace())
+    except RedisError:
+        return
+    yield from found
 
 
 def _pace() -> Iterator[Sample]:
@@ -89,7 +89,3 @@ def _pace() -> Iterator[Sample]:
             "feed_probe_seconds", milliseconds / 1000, {"when": when},
             "What a small statement takes the database",
         )  # fmt: skip
-
-
-def _shown(count: int) -> int | str:
-    return count if count < backlog.MOST else _("%d or more") % count

@@ -34,8 +34,8 @@ TOPICS = tuple(EventQueue.Topic.values)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One step. `handled` and `set_aside` are events, `entries` lines written into timelines,
-    `merged` posts of authors who are merged at read."""
+    """One step of time. `handled` and `set_aside` count events, `entries` those written into
+    timelines, `merged` posts of authors who are merged at read."""
 
     at: datetime
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Point:
 
     @property
     def entries_each(self) -> float | None:
-        """Entries of an event on average; None when none was handled."""
+        """Entries per event on average; None when no event was handled."""
         return self.entries / self.handled if self.handled else None
 
 
@@ -66,7 +66,7 @@ def series(
     step: Step, since: datetime, until: datetime, *,
     biz: int | None = None, topics: Collection[str] = TOPICS,
 ) -> list[Point]:  # fmt: skip
-    """A Point for every step from `since` to `until`, also for those without anything."""
+    """A Point for every step from `since` to `until`, also for those in which nothing happened."""
     starts = time_steps.starts(step, since, until)
     counts: dict[datetime, Counter[str]] = defaultdict(Counter)
     rows = _rows(step, since, until, biz, topics)
@@ -78,7 +78,7 @@ def series(
 def by_topic(
     step: Step, since: datetime, until: datetime, *, biz: int | None = None
 ) -> dict[str, Point]:
-    """The whole time as one Point for every topic."""
+    """One Point for every topic, of the whole time."""
     counts: dict[str, Counter[str]] = {topic: Counter() for topic in TOPICS}
     rows = _rows(step, since, until, biz, TOPICS)
     for name, value in rows.values_list("name").annotate(Sum("value")).order_by():
@@ -89,7 +89,7 @@ def by_topic(
 
 
 def together(at: datetime, points: Iterable[Point]) -> Point:
-    """Several as one."""
+    """The sum of several points, at the time `at`."""
     counts: Counter[str] = Counter()
     for point in points:
         counts.update(point.counts)
@@ -100,11 +100,12 @@ def csv_rows(
     step: Step, since: datetime, until: datetime, *,
     biz: int | None = None, topics: Collection[str] = TOPICS,
 ) -> Iterator[list[str]]:  # fmt: skip
-    """A line for every step, system and topic with anything to say, read while it is written.
+    """A line for every step, system and topic that has counts; read while it is written, so that a
+    long file needs little memory.
 
     Times are ISO 8601 with their zone, days are dates.
     """
-    time_steps.starts(step, since, until)
+    time_steps.starts(step, since, until)  # raises InvalidInput
     systems = dict(Biz.objects.values_list("id", "name"))
     yield [
         _("time"), _("system"), _("topic"), _("events handled"), _("entries written"),

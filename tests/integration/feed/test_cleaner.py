@@ -255,7 +255,7 @@ def test_a_reader_who_comes_back_meanwhile_keeps_his_entries(bob: str) -> None:
     walk = timelines.Timelines(sql.now())
     stale = user(bob)
     FeedUser.objects.filter(uid=bob).update(active=True, floor=0)
-    walk._clean(stale, timelines.Length(LONG, written(bob)[-1]))
+    walk.trim(stale, timelines.Length(LONG, written(bob)[-1]))
     assert len(written(bob)) == LONG
 
 

@@ -16,10 +16,10 @@ from msgplatform.core.data import sql
 from msgplatform.models import Alert, Biz, MinuteCounter
 from notify.feed import pace_status
 from notify.feed.bulk.replay import replay
-from notify.feed.dispatcher import fanout, receiver
+from notify.feed.dispatcher import fanout, queue
 from notify.feed.dispatcher.dispatcher import Dispatcher
 from notify.feed.models import EventQueue
-from notify.feed.monitor import alert_conditions, backlog, counters, findings
+from notify.feed.monitor import alert_conditions, backlog, counters
 from notify.feed.monitor import metrics as gauges
 from notify.feed.pace_status import Decision
 from tests.integration.support.feed_rows import drain, post, related, set_aside, visited
@@ -176,7 +176,7 @@ class TestAlerts:
         assert opened() == {}
         made_earlier(61, late)
         alert_conditions.reconcile()
-        assert opened() == {"feed.late:friend": "Feed: events of topic friend wait for long"}
+        assert opened() == {"feed.late:friend": "Feed: events of topic friend have waited for long"}
         made_earlier(61, sliced)
         EventQueue.objects.filter(pk=sliced).update(status=_STATUS.IN_SLICES)
         alert_conditions.reconcile()
@@ -200,13 +200,13 @@ class TestAlerts:
 
 class TestFindings:
     def test_nothing_is_wrong(self, biz: Biz) -> None:
-        (found,) = findings.examine()
+        (found,) = alert_conditions.examine()
         assert found.level == "ok"
 
     def test_late_and_set_aside(self, biz: Biz) -> None:
         made_earlier(3600, post(biz, "ann"))
         set_aside(biz, "ann")
-        late, aside = findings.examine()
+        late, aside = alert_conditions.examine()
         assert (late.level, aside.level) == ("warn", "bad")
         assert "friend" in late.what
         assert "3600 seconds" in late.what
@@ -216,9 +216,9 @@ class TestFindings:
 
 def test_what_is_set_aside_again_is_counted_again(biz: Biz) -> None:
     qid = set_aside(biz, "ann")
-    receiver.set_aside(qid, ValueError("again"))  # another dispatcher failed at the same time
+    queue.set_aside(qid, ValueError("again"))  # another dispatcher failed at the same time
     since = sql.now() - timedelta(hours=1)
     assert counters.since(since) == Counter({("friend", "set_aside"): 1})
     replay([qid])
-    receiver.set_aside(qid, ValueError("again"))
+    queue.set_aside(qid, ValueError("again"))
     assert counters.since(since) == Counter({("friend", "set_aside"): 2})

@@ -7,7 +7,7 @@ from django.db import transaction
 
 from msgplatform.core.data import sql
 from notify.feed.dispatcher import queue
-from notify.feed.dispatcher.front import Front
+from notify.feed.dispatcher.queue import Front
 from notify.feed.models import EventQueue
 
 pytestmark = pytest.mark.django_db(transaction=True)

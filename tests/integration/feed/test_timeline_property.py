@@ -110,7 +110,7 @@ class Generator:
     def deactivate(self) -> None:
         rows = FeedUser.objects.filter(biz_id=BIZ, uid=self.random.choice(PEOPLE), active=True)
         rows.update(visit_date=LONG_AGO)
-        inactive.let_go(sql.now())
+        inactive.deactivate(sql.now())
 
     def clean(self) -> None:
         timelines = Timelines(sql.now())

@@ -101,7 +101,7 @@ class TestBackfill:
         timeline.read(BIZ, "bob")
         drain("upkeep")
         assert user("bob").floor == 0  # there is nothing older
-        monkeypatch.setattr(backfill, "_oldest_kept", lambda: made[1])
+        monkeypatch.setattr(backfill, "oldest_kept", lambda: made[1])
         FeedUser.objects.update(active=False, floor=NOTHING_WRITTEN)
         FeedBroadcast.objects.all().delete()
         timeline.read(BIZ, "bob")

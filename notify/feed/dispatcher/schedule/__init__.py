@@ -1,1 +1,1 @@
-"""How busy the server is, and how fast all dispatchers work; in `run_feed_dispatcher`."""
+"""How busy the server is, and how fast all dispatchers work; part of `run_feed_dispatcher`."""

@@ -1,8 +1,8 @@
 """How much the database server and this machine have to do, as far as it concerns others.
 
 What dispatchers do to the server hurts nobody as long as nobody else uses it. So latency and
-processors count only while statements of others are seen; and these are told apart by their
-connections, for dispatchers say which are theirs.
+processors count only while statements of others are seen. Whose a statement is follows from its
+connection, for dispatchers report which connections are theirs.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ from notify.feed.models.pace import FeedPace
 
 Cause = FeedPace.Cause
 
-# Others are there when at this many moments in ten somebody else's statement runs: less is what
-# an idle platform asks now and then.
+# Others use the server when, on average, so many of their statements run at once: that is one
+# moment in ten. An idle platform asks less than that.
 PRESENT = 0.1
+# Over how long each is measured: latency follows quickly, statements are rare and need more
+# samples, and what the latency is at rest is the lowest of ten minutes.
 LATENCY_SECONDS = 1.0
 STATEMENTS_SECONDS = 3.0
 BASELINE_SECONDS = 600.0
 _STAT = Path("/proc/stat")
-# Finds nothing, by the primary key.
+# Finds nothing, by the primary key: as small as a statement can be.
 _PROBE = "SELECT active FROM feed_user WHERE biz_id = 0 AND uid = ''"
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Latencies are seconds, `baseline` is that at rest; `statements` of others run at once, on
-    average; `cpu` is the part of this machine's processors at work, 0 to 1."""
+    """Latencies are in seconds, `baseline` is that at rest. `statements` is how many of others run
+    at once, on average; `cpu` is the part of this machine's processors at work, 0 to 1."""
 
     latency: float
     baseline: float
@@ -46,7 +48,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What load 1 is; `latency` in times of the baseline."""
+    """What counts as a load of 1; `latency` is a multiple of the baseline."""
 
     statements: float
     latency: float
@@ -54,7 +56,7 @@ class Targets:
 
 
 def load_of(measured: Measured, targets: Targets) -> tuple[float, str]:
-    """The greatest of what was measured against its target, and which it is."""
+    """The greatest ratio of what was measured to its target, and whose it is."""
     loads = [(measured.statements / targets.statements, str(Cause.STATEMENTS))]
     if measured.statements < PRESENT:
         return loads[0][0], str(Cause.NONE)
@@ -76,10 +78,10 @@ class Meter:
     """Takes samples and says what they amount to. For one thread, with its own connection."""
 
     def __init__(self, baseline: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
-        """`baseline`: what another one measured before, in seconds; 0 when nobody did."""
+        """`baseline`: what another meter measured before, in seconds; 0 when none did."""
         self._clock = clock
         self._samples: deque[_Sample] = deque()
-        self._lows: deque[tuple[float, float]] = deque()
+        self._lows: deque[tuple[float, float]] = deque()  # moments and their latency
         if baseline:
             self._lows.append((clock(), baseline))
         self._cpu = _Processors()
@@ -100,8 +102,8 @@ class Meter:
             self._samples.popleft()
 
     def measured(self, own: Collection[int]) -> Measured | None:
-        """Of the last seconds; `own` are the connections of all dispatchers. None without a
-        sample."""
+        """What the last seconds amount to; `own` are the connections of all dispatchers. None
+        without a sample."""
         now = self._clock()
         mine = frozenset(own)
         recent = [one for one in self._samples if one.at >= now - STATEMENTS_SECONDS]
@@ -110,17 +112,15 @@ class Meter:
             return None
         latency = median(latencies)
         statements = sum(len(one.running - mine) for one in recent) / len(recent)
-        return Measured(latency, self._lowest(now, latency), statements, self._cpu.busy())
-
-    def _lowest(self, now: float, latency: float) -> float:
         self._lows.append((now, latency))
         while self._lows[0][0] < now - BASELINE_SECONDS:
             self._lows.popleft()
-        return min(low for _, low in self._lows)
+        baseline = min(low for _, low in self._lows)
+        return Measured(latency, baseline, statements, self._cpu.busy())
 
 
 class _Processors:
-    """How busy this machine is, from one question to the next; 0 where the system does not say."""
+    """How busy this machine is between two questions; 0 where the system does not say."""
 
     def __init__(self) -> None:
         self._before = _ticks()

@@ -14,18 +14,21 @@ from msgplatform.core.data.load import connection_id
 from notify.feed import pace_status
 from notify.feed.dispatcher.pace import Pace, pace_of
 from notify.feed.dispatcher.schedule.scheduler import FIRST_SHARE, Scheduler
-from notify.feed.pace_status import Decision, Working
+from notify.feed.pace_status import Working
 
 _CONSULT_SECONDS = 1.0
-# So long a dispatcher counts as one that has work after it handled something.
+# How long a dispatcher counts as one that has work after it handled something.
 _WORK_SECONDS = 3.0
-# So long the last decision counts while Redis is away.
+# How long the last decision counts while Redis is unavailable.
 KEEP_SECONDS = 30.0
 
 
 class Pacer:
-    """`current()` is for the dispatcher's own thread; full speed as long as it was not started.
-    One that does not take turns always does its share."""
+    """`current()` and `worked()` are for the dispatcher's own thread, all else is the pacer's
+    thread's. Until it is started the pace is full speed.
+
+    A dispatcher that does not take turns with others always does its share.
+    """
 
     def __init__(self, heartbeat: Heartbeat, takes_turns: bool = True) -> None:
         self._takes_turns = takes_turns
@@ -33,8 +36,10 @@ class Pacer:
         self._loop = ThreadLoop("feed-pace", self._turn, last=self._end, longest_pause=2.0)
         self._next = Every(_CONSULT_SECONDS)
         self._scheduler: Scheduler | None = None
+        # Written by the pacer's thread, read by the dispatcher's.
         self._pace, self._heard = Pace(), float("inf")
-        self._working = 0  # the connection of the dispatcher's thread
+        # The other way round: the connection of the dispatcher's thread, when it had work last.
+        self._working = 0
         self._worked_at = -_WORK_SECONDS
 
     def start(self) -> None:
@@ -45,9 +50,9 @@ class Pacer:
         self._loop.stop(wait=WITHDRAW_SECONDS)
 
     def current(self) -> Pace:
-        """The last decision; when nothing was heard for long, half speed."""
+        """The last decision; half speed when none was heard for long."""
         if (working := connection_id()) != self._working:
-            # A new connection, which the scheduler would take for somebody else's.
+            # A new connection, which the scheduler would take for somebody else's: report it now.
             self._working = working
             self._next.at_once()
             self._loop.wake()
@@ -65,33 +70,31 @@ class Pacer:
         return self._scheduler.sample() if self._scheduler else _CONSULT_SECONDS
 
     def _consult(self) -> None:
-        """Say which connection is its own, and decide or hear what was decided."""
+        """Report which connection is its own, and decide or read what was decided."""
         has_work = time.monotonic() - self._worked_at < _WORK_SECONDS
         working = Working(self._working, self._takes_turns, has_work)
         pace_status.dispatchers.report({self._me: working})
         mine, decision = pace_status.lease.hold(self._me), pace_status.read()
-        if mine:
-            decision = self._decide(decision)
-        else:
+        if not mine:
             self._scheduler = None
-        if decision:
-            self._pace = self._mine(decision)
-            self._heard = time.monotonic()
-
-    def _mine(self, decision: Decision) -> Pace:
-        # Without names it is of an older version, or nobody was known.
+        else:
+            # Who takes over goes on from the last decision, whoever made it.
+            scheduler = self._scheduler = self._scheduler or Scheduler(self._me, decision)
+            made = scheduler.decide(pace_status.dispatchers.read())
+            if pace_status.publish(made):
+                scheduler.record(made)
+                decision = made
+            else:
+                self._scheduler = None  # it took so long that another one decides now
+        if decision is None:
+            return
+        # Without names it is of an older version, or no dispatcher was known.
         if not self._takes_turns or not decision.at_work:
-            return pace_of(decision.share)
-        return Pace(decision.events, decision.each if self._me in decision.at_work else 0.0)
-
-    def _decide(self, last: Decision | None) -> Decision | None:
-        scheduler = self._scheduler = self._scheduler or Scheduler(self._me, last)
-        decision = scheduler.decide(pace_status.dispatchers.read())
-        if not pace_status.publish(decision):
-            self._scheduler = None  # it took so long that another one decides now
-            return last
-        scheduler.record(decision)
-        return decision
+            self._pace = pace_of(decision.share)
+        else:
+            at_work = self._me in decision.at_work
+            self._pace = Pace(decision.events, decision.each if at_work else 0.0)
+        self._heard = time.monotonic()
 
     def _end(self) -> None:
         connection.close()

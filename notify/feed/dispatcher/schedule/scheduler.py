@@ -1,6 +1,7 @@
 """The scheduler: one dispatcher at a time measures the load and decides how fast all of them work.
 
-Once a second it decides, as long as it holds the lease; another one takes over when it is gone.
+It decides once a second as long as it holds the lease. When it dies or is frozen the lease runs
+out, and another dispatcher takes over.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-import msgspec
 from django.conf import settings
 from django.utils import timezone
 
@@ -22,17 +22,17 @@ from notify.feed.monitor import backlog
 from notify.feed.pace_status import Decision, Working
 
 SAMPLE_SECONDS = 0.05
-# While nobody has work: only so that the first decision afterwards is not a guess.
+# While nobody has work, only so that the first decision afterwards is not a guess.
 _IDLE_SAMPLE_SECONDS = 0.5
-# Before anything was measured: neither in the way nor idle.
+# Before anything was measured: half speed is neither much in the way nor idle.
 FIRST_SHARE = 0.5
 _RECORD_SECONDS = 10.0
-_TURN_SECONDS = 5.0
-_LATE_FACTOR = 2  # how much harder a late queue presses, at the least
+_TURN_SECONDS = 5.0  # how long the same dispatchers are at work while others rest
+_LATE_FACTOR = 2  # the least share is so many times as large while an event is late
 
 
 class Scheduler:
-    """`last` is the decision that was valid until now, of whoever took it. For one thread."""
+    """`last` is the decision that was valid until now, whoever made it. For one thread."""
 
     def __init__(self, me: str, last: Decision | None) -> None:
         self._me = me
@@ -48,7 +48,7 @@ class Scheduler:
         )
 
     def sample(self) -> float:
-        """Seconds until the next one."""
+        """Measure once; the seconds until the next time."""
         self._meter.sample()
         return self._pause
 
@@ -62,45 +62,32 @@ class Scheduler:
         most = hours.most_at(self._rules, timezone.localtime())
         least = min(most, settings.FEED_SHARE_LEAST * (_LATE_FACTOR if is_late else 1))
         measured = self._meter.measured(own)
+        # Without a sample yet, the share stays as it is.
         load, cause = load_of(measured, self._targets) if measured else (pace.COMFORTABLE, "")
         is_alone = measured is not None and cause == Cause.NONE
         self._share = pace.next_share(self._share, load, least, most, is_alone)
         turn = int(time.time() / _TURN_SECONDS)
         names = [name for name, dispatcher in dispatchers.items() if dispatcher.takes_turns]
         at_work, each = pace.divided(self._share, names, turn)
-        made = _decision(self._me, self._share, (least, most), (load, cause), measured, oldest)
-        return msgspec.structs.replace(made, at_work=at_work, each=each)
+        shown = measured or Measured(0.0, 0.0, 0.0, 0.0)
+        return Decision(
+            by=self._me, at=time.time(), share=self._share, at_work=at_work, each=each,
+            events=pace.pace_of(self._share).events, load=round(load, 3), cause=cause,
+            latency=shown.latency * 1000, baseline=shown.baseline * 1000,
+            statements=round(shown.statements, 3), cpu=round(shown.cpu, 3),
+            least=least, most=most, oldest=oldest,
+        )  # fmt: skip
 
     def record(self, decision: Decision) -> None:
-        """Keep it for the console's chart, if it is time."""
+        """Keep it for the console's charts, if it is time."""
         if not self._record.take():
             return
         counts = backlog.waiting()
-        open_ones = sum(n for (_, status), n in counts.items() if status != _SET_ASIDE)
+        set_aside = EventQueue.Status.SET_ASIDE
+        open_ones = sum(n for (_, status), n in counts.items() if status != set_aside)
         FeedPace.objects.create(
             at=sql.now(), share=decision.share, events=decision.events, load=decision.load,
             cause=decision.cause, latency=decision.latency, baseline=decision.baseline,
             statements=decision.statements, cpu=decision.cpu, backlog=open_ones,
             oldest=max(decision.oldest.values(), default=0.0),
         )  # fmt: skip
-
-
-_SET_ASIDE = EventQueue.Status.SET_ASIDE
-
-
-def _decision(
-    me: str,
-    share: float,
-    bounds: tuple[float, float],
-    load: tuple[float, str],
-    measured: Measured | None,
-    oldest: dict[str, float],
-) -> Decision:
-    measured = measured or Measured(0.0, 0.0, 0.0, 0.0)
-    return Decision(
-        by=me, at=time.time(), share=share, events=pace.pace_of(share).events,
-        load=round(load[0], 3), cause=load[1],
-        latency=measured.latency * 1000, baseline=measured.baseline * 1000,
-        statements=round(measured.statements, 3), cpu=round(measured.cpu, 3),
-        least=bounds[0], most=bounds[1], oldest=oldest,
-    )  # fmt: skip

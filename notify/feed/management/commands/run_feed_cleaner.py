@@ -5,7 +5,7 @@ from notify.feed.cleaner.cleaner import Cleaner
 
 
 class Command(DaemonCommand):
-    help = "Feed: deletes handled events, trims timelines, lets go of readers who stay away."
+    help = "Feed: deletes handled events, trims timelines, stops writing for readers who stay away."
 
     def worker(self, **options: Any) -> Cleaner:
         return Cleaner()
