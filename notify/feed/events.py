@@ -1,4 +1,4 @@
-"""Events of upkeep: what the dispatcher has to do after relations or posts changed."""
+"""Store events, in the transaction that makes them necessary."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`uid` is the user whose posts or timeline it is about; `data` depends on the kind."""
+    """An event of upkeep: what to do after relations or posts changed.
+
+    `uid` is the user whose posts or timeline it is about; `data` depends on the kind.
+    """
 
     biz: int
     uid: str
@@ -26,7 +29,8 @@ class Event:
 
 
 def add(events: Sequence[Event], block: ids.Block, now: datetime) -> None:
-    """Store them in the caller's transaction, with ids of `block`, which are not used elsewhere."""
+    """Store them in the caller's transaction, with ids of `block`, which must be used for nothing
+    else."""
     numbers = block.ids([ids.bucket(event.biz, event.uid) for event in events])
     rows = [
         (qid, e.biz, "upkeep", str(e.kind), 0, json.dumps(e.data) if e.data else "", e.uid, now,
@@ -37,5 +41,5 @@ def add(events: Sequence[Event], block: ids.Block, now: datetime) -> None:
 
 
 def insert(rows: Sequence[sql.Row]) -> None:
-    """Store rows of COLUMNS; an event that exists is left as it is."""
+    """Store rows of COLUMNS; an event that exists stays as it is."""
     sql.insert_or_keep(EventQueue._meta.db_table, COLUMNS, rows)

@@ -1,4 +1,4 @@
-"""Rows of users, locked."""
+"""Lock users. Whoever changes relations, visits or merging holds these locks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHUNK = 500
 
 
 def lock(biz: int, uids: Iterable[str]) -> dict[str, FeedUser]:
-    """Lock these users until the caller's transaction ends, making rows of those that have none.
+    """Lock these users until the caller's transaction ends, making rows for those who have none.
 
     In one order everywhere, so that two transactions wait for each other instead of deadlocking.
     """
@@ -32,7 +32,7 @@ def lock_with_authors(
     biz: int, uid: str, authors: Iterable[str]
 ) -> tuple[FeedUser | None, list[str]]:
     """Lock a reader, and those of these authors who are pushed, so that none of them becomes merged
-    until the caller's transaction ends; others may share the authors.
+    until the caller's transaction ends. Other transactions may share the authors.
 
     The reader, and the pushed authors. In the same order as `lock`.
     """
@@ -44,7 +44,7 @@ def lock_with_authors(
 
 
 def _share_pushed(biz: int, uids: Sequence[str]) -> list[str]:
-    # SQLite's one writer is the caller.
+    # SQLite has one writer, which is the caller.
     share = "LOCK IN SHARE MODE" if connection.vendor == "mysql" else ""
     pushed: list[str] = []
     for some in chunks(uids, _CHUNK):

@@ -12,8 +12,7 @@ from msgplatform.core import bulk_cursor, flows
 from msgplatform.core.bulk_cursor import BulkCursor
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
-from notify.feed.bulk.filters import parse
-from notify.feed.bulk.replay import SetAside, replay
+from notify.feed.bulk.replay import SetAside, parse, replay
 
 COUNT_MOST = 100_000
 _COUNT_PAGE = 2000
@@ -37,7 +36,7 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
 
 
 def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
-    """How many events the action would touch now, to a bound."""
+    """How many events the action would change now; counted up to a bound."""
     chosen = _chosen(action, given, sql.now())
     return bulk_cursor.count(chosen.page, COUNT_MOST, _COUNT_PAGE, _COUNT_STEPS)
 
@@ -45,7 +44,7 @@ def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
 def step(action: str, given: Mapping[str, Any], cursor: str, limit: int) -> flows.Step:
     """The next page. A step that is repeated does nothing twice."""
     if not cursor:
-        _chosen(action, given, sql.now())  # refuses a wrong filter
+        _chosen(action, given, sql.now())  # raises InvalidInput for a wrong filter
         return flows.Step(BulkCursor.begin(), 0)
     at = BulkCursor.read(cursor)
     page = _chosen(action, given, at.begun).page(at.position, limit)

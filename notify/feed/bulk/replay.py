@@ -1,31 +1,51 @@
-"""Events that were set aside wait again, from where they were when they failed."""
+"""Events that were set aside wait again, and go on where they failed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
+from msgplatform.api import filters
 from msgplatform.core.bulk_cursor import read_id
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
-from notify.feed.bulk.filters import Filter
 from notify.feed.models import EventQueue
+from notify.feed.search.filters import topic
 
 SCANNED = 5000  # events that one page looks at
 _STATUS = EventQueue.Status
 
 
 @dataclass(frozen=True, slots=True)
+class Filter:
+    """Values, None for what was not given. Times are ids: since <= id < until."""
+
+    topic: str | None = None
+    biz: int | None = None
+    user: str | None = None
+    since: int | None = None
+    until: int | None = None
+    ids: tuple[int, ...] | None = None
+
+
+def parse(given: Mapping[str, Any], allowed: Iterable[str]) -> Filter:
+    """Raises InvalidInput naming the field. Empty texts count as not given."""
+    return Filter(**filters.values(given, {**filters.READERS, "topic": topic}, allowed))
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
-    """Events that a step is about, and the position after them; '' at the end."""
+    """The events of a step, and the position after them; '' at the end."""
 
     ids: list[int]
     position: str
 
 
 class SetAside:
-    """Events that are set aside, in the order of their ids, none that came after `begun`."""
+    """Events that are set aside, in the order of their ids; none that came after `begun`, so that
+    a job has an end."""
 
     def __init__(self, filter: Filter, begun: datetime) -> None:
         newest = id_numbers.first_id_at(begun)
@@ -33,9 +53,16 @@ class SetAside:
         self._until = newest if filter.until is None else min(filter.until, newest)
 
     def page(self, position: str, limit: int) -> Page:
-        """The position is the last event that was looked at."""
+        """The next events after `position`, which is the last event that was looked at."""
         after = max(read_id(position), (self._filter.since or 0) - 1)
-        read = self._of_selection(after) if self._filter.ids is not None else self._read(after)
+        if self._filter.ids is None:
+            read = self._read(after)
+        else:
+            wanted = [qid for qid in self._filter.ids if after < qid < self._until]
+            rows = EventQueue.objects.filter(qid__in=wanted, status=_STATUS.SET_ASIDE)
+            if self._filter.topic:
+                rows = rows.filter(topic=self._filter.topic)
+            read = list(rows.order_by("qid").values_list("qid", "biz_id", "uid"))
         matches: list[int] = []
         for qid, biz, uid in read:
             if self._filter.biz in (None, biz) and self._filter.user in (None, uid):
@@ -45,25 +72,19 @@ class SetAside:
         return Page(matches, str(read[-1][0]) if len(read) == SCANNED else "")
 
     def _read(self, after: int) -> list[tuple[int, int, str]]:
-        """Of each topic from the index, so the first of all of them are complete."""
+        """The first SCANNED events of each topic from its index; the first of these are the first
+        of all."""
         topics = [self._filter.topic] if self._filter.topic else EventQueue.Topic.values
         found: list[tuple[int, int, str]] = []
-        for topic in topics:
+        for name in topics:
             rows = EventQueue.objects.filter(status=_STATUS.SET_ASIDE)
             rows = rows.filter(qid__gt=after, qid__lt=self._until)
-            rows = sql.of_one(rows, "topic", topic).order_by("topic", "qid")
+            rows = sql.of_one(rows, "topic", name).order_by("topic", "qid")
             found += rows.values_list("qid", "biz_id", "uid")[:SCANNED]
         return sorted(found)[:SCANNED]
 
-    def _of_selection(self, after: int) -> list[tuple[int, int, str]]:
-        wanted = [qid for qid in self._filter.ids or () if after < qid < self._until]
-        rows = EventQueue.objects.filter(qid__in=wanted, status=_STATUS.SET_ASIDE)
-        if self._filter.topic:
-            rows = rows.filter(topic=self._filter.topic)
-        return list(rows.order_by("qid").values_list("qid", "biz_id", "uid"))
 
-
-def replay(qids: Collection[int] | Sequence[int]) -> int:
+def replay(qids: Collection[int]) -> int:
     """Let these events wait again if they are set aside; how many. `position` is kept, so that an
     event in slices goes on where it failed."""
     rows = EventQueue.objects.filter(qid__in=qids, status=_STATUS.SET_ASIDE)

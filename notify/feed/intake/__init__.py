@@ -1,1 +1,1 @@
-"""Posts and relations, durable before the answer; called by the REST API (and by the demo)."""
+"""Posts and relations are durable before the answer; called by the REST API."""

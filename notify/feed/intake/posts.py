@@ -1,4 +1,4 @@
-"""Take posts in, edit and delete them.
+"""Accept posts, edit and delete them.
 
 A post is stored with its event and its entry in the author's own timeline, in one transaction, so
 that the author sees it at once.
@@ -25,7 +25,8 @@ from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedIdempotency
 from notify.feed.models.posts import MAX_DATA, MAX_KIND, MAX_UID, Topic
 
 _KIND = re.compile(rf"[A-Za-z0-9_.:-]{{0,{MAX_KIND}}}")
-# Nothing that divides an address, or is resolved in one: /timelines/<uid>.
+# Visible ASCII without /, which divides an address such as /timelines/<uid>; "." and "..", which
+# clients resolve in one, are refused by `check_uid`.
 UID = rf"[!-.0-~]{{1,{MAX_UID}}}"
 _UID = re.compile(UID)
 
@@ -80,7 +81,7 @@ def check(post: Post) -> None:
 
 
 def add_many(posts: Sequence[Post]) -> list[Verdict]:
-    """Store posts in one transaction; the verdicts come in the same order.
+    """Store posts in one transaction; the verdicts are in the same order.
 
     Must not run inside a transaction of the caller. Raises OperationalError when the database is
     unavailable.
@@ -89,7 +90,7 @@ def add_many(posts: Sequence[Post]) -> list[Verdict]:
 
 
 def add(post: Post) -> Verdict:
-    """Store one post together with whatever else arrives in this process meanwhile.
+    """Store one post; those that arrive in this process at the same time share the transaction.
 
     Raises InvalidInput, Unavailable (nothing happened) or OutcomeUnknown (repeat with the key).
     """
@@ -99,15 +100,14 @@ def add(post: Post) -> Verdict:
 def add_later(post: Post, call: Callable[[Verdict | None, Exception | None], None]) -> None:
     """Like `add`, but `call` gets the verdict or the error, in another thread.
 
-    What is wrong with the post itself is raised here; `call` is then not called.
+    If the post itself is wrong, InvalidInput is raised here and `call` is not called.
     """
     _committer().submit_later(_item(post), call)
 
 
 def edit(biz: int, post_id: int, data: str) -> bool:
-    """Change a post's text, which readers see at once; whether there is such a post.
-
-    Raises InvalidInput.
+    """Change a post's text; whether there is such a post. Readers see the change at once, because
+    timelines hold only the post's id. Raises InvalidInput.
     """
     check_data(data)
     rows = Feed.objects.filter(pk=post_id, biz_id=biz, delete_date=None)
@@ -115,16 +115,14 @@ def edit(biz: int, post_id: int, data: str) -> bool:
 
 
 def delete(biz: int, post_id: int) -> bool:
-    """Delete a post, which nobody sees from now on; whether there is such a post.
-
-    Its entries are removed later, by an event. A deleted post stays as it is.
+    """Delete a post; whether there is such a post. From now on nobody sees it; its entries are
+    removed later, by an event. Deleting it again changes nothing.
     """
+    # Outside the transaction, which may be repeated: reserving ids has one of its own.
     block = ids.reserve(1)
-    return sql.retrying(lambda: _delete_once(biz, post_id, block))
 
-
-def _delete_once(biz: int, post_id: int, block: ids.Block) -> bool:
-    with transaction.atomic():
+    @transaction.atomic
+    def mark_deleted() -> bool:
         rows = Feed.objects.filter(pk=post_id, biz_id=biz)
         author = rows.values_list("uid", flat=True).first()
         if author is None:
@@ -134,6 +132,8 @@ def _delete_once(biz: int, post_id: int, block: ids.Block) -> bool:
             kind = EventQueue.Kind.DELETE
             events.add([events.Event(biz, author, kind, {"feed": str(post_id)})], block, now)
         return True
+
+    return sql.retrying(mark_deleted)
 
 
 @lru_cache(maxsize=1)
@@ -152,6 +152,7 @@ def _item(post: Post) -> Item[Post]:
 
 def _store(items: Sequence[Item[Post]]) -> list[Verdict]:
     verdicts = idempotency.store(items, FeedIdempotency, _insert)
+    # After the commit. A ring that is lost costs at most a poll.
     DISPATCHER.ring()
     return verdicts
 
@@ -168,5 +169,6 @@ def _insert(items: Sequence[Item[Post]], now: object) -> None:
         ("biz_id", "fri_uid", "feed_id", "create_date", "app_id", "src_type"),
         [(p.biz, p.uid, i, now, p.app_id, p.src_type) for i, p in posts],
     )
+    # The event has the post's id: ids rise with time, so the oldest event has the least one.
     waiting, kind = int(EventQueue.Status.WAITING), str(EventQueue.Kind.POST)
     events.insert([(i, p.biz, p.topic, kind, waiting, "", p.uid, now, "", "") for i, p in posts])

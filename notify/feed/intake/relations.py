@@ -1,7 +1,7 @@
 """Friendships, followers and blocks.
 
-One transaction locks the users concerned, sorted, so that whatever else changes about them (their
-visits, how their posts are delivered) comes before or after, and counts stay exact.
+One transaction locks the users concerned, so that whatever else changes about them (their visits,
+how their posts are delivered) comes before or after, and counts stay exact.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ CHUNK = 500  # changes in one transaction
 _LOOKUP = 100  # pairs in one statement
 _RELATIONS = tuple(str(relation) for relation in Friend.Relation)
 _FRIEND, _FOLLOW, _BLOCK = _RELATIONS
-
 Key = tuple[str, str, str]  # author, relation, reader
 
 
@@ -62,9 +61,10 @@ class _Plan:
     """The relations of the users of one transaction, before and after."""
 
     before: set[Key]
-    authors: Counter[str]  # relations that bring posts, of each reader
+    authors: Counter[str]  # of each reader: how many relations bring posts
     after: set[Key] = field(default_factory=set)
 
+    # `after` starts equal and is changed by one change after another: a later one sees them all.
     def __post_init__(self) -> None:
         self.after = set(self.before)
 
@@ -89,46 +89,58 @@ def check(change: Change) -> Change:
 
 
 def change_many(changes: Sequence[Change]) -> list[Verdict]:
-    """Apply changes of one business system in their order; the verdicts come in the same order:
-    created when something changed, duplicate when all was so already.
+    """Apply changes of one business system in their order; the verdicts are in the same order:
+    created when something changed, duplicate when nothing had to.
 
-    One that a block forbids is rejected. Each CHUNK is a transaction of its own. Must not run
+    A change that a block forbids is rejected. Each CHUNK is a transaction of its own. Must not run
     inside a transaction of the caller. Raises OperationalError when the database is unavailable.
     """
-    return judge_each(changes, check, _apply)
+
+    def apply(changes: Sequence[Change]) -> list[Verdict]:
+        verdicts: list[Verdict] = []
+        for chunk in chunks(changes, CHUNK):
+            # Ids for events. Each change adds or removes at most two rows of each of three
+            # relations, and each of the two users may cross a threshold: 3 * 2 + 2.
+            block = ids.reserve(8 * len(chunk))
+            verdicts += sql.retrying(partial(_apply_chunk, chunk, block))
+        return verdicts
+
+    return judge_each(changes, check, apply)
 
 
-def _apply(changes: Sequence[Change]) -> list[Verdict]:
-    verdicts: list[Verdict] = []
-    for chunk in chunks(changes, CHUNK):
-        # Of each change at most two rows are added or removed for each of three relations, and
-        # each of the two users may cross a threshold.
-        block = ids.reserve(8 * len(chunk))
-        verdicts += sql.retrying(partial(_apply_once, chunk, block))
-    return verdicts
-
-
-def _apply_once(changes: Sequence[Change], block: ids.Block) -> list[Verdict]:
+@transaction.atomic(durable=True)
+def _apply_chunk(changes: Sequence[Change], block: ids.Block) -> list[Verdict]:
     (biz,) = {change.biz for change in changes}
-    with transaction.atomic(durable=True):
-        users = lock(biz, {uid for change in changes for uid in (change.uid, change.other)})
-        authors = Counter({uid: user.authors for uid, user in users.items()})
-        plan = _Plan(_existing(biz, changes), authors)
-        verdicts = [_plan(change, plan) for change in changes]
-        now = sql.now()
-        _write(biz, plan, users, now)
-        wanted = [*_upkeep(biz, plan, users), *_count(biz, plan, users)]
-        if wanted:
-            events.add(wanted, block, now)
+    users = lock(biz, {uid for change in changes for uid in (change.uid, change.other)})
+    authors = Counter({uid: user.authors for uid, user in users.items()})
+    plan = _Plan(_existing(biz, changes), authors)
+    verdicts = [_plan(change, plan) for change in changes]
+    now = sql.now()
+    _write(biz, plan, users, now)
+    # Inactive readers are not written to, so they have nothing to fill in or to remove.
+    added = {reader for _uid, relation, reader in plan.added if relation != _BLOCK}
+    removed = {(uid, reader) for uid, relation, reader in plan.removed if relation != _BLOCK}
+    kinds = EventQueue.Kind
+    wanted = [
+        *(events.Event(biz, r, kinds.BACKFILL) for r in sorted(added) if users[r].active),
+        *(
+            events.Event(biz, uid, kinds.UNFOLLOW, {"reader": reader})
+            for uid, reader in sorted(removed)
+            if users[reader].active
+        ),
+        *_count(biz, plan, users),
+    ]
+    if wanted:
+        events.add(wanted, block, now)
     return verdicts
 
 
 def _existing(biz: int, changes: Sequence[Change]) -> set[Key]:
-    """What is between the two users of each change, in both directions."""
+    """The relations between the two users of each change, in both directions."""
     pairs = {pair for c in changes for pair in ((c.uid, c.other), (c.other, c.uid))}
     keys = [(uid, relation, other) for uid, other in sorted(pairs) for relation in _RELATIONS]
-    # A join finds each by its primary key; of a long OR, or an IN of rows, MariaDB makes a pass
-    # over all that the author has.
+    # A join finds each by its primary key. For a long OR, or an IN of rows, MariaDB reads all
+    # relations of the author.
     join = sql.ordered_join()
     places = ", ".join(["(%s, %s, %s)"] * len(keys))
     with connection.cursor() as cursor:
@@ -142,6 +154,7 @@ def _existing(biz: int, changes: Sequence[Change]) -> set[Key]:
 
 
 def _plan(change: Change, plan: _Plan) -> Verdict:
+    """Add a change to the plan, which is as those before it left it."""
     add, remove = _wanted(change)
     blocks = {(change.uid, _BLOCK, change.other), (change.other, _BLOCK, change.uid)}
     if change.action != Action.BLOCK and add and plan.after & blocks:
@@ -164,7 +177,7 @@ def _plan(change: Change, plan: _Plan) -> Verdict:
 
 
 def _wanted(change: Change) -> tuple[set[Key], set[Key]]:
-    """Relations that are to be there after a change, and such as are not."""
+    """The relations that must exist after a change, and those that must not."""
     me, other = change.uid, change.other
     friendship = {(me, _FRIEND, other), (other, _FRIEND, me)}
     follow, block = (other, _FOLLOW, me), (other, _BLOCK, me)
@@ -206,21 +219,8 @@ def _write(biz: int, plan: _Plan, users: dict[str, FeedUser], now: datetime) -> 
         ).delete()
 
 
-def _upkeep(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[events.Event]:
-    """What is to be written to, or removed from, timelines of active readers."""
-    kinds = EventQueue.Kind
-    readers = {reader for _uid, relation, reader in plan.added if relation != _BLOCK}
-    for reader in sorted(readers):
-        if users[reader].active:
-            yield events.Event(biz, reader, kinds.BACKFILL)
-    pairs = {(uid, reader) for uid, relation, reader in plan.removed if relation != _BLOCK}
-    for uid, reader in sorted(pairs):
-        if users[reader].active:
-            yield events.Event(biz, uid, kinds.UNFOLLOW, {"reader": reader})
-
-
 def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[events.Event]:
-    """Count recipients; an author who has very many from now on becomes one who is merged."""
+    """Count recipients and authors; the events of authors who now have very many recipients."""
     change: Counter[tuple[str, str]] = Counter()
     change.update((uid, relation) for uid, relation, _reader in plan.added)
     change.subtract((uid, relation) for uid, relation, _reader in plan.removed)
@@ -238,8 +238,8 @@ def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[events
             new = merging.BECOMING
             yield events.Event(biz, uid, EventQueue.Kind.MERGE)
         elif user.merging == merging.MERGED and recipients < settings.FEED_PUSH_BELOW:
-            # One who is becoming merged is looked at when that has ended, so that there is never a
-            # second event that does the same.
+            # An author who is becoming merged is looked at when that has ended, so that there are
+            # never two events that do the same.
             new = merging.PUSHED
         if new is not None:
             FeedUser.objects.filter(biz_id=biz, uid=uid).update(merging=new)

@@ -1,2 +1,2 @@
-"""Search over posts and events: `candidates` reads ids from an index, `matches` asks the rest of
-the filter, `hits` makes the lines that are shown, `timeline` lists what happened to one."""
+"""Search over posts and events: `candidates` reads ids from an index, `matches` applies the rest of
+the filter, `hits` makes the lines that are shown, `timeline` lists what happened to one of them."""

@@ -14,7 +14,7 @@ from notify.feed.models import EventQueue
 
 DELETED, HANDLED = "deleted", "handled"
 _STATUS = EventQueue.Status
-# Of events that are still to be dealt with: few, and in an index.
+# States of events that are not handled: such events are few, and in an index.
 OPEN = {
     "waiting": _STATUS.WAITING, "in_slices": _STATUS.IN_SLICES, "set_aside": _STATUS.SET_ASIDE,
 }  # fmt: skip
@@ -23,7 +23,7 @@ STATES = (*OPEN, HANDLED, DELETED)
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Values, None where nothing was asked. Times are ids: since <= id < until."""
+    """Values, None for what was not given. Times are ids: since <= id < until."""
 
     id: int | None = None
     biz: int | None = None
@@ -36,7 +36,7 @@ class Filter:
 
     @property
     def lists_events(self) -> bool:
-        """Whether the search goes over events, so that those of upkeep are found too."""
+        """Whether the search goes over events instead of posts; upkeep has only events."""
         return self.state in OPEN or self.topic == EventQueue.Topic.UPKEEP
 
 
@@ -49,16 +49,17 @@ def parse(given: Mapping[str, Any], allowed: Iterable[str]) -> Filter:
 
 
 def topic(text: str, field: str) -> str:
+    """Raises InvalidInput, as every reader of a filter."""
     if text not in EventQueue.Topic.values:
         raise InvalidInput(_("use one of %s") % ", ".join(EventQueue.Topic.values), field)
     return text
 
 
-def _state(text: str, field: str) -> str:
+def state(text: str, field: str) -> str:
     if text not in STATES:
         raise InvalidInput(_("use one of %s") % ", ".join(STATES), field)
     return text
 
 
-_READERS = {**filters.READERS, "topic": topic, "state": _state}
+_READERS = {**filters.READERS, "topic": topic, "state": state}
 FIELDS = tuple(field.name for field in fields(Filter))

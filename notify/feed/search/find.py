@@ -1,8 +1,7 @@
 """Find posts and events, newest first.
 
-A search picks the index that narrows most, reads ids from it in pages, and asks the rest of the
-filter of each page. It goes over events when it asks what is still to be done, over posts
-otherwise.
+A search picks the index that narrows most, reads ids from it in pages, and applies the rest of the
+filter to each page. It goes over events when it asks for what is not handled yet, else over posts.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ SCANNED = 10_000  # posts or events that one page looks at
 
 
 def search(query: str, limit: int) -> list[Hit]:
-    """By a post's or an event's id, else by the id of an author; newest first."""
+    """Find by a post's or an event's id, else by the id of an author; newest first."""
     query = query.strip()
     if not query or "\x00" in query:
         return []
@@ -68,12 +67,14 @@ class _Search:
             self._matching = matches.of_posts
 
     def run(self, before: int) -> Found:
-        """The next page below `before`."""
-        page = scan(self._page, before, self._limit, SCANNED)
+        """The next page below `before`. It may have fewer than `limit` lines, or none, and still
+        not be the last one: it ends after SCANNED candidates."""
+
+        def batch(before: int) -> Candidates:
+            ids = self._read(before, BATCH)
+            right = self._matching(ids, self._filter) if ids else set()
+            return Candidates([(pk, pk in right) for pk in ids], len(ids) < BATCH)
+
+        page = scan(batch, before, self._limit, SCANNED)
         lines = hits(page.ids)
         return page.found([lines[pk] for pk in page.ids if pk in lines])
-
-    def _page(self, before: int) -> Candidates:
-        ids = self._read(before, BATCH)
-        right = self._matching(ids, self._filter) if ids else set()
-        return Candidates([(pk, pk in right) for pk in ids], len(ids) < BATCH)

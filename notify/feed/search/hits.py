@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
@@ -15,12 +15,13 @@ _SHOWN = 60  # characters of a post
 
 
 def hits(ids: Sequence[int]) -> dict[int, Hit]:
-    """Post or event → its line; three queries, however many they are. A post and its event have
-    one id, and one line."""
+    """The line of each post or event, by its id, in three queries. A post and its event have the
+    same id, and one line."""
     posts = {post.pk: post for post in Feed.objects.filter(id__in=ids)}
     events = {event.pk: event for event in EventQueue.objects.filter(qid__in=ids)}
     rows: list[Feed | EventQueue] = [*posts.values(), *events.values()]
-    names = _systems(row.biz_id for row in rows)
+    systems = Biz.objects.filter(id__in={row.biz_id for row in rows})
+    names = {biz.pk: str(biz) for biz in systems}
     lines: dict[int, Hit] = {}
     for pk in ids:
         post, event = posts.get(pk), events.get(pk)
@@ -45,12 +46,8 @@ def title(post: Feed | None, event: EventQueue | None) -> str:
 
 
 def state(post: Feed | None, event: EventQueue | None) -> str:
-    """How it stands; an event that is gone was handled."""
+    """The state in words. An event that does not exist any longer was handled."""
     status = EventQueue.Status(event.status) if event else EventQueue.Status.HANDLED
     shown = str(status.label)
     deleted = post is not None and post.delete_date is not None
     return _("%s (deleted)") % shown if deleted else shown
-
-
-def _systems(ids: Iterable[int]) -> dict[int, str]:
-    return {biz.pk: str(biz) for biz in Biz.objects.filter(id__in=set(ids))}

@@ -1,4 +1,4 @@
-"""Which of some posts or events (at most 500) match the whole filter."""
+"""Which of at most 500 posts or events match the whole filter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from notify.feed.search.filters import DELETED, HANDLED, OPEN, Filter
 
 
 def of_posts(ids: Sequence[int], filter: Filter) -> set[int]:
-    """Those of these posts. One whose event is gone was handled."""
+    """The posts that match. A post whose event does not exist any longer is handled."""
     rows = Feed.objects.filter(id__in=ids)
     if filter.topic is not None:
         rows = rows.filter(topic=filter.topic)
@@ -29,7 +29,7 @@ def of_posts(ids: Sequence[int], filter: Filter) -> set[int]:
 
 
 def of_events(ids: Sequence[int], filter: Filter) -> set[int]:
-    """Those of these events; a kind is that of the event's post."""
+    """The events that match. `kind` is that of the event's post."""
     rows = EventQueue.objects.filter(qid__in=ids)
     if filter.topic is not None:
         rows = rows.filter(topic=filter.topic)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
-from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -19,26 +17,22 @@ from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedUser, Friend
 from notify.feed.models.posts import Topic
 from notify.feed.search import hits
 
-# Recipients of a post whose timelines are looked at.
+# In the timelines of at most so many recipients entries are counted: the page must not take long.
 LOOKED_AT = 1000
 _CHUNK = 500
 _STATUS = EventQueue.Status
 
 
 def page(id: str) -> Page | None:
-    """By the id of a post, which its event has too, or of an event of upkeep."""
+    """The page of a post, whose id its event has too, or of an event of upkeep."""
     try:
         pk = number(id)
     except InvalidInput:
         return None
     post = Feed.objects.filter(pk=pk).first()
     event = EventQueue.objects.filter(pk=pk).first()
-    if post is not None:
-        return _post_page(post, event)
-    return _event_page(event) if event is not None else None
-
-
-def _post_page(post: Feed, event: EventQueue | None) -> Page:
+    if post is None:
+        return _event_page(event) if event is not None else None
     author = FeedUser.objects.filter(biz_id=post.biz_id, uid=post.uid).first()
     return Page(
         id=str(post.pk),
@@ -50,10 +44,10 @@ def _post_page(post: Feed, event: EventQueue | None) -> Page:
             _("Application"): post.app_id or "–",
             _("Kind"): post.src_type or "–",
             _("State"): hits.state(post, event),
-            _("Recipients"): str(_recipients(post, author)),
+            _("Recipients"): str(author.recipients(post.topic) if author else 0),
         },
         body=post.data,
-        timeline=list(_story(post, event, author)),
+        timeline=list(_timeline(post, event, author)),
     )
 
 
@@ -75,13 +69,13 @@ def _event_page(event: EventQueue) -> Page:
     )
 
 
-def _story(
+def _timeline(
     post: Feed, event: EventQueue | None, author: FeedUser | None
 ) -> Iterator[TimelineEntry]:
     yield TimelineEntry(post.create_date, _("Posted"), "accepted")
     later: list[TimelineEntry] = []
     if event is None:
-        # It is deleted some time after it was handled.
+        # The cleaner deletes events some time after they were handled.
         later.append(TimelineEntry(None, _("Handled"), "done", _("the event is no longer kept")))
     elif event.handle_date is not None:
         later.append(_standing(event))
@@ -96,7 +90,7 @@ def _story(
 
 
 def _standing(event: EventQueue) -> TimelineEntry:
-    """How an event stands; without a time while something is still to happen."""
+    """The state of an event; it has no time while the event is not handled."""
     if event.status == _STATUS.HANDLED:
         return TimelineEntry(event.handle_date, _("Handled"), "delivered")
     detail = _("done up to %s") % event.position if event.position else ""
@@ -109,8 +103,12 @@ def _standing(event: EventQueue) -> TimelineEntry:
 
 
 def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
-    """In how many timelines it stands; only so many of its recipients are looked at."""
-    uids = list(_rows(post).values_list("fri_uid", flat=True)[: LOOKED_AT + 1])
+    """In how many timelines the post is, among the first LOOKED_AT recipients."""
+    relation = Friend.Relation
+    wanted = [relation.FRIEND, *([relation.FOLLOW] if post.topic == Topic.VIP else [])]
+    rows = Friend.objects.filter(biz_id=post.biz_id, uid=post.uid, relation__in=wanted)
+    rows = rows.order_by("relation", "fri_uid")
+    uids = list(rows.values_list("fri_uid", flat=True)[: LOOKED_AT + 1])
     written = 0
     for some in chunks(uids[:LOOKED_AT], _CHUNK):
         written += FeedBroadcast.objects.filter(
@@ -125,19 +123,6 @@ def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
     detail = looked if len(uids) > LOOKED_AT else ""
     title = ngettext("Stands in %d timeline", "Stands in %d timelines", written) % written
     return TimelineEntry(None, title, "linked", detail)
-
-
-def _rows(post: Feed) -> QuerySet[Friend, Any]:
-    relation = Friend.Relation
-    wanted = [relation.FRIEND, *([relation.FOLLOW] if post.topic == Topic.VIP else [])]
-    rows = Friend.objects.filter(biz_id=post.biz_id, uid=post.uid, relation__in=wanted)
-    return rows.order_by("relation", "fri_uid")
-
-
-def _recipients(post: Feed, author: FeedUser | None) -> int:
-    if author is None:
-        return 0
-    return author.friends + (author.followers if post.topic == Topic.VIP else 0)
 
 
 def _system(biz_id: int) -> str:

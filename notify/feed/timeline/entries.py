@@ -1,4 +1,4 @@
-"""The written part of a timeline: entries of which the reader may still see the post."""
+"""The written part of a timeline: entries whose posts the reader may still see."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VISIBLE = "(f.uid = b.fri_uid OR friendship.uid IS NOT NULL OR follow.uid IS NO
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """`floor`: only above it timelines are written; `due`: a visit is to be noted."""
+    """The timeline is written above `floor`; `due`: a visit has to be noted."""
 
     active: bool = False
     floor: int = NOTHING_WRITTEN
@@ -25,7 +25,7 @@ class Reader:
 
 
 def written(wanted: Wanted, limit: int) -> tuple[Reader, list[int]]:
-    """The reader, and the newest posts above his floor that are written, newest first.
+    """The reader, and the newest posts that are written above the floor, newest first.
 
     One statement: between two, the cleaner could raise the floor and delete what is below.
     """
@@ -47,6 +47,7 @@ def written(wanted: Wanted, limit: int) -> tuple[Reader, list[int]]:
             statement, [*user, wanted.before, wanted.after, *user, *parameters, limit, *user]
         )
         rows = cursor.fetchall()
+    # A user without entries is one row without a post (LEFT JOIN); one who is not known has none.
     if not rows:
         return Reader(), []
     active, floor_now, due, _ = rows[0]
@@ -55,9 +56,8 @@ def written(wanted: Wanted, limit: int) -> tuple[Reader, list[int]]:
 
 
 def _relations() -> str:
-    """Joins of the reader's relations to the author of an entry, which may be older than the end of
-    a friendship."""
-    # By primary key: as EXISTS, MariaDB would make a list of all relations of everybody.
+    """Joins of the reader's relations to the author of an entry: an entry may outlive them."""
+    # By primary key: from an EXISTS, MariaDB would make a list of everybody's relations.
     force = "FORCE INDEX (PRIMARY)" if connection.vendor == "mysql" else ""
     join = (
         f"LEFT JOIN friend {{name}} {force} ON {{name}}.biz_id = b.biz_id "

@@ -1,4 +1,13 @@
-"""What a reader may see: what is written, and what is merged at read."""
+"""What a reader may see: what is written, and what is merged at read.
+
+    newest ┌───────────────────────────────────────────┐
+           │ written entries + authors who are merged  │
+     floor ├───────────────────────────────────────────┤
+           │ posts of all authors, merged              │
+    oldest └───────────────────────────────────────────┘
+
+The floor is the reader's own; for one who is inactive it is above everything.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +30,11 @@ class Found:
 
 def newest(wanted: Wanted, limit: int) -> Found:
     """The newest `limit` posts that are wanted and may be seen."""
-    # Before the entries: an author whose posts are written meanwhile is found twice, not missed.
+    # Read before the entries, so that an author whose posts are written meanwhile is found twice
+    # instead of missed.
     merged = merge.sources(wanted.biz, wanted.uid, [Friend.Delivery.BOTH])
     reader, posts = entries.written(wanted, limit)
+    # When entries fill the page, older merged posts are not on it.
     full = posts[-1] if len(posts) == limit else 0
     above = replace(wanted, after=max(wanted.after, reader.floor, full))
     posts = _together(posts, merge.newest(above, merged, limit), limit)

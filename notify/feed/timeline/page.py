@@ -1,4 +1,4 @@
-"""A page of a timeline."""
+"""A page of a timeline: ids from `find`, then the posts as they are now."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def read(
     if visit and before is None:
         visits.note(biz, uid, found)
     more = len(found.posts) > limit
-    # One that was deleted meanwhile is missing, and the next page begins where this one ends.
+    # A post that was deleted meanwhile is missing; the next page begins where this one ends anyway.
     return Page([rows[id] for id in ids if id in rows], ids[-1] if more else None)

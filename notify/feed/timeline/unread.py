@@ -1,10 +1,11 @@
-"""How many posts a reader has not read."""
+"""How many posts a reader has not read.
+
+Ids are in the order of posting, so a reader's state is one id: the newest post that was read.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from django.db.models import QuerySet
 
 from msgplatform.core.data import sql
 from notify.feed.models import FeedUser
@@ -16,7 +17,7 @@ MOST = 1000  # counted
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """`more`: there are more than `count`."""
+    """`more`: there are more than `count`, which was not counted any further."""
 
     count: int
     more: bool
@@ -24,25 +25,23 @@ class Unread:
 
 def unread(biz: int, uid: str) -> Unread:
     """Posts of others that this user may see, newer than what was marked as read."""
-    read_id = _users(biz, uid).values_list("read_id", flat=True).first()
+    rows = FeedUser.objects.filter(biz_id=biz, uid=uid)
+    read_id = rows.values_list("read_id", flat=True).first()
     wanted = Wanted(biz, uid, after=read_id or 0, own=False)
     found = len(find.newest(wanted, MOST + 1).posts)
     return Unread(min(found, MOST), found > MOST)
 
 
 def mark_read(biz: int, uid: str, up_to: int) -> None:
-    """Posts up to this id are read. An id below an earlier one changes nothing."""
-    rows = _users(biz, uid)
+    """Note that posts up to this id are read. An id below an earlier one changes nothing."""
+    rows = FeedUser.objects.filter(biz_id=biz, uid=uid)
 
     def move() -> int:
         return rows.filter(read_id__lt=up_to).update(read_id=up_to)
 
+    # Nearly every reader has a row, so one is made only when the UPDATE found none.
     if not sql.retrying(move) and not rows.exists():
         sql.retrying(
             lambda: sql.insert_or_keep(FeedUser._meta.db_table, ("biz_id", "uid"), [(biz, uid)])
         )
         sql.retrying(move)
-
-
-def _users(biz: int, uid: str) -> QuerySet[FeedUser]:
-    return FeedUser.objects.filter(biz_id=biz, uid=uid)

@@ -1,4 +1,4 @@
-"""Readers who come: from then on, posts are written into their timelines."""
+"""Note visits: from a reader's first visit on, posts are written into their timeline."""
 
 from __future__ import annotations
 
@@ -22,30 +22,31 @@ log = logging.get(__name__)
 
 
 def note(biz: int, uid: str, found: Found) -> None:
-    """Note a visit, at most once an hour of an active reader.
+    """Note a visit; of an active reader at most once an hour.
 
-    What cannot be noted now is noted with the next page: this one has been read.
+    A visit that cannot be noted now is noted with the next page: this page is answered anyway.
     """
     if found.reader.active and not found.reader.due:
         return
     try:
         block = ids.reserve(1)
         if found.reader.active:
-            sql.retrying(partial(_go_on, biz, uid, block))
+            sql.retrying(partial(_note_hour, biz, uid, block))
         else:
-            sql.retrying(partial(_begin, biz, uid, block))
+            sql.retrying(partial(_activate, biz, uid, block))
     except AWAY as error:
         log.warning("visit_not_noted", biz=biz, why=str(error)[:200])
 
 
-def _begin(biz: int, uid: str, block: ids.Block) -> None:
-    """Make the reader active; what there is by now is written by a backfill."""
+def _activate(biz: int, uid: str, block: ids.Block) -> None:
+    """Make the reader active; a backfill writes the posts of the time before."""
     with transaction.atomic(durable=True):
         if lock(biz, [uid])[uid].active:
-            return
+            return  # another page of the same reader was quicker
         now = sql.now()
         FeedUser.objects.filter(biz_id=biz, uid=uid).update(active=True, visit_date=now)
-        # Before the backfill reads posts: whatever is posted later is written by its own event.
+        # Committed before the backfill reads posts, so that whatever is posted later is written by
+        # its own event.
         relations = Friend.objects.filter(
             biz_id=biz, fri_uid=uid, relation__in=(Friend.Relation.FRIEND, Friend.Relation.FOLLOW)
         )
@@ -53,13 +54,14 @@ def _begin(biz: int, uid: str, block: ids.Block) -> None:
         events.add([events.Event(biz, uid, EventQueue.Kind.BACKFILL)], block, now)
 
 
-def _go_on(biz: int, uid: str, block: ids.Block) -> None:
-    """Note the hour; authors who are merged for this reader only, since they had more recipients
-    once, are written again."""
+def _note_hour(biz: int, uid: str, block: ids.Block) -> None:
+    """Note the visit of an active reader; a backfill writes the posts of authors who had so many
+    recipients once that they were merged, and are no longer merged for others."""
     pushed = bool(merge.to_be_written(biz, uid, 1))
     with transaction.atomic(durable=True):
         now = sql.now()
         hour_ago = now - timedelta(seconds=VISIT_SECONDS)
+        # Only one of several pages changes the row, and adds the event.
         rows = FeedUser.objects.filter(
             Q(visit_date=None) | Q(visit_date__lt=hour_ago), biz_id=biz, uid=uid, active=True
         )

@@ -1,4 +1,4 @@
-"""Which posts of whose timeline are asked for."""
+"""Which posts of a timeline are asked for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NEWEST = NOTHING_WRITTEN  # no post has an id as large
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Posts with `after` < id < `before`, in the timeline of `uid`; `own`: his own ones too."""
+    """Posts with `after` < id < `before` in the timeline of `uid`; `own`: with the user's own."""
 
     biz: int
     uid: str
@@ -27,7 +27,7 @@ class Wanted:
         return self.after + 1 >= self.before
 
     def conditions(self) -> tuple[str, Parameters]:
-        """On the post `f`, but for its author and id."""
+        """SQL conditions on the post `f`, without those on its author and id."""
         conditions, parameters = "f.delete_date IS NULL", Parameters()
         for column, value in (("app_id", self.app_id), ("src_type", self.src_type)):
             if value:

@@ -17,7 +17,7 @@ _STATUS = EventQueue.Status
 
 
 class Reason(models.TextChoices):
-    """One sentence of the answer."""
+    """One sentence of the answer; a post has one on relations, then one on the way it takes."""
 
     UNKNOWN = "unknown", _("There is no post with this id in this system.")
     DELETED = "deleted", _("The post was deleted.")
@@ -47,15 +47,15 @@ _OF_STATUS: dict[int | None, Reason] = {
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Whether the user sees the post, and the reasons: what they are to each other, how it comes
-    there."""
+    """Whether the user sees the post, and why: by the relation of the two users, and by the way in
+    which the post reaches the timeline."""
 
     seen: bool
     reasons: Sequence[Reason]
 
 
 def why(biz: int, uid: str, post_id: int) -> Why:
-    """Why this post is, or is not, in this user's timeline."""
+    """Ask what a read asks, one question after another."""
     post = Feed.objects.filter(pk=post_id, biz_id=biz).first()
     if post is None:
         return Why(False, [Reason.UNKNOWN])
@@ -88,7 +88,7 @@ def _relation(post: Feed, uid: str, relations: dict[str, int]) -> tuple[bool, Re
 
 
 def _way(post: Feed, uid: str, relations: dict[str, int]) -> tuple[bool, Reason]:
-    """Whether the post is there already, and how it comes there."""
+    """Whether the user sees the post already, and how it reaches the timeline."""
     users = FeedUser.objects.filter(biz_id=post.biz_id, uid__in=(uid, post.uid))
     by_uid = {user.uid: user for user in users}
     reader, author = by_uid.get(uid), by_uid.get(post.uid)
@@ -102,6 +102,6 @@ def _way(post: Feed, uid: str, relations: dict[str, int]) -> tuple[bool, Reason]
     if (post.uid, post.topic) in merge.of_relations(both):
         pushed = author is None or author.merging == FeedUser.Merging.PUSHED
         return True, Reason.NEW if pushed else Reason.MERGED
-    # A handled event may be deleted by now.
+    # No event: it was handled and is deleted by now, so the entry should be there.
     status = EventQueue.objects.filter(pk=post.pk).values_list("status", flat=True).first()
     return False, _OF_STATUS.get(status, Reason.MISSING)
