@@ -3,7 +3,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class FeedConfig(AppConfig):
-    """Posts into the timelines of friends and followers."""
+    """Writes posts into the timelines of friends and followers."""
 
     name = "notify.feed"
     label = "feed"

@@ -1,4 +1,4 @@
-"""Who is woken by new work: a dispatcher by posts."""
+"""Bells that wake programs when there is work: posts wake a dispatcher."""
 
 from __future__ import annotations
 

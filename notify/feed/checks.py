@@ -13,7 +13,7 @@ from notify.feed.dispatcher.schedule import hours
 
 @checks.register
 def thresholds(**kwargs: Any) -> Iterable[checks.CheckMessage]:
-    """An author must not be above and below at the same time."""
+    """An author must not be above one threshold and below the other at the same time."""
     if settings.FEED_PUSH_BELOW > settings.FEED_MERGE_ABOVE:
         yield checks.Error(
             f"FEED_PUSH_BELOW ({settings.FEED_PUSH_BELOW}) is larger than FEED_MERGE_ABOVE "
@@ -25,7 +25,7 @@ def thresholds(**kwargs: Any) -> Iterable[checks.CheckMessage]:
 
 @checks.register
 def hours_of_the_day(**kwargs: Any) -> Iterable[checks.CheckMessage]:
-    """What nobody can follow must not be found out by a dispatcher."""
+    """Found at the start, not by a dispatcher in the middle of its work."""
     try:
         hours.parse(settings.FEED_HOURS)
     except ValueError as error:

@@ -1,7 +1,7 @@
 """The scheduler's lease and its last decision, and which connections are the dispatchers' own.
 
-Reports, not truths: after a flush of the work Redis the next second fills them again. Dispatchers
-follow the decision, console and metrics show it. All raise RedisError.
+Reports in the work Redis, not the truth: after a flush they are there again within a second.
+Dispatchers follow the decision, console and metrics show it. All functions raise RedisError.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from msgplatform.core.daemons.lease import Lease
 from msgplatform.core.daemons.presence import Presence
 
 LEASE_SECONDS = 3.0
-# A decision that is older says nothing about the load any more.
+# A decision that is older says nothing about the load now.
 STALE_SECONDS = 15.0
 
 _DECISION = "feed:pace"  # string, expiring: JSON of the last decision
 
-# KEYS: lease, decision. ARGV: me, JSON, milliseconds. Who lost the lease changes nothing.
+# KEYS: lease, decision. ARGV: me, JSON, milliseconds. A dispatcher that was frozen, and lost the
+# lease meanwhile, changes nothing.
 _PUBLISH = """
 redis.call('DEL', KEYS[2] .. ':none')  -- a full Redis lets a script go on that began by freeing
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
@@ -32,13 +33,13 @@ return 1
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What the scheduler `by` decided, and what it had measured.
+    """What the dispatcher `by` decided as the scheduler, and what it had measured.
 
-    `share` (0 to 1), `events`, `load`, `cause`, `statements` and `cpu` are those of `FeedPace`;
-    `latency` and `baseline` are milliseconds. `oldest` is the age in seconds of the oldest event
-    that waits, by topic; a topic without one is left out. `least` and `most` are the bounds of the
-    share at this moment; `at` is unix seconds. Of the dispatchers only those `at_work` do anything,
-    `each` of them with this share.
+    `share` (0 to 1), `events`, `load`, `cause`, `statements` and `cpu` are as in `FeedPace`;
+    `latency` and `baseline` are milliseconds. `oldest` is the age in seconds of each topic's oldest
+    waiting event; a topic without one is left out. `least` and `most` bound the share at this
+    moment; `at` is unix seconds. Only the dispatchers `at_work` do anything, each with the share
+    `each`.
     """
 
     by: str
@@ -59,16 +60,16 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Working(msgspec.Struct, frozen=True):
-    """A dispatcher's connection, by the database server's number; 0 when it has none. One that
-    works on some topics only takes no turns with others: nobody would work on its topics.
-    `has_work`: it handled events lately."""
+    """A dispatcher's report: its `connection` by the database server's number (0: it has none),
+    and whether it handled events lately. One that works on some topics only does not take turns
+    with others, because nobody would work on its topics meanwhile."""
 
     connection: int
     takes_turns: bool = True
     has_work: bool = True
 
 
-# Which dispatcher decides.
+# Who holds it is the scheduler.
 lease = Lease(work_redis, "feed:scheduler", LEASE_SECONDS)
 dispatchers = Presence(work_redis, "feed:dispatchers", Working, STALE_SECONDS)
 
@@ -83,7 +84,8 @@ def read() -> Decision | None:
 
 
 def publish(decision: Decision) -> bool:
-    """Let everybody know; false, and nothing changes, when `by` no longer holds the lease."""
+    """Store the decision for everybody; False, and nothing changes, when `by` no longer holds the
+    lease."""
     arguments: list[Any] = [decision.by, msgspec.json.encode(decision), int(STALE_SECONDS * 1000)]
     keys = [lease.key, _DECISION]
     return bool(_publish()(keys=keys, args=arguments, client=work_redis()))

@@ -1,4 +1,4 @@
-"""What the cleaner deletes when it has been kept long enough: which tables, and for how long."""
+"""Which tables the cleaner deletes from, and how long their rows are kept."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from msgplatform.core.archive.description import Archive, Table
 from msgplatform.core.archive.steps import DAY as BY_DAY
 from notify.feed.models import EventQueue, FeedBroadcast, FeedIdempotency
 
-KEEP_PACE_DAYS = 7
-_KEEP_KEYS_DAYS = 7
+KEEP_PACE_DAYS = 7  # the longest period of the scheduler's charts
+_KEEP_KEYS_DAYS = 7  # within which a caller may repeat a request
 
 
 def keep_events() -> float:
@@ -19,8 +19,8 @@ def keep_events() -> float:
 
 
 def keep_entries() -> float | None:
-    """Seconds; None: for ever. A day longer than a backfill writes them: one that goes on while a
-    month is dropped must not write into it."""
+    """Seconds; None: for ever. A day longer than the age up to which backfills write entries, so
+    that one that runs while a month is dropped does not write into it."""
     days = float(settings.FEED_KEEP_ENTRY_DAYS)
     return (days + 1) * DAY if days else None
 

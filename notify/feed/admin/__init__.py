@@ -8,7 +8,7 @@ chart       lines over time
 reports     statistics by topic, and as CSV
 users       a user: how their posts are delivered, their timeline, their relations
 relations   relations of a user, page by page
-rows        systems, authors and times that these lists share; how far a list looks back
+rows        what both lists share: systems, authors, times, how far a list looks back
 """
 
 from notify.feed.admin import events, posts

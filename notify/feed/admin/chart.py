@@ -16,7 +16,7 @@ Value = float | None
 
 @dataclass(frozen=True)
 class Moment:
-    """A place that says its value when it is pointed at."""
+    """A place of the chart that shows its value when it is pointed at."""
 
     x: str
     width: str
@@ -25,7 +25,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Chart:
-    """`lines` are the parts of a line that hang together; `limit` is where a dashed one lies."""
+    """`lines` are the unbroken parts of the line, `limit` is the height of a dashed one."""
 
     title: str
     lines: Sequence[str]
@@ -50,8 +50,8 @@ def chart(
     note: str = "",
     least_top: float = 0.0,
 ) -> Chart:
-    """One value for each time; `say` writes one with its unit. The height stands for the highest
-    value, or for `least_top` when that is larger."""
+    """A chart with one value for each time; `say` writes a value with its unit. The height stands
+    for the highest value, or for `least_top` if that is larger."""
     known = [value for value in values if value is not None]
     highest = max(known, default=0.0)
     top = max(highest, least_top, limit or 0.0) * _TOP or 1.0
@@ -60,7 +60,7 @@ def chart(
         title=title,
         lines=_lines(values, step, top),
         moments=[
-            _moment(n, step, f"{_at(at)}: {say(value)}")
+            Moment(f"{(n - 0.5) * step:.1f}", f"{step:.1f}", f"{_at(at)}: {say(value)}")
             for n, (at, value) in enumerate(zip(times, values, strict=True))
             if value is not None
         ],
@@ -80,16 +80,12 @@ def _lines(values: Sequence[Value], step: float, top: float) -> list[str]:
             parts.append([])
         else:
             parts[-1].append(f"{n * step:.1f},{_y(value, top)}")
-    # A part of one point would be nothing: it becomes a short line.
+    # SVG draws nothing for a line of one point, so its point is there twice.
     return [" ".join(part if len(part) > 1 else part * 2) for part in parts if part]
 
 
-def _moment(n: int, step: float, title: str) -> Moment:
-    return Moment(f"{(n - 0.5) * step:.1f}", f"{step:.1f}", title)
-
-
 def _y(value: float, top: float) -> str:
-    # As text: a template would write it with the language's decimal comma.
+    # As text, because a template would write the language's decimal comma.
     return f"{HEIGHT - value / top * HEIGHT:.1f}"
 
 

@@ -36,10 +36,10 @@ from notify.feed.models import EventQueue
 
 _STATUS = EventQueue.Status
 _RARE = (str(_STATUS.IN_SLICES), str(_STATUS.SET_ASIDE))
-_MOST = 500  # of a selection; more are a bulk job's work
+_MOST = 500  # events of a selection; more are a bulk job's work
 _SHOWN = 20
 _SET_ASIDE = str(_STATUS.SET_ASIDE)
-# The filter of the bulk job that each filter of the list becomes.
+# What each filter of the list is called in a bulk job.
 _BULK = {"topic__exact": "topic", "biz__id__exact": "biz", "q": "user", "qid_since": "since",
          "qid_until": "until"}  # fmt: skip
 _NO_FILTERS = ("status__exact", "p", "all", "o", "e")
@@ -52,7 +52,7 @@ _AGES = {
 
 
 class StatusFilter(ChoiceFilter):
-    """On the index, which begins with the topic."""
+    """Names every topic, because the index begins with the topic."""
 
     def queryset(
         self, request: HttpRequest, queryset: QuerySet[EventQueue]
@@ -105,7 +105,7 @@ class EventAdmin(rows.HotRowsAdmin):
         return super().get_queryset(request).prefetch_related("biz")
 
     def indexed(self, chosen: Mapping[str, str], query: str) -> set[str]:
-        """Topic and status together, and a status that few events have."""
+        """A status that few events have, or one of a chosen topic."""
         found = {"qid_since", "qid_until", "age"}
         status = chosen.get("status__exact")
         if status and (chosen.get("topic__exact") or status in _RARE):
@@ -127,7 +127,8 @@ class EventAdmin(rows.HotRowsAdmin):
     # -- replaying -------------------------------------------------------------------------------
     @admin.action(description=_("Replay events that were set aside"), permissions=["operate"])
     def replay(self, request: HttpRequest, queryset: QuerySet[EventQueue]) -> HttpResponse | None:
-        """What is done is what was shown: the events are named, also after "all" was selected."""
+        """Replays just the events that were shown: the confirmation names them one by one, also
+        after "select all"."""
         chosen = queryset.order_by().values_list("pk", flat=True)[: _MOST + 1]
         qids = sorted(chosen)
         if len(qids) > _MOST:
@@ -136,15 +137,26 @@ class EventAdmin(rows.HotRowsAdmin):
             messages.warning(request, text % _MOST)
             return None
         if "confirmed" not in request.POST:
-            return self._ask(request, qids)
+            return self.confirmation(request, qids)
         count = replay(qids)
         audit(request, "events_replayed", str(count), ids=[str(qid) for qid in qids])
-        _tell(request, count, len(qids) - count)
+        if count:
+            text = ngettext("%d event waits again.", "%d events wait again.", count)
+            messages.success(request, text % count)
+        if left := len(qids) - count:
+            text = ngettext(
+                "%d was left alone: only events that were set aside are replayed.",
+                "%d were left alone: only events that were set aside are replayed.",
+                left,
+            )
+            messages.info(request, text % left)
+        # From the page of one event: back to it.
         if request.POST.get("back_to") == str(qids[0]):
             return redirect("admin:feed_eventqueue_change", qids[0])
         return None
 
-    def _ask(self, request: HttpRequest, qids: Sequence[int]) -> HttpResponse:
+    def confirmation(self, request: HttpRequest, qids: Sequence[int]) -> HttpResponse:
+        """Asks before anything is replayed."""
         found = EventQueue.objects.filter(qid__in=qids, status=_STATUS.SET_ASIDE).order_by("qid")
         given = {
             **self.admin_site.each_context(request),
@@ -214,7 +226,7 @@ def _is_event(text: str) -> bool:
 
 
 def _bulk_url(chosen: QueryDict) -> str:
-    """The bulk job with the filters of the list; '' when it has none that means the same."""
+    """The address of a bulk job with the list's filters; '' when a job cannot have the same."""
     given = {_BULK[name]: str(value) for name, value in chosen.items() if name in _BULK and value}
     others = {name for name, value in chosen.items() if value} - {*_BULK, *_NO_FILTERS, "age"}
     if others or chosen.get("status__exact", _SET_ASIDE) not in ("", _SET_ASIDE):
@@ -226,16 +238,3 @@ def _bulk_url(chosen: QueryDict) -> str:
         given["until"] = min(given.get("until", earlier), earlier)
     query = urlencode({"action": "replay", "count": "1"} | given)
     return f"{reverse('console:bulk-flow', args=['feed'])}?{query}"
-
-
-def _tell(request: HttpRequest, done: int, left: int) -> None:
-    if done:
-        text = ngettext("%d event waits again.", "%d events wait again.", done)
-        messages.success(request, text % done)
-    if left:
-        text = ngettext(
-            "%d was left alone: only events that were set aside are replayed.",
-            "%d were left alone: only events that were set aside are replayed.",
-            left,
-        )
-        messages.info(request, text % left)

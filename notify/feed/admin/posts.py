@@ -1,4 +1,4 @@
-"""Posts, read only: they are changed over the API."""
+"""Posts, read only: they are changed through the API."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class PostAdmin(rows.HotRowsAdmin):
         return super().get_queryset(request).prefetch_related("biz")
 
     def indexed(self, chosen: Mapping[str, str], query: str) -> set[str]:
-        """One author's posts, and those of a system that has few."""
+        """An author's posts, and those of a system that has few."""
         found = {"id_since", "id_until"}
         biz = row_id(chosen.get("biz__id__exact"))
         if query:
@@ -82,12 +82,12 @@ class PostAdmin(rows.HotRowsAdmin):
         number = row_id(text)
         if number is not None and Feed.objects.filter(pk=number).exists():
             return rows.filter(pk=number)
-        # The index begins with the system.
+        # Every system is named, because the index begins with the system.
         systems = list(Biz.objects.order_by().values_list("pk", flat=True))
         return rows.filter(biz_id__in=systems, uid=text)
 
     def completed(self, rows: list[Any]) -> list[Any]:
-        """With the event of each; one that was handled long ago is deleted."""
+        """Adds the event of each post; one that was handled long ago is deleted."""
         events = EventQueue.objects.in_bulk({row.pk for row in rows})
         for row in rows:
             row.event = events.get(row.pk)
@@ -128,7 +128,7 @@ class PostAdmin(rows.HotRowsAdmin):
 
     @admin.display(description=_("state"))
     def state(self, row: Any) -> str:
-        """What became of it: deleted, or how far its event is."""
+        """What became of the post: deleted, or the status of its event."""
         if row.delete_date:
             return cells.mark(gettext("deleted"), "plain")
         edited = gettext("edited") if row.update_date else ""

@@ -11,7 +11,7 @@ from notify.feed.models import EventQueue
 from notify.feed.monitor import backlog
 
 _STATUS = EventQueue.Status
-COUNTED = 10_000  # counted no further: a backlog may be a million
+COUNTED = 10_000  # counting stops here: a backlog may be a million
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Line:
 
 
 def lines() -> list[Line]:
-    """One for each topic."""
+    """A line for each topic."""
     counts = backlog.waiting(COUNTED + 1)
     oldest = backlog.oldest(sql.now())
 

@@ -19,9 +19,9 @@ _Relation = Friend.Relation
 
 @dataclass(frozen=True)
 class Side:
-    """Rows of one relation that have the user as `own`; the other user is in `other`.
+    """Rows of one relation in which the column `own` has the user, and `other` the other user.
 
-    `delivery`: the heading of how posts are delivered, '' when none are.
+    `delivery` is the heading above how posts are delivered; '' when none are.
     """
 
     title: Any
@@ -63,14 +63,15 @@ class Line:
 
 
 def page(biz: Biz, uid: str, side: Side, after: str) -> tuple[Sequence[Line], str]:
-    """The next relations by the other user's id, and where the page after them begins; '' on the
-    last one."""
+    """The next relations by the other user's id, and where the page after this one begins; '' when
+    there is none."""
     found = Friend.objects.filter(
         biz_id=biz.pk, relation=side.relation,
         **{side.own: uid, f"{side.other}__gt": after},
     )  # fmt: skip
     if side.own == "fri_uid":
-        # The index of readers has it before the relation; naming every one makes it usable.
+        # In the index of readers the delivery comes before the relation: every delivery is named,
+        # so that the index can be used.
         found = found.filter(delivery__in=Friend.Delivery.values)
     rows = found.order_by(side.other)[: PAGE + 1]
     lines = [

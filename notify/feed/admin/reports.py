@@ -1,4 +1,4 @@
-"""Statistics per minute, hour or day: by topic, of everything or of a system; page and CSV."""
+"""Statistics per minute, hour or day, of all systems or of one, by topic; as a page and as CSV."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import ModelAdmin, RowSelect, Select, cells, report
 from msgplatform.models import Biz
-from notify.feed.admin.chart import Chart, chart
+from notify.feed.admin.chart import chart
 from notify.feed.models import EventQueue
 from notify.feed.monitor import statistics
 from notify.feed.monitor.statistics import Point
@@ -47,14 +47,15 @@ def page(model_admin: ModelAdmin) -> report.View:
 
 
 def as_csv(model_admin: ModelAdmin) -> report.View:
-    return report.as_csv(model_admin, ReportForm, _file)
+    """The same as a file."""
 
+    def file(form: ReportForm) -> tuple[str, Iterable[list[str]]]:
+        since, until = form.period_of()
+        step = form.cleaned_data["step"]
+        rows = statistics.csv_rows(step, since, until, **form.owner())
+        return f"feed-{step}-{timezone.localtime(until):%Y%m%d-%H%M}", rows
 
-def _file(form: ReportForm) -> tuple[str, Iterable[list[str]]]:
-    since, until = form.period_of()
-    step = form.cleaned_data["step"]
-    rows = statistics.csv_rows(step, since, until, **form.owner())
-    return f"feed-{step}-{timezone.localtime(until):%Y%m%d-%H%M}", rows
+    return report.as_csv(model_admin, ReportForm, file)
 
 
 def _context(form: ReportForm) -> dict[str, Any]:
@@ -67,18 +68,14 @@ def _context(form: ReportForm) -> dict[str, Any]:
         "points": [_line(p.at, p) for p in reversed(points) if any(p.counts.values())],
         "total": _line("", statistics.together(since, points)),
         "topics": [_line(EventQueue.Topic(topic).label, topics[topic]) for topic in chosen],
-        "chart": _chart(points),
+        "chart": chart(
+            gettext("Entries written"),
+            [point.at for point in points],
+            [float(point.entries) for point in points],
+            lambda value: f"{value:.0f}",
+        ),
         **form.steps_shown(),
     }
-
-
-def _chart(points: list[Point]) -> Chart:
-    return chart(
-        gettext("Entries written"),
-        [point.at for point in points],
-        [float(point.entries) for point in points],
-        lambda value: f"{value:.0f}",
-    )
 
 
 def _line(title: Any, point: Point) -> dict[str, Any]:

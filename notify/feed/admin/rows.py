@@ -1,7 +1,7 @@
 """What the lists of posts and events share: how far they look back, users, times.
 
-Both tables are hot. A filter that no index serves is applied to the newest rows only, and the list
-says so: to look further back, choose a time.
+Both tables are large and always in use. A filter that no index serves is applied to the newest rows
+only, and the list says so: to look further back, choose a time.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from django.utils.safestring import SafeString
 from msgplatform.admin import RowList, RowsAdmin, cells
 from msgplatform.core.data import ids
 
-# What the page of a user needs: it shows posts.
+# The permissions that the page of a user needs, because it shows posts.
 USERS_PAGE = ("feed.view_feed", "feed.view_feeduser")
 LOOKED_AT = 20_000  # newest rows to which a filter without an index is applied
 
 
 class NewestList(RowList):
-    """`looked_at`: how many rows the filters were applied to, 0 when it was all of them."""
+    """`looked_at`: to how many rows the filters were applied; 0: to all of them."""
 
     looked_at = 0
 
@@ -42,6 +42,7 @@ class NewestList(RowList):
         others = [spec for spec in used if not narrow.intersection(spec.expected_parameters())]
         if not others and (not self.query or "q" in narrow):
             return rows
+        # The newest rows that match what an index serves; the other filters see only these.
         newest: Any = self.root_queryset
         for spec in used:
             if spec not in others:
@@ -68,18 +69,18 @@ class HotRowsAdmin(RowsAdmin):
         return NewestList
 
     def indexed(self, chosen: Mapping[str, str], query: str) -> set[str]:
-        """The parameters of filters that an index serves, as they are chosen; "q": the search."""
+        """Which of the chosen filters an index serves, by their parameters; "q" is the search."""
         raise NotImplementedError
 
 
 def user_cell(row: Any) -> SafeString:
-    """The row's user, with the system below; a link for whoever may see their page."""
+    """The row's user, with the system below; a link for those who may see the user's page."""
     system = str(row.biz)
     return cells.lines(user_link(system, row.uid) if row.may_see_users else row.uid, system)
 
 
 def user_link(system: str, uid: str) -> SafeString:
-    """The user's id, leading to their page."""
+    """The user's id as a link to the user's page."""
     query = urlencode({"system": system, "uid": uid})
     return format_html(
         '<a class="text-primary-600 dark:text-primary-500" href="{}?{}">{}</a>',
@@ -88,5 +89,5 @@ def user_link(system: str, uid: str) -> SafeString:
 
 
 def made_at(id: int) -> str:
-    """When the id of a post or event was made, to the second."""
+    """When the id of a post or event was made, to the second: an id begins with its time."""
     return formats.date_format(timezone.localtime(ids.datetime_of(id)), "Y-m-d H:i:s")

@@ -1,10 +1,10 @@
-"""The scheduler: how fast dispatchers work now and why, and how that was over the last hours."""
+"""The scheduler: how fast dispatchers work now and why, and how fast in the last hours or days."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
@@ -35,7 +35,7 @@ PERIODS = {
 _STEPS = 180  # of a chart: an hour has one for every 20 seconds
 _COLUMNS = ("load", "events", "backlog", "oldest", "latency", "share")
 _REFRESH_SECONDS = 10  # as often as a row is written
-_LIVE = ("1h", "6h")  # a longer time is tens of thousands of rows, and stays as it is
+_LIVE = ("1h", "6h")  # a longer period reads tens of thousands of rows, and is not refreshed
 
 
 def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
@@ -61,7 +61,7 @@ def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
 
 # -- now -------------------------------------------------------------------------------------------
 def _now() -> dict[str, Any]:
-    """The last decision, what it was made of, and the rules that bound it."""
+    """The last decision, what it followed from, and the rules that bound it."""
     policies = [
         {"from": rule.first, "to": rule.end, "most": cells.percent(rule.most),
          "is_now": rule.holds(timezone.localtime().hour)}
@@ -74,7 +74,7 @@ def _now() -> dict[str, Any]:
     try:
         decision, working = pace_status.read(), pace_status.dispatchers.read()
     except RedisError:
-        return found | {"is_away": True}
+        return found | {"is_unavailable": True}
     if decision is None:
         return found | {"working": len(working)}
     return found | {
@@ -120,21 +120,27 @@ def _why(decision: Decision) -> str:
             return gettext("Dispatchers work as much as the policy of this hour allows.")
         return gettext("Dispatchers work at full speed: nobody has to wait for them.")
     if decision.load < COMFORTABLE:
-        return gettext("Dispatchers become faster every second: the server has room.")
+        return gettext("Dispatchers become faster every second: the server has spare capacity.")
     return gettext("Dispatchers keep their speed: the load is near its target.")
 
 
 # -- the last hours --------------------------------------------------------------------------------
 def _charts(span: timedelta) -> list[Chart]:
     now = sql.now()
-    times, steps = _steps(now - span, now)
+    since, length = now - span, span / _STEPS
+    times = [since + n * length for n in range(_STEPS)]
+    steps: list[list[Sequence[float]]] = [[] for _n in range(_STEPS)]
+    rows = FeedPace.objects.filter(at__gte=since, at__lte=now).order_by("at")
+    for at, *values in rows.values_list("at", *_COLUMNS).iterator(chunk_size=5000):
+        steps[min(_STEPS - 1, int((at - since) / length))].append(values)
+    # The worst of each step, so that a short one is seen.
     load, events, backlog, oldest, latency = (
         [max(row[n] for row in rows) if rows else None for rows in steps]
         for n in range(len(_COLUMNS) - 1)
     )
     share = [min(row[-1] for row in rows) if rows else None for rows in steps]
     is_late = any(value and value > settings.FEED_LATE_SECONDS / 2 for value in oldest)
-    late = gettext("Above the dashed line it is late, and dispatchers press harder.")
+    late = gettext("Above the dashed line it is late, and dispatchers work harder.")
     return [
         chart(gettext("Load"), times, load, lambda value: f"{value:.2f}", limit=1.0,
               note=gettext("Above the dashed line dispatchers give way.")),
@@ -147,13 +153,3 @@ def _charts(span: timedelta) -> list[Chart]:
               limit=settings.FEED_LATE_SECONDS if is_late else None, note=late if is_late else ""),
         chart(gettext("Database latency"), times, latency, lambda value: f"{value:.1f} ms"),
     ]  # fmt: skip
-
-
-def _steps(since: datetime, until: datetime) -> tuple[list[datetime], list[list[Sequence[float]]]]:
-    """The start of every step, and the rows in each."""
-    length = (until - since) / _STEPS
-    steps: list[list[Sequence[float]]] = [[] for _n in range(_STEPS)]
-    rows = FeedPace.objects.filter(at__gte=since, at__lte=until).order_by("at")
-    for at, *values in rows.values_list("at", *_COLUMNS).iterator(chunk_size=5000):
-        steps[min(_STEPS - 1, int((at - since) / length))].append(values)
-    return [since + n * length for n in range(_STEPS)], steps

@@ -1,7 +1,7 @@
 """A user: how their posts are delivered, what they see, their relations.
 
-Users have no row of their own until they come or have a relation, so this is a page that asks for
-a system and a user; all that is chosen is in the address.
+Users have no row until they come or have a relation, so this is not a list but a page that asks for
+a system and a user; all choices are in the address.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from notify.feed.models.users import NOTHING_WRITTEN
 from notify.feed.timeline import why
 
 PAGE = 20  # posts of a timeline
-_OFFERED = 500  # systems that the field completes to; others are typed
+_OFFERED = 500  # systems that the field offers; others are typed
 _TIMELINE = "timeline"
 
 
@@ -113,7 +113,13 @@ def _page(request: HttpRequest, form: UserForm) -> dict[str, Any]:
         "figures": _figures(biz, uid, user), "sides": relations.SIDES.items(),
     }  # fmt: skip
     if show not in relations.SIDES:
-        found |= _timeline(biz, uid, row_id(request.GET.get("before")))
+        # Looking at it here is no visit of the user.
+        before = row_id(request.GET.get("before"))
+        page = timeline.read(biz.pk, uid, before, PAGE, visit=False)
+        found |= {
+            "posts": [(post, rows.user_link(biz.name, post.uid)) for post in page.posts],
+            "next": page.next, "is_later": before is not None,
+        }  # fmt: skip
         found |= _why(biz, uid, request.GET)
     else:
         side = relations.SIDES[show]
@@ -125,7 +131,7 @@ def _page(request: HttpRequest, form: UserForm) -> dict[str, Any]:
 
 
 def _why(biz: Biz, uid: str, query: QueryDict) -> dict[str, Any]:
-    """The form that asks for a post, and the answer when it was asked."""
+    """The form that asks for a post, and why it is in the timeline or not."""
     form = WhyForm(query if "post" in query else None)
     if not form.is_valid():
         return {"why_form": form}
@@ -135,13 +141,6 @@ def _why(biz: Biz, uid: str, query: QueryDict) -> dict[str, Any]:
     is_there = why.Reason.UNKNOWN not in answer.reasons
     return {"why_form": form, "answer": answer, "sentences": sentences,
             "asked": post if is_there else None}  # fmt: skip
-
-
-def _timeline(biz: Biz, uid: str, before: int | None) -> dict[str, Any]:
-    """What the user sees; looking at it here is no visit of theirs."""
-    page = timeline.read(biz.pk, uid, before, PAGE, visit=False)
-    posts = [(post, rows.user_link(biz.name, post.uid)) for post in page.posts]
-    return {"posts": posts, "next": page.next, "is_later": before is not None}
 
 
 def _figures(biz: Biz, uid: str, user: FeedUser | None) -> list[tuple[str, str]]:

@@ -1,1 +1,1 @@
-"""The REST API: `/api/v1/feed/` with posts, relations and timelines."""
+"""The REST API under `/api/v1/feed/`: posts, relations and timelines."""

@@ -1,4 +1,4 @@
-"""Path converters of Feed's addresses."""
+"""Path converters for Feed's addresses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from notify.feed.intake.posts import UID, check_uid
 
 
 class UidConverter:
-    """`<uid:uid>`: a business system's id of a user. Callers percent-encode it."""
+    """`<uid:uid>`: the id that a business system gives a user. Callers percent-encode it."""
 
     regex = UID
 

@@ -16,11 +16,11 @@ from notify.feed.models.posts import Topic
 
 
 class Merged:
-    """Rows of one business system that lie in several places of an index, in one order; as much of
-    a queryset as pagination asks of one.
+    """Rows of one business system that lie in several places of an index, in one order. It has as
+    much of a queryset's interface as pagination needs.
 
-    All places are read by one statement: a row that another process moves from one to the next
-    meanwhile is found once.
+    All places are read by one statement, so that a row that another process moves from one place to
+    another meanwhile is found once.
     """
 
     def __init__(self, parts: Sequence[QuerySet[Any]]) -> None:
@@ -42,7 +42,7 @@ class Merged:
         names = [field.attname for field in self.model._meta.concrete_fields if field.column]
         statements: list[str] = []
         given: list[Any] = []
-        # All are of one system, with which their indexes begin (see `sql.of_one`).
+        # All rows are one system's, and their indexes begin with it (see `sql.of_one`).
         first = "-biz_id" if self._order[0].startswith("-") else "biz_id"
         for number, part in enumerate(self._parts):
             rows = part.order_by(first, *self._order).values(*names)[: wanted.stop]
@@ -53,6 +53,7 @@ class Merged:
             cursor.execute(" UNION ALL ".join(statements), given)
             rows_read = cursor.fetchall()
         found = [self.model(**dict(zip(names, map(_aware, row), strict=True))) for row in rows_read]
+        # Stable, so the least significant name comes first.
         for name in reversed(self._order):
             column = name.lstrip("-")
             found.sort(key=lambda row: getattr(row, column), reverse=name.startswith("-"))
@@ -60,6 +61,7 @@ class Merged:
 
 
 def _aware(value: Any) -> Any:
+    # A raw cursor gives times as they are stored: UTC, without a zone.
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
 
 
@@ -75,12 +77,12 @@ def posts(
 
 
 def recipients(biz: int, uid: str, relation: str) -> Merged:
-    """Who receives posts of `uid` (or has blocked them), to be ordered by `fri_uid`."""
+    """Users who receive posts of `uid` (or have blocked this user), to be ordered by `fri_uid`."""
     return Merged([_of(Friend, biz).filter(uid=uid, relation=relation)])
 
 
 def authors(biz: int, uid: str, relation: str) -> Merged:
-    """Whose posts `uid` receives (or whom they have blocked), to be ordered by `uid`."""
+    """Users whose posts `uid` receives (or whom this user has blocked), to be ordered by `uid`."""
     rows = _of(Friend, biz).filter(fri_uid=uid, relation=relation)
     return Merged([rows.filter(delivery=delivery) for delivery in Friend.Delivery.values])
 

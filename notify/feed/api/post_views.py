@@ -58,7 +58,7 @@ SRC_TYPE = OpenApiParameter("src_type", str, description="Only posts of this kin
     ),
 )
 class PostListView(ListView):
-    """Post, or list the posts of an author, newest first."""
+    """Create a post, or list the posts of an author, newest first."""
 
     required_scope = {"GET": "feed:read", "POST": "feed:write"}
     accepts_idempotency_key = True
@@ -83,7 +83,7 @@ class PostListView(ListView):
 
     @extend_schema(
         summary="Create a post",
-        description="Post something; whoever receives the author's posts sees it within seconds. "
+        description="Post something; those who receive the author's posts see it within seconds. "
         "To be able to repeat a request whose answer was lost, send an idempotency key.",
         request=NewPostSerializer,
         responses={
@@ -118,7 +118,7 @@ class PostListView(ListView):
     post=extend_schema(
         summary="Create many posts",
         description="Send up to 1000 posts in one request. A wrong post does not keep the others "
-        "from being accepted: the answer says of each, in order, what became of it.",
+        "from being accepted: the answer has a result for each post, in order.",
         request=NewPostsSerializer,
         responses={
             200: OpenApiResponse(
@@ -141,6 +141,7 @@ class PostBatchView(BatchView):
         return posts.add_many(items)
 
 
+# How the web process answers a plain POST without Django; `PostListView.post` defines the address.
 POST = SingleIntake(
     "/api/v1/feed/posts",
     PostBody,
@@ -150,7 +151,7 @@ POST = SingleIntake(
 
 @extend_schema(tags=["feed"])
 class PostView(APIView):
-    """One post. Timelines hold its id only, so that readers see a change at once."""
+    """One post. Timelines hold only its id, so that readers see a change at once."""
 
     required_scope = {"GET": "feed:read", "PATCH": "feed:write", "DELETE": "feed:write"}
     max_body_bytes = MAX_POST_BYTES
@@ -180,7 +181,7 @@ class PostView(APIView):
 
     @extend_schema(
         summary="Delete a post",
-        description="Nobody sees the post from now on. It can be repeated.",
+        description="Nobody sees the post from now on. The request can be repeated.",
         responses={204: OpenApiResponse(description="Deleted, now or before.")},
     )
     def delete(self, request: Request, pk: int) -> Response:
@@ -191,7 +192,7 @@ class PostView(APIView):
 
 
 def kinds(asked: Mapping[str, str]) -> tuple[str, str]:
-    """The application and the kind of post that a list is narrowed by. Raises InvalidInput."""
+    """The application and the kind of post to narrow a list by. Raises InvalidInput."""
     for name in ("app_id", "src_type"):
         posts.check_kind(asked.get(name, ""), name)
     return asked.get("app_id", ""), asked.get("src_type", "")

@@ -43,8 +43,8 @@ _OUTCOMES = {"created": "changed", "duplicate": "unchanged"}
 @extend_schema_view(
     get=extend_schema(
         summary="List a user's relations",
-        description="The relations of one kind that a user has, in the order of the other users' "
-        "ids. A block says that its reader has blocked its author.",
+        description="A user's relations of one kind, in the order of the other users' ids. In a "
+        "block the reader has blocked the author.",
     ),
 )
 class RelationListView(ListView):
@@ -72,10 +72,10 @@ class RelationListView(ListView):
 
     @property
     def keyset_ordering(self) -> tuple[str, ...]:
-        return ("uid",) if self._direction == "authors" else ("fri_uid",)
+        return ("uid",) if self.direction == "authors" else ("fri_uid",)
 
     @property
-    def _direction(self) -> str:
+    def direction(self) -> str:
         asked = self.asked.get("direction", _DIRECTIONS[0])
         return _one_of(_DIRECTIONS, asked, "direction")
 
@@ -85,15 +85,15 @@ class RelationListView(ListView):
         uid, relation = self.asked.get("uid", ""), self.asked.get("relation", "")
         check_uid(uid)
         _one_of(Friend.Relation.values, relation, "relation")
-        read = lists.authors if self._direction == "authors" else lists.recipients
+        read = lists.authors if self.direction == "authors" else lists.recipients
         return read(caller_of(self.request).biz_id, uid, relation)
 
     @extend_schema(
         summary="Change a relation",
-        description="Timelines follow at once. The answer is 409 when one of the two users has "
+        description="Timelines change at once. The answer is 409 when one of the two users has "
         "blocked the other one.",
         request=ChangeSerializer,
-        responses={200: OpenApiResponse(ChangedSerializer, "It is so from now on.")},
+        responses={200: OpenApiResponse(ChangedSerializer, "The relation is as asked for.")},
         examples=[
             OpenApiExample(
                 "1001 follows 2002",
@@ -103,7 +103,7 @@ class RelationListView(ListView):
         ],
     )
     def post(self, request: Request) -> Response:
-        """Timelines follow at once. 409 when one of the two users has blocked the other one."""
+        """Timelines change at once. 409 when one of the two users has blocked the other one."""
         body = decode(request, RelationBody, _BODY_BYTES)
         (verdict,) = relations.change_many([_change(request, body)])
         verdict.raise_rejected()
@@ -114,9 +114,9 @@ class RelationListView(ListView):
 @extend_schema_view(
     post=extend_schema(
         summary="Change many relations",
-        description="Up to 1000 changes in one request, applied in their order, with a verdict "
-        "for each. Each can be repeated: it says what is to be, so that a second time it changes "
-        "nothing.",
+        description="Up to 1000 changes in one request, applied in their order, with a result for "
+        "each. A change can be repeated: it says what the relation is to be, so that the second "
+        "time nothing changes.",
         request=ChangesSerializer,
         responses={
             200: OpenApiResponse(
@@ -140,7 +140,8 @@ class RelationListView(ListView):
 class RelationBatchView(BatchView):
     """Up to 1000 changes in one request, applied in their order, with a verdict for each.
 
-    Each can be repeated: it says what is to be, so that a second time it changes nothing.
+    A change can be repeated: it says what the relation is to be, so that the second time nothing
+    changes.
     """
 
     required_scope = "feed:write"
@@ -162,7 +163,7 @@ def _change(request: Request, body: RelationBody) -> Change:
 
 
 def _shown(verdict: Verdict) -> dict[str, Any]:
-    """Nothing that could have an id is made by a change."""
+    """Without an id: a change makes nothing that could have one."""
     if verdict.outcome == "rejected":
         return verdict.shown()
     return {"outcome": _OUTCOMES[verdict.outcome]}

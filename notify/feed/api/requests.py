@@ -1,4 +1,4 @@
-"""What a caller sends. Ids of posts are strings; ids of users are the caller's own."""
+"""What a caller sends. Ids of posts are strings, ids of users are the caller's own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class PostBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A post; `topic` says who gets it: friends, when it is left out."""
+    """A post; `topic` says who gets it, by default friends."""
 
     uid: str
     data: str

@@ -22,9 +22,9 @@ class UidField(serializers.CharField):
         super().__init__(max_length=MAX_UID, **options)
 
 
-# The serializers of requests only document them: views decode bodies with msgspec.
+# Serializers of requests only document them: views decode bodies with msgspec.
 class NewPostSerializer(serializers.Serializer[dict[str, Any]]):
-    """Something to be posted. null means the same as leaving a field out."""
+    """A post to create. null is the same as leaving a field out."""
 
     uid = UidField(help_text="The author: your own id of the user")
     data = serializers.CharField(  # type: ignore[assignment]  # `data` is also a property
@@ -34,7 +34,7 @@ class NewPostSerializer(serializers.Serializer[dict[str, Any]]):
         choices=Topic.values,
         required=False,
         allow_null=True,
-        help_text="friend (when left out): friends get it; vip: friends and followers",
+        help_text="friend (the default): friends get it; vip: friends and followers",
     )
     app_id = serializers.CharField(
         max_length=MAX_KIND,
@@ -74,7 +74,8 @@ class PostSerializer(serializers.Serializer[Any]):
     updated_at = serializers.DateTimeField(allow_null=True, help_text="Null when never edited")
 
     def to_representation(self, post: Any) -> dict[str, Any]:
-        """Written out, because a page of a timeline is read more often than anything else."""
+        """Without the fields' machinery, because pages of timelines are read more often than
+        anything else."""
         return {
             "id": str(post.id),
             "uid": post.uid,
@@ -102,7 +103,7 @@ class ChangesSerializer(serializers.Serializer[dict[str, Any]]):
 
 class ChangedSerializer(serializers.Serializer[dict[str, Any]]):
     outcome = serializers.ChoiceField(
-        choices=["changed", "unchanged"], help_text="unchanged: it was so already"
+        choices=["changed", "unchanged"], help_text="unchanged: the relation was so already"
     )
 
 
@@ -122,7 +123,7 @@ class ChangeVerdictsSerializer(serializers.Serializer[dict[str, Any]]):
 
 
 class RelationSerializer(serializers.Serializer[Friend]):
-    """`author`'s posts reach `reader`. Of a block: `reader` has blocked `author`."""
+    """`author`'s posts reach `reader`. In a block, `reader` has blocked `author`."""
 
     author = UidField(source="uid", help_text="Whose posts they are")
     relation = serializers.ChoiceField(choices=Friend.Relation.values)
@@ -139,9 +140,9 @@ class TimelineSerializer(serializers.Serializer[dict[str, Any]]):
 
 class UnreadSerializer(serializers.Serializer[dict[str, Any]]):
     count = serializers.IntegerField(
-        help_text="Posts of others that are newer than the one up to which was read"
+        help_text="Posts of others that are newer than the last post that was read"
     )
-    more = serializers.BooleanField(help_text="It was not counted any further")
+    more = serializers.BooleanField(help_text="There are more than `count`")
 
 
 class ReadSerializer(serializers.Serializer[dict[str, Any]]):

@@ -34,7 +34,7 @@ from notify.feed.api.serializers import (
 
 _LIMIT, _MOST = 20, 200
 _BODY_BYTES = 4096
-# By how much clocks may differ.
+# By how much clocks of web servers and the database may differ.
 _AHEAD = timedelta(minutes=1)
 
 _UID = OpenApiParameter(
@@ -49,8 +49,8 @@ _UID = OpenApiParameter(
 class TimelineView(QueryView):
     """The posts that a user may see: of friends, of those whom the user follows, and their own.
 
-    Newest first. What is new since a page was read stands on the first page; reading that one
-    counts as a visit of the user.
+    Newest first. New posts are on the first page; reading the first page counts as a visit of the
+    user.
     """
 
     required_scope = "feed:read"
@@ -58,12 +58,12 @@ class TimelineView(QueryView):
         OpenApiParameter(
             "cursor",
             str,
-            description="From `next` of the page before, or a post's id: older ones follow",
+            description="From `next` of the page before, or a post's id: the page has older posts",
         ),
         OpenApiParameter(
             "limit",
             {"type": "integer", "minimum": 1, "maximum": _MOST, "default": _LIMIT},
-            description="How many posts a page has at most",
+            description="The most posts on a page",
         ),
         APP_ID,
         SRC_TYPE,
@@ -72,8 +72,8 @@ class TimelineView(QueryView):
     @extend_schema(
         summary="Read a timeline",
         description="The posts that a user may see: of friends, of those whom the user follows, "
-        "and their own; newest first. What is new since a page was read stands on the first page; "
-        "reading that one counts as a visit of the user.",
+        "and their own; newest first. New posts are on the first page; reading the first page "
+        "counts as a visit of the user.",
         parameters=[_UID],
         responses=TimelineSerializer,
     )
@@ -95,14 +95,13 @@ class TimelineView(QueryView):
 
 @extend_schema(tags=["feed"])
 class UnreadView(APIView):
-    """How many posts of others are newer than the one up to which the user has read."""
+    """How many posts of others are newer than the last post that the user has read."""
 
     required_scope = "feed:read"
 
     @extend_schema(
         summary="Count unread posts",
-        description="How many posts of others are newer than the one up to which the user has "
-        "read.",
+        description="How many posts of others are newer than the last post that the user has read.",
         parameters=[_UID],
         responses=UnreadSerializer,
     )
@@ -130,7 +129,7 @@ class ReadView(APIView):
     )
     def post(self, request: Request, uid: str) -> Response:
         up_to = number(decode(request, ReadBody, _BODY_BYTES).up_to, "up_to")
-        # It never goes back: one that is too large would hide everything that is still to come.
+        # It never goes back, so an id that is too large would hide everything to come.
         if up_to >= ids.first_id_at(sql.now() + _AHEAD):
             raise InvalidInput("Use the id of a post.", "up_to")
         timeline.mark_read(caller_of(request).biz_id, uid, up_to)

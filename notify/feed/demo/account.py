@@ -1,7 +1,7 @@
 """What each reader must see, from the demo's own list of what was answered.
 
-Standard library only: it must not share code with what it checks. Nothing here is quick or clever:
-a timeline is every post, looked at one after the other.
+Standard library only, because it must not share code with what it checks. Nothing here is quick or
+clever: a timeline is made by looking at every post, one after the other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Shown = tuple[str, str, str, str]  # id, author, topic, data: what a reader sees
 
 @dataclass
 class Town:
-    """Everybody's posts and relations. Safe to use from several threads."""
+    """Everybody's posts and relations. Several threads may use it."""
 
     posts: dict[str, Post] = field(default_factory=dict)
     friends: set[tuple[str, str]] = field(default_factory=set)  # both ways round
@@ -91,7 +91,7 @@ class Town:
 
 @dataclass
 class Differences:
-    """Of timelines, in numbers of posts; `readers` are those whose timeline differs."""
+    """How timelines differ, in numbers of posts; `readers` are those whose timeline differs."""
 
     readers: list[str] = field(default_factory=list)
     missing: int = 0

@@ -9,15 +9,15 @@ from msgplatform.api.access import keys
 from msgplatform.models import Biz
 
 PAGE, STAR = "town-hall", "film-star"
-_FRIENDS_MADE = 26  # by each user: about twice as many they have
+_FRIENDS_MADE = 26  # by each user, who has about twice as many then
 _FOLLOWED = 6
 _SEED = 20261122
 
 
 @dataclass(frozen=True)
 class Cast:
-    """`people` are the users; what is read and written about them is by `chance`, which is the same
-    in each run."""
+    """`people` are the users. What happens between them is by `chance`, which is the same in each
+    run."""
 
     people: list[str]
     chance: random.Random = field(default_factory=lambda: random.Random(_SEED))  # noqa: S311
@@ -28,17 +28,17 @@ class Cast:
 
     @property
     def newcomers(self) -> list[str]:
-        """They come for the first time when everything is over."""
+        """People who come for the first time when everything is over."""
         return self.people[7::20]
 
     @property
     def travellers(self) -> list[str]:
-        """They came once, stay away for long, and come back in the middle of it."""
+        """People who came once, stay away for long, and come back in the middle of it."""
         return self.people[3::20]
 
     def relations(self) -> list[tuple[str, str, str]]:
-        """(action, uid, other): friendships at random; a third follow the page, nearly all the
-        star, and everybody a few others."""
+        """(action, uid, other): friendships at random; a third follow the page, nearly all follow
+        the star, and everybody follows a few others."""
         made: dict[tuple[str, str, str], None] = {}
         for uid in self.people:
             for other in self._others(uid, _FRIENDS_MADE):

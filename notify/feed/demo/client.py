@@ -19,7 +19,7 @@ Draft = tuple[str, str, str]  # author, topic, data
 
 
 class Client:
-    """For one thread. What it sends may be sent again, so an answer that got lost does no harm.
+    """For one thread. Every request can be repeated, so a lost answer does no harm.
 
     Every method raises RuntimeError for an answer that it does not expect.
     """
@@ -38,7 +38,7 @@ class Client:
             raise RuntimeError(f"{len(refused)} changes were refused: {refused[:3]}")
 
     def change(self, change: Change) -> bool:
-        """Whether it was done: False when a block forbids it."""
+        """Make one change; False when a block forbids it."""
         names = ("action", "uid", "other")
         body = dict(zip(names, change, strict=True))
         path = f"{_FEED}/relations"

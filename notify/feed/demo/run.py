@@ -1,4 +1,4 @@
-"""The demo of Feed: a town posts, makes friends and falls out, until every timeline is the one that
+"""The demo of Feed: people of a town post, make friends and fall out, until every timeline is as
 the demo's own list says."""
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from notify.feed.demo.cast import Cast
 from notify.feed.demo.traffic import Traffic
 from notify.feed.models import FeedUser
 
-# Below them the demo shows nothing and says so.
+# With less than these the demo shows nothing, and says so.
 MIN_POSTS, MIN_RELATIONS, MIN_USERS = 1_000, 50_000, 1_000
-_A_USER, _A_POST = 10, 5  # so many of the demo's messages
+_A_USER, _A_POST = 10, 5  # for so many of the demo's messages
 _LOOK_SECONDS = 0.5
-_AWAY_SECONDS = 20.0  # within which the cleaner lets go of those who stay away
+_INACTIVE_SECONDS = 20.0  # within which the cleaner deactivates those who stay away
 
 
 @dataclass
 class Account:
-    """The demo's own list when all has happened, and what is read then."""
+    """The demo's own list when everything has happened, and what is read then."""
 
     traffic: Traffic
     expected: dict[str, list[Shown]]
@@ -69,33 +69,34 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
     traffic.live(posts // 2)
     away = _stay_away(biz_id, who.travellers)
     traffic.live(posts - posts // 2)
-    told = Account(traffic, {uid: traffic.town.timeline(uid) for uid in who.readers})
-    # What these see is merged from the posts: nothing of it can be on its way.
-    came_back = compare(told.expected, traffic.timelines(who.travellers))
+    account = Account(traffic, {uid: traffic.town.timeline(uid) for uid in who.readers})
+    # Their pages are merged from the posts, so nothing has to be waited for.
+    came_back = compare(account.expected, traffic.timelines(who.travellers))
     run.say(f"feed: {away} who stayed away came back; every timeline is read")
-    traffic.read_up_to({uid: told.expected[uid] for uid in who.readers[::2]})
-    _await_equal(run, told)
-    return _report(run, told, came_back, away, time.monotonic() - begun)
+    traffic.read_up_to({uid: account.expected[uid] for uid in who.readers[::2]})
+    _await_equal(run, account)
+    return _report(run, account, came_back, away, time.monotonic() - begun)
 
 
 def _stay_away(biz_id: int, travellers: Sequence[str]) -> int:
-    """Nobody waits for weeks: their last visit is put back. How many the cleaner let go of."""
+    """Set their last visit back, because nobody waits for weeks; how many the cleaner then
+    deactivates."""
     rows = FeedUser.objects.filter(biz_id=biz_id, uid__in=travellers)
     rows.update(visit_date=sql.now() - timedelta(days=4000))
-    deadline = time.monotonic() + _AWAY_SECONDS
+    deadline = time.monotonic() + _INACTIVE_SECONDS
     while rows.filter(active=True).exists() and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
     return rows.filter(active=False).count()
 
 
-def _await_equal(run: DemoRun, told: Account) -> None:
-    """Read all of them, and those that differ again, until none does or time is up."""
+def _await_equal(run: DemoRun, account: Account) -> None:
+    """Read all timelines, and again those that differ, until none does or time is up."""
     deadline = time.monotonic() + run.timeout
     progress = Every(2.0)
-    left = sorted(told.expected)
+    left = sorted(account.expected)
     while left:
-        told.read(left)
-        left = sorted({*told.differences().readers, *told.miscounted()})
+        account.read(left)
+        left = sorted({*account.differences().readers, *account.miscounted()})
         if time.monotonic() > deadline:
             return
         if left:
@@ -105,11 +106,11 @@ def _await_equal(run: DemoRun, told: Account) -> None:
 
 
 def _report(
-    run: DemoRun, told: Account, came_back: Differences, away: int, seconds: float
+    run: DemoRun, account: Account, came_back: Differences, away: int, seconds: float
 ) -> Mapping[str, Any]:
-    traffic, found, miscounted = told.traffic, told.differences(), told.miscounted()
-    done, readers = traffic.done, len(told.held)
-    entries = sum(map(len, told.expected.values()))
+    traffic, found, miscounted = account.traffic, account.differences(), account.miscounted()
+    done, readers = traffic.done, len(account.held)
+    entries = sum(map(len, account.expected.values()))
     what_is_wrong = {
         "timelines differ": found.readers,
         "numbers of unread posts are wrong": miscounted,

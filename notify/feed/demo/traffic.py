@@ -1,4 +1,4 @@
-"""What happens in the town, on several threads; it is written down when it was answered."""
+"""What happens in the town, on several threads; the demo's list gets what was answered."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MEETINGS = 4  # after so many posts
 _SHORT_PAGE = 20
 _OF_THE_FAMOUS = 12  # posts in one period, each
 _TEXTS = ("Good morning", "新的一天 ☀", "Who lost this cat?", "<b>Sale</b> & 50% \\ off", "مرحبا")
-# What people do who know each other, and who do not.
+# What two people do who know each other (_ENDED), and two who do not (_MADE).
 _ENDED = (
     ("unfriend",),
     ("unfollow",),
@@ -37,8 +37,8 @@ T = TypeVar("T")
 
 
 class Traffic:
-    """`done` counts what was answered, by what it was. `late` are changes of relations that a read
-    just after them did not show, in words."""
+    """`done` counts what was answered, by its name. `late` names changes of relations that a read
+    just after them did not show."""
 
     def __init__(self, base_url: str, token: str, cast: Cast) -> None:
         self._base_url, self._token, self._cast = base_url, token, cast
@@ -46,11 +46,11 @@ class Traffic:
         self.done: Counter[str] = Counter()
         self.late: list[str] = []
         self._lock = threading.Lock()
-        # Of each pair of acquaintances the one whose name comes first has the other one here.
+        # Each pair of acquaintances is here once, under the name that comes first.
         self._acquaintances: defaultdict[str, list[str]] = defaultdict(list)
 
     def settle(self) -> None:
-        """Everybody's first friends, and whom they follow. Raises RuntimeError."""
+        """Make everybody's first relations. Raises RuntimeError."""
         changes = self._cast.relations()
 
         def load(client: Client, some: Sequence[Change]) -> None:
@@ -65,7 +65,7 @@ class Traffic:
         self._count("relations", len(self.town.friends) + len(self.town.follows))
 
     def visit(self, readers: Sequence[str]) -> None:
-        """These come and look at their first page."""
+        """Let these readers come and look at their first page."""
 
         def look(client: Client, reader: str) -> None:
             next(iter(client.pages(reader, _SHORT_PAGE)))
@@ -81,9 +81,17 @@ class Traffic:
         def work(client: Client, authors: Sequence[str]) -> None:
             chance = random.Random(f"{authors[0]} {len(self.town.posts)}")  # noqa: S311
             if authors[0] in (PAGE, STAR):
-                self._post_all(client, [_famous(authors[0], n) for n in range(_OF_THE_FAMOUS)])
+                uid = authors[0]
+                topics = [FRIEND if n % 4 == 3 else VIP for n in range(_OF_THE_FAMOUS)]
+                drafts = [(uid, t, f"{uid} tells everybody: {n}") for n, t in enumerate(topics)]
+                self._post_all(client, drafts)
                 return
-            drafts = [_draft(chance, authors) for _ in range(posts // parts + 1)]
+            drafts = []
+            for _ in range(posts // parts + 1):
+                uid = chance.choice(authors)
+                topic = VIP if chance.random() < 0.15 else FRIEND
+                text = f"{chance.choice(_TEXTS)} {chance.randrange(10_000)}"
+                drafts.append((uid, topic, text))
             for some in chunks(drafts, _POSTS_AT_ONCE):
                 ids = self._post_all(client, some)
                 self._revise(client, chance, ids)
@@ -93,7 +101,7 @@ class Traffic:
         self._spread(work, tasks)
 
     def read_up_to(self, timelines: Mapping[str, Sequence[Shown]]) -> None:
-        """The readers of these timelines have read all but the newest few posts."""
+        """Let these readers have read all but the newest few posts of their timelines."""
 
         def mark(client: Client, reader: str) -> None:
             some = timelines[reader][:5]
@@ -125,7 +133,8 @@ class Traffic:
 
     # -- one thread ------------------------------------------------------------------------------
     def _post_all(self, client: Client, drafts: Sequence[Draft]) -> list[str]:
-        """A few one by one, the others at once, every other time twice."""
+        """Send a few posts one by one and the others as a batch; batches of an even length twice,
+        as after a lost answer."""
         single, many = drafts[:4], drafts[4:]
         ids = [client.post(draft) for draft in single]
         if many:
@@ -147,8 +156,8 @@ class Traffic:
             self._count("deleted")
 
     def _meet(self, client: Client, chance: random.Random, authors: Sequence[str]) -> None:
-        """Something between two people, which a read shows at once. A pair is always the same
-        thread's."""
+        """Change the relations of two people; a read must show it at once. A pair always belongs to
+        the same thread, so that nothing else changes it meanwhile."""
         uid = chance.choice(authors)
         strangers = [one for one in self._cast.people if one > uid]
         if not strangers:
@@ -173,7 +182,7 @@ class Traffic:
             self.done[what] += count
 
     def _spread(self, work: Callable[[Client, T], None], tasks: Sequence[T]) -> None:
-        """Each task on one of the threads, each of which has a connection of its own."""
+        """Work on all tasks in several threads, each with a connection of its own."""
         waiting = deque(tasks)
 
         def run(_number: int) -> None:
@@ -185,13 +194,3 @@ class Traffic:
 
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(run, range(_THREADS)))
-
-
-def _draft(chance: random.Random, authors: Sequence[str]) -> Draft:
-    uid = chance.choice(authors)
-    topic = VIP if chance.random() < 0.15 else FRIEND
-    return uid, topic, f"{chance.choice(_TEXTS)} {chance.randrange(10_000)}"
-
-
-def _famous(uid: str, number: int) -> Draft:
-    return uid, FRIEND if number % 4 == 3 else VIP, f"{uid} tells everybody: {number}"
