@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bench.harness import worker
+from bench.harness.programs import worker
 
 _TIMEOUT_SECONDS = 15.0
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.harness import messages
 from bench.harness.measure import Side
 from bench.harness.processes import Program
-from bench.harness.progress import Progress
+from bench.harness.programs import messages
+from bench.harness.programs.progress import Progress
 from bench.notify.sender import PycurlMulti, Sending
 
 NAME = "http-engine"

@@ -9,7 +9,7 @@ from typing import Any
 from bench.crmsync import leads
 from bench.harness.batch import Batch
 from bench.harness.processes import BenchFailed, Crew, Program
-from bench.harness.progress import Progress
+from bench.harness.programs.progress import Progress
 from bench.references import environment
 from crmsync.models import Crm, Policy, Source
 from crmsync.models.sources import HIVE

@@ -16,7 +16,7 @@ from bench.harness import plans
 from bench.harness.ground import Ground
 from bench.harness.measure import Side
 from bench.harness.processes import BenchFailed, Crew, Program
-from bench.harness.progress import Progress
+from bench.harness.programs.progress import Progress
 from msgplatform.core.data import ids
 
 NAME = "feed-at-scale"

@@ -12,7 +12,7 @@ import json
 import random
 import time
 
-from bench.harness import worker
+from bench.harness.programs import worker
 
 # A reader who asks all the time would take from the server what the dispatcher needs.
 _LOOK_SECONDS = 0.002

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from bench.feed.poster import spread
-from bench.harness import worker
+from bench.harness.programs import worker
 
 
 def main() -> None:

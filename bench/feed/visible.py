@@ -9,7 +9,7 @@ from bench.feed import people, posts
 from bench.feed.fan_out import dispatcher
 from bench.harness.measure import Side
 from bench.harness.processes import BenchFailed, Crew, Program
-from bench.harness.progress import Progress
+from bench.harness.programs.progress import Progress
 
 NAME = "feed-visible"
 ORDER = 120

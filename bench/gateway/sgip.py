@@ -9,8 +9,8 @@ from bench.gateway import sgip_messages
 from bench.gateway.sgip_messages import record
 from bench.harness.measure import Side
 from bench.harness.processes import BenchFailed, Crew, Program
-from bench.harness.progress import Progress
-from bench.references import echo_frames
+from bench.harness.programs.progress import Progress
+from bench.references.framed_echo import echo_frames
 from msgplatform.core.servers.private_server import free_port
 
 NAME = "sgip"
@@ -76,7 +76,7 @@ class FramedEcho(Engine):
     """
 
     name = "framed-echo"
-    module = "bench.references.framed_echo"
+    module = "bench.references.framed_echo.protocol"
     ends = ("server", "client")
 
     def programs(self) -> Sequence[Program]:
@@ -104,7 +104,7 @@ class FramedEchoStreams(FramedEcho):
     """
 
     name = "framed-echo-streams"
-    module = "bench.references.framed_echo_streams"
+    module = "bench.references.framed_echo.streams"
 
 
 def same(side: str, what: str, found: Counter[int], expected: Iterable[int]) -> None:

@@ -13,8 +13,8 @@ from datetime import datetime
 from pathlib import Path
 
 from bench.gateway.sgip_messages import WINDOW, Records, content, record, user
-from bench.harness import worker
-from bench.harness.progress import Progress
+from bench.harness.programs import worker
+from bench.harness.programs.progress import Progress
 from gateway.net import Client, Connection, Login, Server
 from gateway.sgip import (
     Answered,

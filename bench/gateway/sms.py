@@ -11,7 +11,7 @@ from bench.gateway import sms_rows
 from bench.harness.ground import ROOT
 from bench.harness.measure import Side
 from bench.harness.processes import Crew, Program
-from bench.harness.progress import Progress
+from bench.harness.programs.progress import Progress
 from bench.notify.notify_rows import same
 from bench.notify.sender import sink
 from gateway.models import SgipMt, SgipMtPart, SgipReport

@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 
 from bench.gateway.sms_messages import item
-from bench.harness import load
+from bench.harness.programs import load
 
 
 class BatchConnection(load.Connection):

@@ -22,10 +22,10 @@ import sys
 import time
 from collections import deque
 
-from bench.harness import load
-from bench.harness.load import Connection
-from bench.harness.progress import Progress
-from bench.harness.sink import ANSWER, content_length
+from bench.harness.programs import load
+from bench.harness.programs.load import Connection
+from bench.harness.programs.progress import Progress
+from bench.harness.programs.sink import ANSWER, content_length
 
 _UNDER_WAY = 500
 _ORDER = re.compile(rb'"order":"([^"]+)"')

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 from django.db import connection
 
-from bench.harness import messages
 from bench.harness.measure import Side
 from bench.harness.processes import BenchFailed, Crew, Program
-from bench.harness.progress import Progress
+from bench.harness.programs import messages
+from bench.harness.programs.progress import Progress
 from bench.notify import notify_rows
 
 NAME = "intake"
@@ -40,7 +40,7 @@ class Intake(Side):
 
     def _load(self) -> Program:
         return self.ground.module(
-            "load", "bench.harness.load",
+            "load", "bench.harness.programs.load",
             *("--port", self.ground.web_port, "--token", self._cast.token),
             *("--prefix", self.stretch, "--connections", CONNECTIONS),
             *("--progress", self._progress.file),

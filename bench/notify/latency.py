@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bench.harness.measure import Side
 from bench.harness.processes import BenchFailed, Crew, Program
-from bench.harness.progress import Progress
+from bench.harness.programs.progress import Progress
 from bench.notify import intake, notify_rows
 from notify.models import BizMsg
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from bench.harness import drain, messages
 from bench.harness.measure import Side
 from bench.harness.processes import BenchFailed, Crew, Program
-from bench.harness.progress import Progress
+from bench.harness.programs import drain, messages
+from bench.harness.programs.progress import Progress
 from bench.notify import notify_rows
 from bench.references import rq_jobs
 from notify import queue_names
@@ -44,7 +44,7 @@ class Maker(Side):
         names = [queue_names.subscription(s.biz_id, s.receive_id) for s in self._cast.subscriptions]
         self._seen = self.ground.file("copies.seen")
         drainer = self.ground.module(
-            "drain", "bench.harness.drain",
+            "drain", "bench.harness.programs.drain",
             *("--progress", self._progress.file, "--seen", self._seen, *names),
             load=True,
         )  # fmt: skip

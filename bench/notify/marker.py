@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from bench.harness.measure import Side
 from bench.harness.processes import BenchFailed, Crew, Program
-from bench.harness.progress import Progress
+from bench.harness.programs.progress import Progress
 from bench.notify import notify_rows
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs as queues

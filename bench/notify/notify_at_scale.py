@@ -9,10 +9,11 @@ from typing import Any
 
 from django.utils import timezone
 
-from bench.harness import messages, plans, volume
+from bench.harness import plans, volume
 from bench.harness.ground import Ground
 from bench.harness.measure import Side
 from bench.harness.processes import BenchFailed
+from bench.harness.programs import messages
 from bench.notify import statements
 from bench.notify.notify_flow import Notify
 from msgplatform.core.connections import work_redis

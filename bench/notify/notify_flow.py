@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from django.db.models import Sum
 
-from bench.harness import messages
 from bench.harness.measure import Side
 from bench.harness.processes import Crew, Program
-from bench.harness.progress import Progress
+from bench.harness.programs import messages
+from bench.harness.programs.progress import Progress
 from bench.notify import intake, notify_rows
 from bench.notify.sender import sink
 from msgplatform.models import MinuteCounter
@@ -51,7 +51,7 @@ class Notify(Side):
 
     def programs(self) -> Sequence[Program]:
         load = self.ground.module(
-            "load", "bench.harness.load",
+            "load", "bench.harness.programs.load",
             *("--port", self.ground.web_port, "--token", self._token),
             *("--prefix", self.stretch, "--connections", intake.CONNECTIONS),
             *("--progress", self._accepted.file),

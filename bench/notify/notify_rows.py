@@ -12,8 +12,8 @@ from django.db import connection
 from django.db.models import Model
 from django.utils import timezone
 
-from bench.harness import messages
 from bench.harness.processes import BenchFailed
+from bench.harness.programs import messages
 from msgplatform.api.access import keys
 from msgplatform.core.connections import work_redis
 from msgplatform.core.data import ids, sql

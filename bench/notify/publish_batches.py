@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.harness import messages, worker
+from bench.harness.programs import messages, worker
 
 
 def main() -> None:

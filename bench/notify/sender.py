@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from bench.harness import messages
 from bench.harness.ground import Ground
 from bench.harness.measure import Side
 from bench.harness.processes import BenchFailed, Crew, Program
-from bench.harness.progress import Progress
+from bench.harness.programs import messages
+from bench.harness.programs.progress import Progress
 from bench.notify import notify_rows
 from bench.references import rq_jobs
 from msgplatform.core.queues import jobs
@@ -144,7 +144,7 @@ class PycurlMulti(Sending):
 def sink(ground: Ground, progress: Progress, seen: object, *options: str) -> Program:
     """The subscriber's process, ready when it listens."""
     return ground.module(
-        "sink", "bench.harness.sink",
+        "sink", "bench.harness.programs.sink",
         *("--port", ground.sink_port, "--progress", progress.file, "--seen", seen, *options),
         load=True, ready=lambda: _listens(ground.sink_port),
     )  # fmt: skip

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from bench.harness import messages, plans
+from bench.harness import plans
+from bench.harness.programs import messages
 from bench.harness.volume import Heavy
 from msgplatform.core.archive.walk import PAGE
 from msgplatform.core.connections import work_redis

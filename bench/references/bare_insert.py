@@ -5,7 +5,7 @@ validates nothing, hashes nothing, and would raise for a repeated key instead of
 The ids are reserved and the rows made before the clock runs.
 """
 
-from bench.harness import messages, worker
+from bench.harness.programs import messages, worker
 
 
 def main() -> None:

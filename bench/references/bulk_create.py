@@ -4,7 +4,7 @@ The same two rows a message. It validates nothing, hashes nothing, and would rai
 key. The ids are reserved before the clock runs.
 """
 
-from bench.harness import messages, worker
+from bench.harness.programs import messages, worker
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.harness import worker
+from bench.harness.programs import worker
 
 TABLE = "lead"
 COLUMNS = [

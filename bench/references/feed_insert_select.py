@@ -4,7 +4,7 @@ Which events there are is known before: their ids lie `--step` apart. No event i
 looked up, nothing is kept that is there already, nothing counted.
 """
 
-from bench.harness import worker
+from bench.harness.programs import worker
 
 INSERT = (
     "INSERT INTO feed_broadcast (biz_id, fri_uid, feed_id, create_date, app_id, src_type) "

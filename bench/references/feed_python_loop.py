@@ -4,7 +4,7 @@ The posts of a batch are read by one statement, the entries of an event are writ
 `executemany`, and a batch is one transaction.
 """
 
-from bench.harness import worker
+from bench.harness.programs import worker
 
 EVENTS = (
     "SELECT e.qid, f.biz_id, f.uid, f.create_date, f.app_id, f.src_type FROM eventqueue e "

@@ -9,7 +9,7 @@ created too, and both are one transaction.
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 
-from bench.harness import worker
+from bench.harness.programs import worker
 
 PAGE = 500
 FIELDS = ["status", "http_status", "send_times", "error", "claimed_by", "next_at", "updated_at"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pycurl
 
-from bench.harness import worker
+from bench.harness.programs import worker
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ import requests
 from rq import Queue
 from rq.job import Job
 
-from bench.harness import messages
+from bench.harness.programs import messages
 
 QUEUE = "deliver"
 SECRET = b"a signing secret of 32 bytes ...."

@@ -6,7 +6,7 @@ jobs; without it every job is an `enqueue()`. It keeps no row for a copy, so unl
 neither say what became of one nor queue it again after Redis was emptied.
 """
 
-from bench.harness import worker
+from bench.harness.programs import worker
 from bench.references import rq_jobs
 
 PAGE = 500

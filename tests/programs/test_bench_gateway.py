@@ -12,7 +12,7 @@ from django.utils import timezone
 from bench.gateway import sgip, sgip_messages, sms_messages, sms_rows
 from bench.gateway.sgip_sp import submit
 from bench.harness.processes import BenchFailed
-from bench.references import echo_frames
+from bench.references.framed_echo import echo_frames
 from gateway.models import SgipMt
 from gateway.sgip import Report, ReportResp, SubmitResp
 from tests.programs.bench_command import bench

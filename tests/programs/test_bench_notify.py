@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bench.harness import messages
 from bench.harness.processes import BenchFailed
+from bench.harness.programs import messages
 from bench.notify import notify_rows
 from msgplatform.models import Biz
 from notify import intake

@@ -8,7 +8,7 @@ import sys
 import time
 from datetime import UTC, datetime
 
-from bench.harness import worker
+from bench.harness.programs import worker
 from bench.references import rq_jobs
 from bench.references.naive_sms import event_rows, table
 

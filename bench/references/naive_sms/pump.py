@@ -6,7 +6,7 @@ With `--rows` its Submit and its Report are rows of their own, as in ours.
 import sys
 from datetime import UTC, datetime
 
-from bench.harness import worker
+from bench.harness.programs import worker
 from bench.references.naive_sms import table
 from bench.references.naive_sms.sender import NODE
 

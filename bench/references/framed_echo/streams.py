@@ -10,7 +10,7 @@ import asyncio
 import signal
 
 from bench.gateway.sgip_messages import RESPONSE_BYTES, WINDOW, Records, record
-from bench.references import echo_frames
+from bench.references.framed_echo import echo_frames
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes | None:

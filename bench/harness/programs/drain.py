@@ -1,6 +1,6 @@
 """Takes work orders out of the queues as a sender would, and notes what was in them.
 
-    python -m bench.harness.drain --progress FILE --seen FILE QUEUE …
+    python -m bench.harness.programs.drain --progress FILE --seen FILE QUEUE …
 
 On SIGTERM it takes what is left and writes a record per copy to `--seen`: copy id, message id,
 subscription, digest of the payload.
@@ -12,7 +12,7 @@ import struct
 import time
 from pathlib import Path
 
-from bench.harness import messages, worker
+from bench.harness.programs import messages, worker
 
 RECORD = struct.Struct("<qqi8s")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from struct import Struct
 
 from bench.gateway.sgip_messages import REPORT_BYTES, RESPONSE_BYTES, SUBMIT_BYTES, content, user
-from bench.harness import worker
+from bench.harness.programs import worker
 
 _HEAD = Struct(">2I").pack
 

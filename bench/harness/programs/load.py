@@ -1,6 +1,6 @@
 """The load generator: publishes over keep-alive connections, each waiting for its answer.
 
-    python -m bench.harness.load --port 8000 --token mp_… --prefix a --progress FILE …
+    python -m bench.harness.programs.load --port 8000 --token mp_… --prefix a --progress FILE …
 
 On SIGTERM it sends nothing new, waits for what is under way and prints how many messages each
 connection saw accepted. Anything but 202 ends it with an error: every key is sent once. With
@@ -22,8 +22,8 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.harness.messages import key, request_body, scattered_key
-from bench.harness.progress import Progress
+from bench.harness.programs.messages import key, request_body, scattered_key
+from bench.harness.programs.progress import Progress
 
 _CONNECT_SECONDS = 60.0
 

@@ -1,6 +1,6 @@
 """The way of a message in SGIP's frames, without SGIP: frames by their length, each answered.
 
-    python -m bench.references.framed_echo client --port 8801 --back-port 8802 --seen FILE …
+    python -m bench.references.framed_echo.protocol client --port 8801 --back-port 8802 …
 
 The client sends a frame as long as a Submit; the server answers it with one as long as a response,
 and sends one as long as a Report over another connection, which the client answers: four frames, as
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from struct import Struct
 
 from bench.gateway.sgip_messages import RESPONSE_BYTES, WINDOW, Records, record
-from bench.references import echo_frames
+from bench.references.framed_echo import echo_frames
 
 _LENGTH = Struct(">I").unpack_from
 _NUMBER = Struct(">I").unpack_from

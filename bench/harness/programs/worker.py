@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from bench.harness.progress import Progress
+from bench.harness.programs.progress import Progress
 
 
 class Stop:

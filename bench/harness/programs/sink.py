@@ -1,6 +1,6 @@
 """A subscriber that costs little: takes POSTs on keep-alive connections and answers 200.
 
-    python -m bench.harness.sink --port 9000 --progress FILE --seen FILE
+    python -m bench.harness.programs.sink --port 9000 --progress FILE --seen FILE
 
 It keeps a digest of each body in memory (with `--bodies` the body itself, a line each), and writes
 them to `--seen` on SIGTERM. Standard library only; it shares no code with what it takes messages
@@ -16,8 +16,8 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.harness.messages import digest
-from bench.harness.progress import Progress
+from bench.harness.programs.messages import digest
+from bench.harness.programs.progress import Progress
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 

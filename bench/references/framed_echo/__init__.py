@@ -1,0 +1,1 @@
+"""The way of a message in SGIP's frames, without SGIP: with a plain protocol, and with streams."""
