@@ -1,8 +1,8 @@
 """One bench in a process of its own: `python -m bench NAME --seconds 10 --runs 3`.
 
-`manage.py bench` starts it, and passes on BENCH_ROWS and BENCH_PLANS, which `--rows` and `--plans`
-can be given by too. The environment is made here, before Django reads it; the result is
-one JSON object on standard output, progress goes to standard error.
+`manage.py bench` starts it. `--rows` and `--plans` can also be given as BENCH_ROWS and BENCH_PLANS,
+which it passes on. The environment is made here, before Django reads it. The result is one JSON
+object on standard output; progress goes to standard error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ def main() -> None:
     with Ground(options.database, options.rows, options.plans) as ground:
         os.environ.clear()
         os.environ.update(ground.environment, LOG_LEVEL="WARNING")
-        _prepare_django()
+        import django
+        from django.core.management import call_command
+
+        django.setup()
+        call_command("migrate", verbosity=0, interactive=False)
         from bench.harness.interleave import run_bench
 
         result = run_bench(options.name, ground, options.seconds, options.runs)
@@ -43,14 +47,6 @@ def main() -> None:
 def _rows(text: str) -> tuple[int, int]:
     small, large = map(int, text.split(","))
     return small, large
-
-
-def _prepare_django() -> None:
-    import django
-    from django.core.management import call_command
-
-    django.setup()
-    call_command("migrate", verbosity=0, interactive=False)
 
 
 if __name__ == "__main__":

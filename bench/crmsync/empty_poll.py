@@ -30,8 +30,8 @@ _KEPT_SECONDS = 0.21
 
 @dataclass(frozen=True)
 class Cost:
-    """Medians and 95 % of one poll, in milliseconds: with the horizon that is kept from the poll
-    before, and with one that is asked for anew."""
+    """Median and 95th percentile of one poll in milliseconds: with the horizon kept from the poll
+    before, and with one that is asked for again."""
 
     rows: int
     kept: tuple[float, float]
@@ -39,32 +39,28 @@ class Cost:
 
 
 def measure(filler: Any, rows: int, calls: int = 200) -> Cost:
-    """Fill the hive with `rows` leads by the connection `filler`, which may take long, and poll it
-    with a watermark behind the last one."""
+    """Fill the hive with `rows` leads through the connection `filler`, whose statements may take
+    long, and poll it with the watermark of the last lead."""
     with connection.schema_editor(atomic=False) as editor:
         lead_triggers.drop(editor)
     with filler.cursor() as cursor:
         leads.fill_past(cursor, rows)
     with connection.schema_editor(atomic=False) as editor:
         lead_triggers.create(editor)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT CAST(UpdateTime AS CHAR), id FROM lead ORDER BY UpdateTime DESC, id DESC "
+            "LIMIT 1"
+        )
+        newest = Watermark(*cursor.fetchone())
     increment = Increment(LEADS)
-    newest = _newest()
+    # The first one asks for the horizon that the others keep.
     kept = [_poll(increment, newest, rows) for _ in range(calls + 1)]
     asked = []
     for _ in range(calls):
         time.sleep(_KEPT_SECONDS)
         asked.append(_poll(increment, newest, rows))
     return Cost(rows, _spread(kept[1:]), _spread(asked))
-
-
-def _newest() -> Watermark:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT CAST(UpdateTime AS CHAR), id FROM lead ORDER BY UpdateTime DESC, id DESC "
-            "LIMIT 1"
-        )
-        moment, key = cursor.fetchone()
-    return Watermark(moment, key)
 
 
 def _poll(increment: Increment, newest: Watermark, rows: int) -> float:

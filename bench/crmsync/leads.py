@@ -1,6 +1,6 @@
-"""Leads that benches start from, made inside MariaDB, and whether a CRM's table equals them.
+"""Leads that benches start from, made inside MariaDB, and a check that a CRM's table equals them.
 
-Nothing of the platform is used but the hive's table: whoever is measured, the check is the same.
+Of the platform it uses only the hive's table, so that the check is the same for all sides.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def empty(cursor: Any) -> None:
 
 
 def fill(cursor: Any, count: int, before: int = 0) -> None:
-    """`count` leads more; `before` is how many there are. About 300 bytes each."""
+    """Add `count` leads to the `before` that exist; about 300 bytes each."""
     for first in range(before + 1, before + count + 1, _AT_ONCE):
         last = min(before + count, first + _AT_ONCE - 1)
         _insert(cursor, first, last, "UTC_TIMESTAMP(6)")
 
 
 def fill_past(cursor: Any, count: int) -> None:
-    """`count` leads in an empty table, as if one had come each second until a day ago.
+    """Fill the empty table with `count` leads, as if one had come each second until a day ago.
 
     The triggers must have been dropped: they would set the time, and MariaDB fills an empty table
     by sorting only when it has none.
@@ -65,8 +65,8 @@ def _insert(cursor: Any, first: int, last: int, changed: str) -> None:
 
 
 def change(cursor: Any, count: int, parts: int, turn: int) -> int:
-    """Of `count` leads give each `parts`-th another phone and budget, and delete one in fifty of
-    them softly instead; how many were changed. Another turn changes others.
+    """Give every `parts`-th of `count` leads another phone and budget, and delete one in fifty of
+    these softly instead; how many were changed. Another turn changes other leads.
     """
     number, changed = f"((id - {_FIRST_ID}) DIV {_STEP})", 0
     deletes = f"({number} DIV {parts}) MOD 50 = {turn % 50}"
@@ -85,9 +85,9 @@ def change(cursor: Any, count: int, parts: int, turn: int) -> int:
 
 @contextmanager
 def old_when_committed(connection: Any) -> Iterator[Any]:
-    """A cursor whose writes are committed together, and only when the horizon is beyond them.
+    """A cursor whose writes are committed together, when the horizon has passed them.
 
-    Then all of it can be read at once, and the clock of a stretch starts with the commit.
+    So all of them can be read at once, and the clock of a stretch starts with the commit.
     """
     with connection.cursor() as cursor:
         cursor.execute("START TRANSACTION")
@@ -101,8 +101,8 @@ def old_when_committed(connection: Any) -> Iterator[Any]:
 
 
 def check_equal(cursor: Any, hive: str, table: str, deleted: str = "is_delete") -> int:
-    """Every lead is in the CRM's table with the content and version that the hive has, and no
-    other row; how many there are. Raises BenchFailed with an example.
+    """Check that the CRM's table has every lead as the hive has it, with its version, and no other
+    row; how many leads there are. Raises BenchFailed with an example.
 
     `hive` and `table` are names with their database; `deleted` is the CRM's column of soft deletes.
     """

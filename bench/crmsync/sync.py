@@ -37,7 +37,7 @@ _LONGEST_SECONDS = 600.0
 
 
 class Copy(Batch):
-    """What both sides have in common: the leads, and the check."""
+    """What all sides have in common: the leads, and the check."""
 
     parts = (INITIAL, CHANGED)
 
@@ -55,7 +55,7 @@ class Copy(Batch):
             leads.empty(cursor)
 
     def warm_up(self, crew: Crew) -> None:
-        """A few leads go both ways."""
+        """A few leads go through both parts."""
         for part in self.parts:
             self._give(part, WARM, 0)
             self.wait(crew)
@@ -77,7 +77,7 @@ class Copy(Batch):
         return units
 
     def ask(self) -> None:
-        """What is given may be copied."""
+        """Let a reference begin to copy what was given."""
 
     def check(self, crew: Crew) -> None:
         with self.hive.cursor() as cursor:
@@ -110,7 +110,8 @@ class Ours(Copy):
         return [self.ground.daemon("run_sync_handler"), self.ground.daemon("run_sync_poller")]
 
     def wait(self, crew: Crew) -> float:
-        """Looks at the leads that were written last, before it compares all of them."""
+        """Compare the leads that were written last, then all of them: that is slower, and would
+        slow the work down."""
         with self.hive.cursor() as cursor:
             cursor.execute(f"SELECT id FROM lead ORDER BY UpdateTime DESC, id DESC LIMIT {_SAMPLE}")
             last = ", ".join(str(row[0]) for row in cursor.fetchall())
@@ -121,11 +122,12 @@ class Ours(Copy):
                 crew.check()
                 if now > self.given + _LONGEST_SECONDS:
                     left = _behind(cursor, "")
-                    raise BenchFailed(f"{left} leads are not copied\n{crew.said()}")
+                    raise BenchFailed(f"{left} leads are not copied\n{crew.output()}")
                 time.sleep(_LOOK_SECONDS)
             cursor.execute(
                 "SELECT TIMESTAMPDIFF(MICROSECOND, MAX(started_at), UTC_TIMESTAMP(6)) FROM sync_run"
             )
+            # When the poller began to read, by its own record: until then it only waited.
             looked: float = time.monotonic() - cursor.fetchone()[0] / 1e6
         return now - max(self.given, looked)
 
@@ -178,7 +180,7 @@ def sides() -> list[type[Copy]]:
 
 
 def _behind(cursor: Any, which: str) -> int:
-    """How many leads the CRM does not have in the version of the hive."""
+    """How many leads the CRM does not have in the hive's version."""
     cursor.execute(
         f"SELECT COUNT(*) - COUNT(c.id) FROM bench.lead h LEFT JOIN {CRM}.{TABLE} c "
         f"ON c.id = h.id AND c.version = h.version {which}"
@@ -187,7 +189,7 @@ def _behind(cursor: Any, which: str) -> int:
 
 
 def _empty(connection: Any) -> None:
-    """No CRM, no policy, nothing that was ever copied; the hive as a source stays."""
+    """Delete CRMs, policies and all records of copying; the hive stays a source."""
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION foreign_key_checks = 0")
         for table in (

@@ -34,7 +34,7 @@ ABOUT = (
 )
 _READERS = 100
 _POOL_FILLING, _POOL_MEASURING = 2 << 30, 128 << 20
-_SMALLER = 100
+_SMALLER = 100  # the larger database has so many times as many entries
 
 
 class Page(Side):
@@ -63,7 +63,7 @@ class Page(Side):
         return self._progress.count
 
     def check(self, crew: Crew) -> None:
-        """Each answer was as long as it must be, or the reader would have ended."""
+        """Nothing is left to check: the reader ends when an answer has another length."""
 
 
 class SmallPage(Page):
@@ -167,7 +167,8 @@ def _volumes(ground: Ground) -> dict[str, int]:
 
 
 def _fill(cursor: Any, users: int) -> None:
-    """Each user has posted once, all of it is handled, and everybody has read but the newest."""
+    """Each user has posted once, every event is handled, and everybody has read all but the newest
+    UNREAD posts."""
     people.fill(cursor, users, FRIENDS)
     first = ids.first_id_at(timezone.now() - timedelta(hours=1))
     posts.fill(cursor, first, users, users, handled=users)

@@ -55,14 +55,25 @@ class Large(Side):
             self._first = cursor.fetchone()[0]
 
     def begin(self, cursor: Any, rows: int) -> None:
-        """Another place of the backlog than the last time."""
+        """Go to another place of the backlog than the last stretch."""
         number = int(self.stretch.rpartition("-")[2])
         if self.skips and number:
-            _skip(cursor, rows // 10)
+            # The next tenth becomes handled, without entries; in a few statements, so that none
+            # holds a large transaction open.
+            cursor.execute("SELECT MIN(qid) FROM eventqueue WHERE topic = 'friend' AND status = 0")
+            first, count = cursor.fetchone()[0], rows // 10
+            step = max(1, count // 20)
+            for done in range(0, count, step):
+                start = first + done * posts.STEP
+                cursor.execute(
+                    "UPDATE eventqueue FORCE INDEX (PRIMARY) SET status = 1, "
+                    "handle_date = UTC_TIMESTAMP(6) WHERE status = 0 "
+                    f"AND qid >= {start} AND qid < {start + step * posts.STEP}"
+                )
         _await_purge(cursor)
 
     def connect(self) -> Any:
-        """A connection on which a statement may take long."""
+        """A connection whose statements may take long."""
         assert self.ground.mariadb
         return self.ground.mariadb.connect(self.database)
 
@@ -159,7 +170,7 @@ def _record(ground: Ground, name: str) -> plans.Recorder:
 
 @lru_cache(maxsize=1)
 def _volumes(ground: Ground) -> dict[str, int]:
-    """Both databases, filled once for all runs; database → events."""
+    """Fill both databases, once for all runs; the events of each by its name."""
     if ground.mariadb is None:
         raise BenchFailed(f"{NAME} needs MariaDB")
     from django.core.management import call_command
@@ -179,7 +190,7 @@ def _volumes(ground: Ground) -> dict[str, int]:
 
 
 def _users(ground: Ground) -> int:
-    """As many in both databases: the timelines must be alike."""
+    """The same number for both databases, because their timelines must be alike."""
     return max(2 * FRIENDS, min(_USERS, ground.rows[1] // 10))
 
 
@@ -188,21 +199,8 @@ def _fill_posts(cursor: Any, rows: int, users: int) -> None:
     posts.fill(cursor, first, rows, users)
 
 
-def _skip(cursor: Any, count: int) -> None:
-    """Mark the next `count` events as handled, without entries."""
-    cursor.execute("SELECT MIN(qid) FROM eventqueue WHERE topic = 'friend' AND status = 0")
-    first, step = cursor.fetchone()[0], max(1, count // 20)
-    for number in range(0, count, step):
-        start = first + number * posts.STEP
-        cursor.execute(
-            "UPDATE eventqueue FORCE INDEX (PRIMARY) SET status = 1, "
-            "handle_date = UTC_TIMESTAMP(6) WHERE status = 0 "
-            f"AND qid >= {start} AND qid < {start + step * posts.STEP}"
-        )
-
-
 def _await_purge(cursor: Any) -> None:
-    """Until what was changed and deleted is out of the indexes."""
+    """Wait until the server has removed what was changed and deleted from its indexes."""
     deadline = time.monotonic() + _PURGED_SECONDS
     while True:
         cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb_history_list_length'")

@@ -35,8 +35,8 @@ _MOST_USERS = 100_000
 
 
 def dispatcher(ground: Ground) -> Program:
-    """Our daemon, which measures the load, but gives way to nobody: what else runs on the machine
-    is not part of a bench."""
+    """Our daemon. It measures the load but gives way to nobody, because what else runs on the
+    machine is not part of the bench."""
     return ground.daemon("run_feed_dispatcher", FEED_SHARE_LEAST="1")
 
 
@@ -55,7 +55,7 @@ class FanOut(Side):
             posts.fill(cursor, self.first_id, events, self.users)
 
     def connect(self) -> Any:
-        """A connection on which a statement may take long."""
+        """A connection whose statements may take long."""
         assert self.ground.mariadb
         return self.ground.mariadb.connect("bench")
 
@@ -107,7 +107,7 @@ class PythonLoop(InsertSelect):
 
 @lru_cache(maxsize=1)
 def _people(ground: Ground, seconds: float) -> int:
-    """Made once for all runs; how many users there are."""
+    """Make users and relations once for all runs; how many users there are."""
     if ground.mariadb is None:
         raise BenchFailed(f"{NAME} needs MariaDB")
     ground.set_pool(_POOL)

@@ -1,7 +1,7 @@
 """Users who are friends of each other, made inside MariaDB.
 
-User `u` of `users` has the friends `u ± k·(users DIV (friends + 1))`, k = 1 … friends / 2: they lie
-far apart, as those of a real user do, and friendship goes both ways.
+User `u` of `users` has the friends `u ± k·(users DIV (friends + 1))`, k = 1 … friends / 2: they are
+far apart in the index, as those of a real user are, and friendship goes both ways.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ def biz() -> int:
 
 
 def uid(number: str) -> str:
-    """The SQL expression of a user's id; `number` is one, too."""
+    """The SQL expression for a user's id; `number` is an SQL expression, too."""
     return f"CONCAT('user-', LPAD({number}, 8, '0'))"
 
 
 def fill(cursor: Any, users: int, friends: int) -> None:
-    """Replace all users and relations, by a connection that may take long; each reader is active,
-    and everything is written to them."""
+    """Replace all users and relations, through a connection whose statements may take long. Each
+    reader is active, and everything is written for them."""
     if friends % 2 or users <= friends:
         raise BenchFailed(f"{users} users cannot have {friends} friends each")
     system, step = biz(), users // (friends + 1)

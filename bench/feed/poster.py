@@ -1,4 +1,4 @@
-"""Posts, and looks when the last follower sees it; the next post follows then.
+"""Posts, waits until the last follower sees the post, then posts again.
 
     python -m bench.feed.poster --progress FILE --biz 1 --author UID --last UID
 
@@ -14,7 +14,7 @@ import time
 
 from bench.harness.programs import worker
 
-# A reader who asks all the time would take from the server what the dispatcher needs.
+# Between two looks: a reader who asks all the time would take capacity that the dispatcher needs.
 _LOOK_SECONDS = 0.002
 _LONGEST_SECONDS = 120.0
 # Between two posts, so that they meet the dispatcher's rests at any moment.
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def spread(times: list[float]) -> dict[str, float]:
-    """Milliseconds."""
+    """Percentiles in milliseconds, and how many times there are."""
     ordered = sorted(times) or [0.0]
     return {
         name: round(ordered[min(len(ordered) - 1, int(len(ordered) * part))] * 1000, 2)

@@ -1,6 +1,6 @@
-"""Posts and their events, made inside MariaDB, and whether what was written of them is right.
+"""Posts and their events, made inside MariaDB, and a check of the entries written for them.
 
-Nothing of the platform is used but its tables: whoever is measured, the check is the same.
+Of the platform it uses only the tables, so that the check is the same for all sides.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from typing import Any
 from bench.feed import people
 from bench.harness.processes import BenchFailed
 
-# Posts lie one tick of the ids apart, and their authors far apart.
+# Ids of posts are one tick apart, and authors of neighbouring posts far apart.
 STEP = 1 << 15
 _SPREAD = 7919
 TABLES = ("feed", "eventqueue", "feed_broadcast", "feed_idempotency")
 
 
 def empty(cursor: Any) -> None:
-    """No posts, events, entries; users and relations stay."""
+    """Delete posts, events and entries; users and relations stay."""
     for table in TABLES:
         cursor.execute(f"TRUNCATE TABLE {table}")
     cursor.execute("DELETE FROM msgplatform_minutecounter WHERE flow = 'feed'")
 
 
 def fill(cursor: Any, first_id: int, count: int, users: int, handled: int = 0) -> None:
-    """`count` posts to friends into empty tables, with events that wait, but for the first
+    """Write `count` posts for friends into empty tables. Their events wait, but for the first
     `handled` ones. The first post has the id `first_id`, the others follow in steps of STEP."""
     biz = people.biz()
     author = people.uid(f"n.seq * {_SPREAD} MOD {users}")
@@ -54,7 +54,7 @@ def fill(cursor: Any, first_id: int, count: int, users: int, handled: int = 0) -
 
 
 def fill_entries(cursor: Any) -> None:
-    """The entries of all handled posts, into an empty table."""
+    """Write the entries of all handled posts into an empty table."""
     cursor.execute("SET SESSION unique_checks = 0, foreign_key_checks = 0")
     cursor.execute(
         "INSERT INTO feed_broadcast (biz_id, fri_uid, feed_id, create_date, app_id, src_type) "
@@ -74,8 +74,9 @@ def handled(cursor: Any, first_id: int = 0) -> int:
 
 
 def check_written(cursor: Any, friends: int, first_id: int = 0) -> int:
-    """Each friend of the author of a handled post has its entry, with the post's values, and there
-    is no other entry; how many there are. Only events from `first_id` on. Raises BenchFailed."""
+    """Check that each friend of the author of a handled post has its entry, with the post's values,
+    and that there is no other entry; how many there are. Only events from `first_id` on count.
+    Raises BenchFailed."""
     done = handled(cursor, first_id)
     cursor.execute("SELECT COUNT(*) FROM feed_broadcast")
     entries = cursor.fetchone()[0]

@@ -1,9 +1,9 @@
-"""Reads timelines one after another, of readers who come again and again.
+"""Reads timelines of readers who come again and again.
 
     python -m bench.feed.reader --progress FILE --biz 1 --users 500 --readers 100 --what page
 
-`--readers` of the `--users` are asked for, all of them alike; each answer must have `--expected`
-posts. On SIGTERM it prints how long an answer took.
+It reads those of `--readers` of the `--users`, each as often as the others; an answer must have
+`--expected` posts. On SIGTERM it prints how long answers took.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def main() -> None:
         if found != options.expected:
             raise SystemExit(f"{found} posts of {uid} instead of {options.expected}")
         options.progress.add(1)
-    half = times[len(times) // 4 :]  # the first ones fill caches
-    print(json.dumps(spread(half)))
+    warm = times[len(times) // 4 :]  # the first ones fill caches
+    print(json.dumps(spread(warm)))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from bench.feed import people, posts
 from bench.feed.fan_out import dispatcher
@@ -36,7 +35,21 @@ class Visible(Side):
         self._progress = Progress(self.ground.file(f"{self.stretch}.progress"))
         with self.ground.mariadb.connect("bench").cursor() as cursor:
             posts.empty(cursor)
-            self._fill(cursor)
+            for table in ("feed_user", "friend"):
+                cursor.execute(f"TRUNCATE TABLE {table}")
+            readers = f"seq_1_to_{self.followers} n"
+            reader, biz = f"CONCAT('{_READER}', LPAD(n.seq, 8, '0'))", people.biz()
+            cursor.execute(
+                "INSERT INTO feed_user (biz_id, uid, friends, followers, merging, active, "
+                f"visit_date, read_id, floor) SELECT {biz}, {reader}, 0, 0, 0, 1, "
+                f"UTC_TIMESTAMP(6), 0, 0 FROM {readers} UNION ALL SELECT {biz}, '{_AUTHOR}', 0, "
+                f"{self.followers}, {self.merging}, 1, UTC_TIMESTAMP(6), 0, 0"
+            )
+            cursor.execute(
+                "INSERT INTO friend (biz_id, uid, relation, fri_uid, delivery, create_date) "
+                f"SELECT {biz}, '{_AUTHOR}', 'follow', {reader}, {self.delivery}, UTC_TIMESTAMP(6) "
+                f"FROM {readers}"
+            )
 
     def programs(self) -> Sequence[Program]:
         poster = self.ground.module(
@@ -50,7 +63,7 @@ class Visible(Side):
         return self._progress.count
 
     def check(self, crew: Crew) -> None:
-        """Each post has its entries, and nobody else has any."""
+        """Each post has its entries, and there are no others."""
         assert self.ground.mariadb
         readers = 1 + (self.followers if self.merging == 0 else 0)
         with self.ground.mariadb.connect("bench").cursor() as cursor:
@@ -63,23 +76,6 @@ class Visible(Side):
                 f"{self.name}: {self.count()} posts were seen, {made} stored; "
                 f"{found[0]} entries of {found[1]} posts for {readers} readers each"
             )
-
-    def _fill(self, cursor: Any) -> None:
-        for table in ("feed_user", "friend"):
-            cursor.execute(f"TRUNCATE TABLE {table}")
-        readers = f"seq_1_to_{self.followers} n"
-        reader, biz = f"CONCAT('{_READER}', LPAD(n.seq, 8, '0'))", people.biz()
-        cursor.execute(
-            "INSERT INTO feed_user (biz_id, uid, friends, followers, merging, active, visit_date, "
-            f"read_id, floor) SELECT {biz}, {reader}, 0, 0, 0, 1, UTC_TIMESTAMP(6), 0, 0 "
-            f"FROM {readers} UNION ALL SELECT {biz}, '{_AUTHOR}', 0, {self.followers}, "
-            f"{self.merging}, 1, UTC_TIMESTAMP(6), 0, 0"
-        )
-        cursor.execute(
-            "INSERT INTO friend (biz_id, uid, relation, fri_uid, delivery, create_date) "
-            f"SELECT {biz}, '{_AUTHOR}', 'follow', {reader}, {self.delivery}, UTC_TIMESTAMP(6) "
-            f"FROM {readers}"
-        )
 
 
 class TenThousand(Visible):

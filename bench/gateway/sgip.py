@@ -50,14 +50,14 @@ class Engine(Side):
         return self._progress.count
 
     def check(self, crew: Crew) -> None:
-        """Both ends saw each message, its response and its Report, once and as they were sent."""
+        """Both ends saw each message, its response and its Report once, as they were sent."""
         numbers = range(self._progress.count)
         answering, sending = (self._files[end] for end in self.ends)
         same(self.name, "Submits", sgip_messages.read(answering), map(self.submit, numbers))
         same(self.name, "responses", sgip_messages.read(self._answers), map(self.answer, numbers))
         same(self.name, "Reports", sgip_messages.read(sending), map(self.report, numbers))
 
-    # The records that each message must have left.
+    # -- the records that each message must have left ---------------------------------------------
     def submit(self, number: int) -> int:
         seen = sgip_messages.content(number) + sgip_messages.user(number).encode()
         return record(number, seen)
@@ -108,12 +108,12 @@ class FramedEchoStreams(FramedEcho):
 
 
 def same(side: str, what: str, found: Counter[int], expected: Iterable[int]) -> None:
-    """Raises BenchFailed unless these records were written down, each once."""
+    """Raises BenchFailed unless just these records were written, each once."""
     wanted = Counter(expected)
     if found != wanted:
         raise BenchFailed(
             f"{side}: {what}: {found.total()} were seen, {wanted.total()} were expected, "
-            f"{(found - wanted).total()} are strange, {(wanted - found).total()} are missing"
+            f"{(found - wanted).total()} are unknown, {(wanted - found).total()} are missing"
         )
 
 

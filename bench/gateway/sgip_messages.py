@@ -1,7 +1,7 @@
-"""The messages of the bench `sgip`, and what its programs write down about them.
+"""The messages of the bench `sgip`, and what its programs record about them.
 
 Everything about a message follows from its number. A record is the number (32 bits) and a checksum
-of what was seen of it (32 bits); each end keeps its own. Standard library only.
+of what was seen of the message (32 bits); each end keeps its own. Standard library only.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from pathlib import Path
 from zlib import crc32
 
 WINDOW = 32
-# What the parts of a frame have in bytes, so that others can send frames of the same sizes.
+# Sizes of frames in bytes, for references that send frames of the same sizes.
 SUBMIT_BYTES, REPORT_BYTES, RESPONSE_BYTES = 199, 64, 29
 
 _BEGIN, _END = "您的验证码是 ".encode("gbk"), "，请勿告诉他人。".encode("gbk")
 
 
 def user(number: int) -> str:
-    """A recipient of its own for each message, as SGIP writes it."""
+    """Each message's own recipient, as SGIP writes it."""
     return "86138%08d" % (number % 100_000_000)  # noqa: UP031 - half the time of an f-string
 
 
 def content(number: int) -> bytes:
-    """A text in GBK, another one for each message of a million."""
+    """A text in GBK; a million messages have different ones."""
     return b"%s%06d%s" % (_BEGIN, number % 1_000_000, _END)
 
 
@@ -44,7 +44,7 @@ def record(number: int, seen: bytes) -> int:
 
 
 def read(file: Path) -> Counter[int]:
-    """Record → how often it was written down."""
+    """How often each record was written."""
     seen = array("Q")
     seen.frombytes(file.read_bytes())
     return Counter(seen)

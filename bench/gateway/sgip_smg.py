@@ -2,7 +2,7 @@
 
     python -m bench.gateway.sgip_smg --port 8801 --sp-port 8802 --seen FILE
 
-It is made of the same engine as the SP. On SIGTERM it writes down what it saw.
+It uses the same engine as the SP. On SIGTERM it writes what it saw.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Smg:
                 self._due.append(event)
                 seen = event.message_content + event.user_numbers[0].encode()
                 self.submits.add(record(event.sequence[2] >> 1, seen))
-        # In the next turn of the loop: the responses of this one leave before Reports are made.
+        # In the next turn of the loop, so that the responses of this one leave before Reports are
+        # made.
         asyncio.get_running_loop().call_soon(self._pump)
 
     def _pump(self) -> None:

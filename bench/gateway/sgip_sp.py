@@ -2,7 +2,7 @@
 
     python -m bench.gateway.sgip_sp --smg-port 8801 --port 8802 --progress FILE --seen FILE
 
-On SIGTERM it sends nothing new, awaits what is under way and writes down what it saw.
+On SIGTERM it sends nothing new, waits for what is in flight and writes what it saw.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def submit(sequence: SequenceNumber, number: int) -> Submit:
 
 
 class Sp:
-    """A message is done when its Report was answered."""
+    """The sending end. A message is done when its Report is answered."""
 
     def __init__(self, progress: Progress) -> None:
         self.answers, self.reports = Records(), Records()
         self.rested = asyncio.Event()
         self._progress = progress
-        # Two lanes of counters: that of a Submit says which message it is.
+        # Two lanes of counters, so that the counter of a Submit says which message it is.
         self._sequences = SequenceSource(_NODE, lane=0, lanes=2)
         self._logins = SequenceSource(_NODE, lane=1, lanes=2)
         self._sent = self._answered = self._reported = 0
@@ -86,7 +86,7 @@ class Sp:
             self._look()
 
     def _pump(self) -> None:
-        """Fills the window."""
+        """Send until the window is full."""
         if self.client is None or self._stopping:
             return
         for connection in self.client.bound:
@@ -97,7 +97,7 @@ class Sp:
                 self._sent += 1
 
     def _look(self) -> None:
-        """Nothing is under way any more?"""
+        """Notice that nothing is in flight any more."""
         if self._sent == self._answered == self._reported:
             self.rested.set()
 

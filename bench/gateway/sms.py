@@ -43,7 +43,7 @@ class Sms(Side):
     poll_seconds = 0.05
 
     def prepare(self) -> None:
-        # Of a short stretch, as tests have them, a part.
+        # Less for a short stretch, as tests have it: the clock starts when so many are through.
         self._at_most = max(2 * BATCH, min(AT_MOST, int(AT_MOST / 10 * self.seconds)))
         sms_rows.empty()
         self._cast = sms_rows.cast(self.ground.sink_url, self.ground.smg_port)
@@ -55,17 +55,31 @@ class Sms(Side):
         self._log = self.ground.file("smg-accepted.log")
 
     def programs(self) -> Sequence[Program]:
-        heard = sink(self.ground, self._heard, self._bodies, "--bodies")
-        return [heard, self._smg(), *self.roles(), self._load()]
+        subscriber = sink(self.ground, self._heard, self._bodies, "--bodies")
+        argv = [
+            *(sys.executable, str(ROOT / "manage.py"), "run_smg_simulator"),
+            *("--port", str(self.ground.smg_port), "--log", str(self._log)),
+            *("--sp-port", str(self.ground.sms_port), "--smg-login-name", sms_rows.SMG_LOGIN),
+        ]
+        smg = Program("smg", argv, self.ground.environment, load=True)
+        load = self.ground.module(
+            "load", "bench.gateway.sms_load",
+            *("--port", self.ground.web_port, "--token", self._cast.token),
+            *("--prefix", self.stretch, "--connections", CONNECTIONS, "--batch", BATCH),
+            *("--progress", self._sent.file, "--accepted", self._accepted),
+            *("--behind", self._done.file, "--at-most", self._at_most),
+            load=True,
+        )  # fmt: skip
+        return [subscriber, smg, *self.roles(), load]
 
     def roles(self) -> Sequence[Program]:
-        """The measured ones, the last step first."""
+        """The measured programs, the last step first, so that each has somebody to hand on to."""
         notify = [self.ground.daemon(f"run_{role}") for role in ("marker", "sender", "maker")]
         own = ("run_data_pump", "run_report_forwarder", "run_sms_receiver", "run_sms_sender")
         return [*notify, *map(self.ground.daemon, own), self.ground.web()]
 
     def archived(self) -> int:
-        """Messages with an ending, as the minute counters of the archive's transactions say."""
+        """Messages with an ending, by the minute counters that the archive's transactions write."""
         rows = MinuteCounter.objects.filter(
             flow=FLOW, subject=self._cast.account.pk, name="delivered"
         )
@@ -76,7 +90,7 @@ class Sms(Side):
         return self._done.count
 
     def count(self) -> int:
-        """Nothing until the first burst is through: from then on the rate is a steady one."""
+        """0 until the first burst is through, because only then the rate is steady."""
         done = self.done()
         return done if done >= self._at_most else 0
 
@@ -93,7 +107,7 @@ class Sms(Side):
         self.check_rows(len(accepted))
 
     def check_rows(self, expected: int) -> None:
-        """One for each Submit, Report, event and attempt."""
+        """A row for each Submit, Report, event and attempt."""
         for model, column in (
             (SgipMtPart, "mt_id"), (SgipReport, "mt_id"), (ReceiveMsg, "msg_id"),
             (Attempt, "copy_id"),
@@ -103,24 +117,6 @@ class Sms(Side):
             same(len(rows), expected, f"rows of {model._meta.db_table}")
         delivered = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.DELIVERED)
         same(delivered.count(), expected, "events marked as delivered")
-
-    def _smg(self) -> Program:
-        argv = [
-            *(sys.executable, str(ROOT / "manage.py"), "run_smg_simulator"),
-            *("--port", str(self.ground.smg_port), "--log", str(self._log)),
-            *("--sp-port", str(self.ground.sms_port), "--smg-login-name", sms_rows.SMG_LOGIN),
-        ]
-        return Program("smg", argv, self.ground.environment, load=True)
-
-    def _load(self) -> Program:
-        return self.ground.module(
-            "load", "bench.gateway.sms_load",
-            *("--port", self.ground.web_port, "--token", self._cast.token),
-            *("--prefix", self.stretch, "--connections", CONNECTIONS, "--batch", BATCH),
-            *("--progress", self._sent.file, "--accepted", self._accepted),
-            *("--behind", self._done.file, "--at-most", self._at_most),
-            load=True,
-        )  # fmt: skip
 
 
 class Naive(Sms):
@@ -137,23 +133,19 @@ class Naive(Sms):
     def roles(self) -> Sequence[Program]:
         package = "bench.references.naive_sms"
         gateway, url = self._cast.gateway.pk, self.ground.sink_url
+        argv = [
+            *(sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1"),
+            *("--port", str(self.ground.web_port), "--blocking-threads", "16", "--no-ws"),
+            f"{package}.wsgi:application",
+        ]
+        more = {"DJANGO_SETTINGS_MODULE": f"{package}.settings", "BENCH_GATEWAY": str(gateway)}
         return [
             self.ground.module("pump", f"{package}.pump", *self.rows),
             self.ground.module("forwarder", f"{package}.forwarder", url, *self.rows),
             self.ground.module("receiver", f"{package}.receiver", self.ground.sms_port),
             self.ground.module("sender", f"{package}.sender", gateway, self.ground.smg_port),
-            self._web(gateway),
+            Program("web", argv, {**self.ground.environment, **more}),
         ]
-
-    def _web(self, gateway: int) -> Program:
-        argv = [
-            *(sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1"),
-            *("--port", str(self.ground.web_port), "--blocking-threads", "16", "--no-ws"),
-            "bench.references.naive_sms.wsgi:application",
-        ]
-        settings = "bench.references.naive_sms.settings"
-        more = {"DJANGO_SETTINGS_MODULE": settings, "BENCH_GATEWAY": str(gateway)}
-        return Program("web", argv, {**self.ground.environment, **more})
 
     def archived(self) -> int:
         return SgipMt.objects.count()
@@ -168,7 +160,7 @@ class Least(Naive):
     rows = ()
 
     def check_rows(self, expected: int) -> None:
-        """It has no rows but those of messages."""
+        """Nothing to check: it has no rows but those of messages."""
 
 
 def sides() -> list[type[Side]]:

@@ -2,8 +2,8 @@
 
     python -m bench.gateway.sms_load --port 8000 --token mp_… --prefix a --batch 100 …
 
-On SIGTERM it waits for what is under way and writes a line for each accepted message to
-`--accepted`: its id, and its number. A message that was not created ends it with an error.
+On SIGTERM it waits for requests in flight and writes a line for each accepted message to
+`--accepted`: its id and its number. A message that was not created ends it with an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.harness.programs import load
 
 
 class BatchConnection(load.Connection):
-    """Each request is a batch with the next numbers of all connections."""
+    """Each request is a batch with the next numbers, which all connections share."""
 
     path = "/api/v1/sms/batch"
     status = 200

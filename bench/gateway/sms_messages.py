@@ -1,14 +1,14 @@
 """The short messages of the bench `sms`: everything about one follows from its number.
 
-Standard library only. Each has a text of its own, as a code for one user has, so that no two share
-a Submit.
+Standard library only. Each has its own text, as a code for one user has, so that no two share a
+Submit.
 """
 
 from __future__ import annotations
 
 
 def recipient(number: int) -> str:
-    """A mobile number as a caller writes it."""
+    """The mobile number as a caller writes it."""
     return f"138{number % 100_000_000:08d}"
 
 
@@ -17,7 +17,7 @@ def text(number: int) -> str:
 
 
 def key(prefix: str, number: int) -> str:
-    """The idempotency key; the reference, too."""
+    """The idempotency key, which is also the reference."""
     return f"{prefix}-{number}"
 
 

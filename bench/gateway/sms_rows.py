@@ -29,7 +29,7 @@ SMG_LOGIN, CORP = "operator", "12345"
 SMG_CONNECTIONS = 8
 SP_NUMBER = "10655001"
 _PAGE = 20_000
-# What of a message is in the archive, whoever wrote it.
+# The columns of the archive that are checked, whoever wrote them.
 _COLUMNS = ("id", "user_number", "text", "reference", "final", "result")
 
 
@@ -44,7 +44,7 @@ class Cast:
 
 @lru_cache(maxsize=1)
 def cast(url: str, smg_port: int) -> Cast:
-    """Made once for a bench; everything else has the platform's defaults."""
+    """Make them once for a bench; all else has the platform's defaults."""
     gateway = SmsGateway.objects.create(
         name=SMG_LOGIN, host="127.0.0.1", port=smg_port, login_name="sp", login_password="secret",
         connections=SMG_CONNECTIONS,
@@ -61,7 +61,7 @@ def cast(url: str, smg_port: int) -> Cast:
 
 
 def empty() -> None:
-    """No messages anywhere; gateways, accounts and keys stay."""
+    """Delete all messages; gateways, accounts and keys stay."""
     notify_rows.empty()
     with connection.cursor() as cursor:
         for model in apps.get_app_config("gateway").get_models():
@@ -73,14 +73,15 @@ def empty() -> None:
 
 
 def read_accepted(file: Path) -> dict[int, int]:
-    """Id → number of what the load generator saw accepted."""
+    """The number of each message that the load generator saw accepted, by its id."""
     pairs = (line.split() for line in file.read_text().splitlines())
     return {int(id): int(number) for id, number in pairs}
 
 
 # -- checks --------------------------------------------------------------------------------------
 def check_archive(accepted: Mapping[int, int], prefix: str) -> None:
-    """A row for each accepted message, with its own text and its ending, and none besides."""
+    """Check that each accepted message has a row with its text and ending, and that there is no
+    other row."""
     found = 0
     for row in _archived():
         found += 1
@@ -105,21 +106,21 @@ def _archived() -> Iterator[tuple[Any, ...]]:
 
 
 def check_heard(bodies: Path, accepted: Mapping[int, int], prefix: str) -> None:
-    """The business system heard of each message once, that it was delivered, and to whom."""
+    """Check that the business system got one event for each message: delivered, and to whom."""
     heard = 0
     for line in bodies.read_bytes().splitlines():
         data = json.loads(line)["data"]
         heard += 1
         number = accepted.get(int(data["id"]), -1)
-        told = (data["to"], data["reference"], data["state"], data["error_code"], data["parts"])
+        found = (data["to"], data["reference"], data["state"], data["error_code"], data["parts"])
         reference = sms_messages.key(prefix, number)
-        if told != (f"86{sms_messages.recipient(number)}", reference, "delivered", 0, 1):
-            raise BenchFailed(f"what was heard of message {data['id']} is not its ending: {data}")
-    same(heard, len(accepted), "Reports heard")
+        if found != (f"86{sms_messages.recipient(number)}", reference, "delivered", 0, 1):
+            raise BenchFailed(f"the event of message {data['id']} is not its ending: {data}")
+    same(heard, len(accepted), "events received")
 
 
 def check_submitted(log: Path, accepted: Mapping[int, int]) -> None:
-    """The gateway took one Submit for each message, under a sequence of its own."""
+    """Check that the gateway took one Submit for each message, each with its own sequence."""
     lines = list(read_users(log))
     users = Counter(user for _, user, result in lines if not result)
     wanted = Counter(f"86{sms_messages.recipient(number)}" for number in accepted.values())
@@ -130,6 +131,6 @@ def check_submitted(log: Path, accepted: Mapping[int, int]) -> None:
 
 
 def check_no_keys() -> None:
-    """Of an archived message nothing is left in Redis."""
+    """Check that nothing is left in Redis of messages that are archived."""
     left = list(sms_redis().scan_iter(match=f"{names.PREFIX}mt:*", count=1000))
     same(len(left), 0, "messages left in Redis")

@@ -11,7 +11,7 @@ from bench.harness.processes import BenchFailed, Crew
 
 
 class Batch(Side):
-    """One way to do work in parts, of which the first one is what the bench is quoted with.
+    """One way to do work in parts; the bench's rate is that of the first part.
 
     `check()` is called after each part.
     """
@@ -19,14 +19,14 @@ class Batch(Side):
     parts: Sequence[str] = ()
 
     def warm_up(self, crew: Crew) -> None:
-        """After the start: connections are made and code is imported."""
+        """After the start, let connections be made and code be imported; not measured."""
 
     def give(self, part: str) -> int:
-        """Prepare a part and hand it over; how many units it has."""
+        """Prepare a part and hand it over; the number of its units."""
         raise NotImplementedError
 
     def wait(self, crew: Crew) -> float:
-        """Until what was given is done; the seconds that it took."""
+        """Wait until what was given is done; the seconds that it took."""
         raise NotImplementedError
 
 

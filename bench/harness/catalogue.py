@@ -1,8 +1,8 @@
 """Which benches there are: the modules of `bench` with a `NAME`.
 
-Such a module has also `ORDER` (where it stands among the others), `ABOUT` (a paragraph for
-docs/benchmarks.md) and `sides()` (subclasses of `measure.Side`, ours first). It may have
-`facts(ground)`: called after all runs, for what the result says beside the rates; and `UNIT`.
+Such a module also has `ORDER` (its place among the others), `ABOUT` (a paragraph for
+docs/benchmarks.md) and `sides()` (subclasses of `measure.Side`, ours first). It may have `UNIT`,
+and `facts(ground)`, which is called after all runs: what the result says beside the rates.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _all() -> dict[str, ModuleType]:
 
 
 def names() -> Sequence[str]:
-    """In the order in which a message meets what they measure."""
+    """All benches, in the order in which a message meets what they measure."""
     return list(_all())
 
 

@@ -16,7 +16,8 @@ from bench.harness import catalogue, ground, report
 from bench.harness.processes import BenchFailed
 from msgplatform.core.servers import child_process
 
-# The child stops its processes and servers, and removes its folder.
+# How long a child that is interrupted may take to stop its processes and servers, and to remove its
+# folder.
 _STOP_SECONDS = 60
 
 
@@ -30,7 +31,7 @@ class Options:
 
 
 def unknown(names: Sequence[str]) -> str:
-    """A sentence when one of the names is no bench, or none was given; else ''."""
+    """A sentence when one of the names is no bench or when none was given; else ''."""
     there = ", ".join(catalogue.names())
     wrong = [name for name in names if catalogue.get(name) is None]
     if wrong:
@@ -43,33 +44,31 @@ def names() -> Sequence[str]:
 
 
 def run(names: Sequence[str], options: Options) -> Iterator[dict[str, Any]]:
-    """The JSON object of each bench, as soon as it is there. Raises BenchFailed."""
+    """The JSON object of each bench as soon as it is complete. Raises BenchFailed.
+
+    Each runs in a process of its own, which makes its environment before Django reads it.
+    """
     for name in names:
-        yield _run_one(name, options)
-
-
-def _run_one(name: str, options: Options) -> dict[str, Any]:
-    """In a process of its own, which makes its environment before Django reads it."""
-    program = [
-        *(sys.executable, "-m", "bench", name, "--seconds", str(options.seconds)),
-        *("--runs", str(options.runs), "--database", options.database),
-    ]
-    with subprocess.Popen(
-        child_process.command(program, "--parent", str(os.getpid())),
-        cwd=ground.ROOT,
-        stdout=subprocess.PIPE,
-        process_group=0,  # Ctrl-C is for us: twice would break off the cleaning up
-    ) as child:
-        try:
-            said, _ = child.communicate()
-        except BaseException:
-            child.send_signal(signal.SIGINT)
-            child.wait(_STOP_SECONDS)
-            raise
-    if child.returncode:
-        raise BenchFailed(f"the bench {name} failed with {child.returncode}; see above")
-    found: dict[str, Any] = json.loads(said)
-    return found
+        program = [
+            *(sys.executable, "-m", "bench", name, "--seconds", str(options.seconds)),
+            *("--runs", str(options.runs), "--database", options.database),
+        ]
+        with subprocess.Popen(
+            child_process.command(program, "--parent", str(os.getpid())),
+            cwd=ground.ROOT,
+            stdout=subprocess.PIPE,
+            # Ctrl-C reaches only us. A second SIGINT would interrupt the child's cleaning up.
+            process_group=0,
+        ) as child:
+            try:
+                output, _ = child.communicate()
+            except BaseException:
+                child.send_signal(signal.SIGINT)
+                child.wait(_STOP_SECONDS)
+                raise
+        if child.returncode:
+            raise BenchFailed(f"the bench {name} failed with {child.returncode}; see above")
+        yield json.loads(output)
 
 
 def table(results: Sequence[dict[str, Any]]) -> str:

@@ -1,6 +1,6 @@
-"""Servers of one bench, the environment of its processes, and a folder that goes away with it.
+"""Servers of one bench, the environment of its processes, and a folder that is removed at the end.
 
-Nothing that the user has configured is used or touched: the environment is built from nothing.
+Nothing that the user has configured is used or changed: the environment is built from nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DATABASES = ("mariadb", "sqlite")
 _POOL_SECONDS = 120.0
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
-# Every commit is on disk before it is answered; the data of a bench fits into the buffer pool.
+# Every commit is on disk before it is answered. The data of most benches fits into the buffer pool;
+# a bench with more resizes it.
 MARIADB_OPTIONS: Mapping[str, str | int] = {
     "innodb_flush_log_at_trx_commit": 1,
     "innodb_buffer_pool_size": "1G",
@@ -34,10 +35,10 @@ MARIADB_OPTIONS: Mapping[str, str | int] = {
 
 
 class Ground:
-    """A database and two Redis of this bench alone; `web_port`, `sink_port`, and `smg_port` and
-    `sms_port` (where an SMG and our receiver listen) are free.
+    """A database and two Redis for this bench alone, and four free ports: `web_port`, `sink_port`,
+    `smg_port` and `sms_port` (where an SMG and our receiver listen).
 
-    For the bench at scale: `rows` of its two databases, and the file that the `plans` go into.
+    For benches at scale: `rows` of the two databases, and the file for query `plans`.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Ground:
         rows: tuple[int, int] = (1_000_000, 10_000_000),
         plans: Path | None = None,
     ) -> None:
-        # Short, because a socket's path may have only 107 bytes.
+        # A short name, because the path of a socket may have only 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="mp-bench-"))
         self.database, self.rows, self.plans = database, rows, plans
         self.web_port, self.sink_port = free_port(), free_port()
@@ -84,7 +85,7 @@ class Ground:
         return f"http://127.0.0.1:{self.sink_port}/hook"
 
     def servers(self) -> dict[str, int]:
-        """Server → pid."""
+        """The pid of each running server, by its name."""
         running: dict[str, RedisServer | MariaDb] = {"redis": self.redis}
         running["redis-sms"] = self.sms_redis
         if self.mariadb:
@@ -92,15 +93,15 @@ class Ground:
         return {name: server.pid for name, server in running.items() if server.pid}
 
     def file(self, name: str) -> Path:
-        """A path in the bench's folder where no file is."""
+        """A path in the bench's folder; a file that was there is deleted."""
         path = self.folder / name
         path.unlink(missing_ok=True)
         return path
 
     # -- databases -------------------------------------------------------------------------------
     def use(self, name: str) -> None:
-        """This process and those that are started from now on work with this database of MariaDB,
-        which `create` has made."""
+        """Let this process, and those that start from now on, use this database of MariaDB, which
+        `create` has made."""
         from django.db import connection
 
         assert self.mariadb
@@ -109,7 +110,7 @@ class Ground:
         self.environment["DATABASE_URL"] = self.mariadb.url(name)
 
     def set_pool(self, size: int) -> None:
-        """Resize MariaDB's buffer pool (bytes) and wait until it is as small or large as that."""
+        """Resize MariaDB's buffer pool (in bytes), and wait until that is done."""
         assert self.mariadb
         self.mariadb.execute(f"SET GLOBAL innodb_buffer_pool_size = {size}")
         deadline = time.monotonic() + _POOL_SECONDS
@@ -123,7 +124,7 @@ class Ground:
 
     # -- programs --------------------------------------------------------------------------------
     def daemon(self, command: str, **settings: str) -> Program:
-        """One of the platform's daemons, started as `up` starts it; `settings` are its own."""
+        """One of the platform's daemons, started as `up` starts it; `settings` are for it alone."""
         argv = [sys.executable, str(ROOT / "manage.py"), command, "--drain-seconds", "20"]
         return Program(command, argv, {**self.environment, **settings})
 
@@ -142,7 +143,7 @@ class Ground:
         load: bool = False,
         ready: Callable[[], bool] = lambda: True,
     ) -> Program:
-        """`python -m module arguments`; `load` marks what is not part of the measured side."""
+        """`python -m module arguments`; `load`: it is not part of the measured side."""
         argv = [sys.executable, "-m", module, *map(str, arguments)]
         return Program(label, argv, self.environment, load, ready)
 

@@ -1,4 +1,4 @@
-"""All runs of one bench: ours, reference, reference, ours, … so that drift meets all alike."""
+"""All runs of one bench, its sides in turns: what slows the machine down meets all of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run_bench(name: str, ground: Ground, seconds: float, runs: int) -> dict[str,
             made = side(ground, seconds, f"{side.name.replace('+', '-')}-{number}")
             stretch = batch.run(made) if isinstance(made, batch.Batch) else measure.run(made)
             stretches[side.name].append(stretch)
-            _say(name, number, runs, side.name, stretch, unit)
+            _report_run(name, number, runs, side.name, stretch, unit)
     facts = {
         "unit": unit,
         "runs": runs,
@@ -37,7 +37,9 @@ def run_bench(name: str, ground: Ground, seconds: float, runs: int) -> dict[str,
     return outcome.result(name, stretches, facts)
 
 
-def _say(name: str, number: int, runs: int, side: str, stretch: measure.Stretch, unit: str) -> None:
+def _report_run(
+    name: str, number: int, runs: int, side: str, stretch: measure.Stretch, unit: str
+) -> None:
     load = f", load generator {stretch.load_cpu:.2f} cores" if stretch.load else ""
     parts = "".join(f"; {part}: {rate:,.0f} {unit}" for part, rate in stretch.later.items())
     print(

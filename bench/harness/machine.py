@@ -1,4 +1,4 @@
-"""What the figures were measured on: facts about the machine, without its name."""
+"""The machine that the figures were measured on, without its name."""
 
 from __future__ import annotations
 
@@ -19,32 +19,26 @@ _SYNCS = 100
 
 
 def facts() -> dict[str, str]:
-    """Name → value, in the order in which one reads them."""
+    """Facts by name, in the order in which one reads them."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    model = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo"), re.MULTILINE)
+    processor = model[1] if model else platform.machine()
+    name = re.search(r'^PRETTY_NAME="?([^"\n]+)', _read("/etc/os-release"), re.MULTILINE)
+    distribution = name[1] if name else "unknown distribution"
     return {
-        "processor": f"{_processor()}, {os.cpu_count()} cores",
+        "processor": f"{processor}, {os.cpu_count()} cores",
         "memory": f"{memory:.0f} GB",
-        "system": f"{platform.system()} {platform.release().split('-')[0]}, {_distribution()}",
+        "system": f"{platform.system()} {platform.release().split('-')[0]}, {distribution}",
         "disk": f"one write and fdatasync of 512 bytes: {_sync_ms():.2f} ms (median)",
         "Python": platform.python_version(),
         "MariaDB": _version(find_program("mariadbd", "mysqld")),
         "Redis": _version(find_redis()),
         "packages": ", ".join(
-            f"{name} {version(name)}"
-            for name in ("Django", "djangorestframework", "granian", "rq", "redis", "pycurl",
+            f"{package} {version(package)}"
+            for package in ("Django", "djangorestframework", "granian", "rq", "redis", "pycurl",
                          "mysqlclient", "requests")
         ),
     }  # fmt: skip
-
-
-def _processor() -> str:
-    found = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo"), re.MULTILINE)
-    return found[1] if found else platform.machine()
-
-
-def _distribution() -> str:
-    found = re.search(r'^PRETTY_NAME="?([^"\n]+)', _read("/etc/os-release"), re.MULTILINE)
-    return found[1] if found else "unknown distribution"
 
 
 def _read(path: str) -> str:
@@ -57,13 +51,13 @@ def _read(path: str) -> str:
 def _version(program: Path | None) -> str:
     if program is None:
         return "not installed"
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-    found = re.search(r"\d+\.\d+\.\d+", said.stdout)
+    result = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"\d+\.\d+\.\d+", result.stdout)
     return found[0] if found else "unknown"
 
 
 def _sync_ms() -> float:
-    """What a commit has to wait for at the least, where the benches keep their databases."""
+    """What a commit has to wait for at least, on the disk where benches keep their databases."""
     times = []
     with tempfile.TemporaryFile() as file:
         for _ in range(_SYNCS):

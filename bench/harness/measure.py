@@ -1,4 +1,10 @@
-"""One stretch: prepare, start the processes, count for so many seconds, stop, check everything."""
+"""One stretch: prepare, start the processes, count for so many seconds, stop, check everything.
+
+    start ─ first unit ─ warm-up ─┤ before … `seconds` … after ├─ finish ─ stop ─ check
+                                   the rate is of these units
+
+Whatever makes or takes in the work runs as a process of its own, and its CPU is shown beside.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +24,8 @@ _WARM_UP_SHARE, _WARM_UP_SECONDS = 0.2, 1.0
 class Side:
     """One way to do the work: ours, or a reference. A new object for every stretch.
 
-    `count()` is what is done so far, exact at any moment; a positive `total` says when nothing is
-    left. `check()` raises BenchFailed unless rows and contents are what they must be.
+    `count()` is what is done so far, exact at any moment. When it reaches a positive `total`, no
+    work is left. `check()` raises BenchFailed unless rows and contents are what they must be.
     """
 
     name = "ours"
@@ -30,32 +36,32 @@ class Side:
         self.ground, self.seconds, self.stretch = ground, seconds, stretch
 
     def prepare(self) -> None:
-        """The state that the work starts from; not measured."""
+        """Make the state that the work starts from; not measured."""
 
     def programs(self) -> Sequence[Program]:
-        """In the order of their start; they are stopped the other way round."""
+        """The processes in the order in which they start; they stop in the opposite order."""
         raise NotImplementedError
 
     def count(self) -> int:
         raise NotImplementedError
 
     def idle_seconds(self) -> float:
-        """Time spent so far on what is not the work."""
+        """Seconds spent so far on what is not the work."""
         return 0.0
 
     def finish(self, crew: Crew) -> None:
         """After the measured part, before everything is stopped."""
 
     def await_rest(self, crew: Crew, missing: Callable[[], int], seconds: float) -> None:
-        """No more requests; wait until of what was accepted nothing is missing. Raises BenchFailed
-        when nothing has moved for `seconds`."""
+        """Stop the load, and wait until nothing of what was accepted is `missing`. Raises
+        BenchFailed when that has not changed for `seconds`."""
         crew.stop("load")
         least, deadline = -1, 0.0
         while (left := missing()) > 0:
             if left != least:
                 least, deadline = left, time.monotonic() + seconds
             elif time.monotonic() > deadline:
-                raise BenchFailed(f"{left} messages are not through")
+                raise BenchFailed(f"{left} messages did not get through")
             crew.check("load")
             time.sleep(self.poll_seconds)
 
@@ -66,10 +72,10 @@ class Side:
 
 @dataclass(frozen=True)
 class Stretch:
-    """What one stretch gave: units a second, CPU seconds by process, memory of the side.
+    """The result of one stretch: units per second, CPU seconds by process, memory of the side.
 
-    `measured` and `load` say which processes are the side's, and which make or take in the work.
-    `later` are the rates of further parts, by name, where the work had some.
+    `measured` names the processes of the side, `load` those that make or take in the work. `later`
+    are the rates of further parts of the work by name, if it has some.
     """
 
     rate: float
@@ -84,12 +90,12 @@ class Stretch:
 
     @property
     def load_cpu(self) -> float:
-        """Cores that the load generator and the sink took."""
+        """How many cores the load generator and the sink used."""
         return sum(self.cpu[label] for label in self.load) / self.seconds
 
     @property
     def cpu_us(self) -> dict[str, float]:
-        """CPU microseconds a unit, by process."""
+        """CPU microseconds per unit, by process."""
         return {label: cpu / self.units * 1e6 for label, cpu in self.cpu.items()}
 
 
@@ -130,13 +136,13 @@ def _await_first(side: Side, crew: Crew) -> None:
         crew.check()
         if time.monotonic() > deadline:
             raise BenchFailed(
-                f"{side.name}: nothing happened in {_FIRST_SECONDS:g} seconds\n{crew.said()}"
+                f"{side.name}: nothing happened in {_FIRST_SECONDS:g} seconds\n{crew.output()}"
             )
         time.sleep(side.poll_seconds)
 
 
 def _await_more(side: Side, crew: Crew, count: int) -> None:
-    """On a busy machine a short stretch may end before anything was done: it is longer then."""
+    """Make a stretch longer in which nothing was done: on a busy machine a short one may be."""
     deadline = time.monotonic() + _FIRST_SECONDS
     while (done := side.count()) <= count and time.monotonic() < deadline:
         if side.total and done >= side.total:
@@ -146,10 +152,11 @@ def _await_more(side: Side, crew: Crew, count: int) -> None:
 
 
 def _run_until(side: Side, crew: Crew, seconds: float) -> None:
-    """Let `seconds` pass, or less when the backlog is done."""
+    """Let `seconds` pass, or less when no work is left."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
-        done = side.count()  # a side may pass it on to its load generator
+        # Also without a total: some sides pass the count on to their load generator.
+        done = side.count()
         if side.total and done >= side.total:
             return
         time.sleep(min(left, side.poll_seconds))
@@ -163,6 +170,6 @@ def _look(side: Side, crew: Crew) -> _Moment:
 
 
 def cpu_of(side: Side, crew: Crew) -> dict[str, float]:
-    """CPU seconds so far, by process; the servers among them."""
+    """CPU seconds so far, by process, with the servers."""
     servers = {name: cpu_seconds(pid) for name, pid in side.ground.servers().items()}
     return {**crew.cpu_seconds(), **servers}

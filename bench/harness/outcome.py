@@ -1,4 +1,4 @@
-"""From stretches to the result of a bench: medians, spread, ratios."""
+"""The result of a bench, made of its stretches: medians, spread, ratios."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _medians(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _latencies(stretches: Mapping[str, Sequence[Stretch]]) -> dict[str, Any]:
-    """p50 and p95 of the answers, where a load generator measured them."""
+    """p50 and p95 of the answer times, where a load generator measured them."""
     found: dict[str, dict[str, float]] = {}
     for side, runs in stretches.items():
         if "p95_ms" in runs[0].extra:
@@ -66,7 +66,7 @@ def _latencies(stretches: Mapping[str, Sequence[Stretch]]) -> dict[str, Any]:
 
 
 def _later(stretches: Mapping[str, Sequence[Stretch]]) -> dict[str, Any]:
-    """The further parts of the work, each with what is said of the first one."""
+    """The further parts of the work, each with the same figures as the first one."""
     ours, *references = stretches
     found: dict[str, Any] = {}
     for part in stretches[ours][0].later:
@@ -82,5 +82,5 @@ def _later(stretches: Mapping[str, Sequence[Stretch]]) -> dict[str, Any]:
 
 
 def _short(rate: float) -> float:
-    """Three digits are more than such a figure deserves; whole numbers read better."""
+    """Rounded: more than three digits would claim a precision that such a figure does not have."""
     return round(rate) if rate >= 100 else round(rate, 1)

@@ -1,8 +1,8 @@
 """What each statement reads: its plan, and the rows that it touched.
 
-The platform's own code runs beside the filled tables; every statement that it sends is explained
-first and counted by the server's handler counters. So this shows what is really sent, and a plan
-that reads more where the tables are larger shows itself in a number.
+The platform's own code runs on the filled tables. Every statement that it sends is explained first,
+then its reads are counted by the server's handler counters. So the statements are those that are
+really sent, and a plan that reads more where tables are larger is seen by a number.
 """
 
 from __future__ import annotations
@@ -33,31 +33,33 @@ class Seen:
 
 @dataclass(slots=True)
 class Recorder:
-    """Explains and counts what goes through the connection, step by step."""
+    """Explains every statement of a step that goes through the connection, and counts its reads."""
 
     steps: dict[str, dict[str, Seen]] = field(default_factory=dict)
     _own: int = 0
 
     def step(self, name: str, run: Callable[[], Any]) -> Any:
-        self.steps[name] = {}
+        """Run a step; what `run` returns."""
+        seen = self.steps[name] = {}
         self._own = 0
-        self._own = self._count(lambda: None)[1]  # what looking costs itself
-        with connection.execute_wrapper(self._wrapper(self.steps[name])):
-            return run()
+        self._own = self._count(lambda: None)[1]  # what reading the counters costs by itself
 
-    def _wrapper(self, seen: dict[str, Seen]) -> Callable[..., Any]:
-        def wrapper(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
-            has_rows = isinstance(sql, bytes)  # an INSERT of `msgplatform.core.data.mysql_values`
-            shape = shape_of(_without_rows(sql) if has_rows else sql)
-            no_plan = many or has_rows or not _EXPLAINED.match(sql)
-            plan = [] if no_plan else _plan(sql, params)
+        def wrapper(execute: Any, statement: Any, params: Any, many: bool, context: Any) -> Any:
+            # Bytes are an INSERT of `msgplatform.core.data.mysql_values`, with its rows.
+            has_rows = isinstance(statement, bytes)
+            shape = shape_of(_without_rows(statement) if has_rows else statement)
+            plan: Sequence[Mapping[str, Any]] = []
+            if not many and not has_rows and _EXPLAINED.match(statement):
+                with _raw() as cursor:
+                    plan = sql.plan(cursor, statement, params)
             entry = seen.setdefault(shape, Seen(plan))
-            answer, reads = self._count(lambda: execute(sql, params, many, context))
+            answer, reads = self._count(lambda: execute(statement, params, many, context))
             entry.times += 1
             entry.reads += reads
             return answer
 
-        return wrapper
+        with connection.execute_wrapper(wrapper):
+            return run()
 
     def _count(self, run: Callable[[], Any]) -> tuple[Any, int]:
         before = _reads()
@@ -72,7 +74,7 @@ def _without_rows(statement: bytes) -> str:
 
 
 def shape_of(sql: str) -> str:
-    """The statement without its values, lists and repeated parts shortened."""
+    """The statement without its values, with lists and repeated parts shortened."""
     text = " ".join(sql.split())
     text = re.sub(r"\((?:%s|\d+)(?:, ?(?:%s|\d+))*\)", "(…)", text)
     text = re.sub(r"WHEN %s THEN %s( WHEN %s THEN %s)+", "WHEN %s THEN %s …", text)
@@ -80,11 +82,6 @@ def shape_of(sql: str) -> str:
     text = re.sub(r"(UNION ALL SELECT .*?AS part_\d+_\d+ ?)+", "UNION ALL … ", text)
     text = re.sub(r"(OR \(`idempotency`.*?\) ?)+", "OR … ", text)
     return text if len(text) <= 700 else f"{text[:700]} …"
-
-
-def _plan(statement: str, params: Any) -> list[dict[str, Any]]:
-    with _raw() as cursor:
-        return sql.plan(cursor, statement, params)
 
 
 def _reads() -> int:
@@ -95,7 +92,7 @@ def _reads() -> int:
 
 @contextmanager
 def _raw() -> Iterator[Any]:
-    """A cursor of the same session that nobody watches."""
+    """A cursor of the same session that is not recorded."""
     connection.ensure_connection()
     assert connection.connection
     cursor = connection.connection.cursor()

@@ -1,4 +1,4 @@
-"""The processes of one stretch: start in order, look at their CPU and memory, stop in order."""
+"""The processes of one stretch: started in order, CPU and memory read, stopped in order."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _READY_SECONDS = 60.0
 
 
 class BenchFailed(Permanent):
-    """A bench that measured nothing: a process died, or something was lost."""
+    """The bench has no result: a process died, or something was lost."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A process to start. `load` makes or takes in the work and is not what is measured."""
+    """A process to start. `load`: it makes or takes in the work, and is not measured."""
 
     label: str
     argv: Sequence[str]
@@ -39,7 +39,7 @@ class Program:
 
 
 class Crew:
-    """Programs as running processes; leaving the block stops them, the last one first."""
+    """Programs as running processes; the end of the block stops them, the last one first."""
 
     def __init__(self, programs: Iterable[Program], folder: Path, directory: Path) -> None:
         self._programs = {program.label: program for program in programs}
@@ -67,7 +67,7 @@ class Crew:
             self.stop(*self._processes)
 
     def stop(self, *labels: str) -> None:
-        """SIGTERM, and wait for the end in order; the last of `labels` first."""
+        """Send SIGTERM and wait for the end of one after the other, the last of `labels` first."""
         for label in reversed(labels):
             process = self._processes[label]
             if process.poll() is None:
@@ -75,22 +75,22 @@ class Crew:
             try:
                 code = process.wait(_STOP_SECONDS)
             except subprocess.TimeoutExpired:
-                raise BenchFailed(f"{label} did not end\n{self._said(label)}") from None
+                raise BenchFailed(f"{label} did not end\n{self._tail(label)}") from None
             if code not in (0, -signal.SIGTERM):
-                raise BenchFailed(f"{label} ended with {code}\n{self._said(label)}")
+                raise BenchFailed(f"{label} ended with {code}\n{self._tail(label)}")
 
     def check(self, *ended: str) -> None:
-        """Raises BenchFailed when one of them has ended, but for those that were to."""
+        """Raises BenchFailed when a process has ended that is not among `ended`."""
         for label, process in self._processes.items():
             if process.poll() is not None and label not in ended:
-                raise BenchFailed(f"{label} ended with {process.poll()}\n{self._said(label)}")
+                raise BenchFailed(f"{label} ended with {process.poll()}\n{self._tail(label)}")
 
     def printed(self, label: str) -> Any:
-        """The JSON that a program has printed; it must have ended."""
+        """The JSON that a program has printed at its end."""
         return json.loads(self._out(label).read_text())
 
     def cpu_seconds(self) -> dict[str, float]:
-        """CPU that each has used so far, with its children."""
+        """CPU that each process has used so far, with its children."""
         return {label: cpu_seconds(p.pid) for label, p in self._processes.items()}
 
     def pss_mb(self) -> float:
@@ -101,9 +101,9 @@ class Crew:
     def labels(self, load: bool) -> list[str]:
         return [p.label for p in self._programs.values() if p.load == load]
 
-    def said(self) -> str:
+    def output(self) -> str:
         """The last lines of each program's output and log."""
-        return "\n".join(f"--- {label}\n{self._said(label)}" for label in self._processes)
+        return "\n".join(f"--- {label}\n{self._tail(label)}" for label in self._processes)
 
     # -- one process -----------------------------------------------------------------------------
     def _start(self, program: Program) -> None:
@@ -115,13 +115,13 @@ class Crew:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,
-                process_group=0,  # Ctrl-C is for us; we stop them in order
+                process_group=0,  # so that Ctrl-C reaches only us: we stop them in order
             )
         deadline = time.monotonic() + _READY_SECONDS
         while not program.ready():
             self.check()
             if time.monotonic() > deadline:
-                raise BenchFailed(f"{program.label} is not ready\n{self._said(program.label)}")
+                raise BenchFailed(f"{program.label} is not ready\n{self._tail(program.label)}")
             time.sleep(0.01)
 
     def _kill(self) -> None:
@@ -136,12 +136,12 @@ class Crew:
     def _log(self, label: str) -> Path:
         return self._folder / f"{label}.log"
 
-    def _said(self, label: str) -> str:
+    def _tail(self, label: str) -> str:
         return f"{tail(self._out(label))}\n{tail(self._log(label))}"
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process and its children, dead ones included."""
+    """User and system time of a process and its children, also of those that have ended."""
     total = 0.0
     for process in _tree(pid):
         try:
@@ -163,7 +163,7 @@ def _tree(pid: int) -> list[psutil.Process]:
 
 
 def _pss(pid: int) -> int:
-    """Bytes: private memory, and a fair share of what several processes have in common."""
+    """Private memory, and a fair share of what several processes have in common; in bytes."""
     try:
         return int(psutil.Process(pid).memory_full_info().pss)
     except psutil.NoSuchProcess:

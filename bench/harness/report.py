@@ -1,4 +1,4 @@
-"""The results for people: a table for the terminal, and docs/benchmarks.md."""
+"""The results for people: a table for the terminal, and the document docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -55,29 +55,32 @@ def table(results: Iterable[Result]) -> str:
 
 
 def document(results: Sequence[Result]) -> str:
-    """The Markdown file."""
+    """The Markdown document."""
     parts = [_INTRODUCTION, _machine(results), _overview(results)]
-    parts += [_section(result) for result in results]
+    for result in results:
+        module = catalogue.get(result["bench"])
+        about = textwrap.fill(module.ABOUT, 100) if module else ""
+        parts += [f"## {result['bench']}", "", about, "", *_references(module), *_sides(result)]
+        for part, later in result.get("later", {}).items():
+            parts += ["", f"Runs of the {part}:", ""]
+            for side, rates in later["rates"].items():
+                parts.append(f"- `{side}`: " + ", ".join(map(_rate, rates)))
+        parts += ["", "CPU microseconds a message, by process:", "", *_cpu(result), ""]
     return "\n".join(parts)
 
 
 def _machine(results: Sequence[Result]) -> str:
-    first = results[0]
-    facts = {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        **machine.facts(),
-        "database of these runs": first["database"],
-        "runs": _runs(results),
-    }
-    return "\n".join(["## Machine", "", *(f"- {n}: {v}" for n, v in facts.items()), ""])
-
-
-def _runs(results: Sequence[Result]) -> str:
-    """How many and how long; which benches had others than most."""
+    # How many runs and how long; then the benches whose runs differ from most.
     lengths = {r["bench"]: f"{r['runs']} of {r['seconds']:g} seconds each" for r in results}
     usual = Counter(lengths.values()).most_common(1)[0][0]
     others = [f"`{bench}` {length}" for bench, length in lengths.items() if length != usual]
-    return "; ".join([usual, *others])
+    facts = {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        **machine.facts(),
+        "database of these runs": results[0]["database"],
+        "runs": "; ".join([usual, *others]),
+    }
+    return "\n".join(["## Machine", "", *(f"- {n}: {v}" for n, v in facts.items()), ""])
 
 
 def _overview(results: Sequence[Result]) -> str:
@@ -106,15 +109,6 @@ def _measured(results: Iterable[Result]) -> Iterator[tuple[str, Result, str]]:
             yield f"`{result['bench']}`, {part}", rates, ""
 
 
-def _section(result: Result) -> str:
-    module = catalogue.get(result["bench"])
-    about = textwrap.fill(module.ABOUT, 100) if module else ""
-    parts = [f"## {result['bench']}", "", about, "", *_references(module), *_sides(result)]
-    parts += [*_later(result), ""]
-    parts += ["CPU microseconds a message, by process:", "", *_cpu(result), ""]
-    return "\n".join(parts)
-
-
 def _references(module: ModuleType | None) -> list[str]:
     """A line for each reference: the first paragraph of its class's docstring."""
     if module is None:
@@ -127,7 +121,7 @@ def _references(module: ModuleType | None) -> list[str]:
 
 
 def _sides(result: Result) -> list[str]:
-    """What only the runs know: each run's rate, spread, load generator, answer times."""
+    """A line for each side: rates of all runs, spread, load generator, answer times."""
     answers = result.get("answer_ms", {})
     head = "| side | runs | spread | load generator |" + (" answers p50, p95 |" if answers else "")
     rule = "|---|---|---:|---:|" + ("---:|" if answers else "")
@@ -142,24 +136,14 @@ def _sides(result: Result) -> list[str]:
     return [head, rule, *lines]
 
 
-def _later(result: Result) -> list[str]:
-    lines = []
-    for part, later in result.get("later", {}).items():
-        lines += ["", f"Runs of the {part}:", ""]
-        lines += [f"- `{side}`: " + ", ".join(map(_rate, r)) for side, r in later["rates"].items()]
-    return lines
-
-
 def _cpu(result: Result) -> list[str]:
-    return [
-        f"- `{side}`: " + ", ".join(f"{label} {value:.1f}" for label, value in _sorted(each))
-        for side, each in result["cpu_us"].items()
-    ]
-
-
-def _sorted(each: Mapping[str, float]) -> list[tuple[str, float]]:
-    used = [(label, value) for label, value in each.items() if value >= 0.1]
-    return sorted(used, key=lambda pair: -pair[1])
+    """A line for each side: its processes that used any, most first."""
+    lines = []
+    for side, each in result["cpu_us"].items():
+        used = [(label, value) for label, value in each.items() if value >= 0.1]
+        used.sort(key=lambda pair: -pair[1])
+        lines.append(f"- `{side}`: " + ", ".join(f"{label} {value:.1f}" for label, value in used))
+    return lines
 
 
 def _rate(rate: float) -> str:

@@ -1,10 +1,10 @@
-"""Fills Notify's tables with as many messages as are wanted, hot and archived, made inside MariaDB.
+"""Fills Notify's tables with any number of messages, hot and archived, made inside MariaDB.
 
 What is made: business systems of which the first has half of all messages, two subscriptions each
 (one normal, one paused, which wants other events), messages of the last week in the hot tables and
-as many of the eight weeks before in the archive. Of the hot copies 85 % are delivered, the others
-exhausted (5 %), pending until some hours from now (5 %), held (3 %) and skipped (2 %). Keys are
-random, as UUIDs are.
+as many of the eight weeks before in the archive. Of the hot deliveries 85 % are delivered, 5 %
+exhausted, 5 % pending until some hours from now, 3 % held and 2 % skipped. Keys are random, as
+UUIDs are.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _State = ReceiveMsg.Status
 
 @dataclass(frozen=True)
 class Heavy:
-    """The business system that has half of all messages, and the subscription of its events."""
+    """The business system with half of all messages, and its subscription that is not paused."""
 
     biz: Biz
     token: str
@@ -44,7 +44,7 @@ class Heavy:
 
 
 def cast(url: str) -> Heavy:
-    """Systems and subscriptions; those of the first system are what a bench sends through."""
+    """Make systems and subscriptions; a bench sends through those of the first system."""
     systems = Biz.objects.bulk_create(Biz(name=f"system-{n}") for n in range(SYSTEMS))
     systems = list(Biz.objects.filter(name__startswith="system-").order_by("id"))
     receivers = [
@@ -64,9 +64,9 @@ def cast(url: str) -> Heavy:
 
 
 def fill(rows: int, say: Callable[[str], None]) -> None:
-    """`rows` messages into each of the hot and cold tables of the connected database."""
+    """Write `rows` messages into the hot and into the cold tables of the connected database."""
     now = timezone.now()
-    for months in (3, 0):  # partitions from the oldest month on
+    for months in (3, 0):  # so that there are partitions from the oldest month on
         partitions.prepare(ARCHIVE, now - timedelta(days=30 * months))
     with connection.cursor() as cursor:
         # An empty table is filled by sorting, without checking each row against the others.
@@ -92,7 +92,7 @@ def fill(rows: int, say: Callable[[str], None]) -> None:
 
 
 def _systems(cursor: Any) -> None:
-    """number → system and its two subscriptions."""
+    """Make a table: each system by its number, with its two subscriptions."""
     cursor.execute("DROP TEMPORARY TABLE IF EXISTS systems")
     cursor.execute(
         "CREATE TEMPORARY TABLE systems (number INT PRIMARY KEY, biz BIGINT, UNIQUE KEY (biz), "
@@ -107,7 +107,11 @@ def _systems(cursor: Any) -> None:
 
 
 def _statements(rows: int, now: datetime, first: int, until: int) -> list[str]:
-    """What makes the messages number `first` to `until`."""
+    """The statements that make messages number `first` to `until`.
+
+    Each is made of the rows of one before it, so that a message, its delivery, its attempt and what
+    is archived agree.
+    """
     last = ids.first_id_at(now - timedelta(minutes=10)) >> ids.TICK_SHIFT
     hot = _HOT_DAYS * 86400 * ids.TICKS_PER_SECOND
     step = max(2, hot // rows)
@@ -131,7 +135,7 @@ def _statements(rows: int, now: datetime, first: int, until: int) -> list[str]:
     created = at.format(f"(m.id >> {ids.TICK_SHIFT})")
 
     def cold_tick(row_id: str) -> str:
-        """As far before the hot ones, stretched over the weeks."""
+        """The tick of an archived row: before all hot ones, stretched over eight weeks."""
         return f"({last - hot} - ({last} - ({row_id} >> {ids.TICK_SHIFT})) * {_STRETCHED})"
 
     def cold(row_id: str) -> str:

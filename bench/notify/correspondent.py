@@ -1,12 +1,12 @@
-"""A publisher and a subscriber in one process, so that one clock times a message's whole way.
+"""A publisher and a subscriber in one process, so that one clock measures a message's whole way.
 
     python -m bench.notify.correspondent --port 8000 --token mp_… --prefix a --progress FILE
         --sink-port 9000 --rate 3
 
-It publishes at random moments, `--rate` messages a second on average; without a rate it finds out
-in the first third of `--seconds` how many are delivered a second when 500 are always under way, and
-then publishes at half of that. On SIGTERM it prints, in milliseconds, how long messages took from
-the answer to the publisher until their first byte at the subscriber. Standard library only.
+It publishes at random moments, on average `--rate` messages a second. Without a rate it measures in
+the first third of `--seconds` how many are delivered a second when 500 are always in flight, and
+then publishes at half of that rate. On SIGTERM it prints, in milliseconds, how long messages took
+from the answer to the publisher until their first byte at the subscriber. Standard library only.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from bench.harness.programs.load import Connection
 from bench.harness.programs.progress import Progress
 from bench.harness.programs.sink import ANSWER, content_length
 
-_UNDER_WAY = 500
+_MOST_IN_FLIGHT = 500
 _ORDER = re.compile(rb'"order":"([^"]+)"')
 
 
 class Publisher(Connection):
-    """Knows which message it waits for."""
+    """Knows the key of the message that is in flight."""
 
     def body(self) -> bytes:
         self.key_of_it = self._key(self._prefix, self.accepted)
@@ -50,10 +50,12 @@ class Correspondent:
         self._listener = socket.create_server(("127.0.0.1", options.sink_port), backlog=1024)
         self._subscribed: dict[int, socket.socket] = {}
         self._partial: dict[int, tuple[bytes, float]] = {}
-        self._answered: dict[bytes, float] = {}  # of what has not arrived
-        self._arrived: dict[bytes, float] = {}  # of what has not been answered: it was quicker
-        self._under_way = self.arrived = 0
-        self.taken: list[float] = []
+        # Moments by key, until the other one of the two is known: a message may arrive before its
+        # publisher has the answer.
+        self._answered: dict[bytes, float] = {}
+        self._arrived: dict[bytes, float] = {}
+        self._in_flight = self.arrived = 0
+        self.taken: list[float] = []  # seconds
         self._poller = select.epoll()
         for fd in (self._listener.fileno(), *self._publishers):
             self._poller.register(fd, select.EPOLLIN)
@@ -67,10 +69,10 @@ class Correspondent:
                 self.taken.clear()
                 due = now
             if not self.rate:
-                while self._idle and self._under_way < _UNDER_WAY:
+                while self._idle and self._in_flight < _MOST_IN_FLIGHT:
                     self._publish()
-            elif self._under_way >= _UNDER_WAY:
-                due = now  # what piled up before goes first
+            elif self._in_flight >= _MOST_IN_FLIGHT:
+                due = now  # what the first third has piled up must be delivered first
             else:
                 while self._idle and due <= now:
                     self._publish()
@@ -79,13 +81,13 @@ class Correspondent:
 
     def _publish(self) -> None:
         self._idle.popleft().send()
-        self._under_way += 1
+        self._in_flight += 1
 
     def _poll(self, seconds: float) -> None:
         for fd, _ in self._poller.poll(seconds):
             if publisher := self._publishers.get(fd):
                 if publisher.receive():
-                    self._know(publisher.key_of_it.encode(), self._answered, self._arrived)
+                    self._note(publisher.key_of_it.encode(), self._answered, self._arrived)
                     self._idle.append(publisher)
             elif fd == self._listener.fileno():
                 client, _address = self._listener.accept()
@@ -112,17 +114,18 @@ class Correspondent:
         found = _ORDER.search(data, end)
         assert found
         self.arrived += 1
-        self._under_way -= 1
+        self._in_flight -= 1
         self.options.progress.add(1)
-        self._know(found[1], self._arrived, self._answered, first)
+        self._note(found[1], self._arrived, self._answered, first)
 
-    def _know(
+    def _note(
         self,
         key: bytes,
         mine: dict[bytes, float],
         other: dict[bytes, float],
         at: float | None = None,
     ) -> None:
+        """Note when this message was answered or arrived (`mine`); with both the time is known."""
         at = time.perf_counter() if at is None else at
         there = other.pop(key, None)
         if there is None:

@@ -33,19 +33,17 @@ class Intake(Side):
         self._progress = Progress(self.ground.file("load.progress"))
 
     def programs(self) -> Sequence[Program]:
-        return [self.web(), self._load()]
-
-    def web(self) -> Program:
-        return self.ground.web()
-
-    def _load(self) -> Program:
-        return self.ground.module(
+        load = self.ground.module(
             "load", "bench.harness.programs.load",
             *("--port", self.ground.web_port, "--token", self._cast.token),
             *("--prefix", self.stretch, "--connections", CONNECTIONS),
             *("--progress", self._progress.file),
             load=True,
         )  # fmt: skip
+        return [self.web(), load]
+
+    def web(self) -> Program:
+        return self.ground.web()
 
     def count(self) -> int:
         return self._progress.count
@@ -65,7 +63,12 @@ class DrfOrm(Intake):
 
     def prepare(self) -> None:
         super().prepare()
-        _create_table()
+        from bench.references.drf_orm.table import Message
+
+        with connection.schema_editor() as editor:
+            if Message._meta.db_table in connection.introspection.table_names():
+                editor.delete_model(Message)
+            editor.create_model(Message)
 
     def web(self) -> Program:
         module = f"bench.references.drf_orm.{self.settings}"
@@ -109,22 +112,13 @@ class DrfOrmTuned(DrfOrm):
 
 
 def accepted(stretch: str, crew: Crew, key: Callable[[str, int], str] = messages.key) -> set[str]:
-    """The keys that the load generator saw accepted, as `key` makes them."""
+    """The keys of the messages that the load generator saw accepted, as `key` makes them."""
     counts = crew.printed("load")["accepted"]
     return {
         key(f"{stretch}-{connection}", number)
         for connection, count in enumerate(counts)
         for number in range(count)
     }
-
-
-def _create_table() -> None:
-    from bench.references.drf_orm.table import Message
-
-    with connection.schema_editor() as editor:
-        if Message._meta.db_table in connection.introspection.table_names():
-            editor.delete_model(Message)
-        editor.create_model(Message)
 
 
 def sides() -> list[type[Side]]:

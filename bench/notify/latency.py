@@ -45,7 +45,7 @@ class Latency(Side):
         return self._arrived.count
 
     def check(self, crew: Crew) -> None:
-        """What arrived is stored."""
+        """Everything that arrived is stored."""
         if BizMsg.objects.count() < self.count():
             raise BenchFailed(f"{self.name}: {self.count()} arrived that were never stored")
 

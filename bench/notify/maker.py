@@ -1,4 +1,4 @@
-"""Maker: from accepted messages to copies in the subscriptions' queues."""
+"""Maker: from accepted messages to deliveries in the subscriptions' queues."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from notify.models import BizMsg, ReceiveMsg
 NAME = "maker"
 ORDER = 30
 ABOUT = (
-    "One `run_maker` process splits accepted messages into a copy for each of two subscriptions "
-    "and queues the copies; the unit is a queued copy. A drain takes orders from the queues as "
-    "fast as they come."
+    "One `run_maker` process splits accepted messages into a delivery for each of two "
+    "subscriptions and queues them; the unit is a queued delivery. A drain takes orders from the "
+    "queues as fast as they come."
 )
 SUBSCRIBERS = 2
-# Copies a second for which there is a backlog; a faster side has a shorter stretch.
+# Deliveries a second for which there is a backlog; a faster side has a shorter stretch.
 _BACKLOG = 60_000
 
 
 class Maker(Side):
-    """Our daemon: split, claim, queue; each copy is a row with a lease."""
+    """Our daemon: split, claim, queue; each delivery is a row with a lease."""
 
     backlog = _BACKLOG
 
@@ -38,11 +38,11 @@ class Maker(Side):
             self._cast.biz.pk, self.stretch, int(self.backlog * (self.seconds + 1)) // SUBSCRIBERS
         )
         self.total = len(self.keys) * SUBSCRIBERS
-        self._progress = Progress(self.ground.file("copies.progress"))
+        self._progress = Progress(self.ground.file("deliveries.progress"))
 
     def programs(self) -> Sequence[Program]:
         names = [queue_names.subscription(s.biz_id, s.receive_id) for s in self._cast.subscriptions]
-        self._seen = self.ground.file("copies.seen")
+        self._seen = self.ground.file("deliveries.seen")
         drainer = self.ground.module(
             "drain", "bench.harness.programs.drain",
             *("--progress", self._progress.file, "--seen", self._seen, *names),
@@ -54,22 +54,23 @@ class Maker(Side):
         return self._progress.count
 
     def check(self, crew: Crew) -> None:
-        """Every split message has its copies; every queued one came out of the queue, once."""
-        seen = [drain.RECORD.unpack(r) for r in _records(self._seen.read_bytes())]
-        notify_rows.same(len(seen), self._progress.count, "copies drained")
+        """Every split message has its deliveries; every queued one came out of the queue once."""
+        seen = list(drain.RECORD.iter_unpack(self._seen.read_bytes()))
+        notify_rows.same(len(seen), self._progress.count, "deliveries drained")
         split = BizMsg.objects.filter(state=BizMsg.State.SPLIT).count()
-        notify_rows.same(ReceiveMsg.objects.count(), split * SUBSCRIBERS, "copies of split ones")
-        queued = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.QUEUED)
-        rows = queued.values_list("id", "msg_id", "biz_receive_id")
-        expected = Counter((*row, messages.expected_digest(self.keys[row[1]])) for row in rows)
+        rows = ReceiveMsg.objects.all()
+        notify_rows.same(rows.count(), split * SUBSCRIBERS, "deliveries of split messages")
+        queued = rows.filter(status=ReceiveMsg.Status.QUEUED)
+        ids = queued.values_list("id", "msg_id", "biz_receive_id")
+        expected = Counter((*row, messages.expected_digest(self.keys[row[1]])) for row in ids)
         if Counter(seen) != expected:
-            notify_rows.same(len(seen), expected.total(), "copies in the queues")
-            raise BenchFailed("a queued copy is not what was published")
+            notify_rows.same(len(seen), expected.total(), "deliveries in the queues")
+            raise BenchFailed("a queued delivery is not what was published")
 
 
 class RqPerMessage(Maker):
-    """Messages are read 500 at a time by the ORM, with one RQ `enqueue()` for each copy; no row
-    keeps what becomes of a copy, so it does less than ours."""
+    """Messages are read 500 at a time by the ORM, with one RQ `enqueue()` for each delivery; no
+    row keeps what becomes of a delivery, so it does less than ours."""
 
     name = "rq-per-message"
     backlog = 8_000
@@ -101,11 +102,6 @@ class RqMany(RqPerMessage):
     name = "rq-enqueue-many"
     backlog = 25_000
     arguments = ("--many",)
-
-
-def _records(data: bytes) -> list[bytes]:
-    size = drain.RECORD.size
-    return [data[start : start + size] for start in range(0, len(data), size)]
 
 
 def sides() -> list[type[Side]]:

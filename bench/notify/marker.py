@@ -1,4 +1,4 @@
-"""Marker: from the senders' results to rows that say what became of each copy."""
+"""Marker: from the senders' results to rows that say what became of each delivery."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COLUMNS = (
     "id", "msg_id", "biz_id", "biz_receive_id", "status", "send_times", "next_at", "claimed_by",
     "generation", "http_status", "error", "created_at", "updated_at",
 )  # fmt: skip
-# What the log of attempts keeps beside the outcome.
+# What the log of attempts has beside the outcome.
 SENT_AT = 1_795_161_600.0  # unix seconds
 HEADERS = (
     "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n",
@@ -51,12 +51,20 @@ class Marker(Side):
         notify_rows.empty()
         self._cast = notify_rows.cast(self.ground.sink_url, SUBSCRIBERS)
         batches = max(10, int(self.backlog * (self.seconds + 1)) // _BATCH)
-        self._fill(batches * _BATCH)
+        self._ids = notify_rows.reserve(batches * _BATCH)
+        # Rows that are queued under one claim, whose lease does not run out meanwhile.
+        now, biz = timezone.now(), self._cast.biz.pk
+        later = now + timedelta(hours=1)
+        rows = (
+            (i, i, biz, subscription, int(_Status.QUEUED), 0, later, _CLAIM, 0, 0, "", now, now)
+            for _, i, subscription in self._deliveries()
+        )
+        sql.insert("receive_msg", _COLUMNS, rows)
         self.begin(batches)
 
     def begin(self, batches: int) -> None:
-        """Queue the results of all copies, in batches."""
-        results = [result(n, row_id, subscription) for n, row_id, subscription in self._copies()]
+        """Queue the results of all deliveries, in batches."""
+        results = [result(*delivery) for delivery in self._deliveries()]
         jobs = [results[start : start + _BATCH] for start in range(0, len(results), _BATCH)]
         for start in range(0, batches, _JOBS_A_PUT):
             queues.put(queue_names.MARKER, jobs[start : start + _JOBS_A_PUT], ttl=None)
@@ -70,11 +78,10 @@ class Marker(Side):
         return self.total - queues.depths([name])[name] * _BATCH
 
     def check(self, crew: Crew) -> None:
-        """As many rows as were counted carry their own result, the others are as they were."""
+        """As many rows as were counted have their own result, and the others are as they were."""
         self.check_rows(self.count())
         counters = MinuteCounter.objects.filter(name__in=("delivered", "failed"))
         notify_rows.same(sum(c.value for c in counters), self.count(), "in the minute counters")
-
         notify_rows.same(Attempt.objects.count(), self.count(), "attempts in the log")
 
     def check_rows(self, marked: int) -> None:
@@ -82,33 +89,23 @@ class Marker(Side):
         found = {row_id: tuple(state) for row_id, *state in rows}
         untouched = (_Status.QUEUED, 0, 0)
         done = 0
-        for number, row_id, _ in self._copies():
-            if found[row_id] == _after(number):
+        for number, row_id, _ in self._deliveries():
+            bad = refused(number)
+            if found[row_id] == ((_Status.PENDING, 503, 1) if bad else (_Status.DELIVERED, 200, 1)):
                 done += 1
             elif found[row_id] != untouched:
-                raise BenchFailed(f"{self.name}: copy {row_id} is {found[row_id]}")
+                raise BenchFailed(f"{self.name}: delivery {row_id} is {found[row_id]}")
         notify_rows.same(done, marked, f"{self.name}: marked rows")
 
-    def _fill(self, count: int) -> None:
-        """Copies that are queued under one claim."""
-        now, biz = timezone.now(), self._cast.biz.pk
-        self._ids = notify_rows.reserve(count)
-        later = now + timedelta(hours=1)
-        rows = (
-            (i, i, biz, subscription, int(_Status.QUEUED), 0, later, _CLAIM, 0, 0, "", now, now)
-            for _, i, subscription in self._copies()
-        )
-        sql.insert("receive_msg", _COLUMNS, rows)
-
-    def _copies(self) -> list[tuple[int, int, int]]:
-        """(number, id, subscription) of each copy."""
+    def _deliveries(self) -> list[tuple[int, int, int]]:
+        """(number, id, subscription) of each delivery."""
         subscriptions = [s.pk for s in self._cast.subscriptions]
         return [(n, i, subscriptions[n % SUBSCRIBERS]) for n, i in enumerate(self._ids)]
 
 
 class OrmSave(Marker):
-    """`save(update_fields=…)` for each result, each a commit; copies are read 500 at a time, the
-    results are in memory, no queue is read and no counter kept.
+    """`save(update_fields=…)` for each result, each a commit; deliveries are read 500 at a time,
+    the results are in memory, no queue is read and no counter kept.
     """
 
     name = "orm-save"
@@ -151,7 +148,7 @@ def refused(number: int) -> bool:
 
 
 def result(number: int, row_id: int, subscription: int) -> Result:
-    """The `number`-th copy's result, as a sender makes it."""
+    """The result of the `number`-th delivery, as a sender makes it."""
     bad = refused(number)
     return Result(
         id=row_id,
@@ -164,12 +161,6 @@ def result(number: int, row_id: int, subscription: int) -> Result:
         at=SENT_AT,
         response_headers=HEADERS[bad],
     )
-
-
-def _after(number: int) -> tuple[int, int, int]:
-    """Status, HTTP status and attempts of a marked row."""
-    bad = refused(number)
-    return (_Status.PENDING, 503, 1) if bad else (_Status.DELIVERED, 200, 1)
 
 
 def sides() -> list[type[Side]]:

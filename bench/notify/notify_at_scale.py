@@ -23,7 +23,7 @@ from msgplatform.models import MinuteCounter
 NAME = "notify-at-scale"
 ORDER = 70
 ABOUT = (
-    "What `notify` measures, with 10,000,000 messages, copies and idempotency keys and as many "
+    "What `notify` measures, with 10,000,000 messages, deliveries and idempotency keys and as many "
     "attempts in the hot tables, and as many of each in the archive; half of them belong to the "
     "business system that publishes. The reference is the same with a tenth of the rows, in "
     "another database of the same server, in turns. MariaDB's buffer pool has 128 MiB, less than "
@@ -43,7 +43,7 @@ class AtScale(Notify):
         self.ground.use(self.database)
         MinuteCounter.objects.all().delete()
         work_redis().flushall()
-        # Ids begin with their time; a stretch begins long after the one before.
+        # Ids begin with their time, and the stretch before ended more than a second ago.
         self.first = ids.first_id_at(timezone.now() - timedelta(seconds=1))
         self.begin(heavy.token)
 
@@ -91,7 +91,7 @@ def facts(ground: Ground) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _volumes(ground: Ground) -> dict[str, volume.Heavy]:
-    """Both databases, filled once for all runs; then the buffer pool is made small."""
+    """Fill both databases once for all runs, then make the buffer pool small."""
     if ground.mariadb is None:
         raise BenchFailed(f"{NAME} needs MariaDB")
     from django.core.management import call_command

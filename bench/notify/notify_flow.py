@@ -31,10 +31,10 @@ class Notify(Side):
     """Web, maker, sender and marker on the machine's cores, beside database, load and sink."""
 
     poll_seconds = 0.02
-    # What the load generator is told beside the ordinary, and how its keys are made.
+    # Further options of the load generator, and how its keys are made.
     load_options: Sequence[str] = ()
     key = staticmethod(messages.key)
-    # Rows below this id were there before.
+    # Rows below this id are not of this stretch.
     first = 0
 
     def prepare(self) -> None:
@@ -42,7 +42,7 @@ class Notify(Side):
         self.begin(notify_rows.cast(self.ground.sink_url, 1).token)
 
     def begin(self, token: str) -> None:
-        """Counters from zero; `token` is the API key that the load uses."""
+        """Let counters begin from zero; `token` is the API key for the load."""
         self._token = token
         self._accepted = Progress(self.ground.file("load.progress"))
         self._marked = Progress(self.ground.file("marked.progress"))
@@ -63,7 +63,7 @@ class Notify(Side):
         return [sink(self.ground, self._arrived, self._seen), *daemons, self.ground.web(), load]
 
     def count(self) -> int:
-        """What the minute counters say; they are written in the transaction that marks."""
+        """Delivered messages by the minute counters, which the marking transaction writes."""
         rows = MinuteCounter.objects.filter(name="delivered").aggregate(total=Sum("value"))
         self._marked.count = int(rows["total"] or 0)
         return self._marked.count
@@ -75,10 +75,10 @@ class Notify(Side):
         keys = intake.accepted(self.stretch, crew, self.key)
         notify_rows.check_stored(keys, self.first)
         notify_rows.check_seen(self._seen.read_bytes(), keys)
-        copies = ReceiveMsg.objects.filter(id__gte=self.first)
-        delivered = copies.filter(status=ReceiveMsg.Status.DELIVERED)
-        notify_rows.same(delivered.count(), len(keys), "delivered copies")
-        notify_rows.same(copies.count(), len(keys), "copies")
+        deliveries = ReceiveMsg.objects.filter(id__gte=self.first)
+        delivered = deliveries.filter(status=ReceiveMsg.Status.DELIVERED)
+        notify_rows.same(delivered.count(), len(keys), "deliveries with the status delivered")
+        notify_rows.same(deliveries.count(), len(keys), "deliveries")
         attempts = Attempt.objects.filter(id__gte=self.first)
         notify_rows.same(attempts.count(), len(keys), "attempts in the log")
         split = BizMsg.objects.filter(id__gte=self.first, state=BizMsg.State.SPLIT)

@@ -36,7 +36,7 @@ class Cast:
 
 @lru_cache(maxsize=4)
 def cast(url: str, subscribers: int) -> Cast:
-    """Made once for a bench; every subscription goes to `url` with the platform's defaults."""
+    """Made once for a bench; every subscription goes to `url`, with the platform's defaults."""
     biz = Biz.objects.create(name=f"orders-{subscribers}")
     _, token = keys.create(biz, "bench", ["events:write"])
     subscriptions = [
@@ -49,7 +49,7 @@ def cast(url: str, subscribers: int) -> Cast:
 
 
 def empty() -> None:
-    """No messages and no queues; business systems, keys and subscriptions stay."""
+    """Delete messages and queues; business systems, keys and subscriptions stay."""
     models: list[type[Model]] = [MinuteCounter, *apps.get_app_config("notify").get_models()]
     tables = [model._meta.db_table for model in models if model not in _SETTINGS]
     with connection.cursor() as cursor:
@@ -78,7 +78,7 @@ def message_row(row_id: int, biz_id: int, key: str, now: datetime) -> tuple[obje
 
 
 def fill_messages(biz_id: int, prefix: str, count: int) -> dict[int, str]:
-    """Accepted messages, ready to be split; id → key."""
+    """Write accepted messages, ready to be split; their keys by id."""
     keyed = {row_id: messages.key(prefix, n) for n, row_id in enumerate(reserve(count))}
     now = timezone.now()
     rows = (message_row(row_id, biz_id, key, now) for row_id, key in keyed.items())
@@ -87,7 +87,7 @@ def fill_messages(biz_id: int, prefix: str, count: int) -> dict[int, str]:
 
 
 def items(prefix: str, count: int) -> list[tuple[Item, str]]:
-    """What work orders carry, without rows; with each item's key."""
+    """Items of work orders, each with its key; they have no rows in the database."""
     keys = [messages.key(prefix, number) for number in range(count)]
     return [
         (Item(row_id, row_id, 1, messages.delivered_body(key)), key)
@@ -97,7 +97,7 @@ def items(prefix: str, count: int) -> list[tuple[Item, str]]:
 
 # -- checks --------------------------------------------------------------------------------------
 def check_stored(expected: Collection[str], first: int = 0) -> None:
-    """Exactly these keys have a message from the id `first` on, each with its own payload."""
+    """Check that just these keys have a message from the id `first` on, each with its payload."""
     found = 0
     for key, payload in _stored(first - 1):
         found += 1
@@ -123,7 +123,7 @@ def _stored(last: int) -> Iterator[tuple[str, bytes]]:
 
 
 def check_seen(seen: bytes, keys: Iterable[str]) -> None:
-    """The sink has seen these messages, each once, and nothing else."""
+    """Check that the sink has seen these messages, each once, and nothing else."""
     digests = sorted(messages.split_digests(seen))
     if digests != sorted(map(messages.expected_digest, keys)):
         raise BenchFailed(f"the sink's {len(digests)} messages are not those that were delivered")

@@ -1,4 +1,4 @@
-"""Publishes batches as a process that has them: `python -m bench.notify.publish_batches …`."""
+"""Publishes one batch after another: `python -m bench.notify.publish_batches …`."""
 
 from __future__ import annotations
 

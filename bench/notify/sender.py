@@ -31,7 +31,7 @@ _CLAIM_SECONDS = 60.0
 
 
 class Sending(Side):
-    """What all sides share: the sink that counts, and the check of what it saw."""
+    """What all sides have in common: the sink that counts, and the check of what it saw."""
 
     backlog = 0  # messages a second for which there is work; a faster side has a shorter stretch
 
@@ -69,16 +69,27 @@ class Sender(Sending):
         for number, subscription in enumerate(cast.subscriptions):
             items = [item for item, _ in made[number::SUBSCRIBERS]]
             name = queue_names.subscription(subscription.biz_id, subscription.receive_id)
-            _put(name, subscription.pk, items)
+            size, lease_until = orders.MAX_ITEMS, time.time() + 3600
+            batches = [items[start : start + size] for start in range(0, len(items), size)]
+            for start in range(0, len(batches), _ORDERS_A_PUT):
+                some = batches[start : start + _ORDERS_A_PUT]
+                put = [orders.Order(subscription.pk, "bench", lease_until, batch) for batch in some]
+                jobs.put(name, put, ttl=3600)
         self._names = [queue_names.subscription(s.biz_id, s.receive_id) for s in cast.subscriptions]
 
     def programs(self) -> Sequence[Program]:
         return [self.sink(), self.ground.daemon("run_sender")]
 
     def check(self, crew: Crew) -> None:
-        """Every item has a result or waits still; the sink saw what the results say, once."""
-        results = [r for job in _all(queue_names.MARKER) for r in _results(job)]
-        waiting = [item for name in self._names for job in _all(name) for item in _items(job)]
+        """Every item has a result or still waits; the sink saw once what the results say."""
+        results = [
+            result
+            for job in _all(queue_names.MARKER)
+            for result in msgspec.convert(job.data, list[orders.Result])
+        ]
+        waiting = [
+            item[0] for name in self._names for job in _all(name) for item in job.data["items"]
+        ]
         ids = [result.id for result in results] + waiting
         notify_rows.same(len(ids), self.amount, "results and waiting items")
         if set(ids) != set(self._keys):
@@ -110,7 +121,7 @@ class RqRequests(Sending):
 
     def check(self, crew: Crew) -> None:
         waiting = set(rq_jobs.queued_digests())
-        # Stopped between taking a job and running it, the worker leaves it unsent.
+        # A worker that is stopped between taking a job and running it leaves the job unsent.
         waiting |= set(rq_jobs.digests_in_hand()) - self.seen()
         sent = [key for key in self._keys if messages.expected_digest(key) not in waiting]
         self.check_seen(sent)
@@ -142,41 +153,24 @@ class PycurlMulti(Sending):
 
 
 def sink(ground: Ground, progress: Progress, seen: object, *options: str) -> Program:
-    """The subscriber's process, ready when it listens."""
+    """The subscriber's process; it is ready when it listens."""
+
+    def listens() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", ground.sink_port)) == 0
+
     return ground.module(
         "sink", "bench.harness.programs.sink",
         *("--port", ground.sink_port, "--progress", progress.file, "--seen", seen, *options),
-        load=True, ready=lambda: _listens(ground.sink_port),
+        load=True, ready=listens,
     )  # fmt: skip
 
 
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _put(name: str, subscription: int, items: Sequence[orders.Item]) -> None:
-    size = orders.MAX_ITEMS
-    batches = [list(items[start : start + size]) for start in range(0, len(items), size)]
-    lease_until = time.time() + 3600
-    for start in range(0, len(batches), _ORDERS_A_PUT):
-        some = batches[start : start + _ORDERS_A_PUT]
-        made = [orders.Order(subscription, "bench", lease_until, batch) for batch in some]
-        jobs.put(name, made, ttl=3600)
-
-
 def _all(name: str) -> Iterator[jobs.Claimed]:
+    """Empty a queue."""
     while job := jobs.claim(name, _CLAIM_SECONDS):
         jobs.done([job])
         yield job
-
-
-def _results(job: jobs.Claimed) -> list[orders.Result]:
-    return msgspec.convert(job.data, list[orders.Result])
-
-
-def _items(job: jobs.Claimed) -> list[int]:
-    return [item[0] for item in job.data["items"]]
 
 
 def sides() -> list[type[Side]]:

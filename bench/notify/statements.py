@@ -1,4 +1,4 @@
-"""Every statement of Notify's way, recorded by `bench.harness.plans`."""
+"""Every statement on a message's way through Notify, recorded by `bench.harness.plans`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,11 @@ def record(heavy: Heavy) -> plans.Recorder:
     """Run every step once on the connected database, with the work Redis empty."""
     work_redis().flushall()
     seen = plans.Recorder()
-    events = _events(heavy)
+    names = [messages.scattered_key(f"plan-{timezone.now()}", n) for n in range(_EVENTS)]
+    events = [
+        intake.Event(heavy.biz.pk, messages.EVENT_TYPE, messages.payload(name), name)
+        for name in names
+    ]
     verdicts = seen.step("Intake of new events", lambda: intake.publish_many(events))
     seen.step("Intake of the same events again", lambda: intake.publish_many(events))
     maker, marker = Maker(), Marker()
@@ -53,26 +57,27 @@ def record(heavy: Heavy) -> plans.Recorder:
     seen.step("Maker: settle, due, split and queue", maker.turn)
     _put_results(heavy, "failed")
     seen.step("Marker: all failed, to be tried again", marker.turn)
-    _make_due(heavy)
+    # What failed is due now, not when its schedule says.
+    newest = ReceiveMsg.objects.filter(send_times=1, status=ReceiveMsg.Status.PENDING)
+    young = ids.first_id_at(timezone.now() - timedelta(minutes=1))
+    newest.filter(id__gte=young).update(next_at=timezone.now() - timedelta(seconds=1))
     seen.step("Maker: queue what is due again", maker.turn)
     _put_results(heavy, "delivered")
     seen.step("Marker: all delivered", marker.turn)
     seen.step("Maker: an idle turn", maker.turn)
     _reading(seen, heavy, verdicts[0].id)
-    _archiving(seen)
+    # The archiver moves the oldest hot messages, as if all whose deliveries ended well were old
+    # enough.
+    page = seen.step("Archiver: a page", lambda: list(walk.candidates(0, 2**62)[:PAGE]))
+    due = walk.Due(2**62, 0)
+    able = seen.step("Archiver: which may move", lambda: walk.movable(page, due))
+    seen.step("Archiver: cut into chunks", lambda: list(walk.chunks(able, stores.hot())))
+    seen.step("Archiver: move a chunk", lambda: move(able, due))
     return seen
 
 
-def _events(heavy: Heavy) -> list[intake.Event]:
-    names = [messages.scattered_key(f"plan-{timezone.now()}", n) for n in range(_EVENTS)]
-    return [
-        intake.Event(heavy.biz.pk, messages.EVENT_TYPE, messages.payload(name), name)
-        for name in names
-    ]
-
-
 def _put_results(heavy: Heavy, outcome: str) -> None:
-    """What a sender would say of all that is queued."""
+    """Queue results for everything that is queued, as a sender would."""
     name = queue_names.subscription(heavy.biz.pk, heavy.subscription.receive_id)
     while order := jobs.claim(name, 60.0):
         jobs.done([order])
@@ -85,12 +90,6 @@ def _put_results(heavy: Heavy, outcome: str) -> None:
             for item in order.data["items"]
         ]  # fmt: skip
         jobs.put(queue_names.MARKER, [results], ttl=None)
-
-
-def _make_due(heavy: Heavy) -> None:
-    newest = ReceiveMsg.objects.filter(send_times=1, status=ReceiveMsg.Status.PENDING)
-    young = ids.first_id_at(timezone.now() - timedelta(minutes=1))
-    newest.filter(id__gte=young).update(next_at=timezone.now() - timedelta(seconds=1))
 
 
 def _reading(seen: plans.Recorder, heavy: Heavy, message_id: int) -> None:
@@ -127,12 +126,3 @@ def _reading(seen: plans.Recorder, heavy: Heavy, message_id: int) -> None:
         lambda: Messages(heavy.biz.pk, "order.shipped").filter(id__lt=middle)[:51],
     )
     seen.step("Metrics", lambda: list(metrics.samples()))
-
-
-def _archiving(seen: plans.Recorder) -> None:
-    """The oldest hot messages, as if the archive took all whose copies ended well."""
-    page = seen.step("Archiver: a page", lambda: list(walk.candidates(0, 2**62)[:PAGE]))
-    due = walk.Due(2**62, 0)
-    able = seen.step("Archiver: which may move", lambda: walk.movable(page, due))
-    seen.step("Archiver: cut into chunks", lambda: list(walk.chunks(able, stores.hot())))
-    seen.step("Archiver: move a chunk", lambda: move(able, due))

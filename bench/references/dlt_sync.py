@@ -8,8 +8,8 @@ number in `--progress` is how many runs have ended.
 What makes it fast: the C client; 10,000 rows a chunk and a file, so that files are loaded side by
 side; no compression of files that are read at once; rows of the newest time are read again and
 merged, instead of remembered; the primary key, without which a merge compares each row with each.
-dlt's strategy `upsert` does not exist for MySQL and MariaDB: it deletes and inserts, and is told
-that no key comes twice, so that it does not look.
+dlt's strategy `upsert` does not exist for MySQL and MariaDB, so it deletes and inserts; with
+`deduplicated` it does not look for keys that come twice.
 """
 
 import os

@@ -17,9 +17,9 @@ _FILES = Path(__file__).parent
 
 
 def python(name: str) -> Path:
-    """The Python that has what `requirements-<name>.lock` names, of this folder.
+    """The Python of an environment with the packages of `requirements-<name>.lock` in this folder.
 
-    It is made when it is not there yet, or the file has changed since. Raises BenchFailed.
+    The environment is made when it does not exist or the file has changed. Raises BenchFailed.
     """
     requirements = _FILES / f"requirements-{name}.lock"
     folder, stamp = _FOLDER / name, _FOLDER / name / "made-of"
@@ -37,5 +37,6 @@ def python(name: str) -> Path:
     )  # fmt: skip
     if made.returncode:
         raise BenchFailed(f"{requirements.name} cannot be installed\n{made.stderr[-2000:]}")
+    # Last, so that an installation that was broken off is made again.
     stamp.write_text(wanted)
     return program

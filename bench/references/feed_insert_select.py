@@ -1,7 +1,7 @@
 """The limit of fan-out: a batch of posts joined with their authors' friends, written by the server.
 
-Which events there are is known before: their ids lie `--step` apart. No event is locked, no author
-looked up, nothing is kept that is there already, nothing counted.
+The events are known beforehand: their ids are `--step` apart. No event is locked, no author is
+looked up, no existing entry is kept, nothing is counted.
 """
 
 from bench.harness.programs import worker

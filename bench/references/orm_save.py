@@ -1,7 +1,7 @@
-"""Marking as one would write it with the ORM: set the fields of the copy, `save()` it.
+"""Marking as one would write it with the ORM: set the fields of the delivery, `save()` it.
 
-Only what changed is written (`update_fields`), and the copies are read 500 at a time, so that
-reading them costs little: a task that had just delivered would hold its copy already. The results
+Only what changed is written (`update_fields`), and deliveries are read 500 at a time, so that
+reading them costs little: a task that had just delivered would have its row already. The results
 are in memory, no queue is read, no counter kept; each save is a commit. With `--log` the attempt is
 created too, and both are one transaction.
 """
@@ -16,7 +16,7 @@ FIELDS = ["status", "http_status", "send_times", "error", "claimed_by", "next_at
 
 
 def main() -> None:
-    parser = worker.options("Save copies one by one.")
+    parser = worker.options("Save deliveries one by one.")
     parser.add_argument("--log", action="store_true")
     options = parser.parse_args()
     stop = worker.Stop()

@@ -1,7 +1,7 @@
 """The limit of delivery: one thread, one CurlMulti, a fixed number of handles used again and again.
 
 Bodies are in memory. Nothing is signed, no address is checked, no answer is read beyond its status,
-nothing is reported to anybody.
+no result is reported.
 """
 
 from pathlib import Path

@@ -48,7 +48,7 @@ def queue() -> Queue:
 
 
 def put_all(url: str, pairs: Sequence[tuple[str, str]]) -> None:
-    """Queue (message id, body) pairs; how fast this is does not matter."""
+    """Queue a job for each (message id, body); not measured."""
     for start in range(0, len(pairs), _PAGE):
         queue().enqueue_many(
             [Queue.prepare_data(deliver, (url, *pair)) for pair in pairs[start : start + _PAGE]]
@@ -61,7 +61,7 @@ def queued_digests() -> Iterator[bytes]:
 
 
 def digests_in_hand() -> Iterator[bytes]:
-    """The same of the jobs that a worker had taken out when it was stopped (one, or none)."""
+    """The digest of the job that a worker had taken when it was stopped; none if it had none."""
     return _digests(queue().intermediate_queue.get_job_ids())
 
 

@@ -1,9 +1,9 @@
-"""The split as one would write it with the ORM and RQ: read messages, enqueue a job for each copy.
+"""The split as one would write it with the ORM and RQ: a job for each delivery of each message.
 
 Messages are read 500 at a time, the subscriptions once a page; the page's messages are marked as
 split with one UPDATE. `--many` hands each page to RQ's `enqueue_many`, one round trip for all its
-jobs; without it every job is an `enqueue()`. It keeps no row for a copy, so unlike ours it could
-neither say what became of one nor queue it again after Redis was emptied.
+jobs; without it every job is an `enqueue()`. It keeps no row for a delivery, so unlike ours it
+could neither say what became of one nor queue it again after Redis was emptied.
 """
 
 from bench.harness.programs import worker

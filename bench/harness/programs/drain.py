@@ -2,8 +2,8 @@
 
     python -m bench.harness.programs.drain --progress FILE --seen FILE QUEUE …
 
-On SIGTERM it takes what is left and writes a record per copy to `--seen`: copy id, message id,
-subscription, digest of the payload.
+On SIGTERM it takes what is left and writes a record for each delivery to `--seen`: its id, message
+id, subscription, digest of the payload.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ def main() -> None:
 
     seen = bytearray()
     while True:
+        # Asked before the queues: what was put on them before SIGTERM is still taken.
         stopping = bool(stop)
         claimed = [found for name in options.queues if (found := jobs.claim(name, 60.0))]
         for order in (found.data for found in claimed):
-            for copy_id, msg_id, _, body in order["items"]:
+            for delivery_id, msg_id, _, body in order["items"]:
                 digest = messages.digest(body.encode())
-                seen += RECORD.pack(copy_id, msg_id, order["subscription"], digest)
+                seen += RECORD.pack(delivery_id, msg_id, order["subscription"], digest)
             options.progress.add(len(order["items"]))
         jobs.done(claimed)
         if not claimed:

@@ -2,10 +2,10 @@
 
     python -m bench.harness.programs.load --port 8000 --token mp_… --prefix a --progress FILE …
 
-On SIGTERM it sends nothing new, waits for what is under way and prints how many messages each
-connection saw accepted. Anything but 202 ends it with an error: every key is sent once. With
-`--behind FILE --at-most N` it holds back while N messages are accepted and not yet in FILE's count.
-Standard library only, one epoll loop: it must cost little beside the server.
+On SIGTERM it sends nothing new, waits for requests in flight and prints how many messages each
+connection saw accepted. Anything but 202 ends it with an error, because every key is sent once.
+With `--behind FILE --at-most N` it holds back while N messages are accepted and not yet in FILE's
+count. Standard library only, and one epoll loop, because it must cost little beside the server.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _CONNECT_SECONDS = 60.0
 
 
 class Connection:
-    """One keep-alive connection with at most one request under way.
+    """One keep-alive connection with at most one request in flight.
 
-    `units` messages are in a request; `accepted` are those of requests that were answered.
+    A request has `units` messages; `accepted` counts the messages of answered requests.
     """
 
     path = "/api/v1/messages"
@@ -54,8 +54,19 @@ class Connection:
         ).encode()
 
     def connect(self) -> None:
-        """Again after the server closed it: nothing was under way for too long."""
-        self.socket = _connect(self._port)
+        """As soon as the server listens; again after it closed a connection that was idle too
+        long."""
+        deadline = time.monotonic() + _CONNECT_SECONDS
+        while True:
+            try:
+                self.socket = socket.create_connection(("127.0.0.1", self._port), timeout=60)
+            except ConnectionRefusedError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+                continue
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return
 
     def send(self) -> None:
         body = self.body()
@@ -64,14 +75,14 @@ class Connection:
         self.socket.sendall(b"%s%d\r\n\r\n%s" % (self._head, len(body), body))
 
     def body(self) -> bytes:
-        """Of the next request."""
+        """The body of the next request."""
         return request_body(self._key(self._prefix, self.accepted))
 
     def take(self, answer: bytes) -> None:
-        """The body of a good answer. Raises RuntimeError for a message that was not accepted."""
+        """Look at the body of a good answer. Raises RuntimeError for a message that was refused."""
 
     def receive(self) -> bool:
-        """True when the answer is complete. Raises RuntimeError for anything but `status`."""
+        """Whether the answer is complete. Raises RuntimeError for a status other than `status`."""
         data = self.socket.recv(65536)
         if not data:
             raise RuntimeError("the server closed a connection")
@@ -87,21 +98,6 @@ class Connection:
         self.accepted += self.units
         self.is_idle = True
         return True
-
-
-def _connect(port: int) -> socket.socket:
-    """A connection as soon as the server listens."""
-    deadline = time.monotonic() + _CONNECT_SECONDS
-    while True:
-        try:
-            made = socket.create_connection(("127.0.0.1", port), timeout=60)
-        except ConnectionRefusedError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-            continue
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return made
 
 
 def _length(head: bytes) -> int:
@@ -135,7 +131,7 @@ class Load:
                 open_requests += 1
             for fd, _ in poller.poll(0.002 if waiting else 0.1):
                 connection = by_fd[fd]
-                if connection.is_idle:
+                if connection.is_idle:  # readable without a request: the server closed it
                     poller.unregister(fd)
                     del by_fd[fd]
                     connection.connect()
@@ -158,7 +154,7 @@ class Load:
 
 
 def options(description: str) -> argparse.ArgumentParser:
-    """What every load generator is told."""
+    """The options of every load generator."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--token", required=True)
@@ -171,7 +167,7 @@ def options(description: str) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace, connections: Sequence[Connection]) -> None:
-    """Until SIGTERM and the last answer; then prints what was accepted, and how quickly."""
+    """Send until SIGTERM and the last answer; then print what was accepted, and how quickly."""
     load = Load(options, connections)
     signal.signal(signal.SIGTERM, load.stop)
     load.run()

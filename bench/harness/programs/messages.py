@@ -1,6 +1,6 @@
-"""The messages of all benches: everything about one follows from its key, so all can be checked.
+"""The messages of all benches. Everything about one follows from its key, so all can be checked.
 
-Standard library only. A payload has about 300 bytes; a part of it does not compress, as in life.
+Standard library only. A payload has about 300 bytes; as in real life, a part cannot be compressed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def key(prefix: str, number: int) -> str:
 
 
 def scattered_key(prefix: str, number: int) -> str:
-    """A key that stands anywhere among others, as a UUID would."""
+    """A key in a random place among others, as a UUID would be."""
     digest = hashlib.blake2b(key(prefix, number).encode(), digest_size=16).hexdigest()
     return f"{digest[:8]}-{digest[8:12]}-{digest[12:]}"
 
@@ -34,7 +34,7 @@ def payload(key: str) -> bytes:
 
 
 def request_body(key: str) -> bytes:
-    """What a business system POSTs in order to publish it."""
+    """What a business system POSTs to publish this message."""
     return b'{"event_type":"%s","payload":%s,"idempotency_key":"%s"}' % (
         EVENT_TYPE.encode(),
         payload(key),
@@ -43,13 +43,13 @@ def request_body(key: str) -> bytes:
 
 
 def delivered_body(key: str) -> str:
-    """What a subscriber gets; only the timestamp is made up."""
+    """What a subscriber gets; the timestamp is invented."""
     head = f'{{"type":"{EVENT_TYPE}","timestamp":"2026-11-20T08:15:31.123456Z","data":'
     return head + payload(key).decode() + "}"
 
 
 def digest(delivered: bytes) -> bytes:
-    """Eight bytes that name the payload in a delivered body."""
+    """Eight bytes that identify the payload in a delivered body."""
     start = delivered.find(_DATA) + len(_DATA)
     return hashlib.blake2b(delivered[start:-1], digest_size=8).digest()
 

@@ -1,6 +1,6 @@
 """A counter that one process raises and another one reads: two numbers in a mapped file.
 
-Standard library only: the programs that use it must not import what they measure.
+Standard library only, because programs that use it must not import what they measure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _COUNT, _IDLE = 0, 1
 
 
 class Progress:
-    """`count` units are done; `idle_seconds` went into making input and are no work."""
+    """`count` units are done; `idle_seconds` went into making input, which is not the work."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -41,7 +41,7 @@ class Progress:
 
     @contextmanager
     def idle(self) -> Iterator[None]:
-        """What happens inside is not the work that is measured."""
+        """What happens inside the block is not measured."""
         begun = time.monotonic_ns()
         yield
         self._numbers[_IDLE] += time.monotonic_ns() - begun

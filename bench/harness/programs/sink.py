@@ -2,9 +2,8 @@
 
     python -m bench.harness.programs.sink --port 9000 --progress FILE --seen FILE
 
-It keeps a digest of each body in memory (with `--bodies` the body itself, a line each), and writes
-them to `--seen` on SIGTERM. Standard library only; it shares no code with what it takes messages
-from.
+It keeps a digest of each body in memory (with `--bodies` the body itself, one on a line), and
+writes them to `--seen` on SIGTERM. Standard library only: it shares no code with what it checks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the programs of sides have in common: their options, Django, and when to stop."""
+"""What programs have in common: options, Django, and when to stop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Stop:
         return self._asked
 
     def wait(self) -> None:
-        """Nothing is left to do, but a program that ends by itself looks like one that died."""
+        """Wait for SIGTERM when no work is left: one that ends by itself seems to have died."""
         while not self._asked:
             time.sleep(0.02)
 
@@ -42,7 +42,7 @@ def progress(file: str) -> Progress:
 
 
 def set_up_django() -> None:
-    """As in a daemon: without admin and pages."""
+    """Set Django up as in a daemon: without admin and pages."""
     os.environ["MSGPLATFORM_PROFILE"] = "daemon"
     import django
 

@@ -1,4 +1,4 @@
-"""What both echoes have in common: their frames, and how their programs start."""
+"""What both echoes have in common: their frames, and the start of their programs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def response(number: int) -> bytes:
 
 
 async def connected(connect):
-    """What `connect` gives, as soon as the other end listens."""
+    """What `connect` returns, as soon as the other end listens."""
     while True:
         try:
             return await connect()

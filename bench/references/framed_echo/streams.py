@@ -1,7 +1,7 @@
 """The same frames over asyncio's streams, as its documentation shows: read, answer, drain.
 
 A task for each connection; a frame is two `readexactly`, an answer one `write` and a `drain`. The
-client waits for room in its window at a semaphore.
+client waits at a semaphore until its window has capacity.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ an event over a connection that stays open, the same columns of `sgip_mt`, each 
 process for each role, as ours; the web server is granian with 16 threads, as ours. Every pop
 blocks: nothing sleeps, nothing polls.
 
-With `--rows` the forwarder and the pump leave what ours leave: the event, its copy and its attempt
-in Notify's tables, a row for the Submit and one for the Report in the archive; without, an event
-goes to the subscriber at once, and the archive has the message only.
+With `--rows` the forwarder and the pump leave the same rows as ours: the event, its delivery and
+its attempt in Notify's tables, a row for the Submit and one for the Report in the archive. Without
+it an event goes to the subscriber at once, and the archive has only the message.
 
 What it does less: nothing is sent again, not after a crash and not after a refusal; no statistics,
 no long texts, no routing, no speed limit, no window.

@@ -1,4 +1,4 @@
-"""The account as the API reads it, without the app that made its table."""
+"""The account as the API reads it, without the app that makes its table."""
 
 from django.db import models
 

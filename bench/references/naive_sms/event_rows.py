@@ -1,4 +1,4 @@
-"""An event in Notify's tables, a row at a time: message and copy before the POST, outcome after.
+"""An event in Notify's tables, row by row: message and delivery before the POST, outcome after.
 
 So it would survive, and somebody could see it and send it again.
 """
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 
 def write(subscription, message, body):
-    """The copy that is to be sent now, committed."""
+    """The delivery that is sent now, committed."""
     from django.db import transaction
 
     from notify.models import BizMsg, ReceiveMsg
@@ -26,7 +26,7 @@ def write(subscription, message, body):
 
 
 def mark(copy, began):
-    """It was delivered, by an attempt that `began` then (`time.time()`)."""
+    """Mark it delivered, by an attempt that `began` at this moment (`time.time()`)."""
     from django.db import transaction
 
     from notify.models import Attempt

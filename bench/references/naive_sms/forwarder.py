@@ -46,7 +46,7 @@ def body(message, mt) -> str:
 
 
 def iso(moment) -> str | None:
-    if moment is None:  # the Report came before the response was written down
+    if moment is None:  # the Report came before the sender had stored the response
         return None
     return datetime.fromtimestamp(float(moment), UTC).isoformat(timespec="milliseconds")
 

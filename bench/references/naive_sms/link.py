@@ -7,7 +7,7 @@ from gateway import sgip
 
 
 def connect(port: int) -> socket.socket:
-    """As soon as the other end listens."""
+    """A connection, as soon as the other end listens."""
     while True:
         try:
             made = socket.create_connection(("127.0.0.1", port))

@@ -20,7 +20,7 @@ def main() -> None:
         if "result" in mt:
             archive(message, mt)
             client.delete(table.mt(message), mt["submit"])
-        else:  # the Report overtook what the sender writes down of the response
+        else:  # the Report was quicker than the sender, which has not stored the response yet
             client.rpush(table.LIST_FINISH, message)
         client.lrem(table.PUMPING, 1, message)
 

@@ -32,7 +32,7 @@ def send(client, connection, stream, message) -> None:
         mt["corp_id"], mt["service_type"], priority=int(mt["priority"]),
         message_coding=parts.message_coding, message_content=parts.contents[0],
     )  # fmt: skip
-    # Before it is written: a Report may overtake the response.
+    # Stored before the Submit is sent, because a Report may overtake the response.
     client.set(table.submit(seqno, ts), message)
     submitted_at = time.time()
     connection.sendall(submit.encode())

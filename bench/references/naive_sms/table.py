@@ -1,4 +1,4 @@
-"""The keys, the connection to Redis, and the account as the API reads it."""
+"""The keys in Redis, and the connection to it."""
 
 import os
 
@@ -7,7 +7,7 @@ import redis
 PREFIX = "{sms}:"
 LIST_REPORT = PREFIX + "list:report"
 LIST_FINISH = PREFIX + "list:finish"
-# What a program has in hand: the same entries come back when it was killed.
+# What a program has in hand. Entries of one that was killed stay here.
 SENDING, FORWARDING, PUMPING = (PREFIX + f"list:{name}" for name in ("sending", "fwd", "pumping"))
 SEQNO = PREFIX + "seqno"
 COUNT = PREFIX + "mt-GID"

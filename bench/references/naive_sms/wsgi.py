@@ -1,4 +1,4 @@
-"""The application; a worker of granian must not outlive the bench."""
+"""The application, as that of `drf_orm`."""
 
 from bench.references.drf_orm.wsgi import application
 
