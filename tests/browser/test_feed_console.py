@@ -150,7 +150,7 @@ def test_why_a_post_is_missing_and_then_there(page: Page, platform: Cluster) -> 
     expect(page.locator("em")).to_have_text("There is no system named vilage.")
     page.fill("[name=system]", "village")
     page.click("button:text-is('Show')")
-    expect(page.get_by_text("Nothing: they have not posted")).to_be_visible()
+    expect(page.get_by_text("The timeline is empty")).to_be_visible()
 
     def ask() -> None:
         page.fill("[name=post]", post)

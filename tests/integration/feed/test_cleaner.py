@@ -217,7 +217,7 @@ def _holder() -> str:
     return work_redis().get("feed:cleaner").decode()
 
 
-def test_who_stays_away_is_let_go(bob: str, settings: Any) -> None:
+def test_who_stays_away_becomes_inactive(bob: str, settings: Any) -> None:
     before = seen(bob)
     now = sql.now()
     FeedUser.objects.filter(uid="ann").update(visit_date=now - timedelta(days=29))
@@ -241,7 +241,7 @@ def test_who_stays_away_is_let_go(bob: str, settings: Any) -> None:
 
 
 def test_what_came_between_goes_too(bob: str) -> None:
-    """A fan-out that had begun before its reader was let go."""
+    """A fan-out that had begun before its reader became inactive."""
     FeedUser.objects.filter(uid=bob).update(active=False, floor=NOTHING_WRITTEN)
     assert written(bob)
     clean()

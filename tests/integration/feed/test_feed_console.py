@@ -87,14 +87,14 @@ class TestPosts:
         after = [feed_rows.post(biz, "ann") for _ in range(5)]
         assert listed(admin_client, f"{POSTS}?topic__exact=vip") == [vip]
         monkeypatch.setattr(lists, "LOOKED_AT", 5)
-        told = "Only the newest 5 rows were looked through"
+        hint = "Only the newest 5 rows were searched"
         assert listed(admin_client, f"{POSTS}?topic__exact=vip") == []
-        assert told in get(admin_client, f"{POSTS}?topic__exact=vip")
+        assert hint in get(admin_client, f"{POSTS}?topic__exact=vip")
         assert listed(admin_client, f"{POSTS}?biz__id__exact={biz.pk}") == after[::-1]
         # Indexes serve these: all of it is looked through.
         for query in ("", "q=ann", f"q={vip}", "id_until=2099-01-01T00:00"):
             assert vip in listed(admin_client, f"{POSTS}?{query}")
-            assert told not in get(admin_client, f"{POSTS}?{query}")
+            assert hint not in get(admin_client, f"{POSTS}?{query}")
 
 
 class TestEvents:
@@ -152,9 +152,9 @@ class TestEvents:
         assert "1 other was not set aside" in asked
         assert not EventQueue.objects.filter(pk=first, status=Status.WAITING).exists()
         assert not AuditLog.objects.exists()
-        told = replay(admin_client, first, second, waiting, confirmed="yes").content.decode()
-        assert "2 events wait again." in told
-        assert "1 was left alone" in told
+        page = replay(admin_client, first, second, waiting, confirmed="yes").content.decode()
+        assert "2 events wait again." in page
+        assert "1 was left alone" in page
         for qid, position in ((first, ""), (second, "friend:b")):
             event = feed_rows.event(qid)
             assert (event.status, event.reason, event.position) == (Status.WAITING, "", position)
@@ -176,8 +176,8 @@ class TestEvents:
     ) -> None:
         monkeypatch.setattr("notify.feed.admin.events._MOST", 1)
         qids = [feed_rows.set_aside(biz, "ann") for _ in range(2)]
-        told = replay(admin_client, *qids, confirmed="yes").content.decode()
-        assert "More than 1 are selected: use a bulk job" in told
+        page = replay(admin_client, *qids, confirmed="yes").content.decode()
+        assert "More than 1 are selected: use a bulk job" in page
         assert feed_rows.event(qids[0]).status == Status.SET_ASIDE
 
     def test_all_like_these_are_a_bulk_job(self, admin_client: Client, biz: Biz) -> None:

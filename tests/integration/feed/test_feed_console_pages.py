@@ -79,15 +79,15 @@ class TestScheduler:
     def test_nothing_was_decided_yet(self, admin_client: Client) -> None:
         page = get(admin_client, SCHEDULER)
         assert "No dispatcher runs" in page
-        assert page.count("Nothing was written down in this time") == 1
-        assert "No hour has one" in page
+        assert page.count("Nothing was recorded in this time") == 1
+        assert "There is no policy" in page
         pace_status.dispatchers.report({"one": pace_status.Working(7)})
-        assert "have decided nothing yet" in get(admin_client, SCHEDULER)
+        assert "have not decided anything yet" in get(admin_client, SCHEDULER)
 
-    def test_redis_is_away(self, admin_client: Client, servers: Any) -> None:
+    def test_redis_is_unavailable(self, admin_client: Client, servers: Any) -> None:
         servers.work.kill()
         try:
-            assert "Redis cannot be reached" in get(admin_client, SCHEDULER)
+            assert "The work Redis is unavailable" in get(admin_client, SCHEDULER)
         finally:
             servers.work.start()
 

@@ -1,4 +1,4 @@
-"""Posts and events found by what people know of them, and the story of each."""
+"""Posts and events found by what people know of them, and the timeline of each."""
 
 from __future__ import annotations
 

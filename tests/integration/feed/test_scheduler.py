@@ -1,4 +1,4 @@
-"""The scheduler's lease, its decisions, and what happens while Redis is away."""
+"""The scheduler's lease, its decisions, and what happens while Redis is unavailable."""
 
 from __future__ import annotations
 
