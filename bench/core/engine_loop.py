@@ -18,7 +18,7 @@ def main() -> None:
 
     stop = worker.Stop()
     bodies = options.bodies.read_bytes().split(b"\n")
-    bodies.reverse()
+    bodies.reverse()  # `pop` takes the last one at no cost
     headers = [("content-type", "application/json")]
     engine = engine_from_settings(window=options.in_flight)
     while engine.in_flight or (bodies and not stop):

@@ -28,12 +28,12 @@ UNIT = "rows/s"
 INITIAL, CHANGED = "initial load", "changed rows"
 ROWS_A_SECOND = 20_000  # as many leads for each second of `--seconds`
 PARTS = 10  # one lead in so many changes
-WARM = 200
+WARM = 200  # leads that go through both parts before the clock starts
 CRM = "crm"  # the CRM's database
 TABLE = "lead"
-_SAMPLE = 10
+_SAMPLE = 10  # leads of which it asks first whether they are there
 _LOOK_SECONDS = 0.05
-_LONGEST_SECONDS = 600.0
+_LONGEST_SECONDS = 600.0  # for a part; then what is left is lost
 
 
 class Copy(Batch):

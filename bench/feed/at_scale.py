@@ -32,7 +32,7 @@ ABOUT = (
     "all. MariaDB's buffer pool has 128 MiB, which holds all of the smaller database and a tenth "
     "or less of the larger one."
 )
-_READERS = 100
+_READERS = 100  # so few that their pages stay in the buffer pool
 _POOL_FILLING, _POOL_MEASURING = 2 << 30, 128 << 20
 _SMALLER = 100  # the larger database has so many times as many entries
 
@@ -92,7 +92,7 @@ class AnyReader(Page):
     and is read from the disk."""
 
     name = "any-reader"
-    readers = 1 << 40
+    readers = 1 << 40  # no bound: all users
 
 
 def sides() -> list[type[Side]]:

@@ -32,8 +32,9 @@ ABOUT = (
     "one a tenth of it is marked as handled by SQL, and what that leaves in the index is purged. "
     "Timelines are empty at the beginning of each stretch."
 )
-_POOL = 4 << 30
+_POOL = 4 << 30  # holds the part of the tables that a stretch needs
 _USERS = 20_000
+# How long to wait for the server's purge, and with how many transactions in its history it is done.
 _PURGED_SECONDS, _PURGED = 900.0, 1000
 
 

@@ -28,7 +28,7 @@ ABOUT = (
     "`run_feed_dispatcher` process, with locking, status, counters, and what is there already "
     f"kept. The references take the same {BATCH} events a transaction, with nothing but the work."
 )
-_POOL = 4 << 30
+_POOL = 4 << 30  # holds all tables: the disk is only written to
 _EVENTS_A_SECOND = 3_000  # waiting, for each second of `--seconds`
 _USERS_A_SECOND = 10_000
 _MOST_USERS = 100_000
@@ -43,12 +43,13 @@ def dispatcher(ground: Ground) -> Program:
 class FanOut(Side):
     """Our daemon."""
 
-    poll_seconds = 0.05
+    poll_seconds = 0.05  # each poll is a statement
 
     def prepare(self) -> None:
         self.users = _people(self.ground, self.seconds)
         events = int(self.seconds * _EVENTS_A_SECOND) + 10 * BATCH
         self.total = events * FRIENDS
+        # Posted a minute ago: every id that the platform makes now is larger.
         self.first_id = ids.first_id_at(timezone.now() - timedelta(seconds=60))
         with self.connect().cursor() as cursor:
             posts.empty(cursor)
@@ -69,6 +70,7 @@ class FanOut(Side):
     def check(self, crew: Crew) -> None:
         with self.connect().cursor() as cursor:
             written = posts.check_written(cursor, FRIENDS)
+        # The counter is written with the entries, so even a daemon that was killed agrees.
         if written != self.count():
             raise BenchFailed(f"{self.name}: {written} entries, {self.count()} were counted")
 

@@ -38,6 +38,7 @@ def fill(cursor: Any, users: int, friends: int) -> None:
         f"read_id, floor) SELECT {system}, {uid('u.seq')}, {friends}, 0, 0, 1, UTC_TIMESTAMP(6), "
         f"0, 0 FROM seq_0_to_{users - 1} u"
     )
+    # Of the neighbours on both sides: those above by +k, those below by +(users - k), MOD users.
     half = friends // 2
     apart = f"IF(k.seq <= {half}, k.seq * {step}, {users} - (k.seq - {half}) * {step})"
     cursor.execute(

@@ -36,7 +36,7 @@ def main() -> None:
     while not stop:
         text = f"Post number {len(times)} from the stage"
         post = posts.add(posts.Post(options.biz, options.author, text, "vip"))
-        begun = time.perf_counter()
+        begun = time.perf_counter()  # the post is committed, and its author has the answer
         while True:
             page = timeline.read(options.biz, options.last, limit=1)
             taken = time.perf_counter() - begun

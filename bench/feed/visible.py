@@ -27,7 +27,7 @@ class Visible(Side):
 
     poll_seconds = 0.02
     followers = 200
-    merging, delivery = 0, 2
+    merging, delivery = 0, 2  # of the author, of each relation: pushed, written
 
     def prepare(self) -> None:
         if self.ground.mariadb is None:
@@ -65,6 +65,7 @@ class Visible(Side):
     def check(self, crew: Crew) -> None:
         """Each post has its entries, and there are no others."""
         assert self.ground.mariadb
+        # Authors have an entry of their own; those of a merged author are the only ones.
         readers = 1 + (self.followers if self.merging == 0 else 0)
         with self.ground.mariadb.connect("bench").cursor() as cursor:
             cursor.execute("SELECT COUNT(*) FROM feed")
@@ -96,7 +97,7 @@ class Merged(HundredThousand):
     """100,000 followers of an author who is merged at read, as by default above 50,000."""
 
     name = "100k-merged"
-    merging, delivery = 2, 1
+    merging, delivery = 2, 1  # merged at read, both
 
 
 def _uid(number: int) -> str:

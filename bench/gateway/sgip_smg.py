@@ -44,6 +44,7 @@ class Smg:
     def connect(self, port: int) -> Client:
         self.client = Client(
             Side.SMG, "127.0.0.1", port, _LOGIN, self, self._sequence,
+            # The SP listens a moment later.
             limits=Limits(window=WINDOW), backoff=lambda: Backoff(first=0.05, factor=1, cap=0.05),
         )  # fmt: skip
         self.client.start()
@@ -55,6 +56,7 @@ class Smg:
                 connection.respond(event)
                 self._due.append(event)
                 seen = event.message_content + event.user_numbers[0].encode()
+                # The SP counts its Submits in the first of two lanes: every other number.
                 self.submits.add(record(event.sequence[2] >> 1, seen))
         # In the next turn of the loop, so that the responses of this one leave before Reports are
         # made.

@@ -33,8 +33,8 @@ ABOUT = (
 )
 BATCH = 100
 CONNECTIONS = 8
-AT_MOST = 4_000
-_REST_SECONDS = 120.0
+AT_MOST = 4_000  # messages accepted and not yet counted
+_REST_SECONDS = 120.0  # without progress, when what is left is lost
 
 
 class Sms(Side):
@@ -86,6 +86,7 @@ class Sms(Side):
         return int(rows.aggregate(total=Sum("value"))["total"] or 0)
 
     def done(self) -> int:
+        # A message needs both; the load generator reads this number, to hold back.
         self._done.count = min(self.archived(), self._heard.count)
         return self._done.count
 

@@ -48,6 +48,7 @@ def run(side: Batch) -> Stretch:
         side.warm_up(crew)
         first, *others = side.parts
         one = _measured(side, crew, first)
+        # The processes stay: later parts find them as warm as an operator would.
         later = {part: _measured(side, crew, part).rate for part in others}
         pss_mb = crew.pss_mb()
         ours, load = crew.labels(load=False), crew.labels(load=True)

@@ -23,6 +23,7 @@ from msgplatform.core.servers.private_server import free_port
 ROOT = Path(__file__).resolve().parents[2]
 DATABASES = ("mariadb", "sqlite")
 _POOL_SECONDS = 120.0
+# Of the user's environment only what programs need to start.
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 # Every commit is on disk before it is answered. The data of most benches fits into the buffer pool;
 # a bench with more resizes it.
@@ -69,6 +70,7 @@ class Ground:
                 self.mariadb.start()
             self.environment = self._environment()
         except BaseException:
+            # `with` calls __exit__ only after __enter__ has succeeded.
             self.__exit__()
             raise
         return self
@@ -116,6 +118,7 @@ class Ground:
         deadline = time.monotonic() + _POOL_SECONDS
         while True:
             has = int(self.mariadb.execute("SELECT @@innodb_buffer_pool_size")[0][0])
+            # The server rounds, and resizes in the background.
             if size * 0.9 < has < size * 1.1:
                 return
             if time.monotonic() > deadline:

@@ -16,7 +16,7 @@ from typing import Any
 from bench.harness.ground import ROOT, Ground
 from bench.harness.processes import BenchFailed, Crew, Program, cpu_seconds
 
-_FIRST_SECONDS = 180.0
+_FIRST_SECONDS = 180.0  # until something is done: a busy machine starts slowly
 # Connections are made, caches filled and code imported before the clock starts.
 _WARM_UP_SHARE, _WARM_UP_SECONDS = 0.2, 1.0
 
@@ -116,6 +116,7 @@ def run(side: Side) -> Stretch:
         _run_until(side, crew, side.seconds)
         _await_more(side, crew, before.count)
         after = _look(side, crew)
+        # While all of them still run and are under load.
         pss_mb = crew.pss_mb()
         side.finish(crew)
     side.check(crew)

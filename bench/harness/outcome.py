@@ -20,6 +20,7 @@ def result(
     `rss_mb` is the sum of PSS over the processes of our side (`rss_of`): no database, no Redis,
     no load generator. `load_cpu` is in cores, `cpu_us` in microseconds a message, both medians.
     """
+    # Medians, because one run beside something else on the machine must not decide.
     ours, *references = stretches
     rates = {side: [s.rate for s in runs] for side, runs in stretches.items()}
     medians = {side: statistics.median(values) for side, values in rates.items()}

@@ -50,6 +50,7 @@ class Recorder:
             shape = shape_of(_without_rows(statement) if has_rows else statement)
             plan: Sequence[Mapping[str, Any]] = []
             if not many and not has_rows and _EXPLAINED.match(statement):
+                # Through another cursor, which this wrapper does not see.
                 with _raw() as cursor:
                     plan = sql.plan(cursor, statement, params)
             entry = seen.setdefault(shape, Seen(plan))
@@ -78,7 +79,7 @@ def shape_of(sql: str) -> str:
     text = " ".join(sql.split())
     text = re.sub(r"\((?:%s|\d+)(?:, ?(?:%s|\d+))*\)", "(…)", text)
     text = re.sub(r"WHEN %s THEN %s( WHEN %s THEN %s)+", "WHEN %s THEN %s …", text)
-    text = re.sub(r"\b\d{5,}\b", "n", text)
+    text = re.sub(r"\b\d{5,}\b", "n", text)  # ids and moments
     text = re.sub(r"(UNION ALL SELECT .*?AS part_\d+_\d+ ?)+", "UNION ALL … ", text)
     text = re.sub(r"(OR \(`idempotency`.*?\) ?)+", "OR … ", text)
     return text if len(text) <= 700 else f"{text[:700]} …"

@@ -76,6 +76,7 @@ class Crew:
                 code = process.wait(_STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 raise BenchFailed(f"{label} did not end\n{self._tail(label)}") from None
+            # A program without a handler of its own ends by the signal, which is as good.
             if code not in (0, -signal.SIGTERM):
                 raise BenchFailed(f"{label} ended with {code}\n{self._tail(label)}")
 
@@ -125,6 +126,7 @@ class Crew:
             time.sleep(0.01)
 
     def _kill(self) -> None:
+        # With their children: nobody else would end these.
         for process in self._processes.values():
             for each in _tree(process.pid) if process.poll() is None else []:
                 each.kill()

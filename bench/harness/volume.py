@@ -115,7 +115,7 @@ def _statements(rows: int, now: datetime, first: int, until: int) -> list[str]:
     last = ids.first_id_at(now - timedelta(minutes=10)) >> ids.TICK_SHIFT
     hot = _HOT_DAYS * 86400 * ids.TICKS_PER_SECOND
     step = max(2, hot // rows)
-    base = last - rows * step
+    base = last - rows * step  # ticks: the first message's time
     tick = f"({base} + n.seq * {step})"
     low, high = ((base + n * step) << ids.TICK_SHIFT for n in (first, until + 1))
     part = f"m.id >= {low} AND m.id < {high} ORDER BY m.id"
@@ -126,7 +126,7 @@ def _statements(rows: int, now: datetime, first: int, until: int) -> list[str]:
     )
     key = "INSERT(INSERT(MD5(n.seq), 9, 0, '-'), 14, 0, '-')"
     at = "TIMESTAMPADD(MICROSECOND, {} DIV 16 * 125, '2025-01-01')"
-    lot = "CRC32(CONCAT('lot', m.id)) % 100"
+    lot = "CRC32(CONCAT('lot', m.id)) % 100"  # decides how a delivery ends
     status = (
         f"CASE WHEN {lot} < 85 THEN {_State.DELIVERED:d} WHEN {lot} < 90 THEN "
         f"{_State.EXHAUSTED:d} WHEN {lot} < 95 THEN {_State.PENDING:d} WHEN {lot} < 98 THEN "

@@ -63,6 +63,7 @@ class DrfOrm(Intake):
 
     def prepare(self) -> None:
         super().prepare()
+        # Its own table, made anew for each stretch.
         from bench.references.drf_orm.table import Message
 
         with connection.schema_editor() as editor:

@@ -42,6 +42,7 @@ class PublishMany(Side):
         return self._progress.count
 
     def idle_seconds(self) -> float:
+        # While the publisher made events.
         return self._progress.idle_seconds
 
     def check(self, crew: Crew) -> None:

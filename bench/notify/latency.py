@@ -54,7 +54,7 @@ class HalfOfCapacity(Latency):
     """Half as many messages a second as all programs deliver together, found out at the start."""
 
     name = "half-of-capacity"
-    rate = 0.0
+    rate = 0.0  # the correspondent finds it out
 
 
 def sides() -> list[type[Side]]:

@@ -25,9 +25,9 @@ ABOUT = (
     "two subscriptions mixed, 95 % delivered, 5 % refused with 503 and to be tried again."
 )
 SUBSCRIBERS = 2
-_BATCH = 500
+_BATCH = 500  # results in a job, as senders write them
 _JOBS_A_PUT = 20
-_CLAIM = "c" * 32
+_CLAIM = "c" * 32  # of all rows: a marker takes a failure only under the row's claim
 _COLUMNS = (
     "id", "msg_id", "biz_id", "biz_receive_id", "status", "send_times", "next_at", "claimed_by",
     "generation", "http_status", "error", "created_at", "updated_at",

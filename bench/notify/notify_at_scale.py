@@ -30,7 +30,7 @@ ABOUT = (
     "a fifth of the smaller database. Keys rise within each connection, as order numbers do; "
     "random ones are shown beside. What each statement reads at both sizes is in query-plans.md."
 )
-_POOL_FILLING, _POOL_MEASURING = 2 << 30, 128 << 20
+_POOL_FILLING, _POOL_MEASURING = 2 << 30, 128 << 20  # large to fill quickly, then small
 
 
 class AtScale(Notify):

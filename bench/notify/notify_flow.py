@@ -23,8 +23,8 @@ ABOUT = (
     "back while 4,000 messages are accepted and not yet marked, so that what is measured is what "
     "all of them keep up together."
 )
-_AT_MOST = 4_000
-_REST_SECONDS = 60.0
+_AT_MOST = 4_000  # messages accepted and not yet marked
+_REST_SECONDS = 60.0  # without progress, when what is left is lost
 
 
 class Notify(Side):

@@ -26,7 +26,7 @@ ABOUT = (
     "and answers at once. Each request is signed; each result goes to the marker's queue."
 )
 SUBSCRIBERS = 2
-_ORDERS_A_PUT = 10
+_ORDERS_A_PUT = 10  # each up to a megabyte
 _CLAIM_SECONDS = 60.0
 
 
@@ -69,6 +69,7 @@ class Sender(Sending):
         for number, subscription in enumerate(cast.subscriptions):
             items = [item for item, _ in made[number::SUBSCRIBERS]]
             name = queue_names.subscription(subscription.biz_id, subscription.receive_id)
+            # A lease that outlasts the stretch: nothing is given back unsent.
             size, lease_until = orders.MAX_ITEMS, time.time() + 3600
             batches = [items[start : start + size] for start in range(0, len(items), size)]
             for start in range(0, len(batches), _ORDERS_A_PUT):

@@ -31,7 +31,7 @@ def main() -> None:
         queued = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.QUEUED).order_by("id")
         page = list(queued[:PAGE])
         if not page:
-            stop.wait()
+            stop.wait()  # all is saved
             break
         ids = notify_rows.reserve(len(page))
         for row_id, copy in zip(ids, page, strict=True):

@@ -24,6 +24,7 @@ SECRET = b"a signing secret of 32 bytes ...."
 _PAGE = 1000
 
 
+# One for each process: connections stay open.
 @functools.cache
 def _session() -> requests.Session:
     return requests.Session()

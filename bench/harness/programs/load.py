@@ -124,6 +124,7 @@ class Load:
         by_fd = {c.socket.fileno(): c for c in self.connections}
         for fd in by_fd:
             poller.register(fd, select.EPOLLIN)
+        # Until SIGTERM, and then until the last answer.
         waiting, open_requests = deque(self.connections), 0
         while open_requests or not self.stopping:
             while waiting and not self._must_wait():

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_COUNT, _IDLE = 0, 1
+_COUNT, _IDLE = 0, 1  # places in the file; 64 bits each, which are written at once
 
 
 class Progress:

@@ -60,7 +60,7 @@ class Sink:
             data = client.recv(65536)
         except ConnectionResetError:
             data = b""
-        if not data:
+        if not data:  # the sender closed it
             self._close(fd)
             return
         if fd in self._partial:
@@ -69,6 +69,7 @@ class Sink:
         if end < 0 or len(data) < end + 4 + (length := content_length(data[:end])):
             self._partial[fd] = data
             return
+        # Counted before it is answered: what a sender knows as delivered is in the count.
         self.seen += self._keep(data[end + 4 : end + 4 + length])
         self._progress.add(1)
         client.sendall(ANSWER)

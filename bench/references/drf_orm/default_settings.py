@@ -52,5 +52,6 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 STATIC_URL = "static/"
 
+# Read by views.py.
 BENCH_CACHED_KEY = False
 BENCH_ATOMIC = True

@@ -22,6 +22,7 @@ def main() -> None:
             client.delete(table.mt(message), mt["submit"])
         else:  # the Report was quicker than the sender, which has not stored the response yet
             client.rpush(table.LIST_FINISH, message)
+        # Last: until here the message is in the list of what is in hand.
         client.lrem(table.PUMPING, 1, message)
 
 
