@@ -53,7 +53,16 @@ class Cleaner(Worker):
             return False
         if not self._left:
             self._next.restart()
-            self._left = _steps_of_a_round(sql.now(), self._rounds % _ROUNDS_A_WALK == 0)
+            now, walk = sql.now(), self._rounds % _ROUNDS_A_WALK == 0
+            # A round: each step is called until it says that nothing is left.
+            self._left = [
+                lambda: events.clean(now),
+                lambda: retention.purge(KEYS, now) > 0,
+                lambda: delete_decisions(now),
+                lambda: inactive.deactivate(now),
+                *([Timelines(now).clean] if walk else []),
+                Months(now).clean,
+            ]
             self._rounds += 1
         begun = time.monotonic()
         try:
@@ -70,18 +79,6 @@ class Cleaner(Worker):
     def stop(self) -> None:
         with suppress(RedisError):  # then the lease runs out
             self._lease.release(self.heartbeat.name)
-
-
-def _steps_of_a_round(now: datetime, walk: bool) -> list[Step]:
-    """Each is called until it says that nothing is left."""
-    return [
-        lambda: events.clean(now),
-        lambda: retention.purge(KEYS, now) > 0,
-        lambda: delete_decisions(now),
-        lambda: inactive.deactivate(now),
-        *([Timelines(now).clean] if walk else []),
-        Months(now).clean,
-    ]
 
 
 def delete_decisions(now: datetime) -> bool:

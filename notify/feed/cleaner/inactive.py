@@ -21,15 +21,9 @@ def deactivate(now: datetime) -> bool:
     """A page of such readers; whether there may be more. The walk through all timelines deletes
     their entries."""
     before = now - timedelta(days=settings.FEED_ACTIVE_DAYS)
-    rows = FeedUser.objects.filter(active=True, visit_date__lt=before).order_by("visit_date")
-    page = list(rows.values_list("biz_id", "uid")[:PAGE])
-    for biz, uid in page:
-        sql.retrying(partial(_deactivate_one, biz, uid, before))
-    return len(page) == PAGE
 
-
-def _deactivate_one(biz: int, uid: str, before: datetime) -> None:
-    with transaction.atomic(durable=True):
+    @transaction.atomic(durable=True)
+    def deactivate_one(biz: int, uid: str) -> None:
         user = lock(biz, [uid])[uid]
         if not user.active or user.visit_date is None or user.visit_date >= before:
             return  # the reader came back at this moment
@@ -42,3 +36,9 @@ def _deactivate_one(biz: int, uid: str, before: datetime) -> None:
             delivery__in=(_DELIVERY.BOTH, _DELIVERY.PUSHED),
             relation__in=(Friend.Relation.FRIEND, Friend.Relation.FOLLOW),
         ).update(delivery=_DELIVERY.MERGED)
+
+    rows = FeedUser.objects.filter(active=True, visit_date__lt=before).order_by("visit_date")
+    page = list(rows.values_list("biz_id", "uid")[:PAGE])
+    for biz, uid in page:
+        sql.retrying(partial(deactivate_one, biz, uid))
+    return len(page) == PAGE
