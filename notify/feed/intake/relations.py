@@ -64,7 +64,7 @@ class _Plan:
     authors: Counter[str]  # of each reader: how many relations bring posts
     after: set[Key] = field(default_factory=set)
 
-    # `after` starts equal and is changed by one change after another: a later one sees them all.
+    # `after` starts equal to `before`; each change sees those that came before it.
     def __post_init__(self) -> None:
         self.after = set(self.before)
 
@@ -154,7 +154,7 @@ def _existing(biz: int, changes: Sequence[Change]) -> set[Key]:
 
 
 def _plan(change: Change, plan: _Plan) -> Verdict:
-    """Add a change to the plan, which is as those before it left it."""
+    """Add a change to the plan, which has all changes before it."""
     add, remove = _wanted(change)
     blocks = {(change.uid, _BLOCK, change.other), (change.other, _BLOCK, change.uid)}
     if change.action != Action.BLOCK and add and plan.after & blocks:
