@@ -72,8 +72,7 @@ class SetAside:
         return Page(matches, str(read[-1][0]) if len(read) == SCANNED else "")
 
     def _read(self, after: int) -> list[tuple[int, int, str]]:
-        """The first SCANNED events of each topic from its index; the first of these are the first
-        of all."""
+        """The oldest SCANNED events: they are among the oldest SCANNED of each topic."""
         topics = [self._filter.topic] if self._filter.topic else EventQueue.Topic.values
         found: list[tuple[int, int, str]] = []
         for name in topics:

@@ -30,7 +30,7 @@ class Posts:
         if filter.user is None:
             rows = Feed.objects.filter(id__lt=before, id__gte=filter.since or 0)
             return list(rows.order_by("-id").values_list("id", flat=True)[:size])
-        # The first of each place in the index are the first of all.
+        # The newest of all are among the newest of each place in the index.
         found: list[int] = []
         for biz in self.systems:
             for topic in [filter.topic] if filter.topic else Topic.values:
