@@ -64,7 +64,7 @@ class Smg:
 
     def _pump(self) -> None:
         for connection in self.client.bound if self.client else []:
-            count = min(connection.room, len(self._due))
+            count = min(connection.capacity, len(self._due))
             if not count:
                 continue
             for sequence in self._sequences.take(count, datetime.now().astimezone()):

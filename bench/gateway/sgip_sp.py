@@ -90,9 +90,9 @@ class Sp:
         if self.client is None or self._stopping:
             return
         for connection in self.client.bound:
-            if not (room := connection.room):
+            if not (capacity := connection.capacity):
                 continue
-            for sequence in self._sequences.take(room, datetime.now().astimezone()):
+            for sequence in self._sequences.take(capacity, datetime.now().astimezone()):
                 connection.send(submit(sequence, self._sent), self._sent)
                 self._sent += 1
 

@@ -29,8 +29,9 @@ from .connection import Connection, Handler
 log = logging.getLogger(__name__)
 _CONNECT_TIMEOUT = 10.0  # seconds
 _OF_LINK = frozenset({Bound, Idle, Closed})
-_PROVEN = 120.0  # seconds that a connection was good for, however it ends
-# Before the other end closes an idle connection, by default, with a command perhaps on its way.
+_PROVEN = 120.0  # seconds after which a connection worked, however it ends
+# Sooner than the other end closes an idle connection, by default: a command that is in flight then
+# would be lost.
 _LIMITS = Limits(idle_timeout=IDLE_TIMEOUT - 10)
 
 
@@ -109,32 +110,31 @@ class Client:
 
     def on_events(self, connection: Connection, events: list[Event]) -> None:
         for event in events:
-            if type(event) in _OF_LINK:
-                self._link_event(connection, event)
+            if type(event) not in _OF_LINK:
+                continue
+            if type(event) is Bound:
+                self.bound.append(connection)
+            elif type(event) is Idle:
+                connection.unbind(self._next_sequence())
+            elif type(event) is Closed and connection in self.bound:
+                self.bound.remove(connection)
+                self._reasons[connection] = event.reason
+                if event.unanswered:
+                    self.wake()
         self._handler.on_events(connection, events)
-
-    def _link_event(self, connection: Connection, event: Event) -> None:
-        if type(event) is Bound:
-            self.bound.append(connection)
-        elif type(event) is Idle:
-            connection.unbind(self._next_sequence())
-        elif type(event) is Closed and connection in self.bound:
-            self.bound.remove(connection)
-            self._reasons[connection] = event.reason
-            if event.unanswered:
-                self.wake()
 
     async def _keep_open(self) -> None:
         backoff = self._backoff()
         me = asyncio.current_task()
         while not self._stopping:
-            if len(self._tasks) > self._count and me is not None:
+            if len(self._tasks) > self._count and me is not None:  # `resize` made it superfluous
                 self._tasks.discard(me)
                 return
             self._wanted.clear()
             began = asyncio.get_running_loop().time()
             reason = await self._once()
             lasted = asyncio.get_running_loop().time() - began
+            # After a connection that worked, the shortest pause is enough.
             failed = reason in (None, CloseReason.LOST_AFTER_BIND, CloseReason.SILENT)
             if not failed or lasted > _PROVEN:
                 backoff.reset()

@@ -29,12 +29,12 @@ class Handler(Protocol):
     """Who acts on what comes."""
 
     def on_events(self, connection: Connection, events: list[Event]) -> None:
-        """Called once for what came together; with nothing when there is room to send again.
+        """Called once for what came together; with nothing when more may be sent again.
 
         What it sends leaves when it returns. It must not block. `Closed` is always the last. Every
         request must be responded to at some time, also after Closed: until then the same command
-        is ignored when it comes again. If it raises, the requests of the batch are told to come
-        again (Result.BUSY).
+        is ignored when it comes again. If it raises, the requests of the batch are refused for now
+        (Result.BUSY), so that they come again.
         """
 
 
@@ -52,7 +52,7 @@ class Connection(asyncio.Protocol):
         self._flush_handle: asyncio.Handle | None = None
         self._tick_handle: asyncio.TimerHandle | None = None
         self._abort_handle: asyncio.TimerHandle | None = None
-        self._writable = True
+        self._writable = True  # the peer takes what is written
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     @property
@@ -60,9 +60,9 @@ class Connection(asyncio.Protocol):
         return self._session
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """How many commands may be sent now; none while the peer does not read."""
-        return self._session.room if self._writable else 0
+        return self._session.capacity if self._writable else 0
 
     @property
     def address(self) -> str:
@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def write_raw(self, data: bytes) -> None:
-        """Bytes past the session, after what it has to send: for a simulated peer's misdeeds."""
+        """Bytes past the session, after what it has to send: for a simulated peer's faults."""
         self._flush()
         self._transport.write(data)
 
@@ -118,14 +118,15 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        self._handle(self._session.receive(data, self._loop.time()))
+        self._report(self._session.receive(data, self._loop.time()))
+        self._flush()
 
     def connection_lost(self, error: Exception | None) -> None:
         for handle in (self._flush_handle, self._tick_handle, self._abort_handle):
             if handle:
                 handle.cancel()
         if events := self._session.connection_lost(self._loop.time()):
-            self._tell(events)
+            self._report(events)
         self.closed.set_result(None)
 
     def pause_writing(self) -> None:
@@ -135,13 +136,10 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable = True
         self._transport.resume_reading()
-        self._handle([])
-
-    def _handle(self, events: list[Event]) -> None:
-        self._tell(events)
+        self._report([])  # more may be sent
         self._flush()
 
-    def _tell(self, events: list[Event]) -> None:
+    def _report(self, events: list[Event]) -> None:
         try:
             self._handler.on_events(self, events)
         except Exception:  # one message must not end the connection of all
@@ -163,20 +161,19 @@ class Connection(asyncio.Protocol):
         if data := self._session.data_to_send():
             self._transport.write(data)
         if self._session.phase is Phase.CLOSED:
+            # A peer that takes nothing any more must not keep the connection open.
             self._transport.close()
             self._abort_handle = self._loop.call_later(_GRACE, self._transport.abort)
             return
+        # A tick that is set too early looks again; only an earlier one needs a new timer.
         due = self._session.next_tick()
         if due is not None and (self._tick_handle is None or due < self._tick_handle.when()):
-            self._tick_at(due)
-
-    def _tick_at(self, due: float) -> None:
-        if self._tick_handle:
-            self._tick_handle.cancel()
-        self._tick_handle = self._loop.call_at(due, self._tick)
+            if self._tick_handle:
+                self._tick_handle.cancel()
+            self._tick_handle = self._loop.call_at(due, self._tick)
 
     def _tick(self) -> None:
         self._tick_handle = None
         if events := self._session.tick(self._loop.time()):
-            self._tell(events)
+            self._report(events)
         self._flush()

@@ -10,14 +10,15 @@ from gateway.sgip import Bind, Closed, Duplicates, Event, Limits, Session, Side
 
 from .connection import Connection, Handler
 
-_REMEMBERED = 65536  # commands of all peers; a sequence has the node id of its maker
+# Commands of all peers, which do not meet: a sequence has the node id of its maker.
+_REMEMBERED = 65536
 
 
 class Server:
     """Accepts connections for one side; `login` gives the Result for a Bind.
 
     A new one beyond `max_connections`, bound or not, or that `admit` refuses, is closed at once;
-    the handler never hears of it.
+    the handler gets no event of it.
 
     All connections share one memory of sequences, since a command whose response was lost comes
     again over another connection.
@@ -42,7 +43,7 @@ class Server:
         self.port = 0
 
     async def start(self, host: str, port: int, *, reuse_port: bool = False) -> None:
-        """Listens; `port` 0 takes a free one, which `self.port` tells.
+        """Listens; `port` 0 takes a free one, which is in `self.port`.
 
         With `reuse_port` several processes listen, and the kernel divides the connections.
         """
@@ -66,7 +67,7 @@ class Server:
         self._server = None
 
     def on_events(self, connection: Connection, events: list[Event]) -> None:
-        if connection not in self.connections:
+        if connection not in self.connections:  # not admitted: it is being dropped
             return
         if events and type(events[-1]) is Closed:
             self.connections.discard(connection)
@@ -76,7 +77,13 @@ class Server:
         connection: Connection
 
         def open_session(now: float) -> Session:
-            return self._open(now, connection)
+            return Session(
+                self._side,
+                now,
+                login=partial(self._login, connection),
+                limits=self._limits,
+                duplicates=self._duplicates,
+            )
 
         connection = Connection(open_session, self, self._admit)
         return connection
@@ -86,12 +93,3 @@ class Server:
             self.connections.add(connection)
         else:
             connection.drop()
-
-    def _open(self, now: float, connection: Connection) -> Session:
-        return Session(
-            self._side,
-            now,
-            login=partial(self._login, connection),
-            limits=self._limits,
-            duplicates=self._duplicates,
-        )

@@ -1,20 +1,17 @@
 """SGIP 1.2, the operator's protocol for short messages, without any input or output of its own.
 
 `decode(frame)` and `command.encode()` are the wire; `Session` is one connection, with bytes and
-the time going in, events and bytes coming out; `split` and `Reassembler` are long messages.
+the time going in, events and bytes coming out; `split` and `part_of` are for long messages.
 Only the standard library is needed. § numbers are those of the specification (October 2001).
 """
 
-from .charsets import FLASH, alphabet_of, choose_coding, decode_text, encode_text
 from .commands import Bind, Deliver, Report, Trace, Unbind, UserRpt
 from .constants import (
-    BACKOFF_RESULTS,
     LOGIN_TOO_FREQUENT,
     MAX_FRAME,
     MAX_PACKET,
     PORT,
     RETRY_RESULTS,
-    SP_PAYS,
     Coding,
     CommandId,
     LoginType,
@@ -23,7 +20,6 @@ from .constants import (
     State,
     result_text,
 )
-from .duplicates import Duplicates
 from .errors import (
     BodyError,
     DuplicateSequence,
@@ -42,7 +38,28 @@ from .errors import (
     UnservedCommand,
     WindowFull,
 )
-from .events import (
+from .fields import Command, SequenceNumber
+from .frames import FrameStream, decode
+from .numbers import (
+    SequenceSource,
+    absolute_time,
+    international,
+    smg_node_id,
+    sp_node_id,
+    timestamp,
+)
+from .responses import (
+    BindResp,
+    DeliverResp,
+    ReportResp,
+    SubmitResp,
+    TraceHop,
+    TraceResp,
+    UnbindResp,
+    UserRptResp,
+)
+from .session.duplicates import Duplicates
+from .session.events import (
     Answered,
     BindRefused,
     Bound,
@@ -54,45 +71,20 @@ from .events import (
     Request,
     TimedOut,
 )
-from .fields import Command, SequenceNumber
-from .frames import decode
-from .numbers import international, national
-from .parts import Parts, SignedPart, SplitOptions, split
-from .reassembly import Assembled, Part, Reassembler, part_of, text_of
-from .responses import (
-    BindResp,
-    DeliverResp,
-    ReportResp,
-    SubmitResp,
-    TraceHop,
-    TraceResp,
-    UnbindResp,
-    UserRptResp,
-)
-from .roles import Limits, Phase, Side
-from .sequence import (
-    SequenceSource,
-    absolute_time,
-    moment_of,
-    smg_node_id,
-    sp_node_id,
-    timestamp,
-)
-from .session import Session
-from .stream import FrameStream
+from .session.roles import Limits, Phase, Side
+from .session.session import Session
 from .submit import Submit, users_per_submit
+from .text.charsets import FLASH, alphabet_of, choose_coding, decode_text, encode_text
+from .text.parts import Part, Parts, SplitOptions, part_of, split, text_of
 
 __all__ = [
-    "BACKOFF_RESULTS",
     "FLASH",
     "LOGIN_TOO_FREQUENT",
     "MAX_FRAME",
     "MAX_PACKET",
     "PORT",
     "RETRY_RESULTS",
-    "SP_PAYS",
     "Answered",
-    "Assembled",
     "Bind",
     "BindRefused",
     "BindResp",
@@ -121,7 +113,6 @@ __all__ = [
     "Part",
     "Parts",
     "Phase",
-    "Reassembler",
     "Report",
     "ReportFlag",
     "ReportResp",
@@ -134,7 +125,6 @@ __all__ = [
     "SessionError",
     "SgipError",
     "Side",
-    "SignedPart",
     "SplitOptions",
     "State",
     "Submit",
@@ -160,8 +150,6 @@ __all__ = [
     "decode_text",
     "encode_text",
     "international",
-    "moment_of",
-    "national",
     "part_of",
     "result_text",
     "smg_node_id",

@@ -37,7 +37,7 @@ _REPORT_BODY = Struct(">20x3IB21s2B8s").unpack
 
 @record
 class Bind(Command):
-    """Opens a connection for commands. The password goes in clear text."""
+    """Opens a connection for commands. The password crosses the network in clear text."""
 
     command: ClassVar[str] = "Bind"
     command_id: ClassVar[int] = CommandId.BIND
@@ -64,7 +64,7 @@ class Bind(Command):
 
 
 @parser(CommandId.BIND)
-def _bind(frame: bytes, sequence: SequenceNumber) -> Bind:
+def read_bind(frame: bytes, sequence: SequenceNumber) -> Bind:
     if len(frame) != 61:
         raise body_error("Bind", frame, 61)
     name, password = read_text(frame[21:37]), read_text(frame[37:53])
@@ -80,7 +80,7 @@ class Unbind(Bodiless):
 
 
 @parser(CommandId.UNBIND)
-def _unbind(frame: bytes, sequence: SequenceNumber) -> Unbind:
+def read_unbind(frame: bytes, sequence: SequenceNumber) -> Unbind:
     if len(frame) != HEADER_LENGTH:
         raise body_error("Unbind", frame, HEADER_LENGTH)
     return Unbind(sequence)
@@ -126,7 +126,7 @@ class Deliver(Command):
 
 
 @parser(CommandId.DELIVER)
-def _deliver(frame: bytes, sequence: SequenceNumber) -> Deliver:
+def read_deliver(frame: bytes, sequence: SequenceNumber) -> Deliver:
     if len(frame) < _DELIVER_LENGTH:
         raise body_error("Deliver", frame, _DELIVER_LENGTH)
     (length,) = _LENGTH.unpack_from(frame, 65)
@@ -176,11 +176,12 @@ class Report(Command):
             raise fault_of(self) from None
 
 
+# Once for each Report: a name of the module is reached quicker than one of the class.
 _make_report: Callable[..., Report] = Report.make
 
 
 @parser(CommandId.REPORT)
-def _report(frame: bytes, sequence: SequenceNumber) -> Report:
+def read_report(frame: bytes, sequence: SequenceNumber) -> Report:
     if len(frame) != 64:
         raise body_error("Report", frame, 64)
     node, moment, counter, kind, user, state, error_code, reserve = _REPORT_BODY(frame)
@@ -191,7 +192,7 @@ def _report(frame: bytes, sequence: SequenceNumber) -> Report:
 
 @record
 class UserRpt(Command):
-    """The SMG tells that a user's number changed its condition."""
+    """The SMG reports that a user's number changed its condition."""
 
     command: ClassVar[str] = "UserRpt"
     command_id: ClassVar[int] = CommandId.USER_RPT
@@ -215,7 +216,7 @@ class UserRpt(Command):
 
 
 @parser(CommandId.USER_RPT)
-def _user_rpt(frame: bytes, sequence: SequenceNumber) -> UserRpt:
+def read_user_rpt(frame: bytes, sequence: SequenceNumber) -> UserRpt:
     if len(frame) != 71:
         raise body_error("UserRpt", frame, 71)
     sp_number, user_number = read_text(frame[20:41]), read_text(frame[41:62])
@@ -247,7 +248,7 @@ class Trace(Command):
 
 
 @parser(CommandId.TRACE)
-def _trace(frame: bytes, sequence: SequenceNumber) -> Trace:
+def read_trace(frame: bytes, sequence: SequenceNumber) -> Trace:
     if len(frame) != 61:
         raise body_error("Trace", frame, 61)
     hops = WORDS.unpack_from(frame, 20)

@@ -12,10 +12,9 @@ MAX_USERS = 100
 SAFE_USERS = 84  # with 140 bytes of content, the most that a packet of 2 KB holds
 SUBMIT_LENGTH = 143  # plus 21 a user, plus the content
 NO_RESERVE = bytes(8)
-SP_PAYS = "0" * 21  # as ChargeNumber
 PORT = 8801
 TRACE_PORT = 8810
-WINDOW = 32  # unanswered commands on a connection
+WINDOW = 32  # commands without a response on a connection
 RESPONSE_TIMEOUT = 30.0  # seconds until a command is sent again
 IDLE_TIMEOUT = 60.0  # seconds until a server closes an idle connection
 LOGIN_TIMEOUT = 5.0  # seconds; not in the specification
@@ -54,7 +53,7 @@ class CommandId(IntEnum):
     TRACE_RESP = 0x80001000
 
 
-# Commands between gateways, billing and name servers, which no SP sees in its right mind.
+# Commands between gateways, billing and name servers: no SP should ever get one.
 GATEWAY_COMMANDS = frozenset(range(CommandId.ADD_SP, CommandId.CHECK_USER + 1))
 
 
@@ -160,15 +159,6 @@ LOGIN_TOO_FREQUENT = 34
 
 # A response with one of these: the command may be sent again, under a new sequence.
 RETRY_RESULTS = frozenset({int(Result.BUSY), FLOW_LIMIT, THROTTLED})
-# A Bind_Resp with one of these: connect again, but later and later.
-BACKOFF_RESULTS = frozenset(
-    {
-        int(Result.LOGIN),
-        int(Result.TOO_MANY_CONNECTIONS),
-        int(Result.LOGIN_TYPE),
-        LOGIN_TOO_FREQUENT,
-    }
-)
 
 RESULT_TEXT: dict[int, str] = {
     0: gettext_noop("No error"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from .constants import HEADER_LENGTH, MAX_FRAME, MAX_USERS
@@ -106,6 +106,7 @@ def record(cls: type[C]) -> type[C]:
 
 
 def read_text(field: bytes) -> str:
+    """Up to the first 0x00; what a sender left behind it is no part of the text."""
     return field.partition(b"\0")[0].decode("latin-1")
 
 
@@ -140,27 +141,17 @@ def write_hops(hops: tuple[Any, ...]) -> bytes:
 def fault_of(command: Any) -> FieldError:
     """Which field made the encoder fail, and why."""
     for field in fields(command):
-        problem = _problem(field.name, getattr(command, field.name))
-        if problem:
-            return FieldError(problem, field.name)
+        name, value = field.name, getattr(command, field.name)
+        check, need = _CHECKS.get(name, _BYTE)
+        if width := TEXT_WIDTHS.get(name):
+            check = partial(write_text, width=width)
+            need = f"a text of at most {width} bytes without 0x00 is needed"
+        try:
+            check(value)
+        except ENCODING_ERRORS:
+            return FieldError(f"{need}, got {value!r}", name)
+    # Each field is right by itself.
     return FieldError(f"the frame would exceed {MAX_FRAME} bytes", "message_content")
-
-
-def _problem(name: str, value: Any) -> str:
-    if name in TEXT_WIDTHS:
-        return _fails(lambda: write_text(value, TEXT_WIDTHS[name])) and (
-            f"a text of at most {TEXT_WIDTHS[name]} bytes without 0x00 is needed, got {value!r}"
-        )
-    check, need = _CHECKS.get(name, _BYTE)
-    return _fails(lambda: check(value)) and f"{need}, got {value!r}"
-
-
-def _fails(attempt: Callable[[], object]) -> str:
-    try:
-        attempt()
-    except ENCODING_ERRORS:
-        return "fails"
-    return ""
 
 
 def _check_users(value: tuple[str, ...]) -> None:

@@ -1,4 +1,5 @@
-"""From a whole frame to its command, and the response to a frame that is not taken."""
+"""From bytes to frames, from a whole frame to its command, and the response to a frame that is not
+taken."""
 
 from __future__ import annotations
 
@@ -14,13 +15,54 @@ from .constants import (
     RESPONSE_BIT,
     CommandId,
 )
-from .errors import OverlongFrame, SgipError, TruncatedFrame, UnknownCommand, UnservedCommand
+from .errors import (
+    FrameError,
+    OverlongFrame,
+    TruncatedFrame,
+    UnknownCommand,
+    UnservedCommand,
+)
 from .fields import HEADER, Command, SequenceNumber
 
 C = TypeVar("C", bound=Command)
 Parser = Callable[[bytes, SequenceNumber], Command]
 PARSERS: dict[bytes, Parser] = {}  # by the four bytes of the Command Id
 _SEQUENCE = Struct(">3I").unpack_from
+_LENGTH = Struct(">I").unpack_from
+_LENGTH_BYTES = 4
+
+
+class FrameStream:
+    """Cuts a stream of bytes: feed it what came, and it gives the frames that are whole.
+
+    At a Message Length that cannot be, `error` is set: the frames before it are still given, and
+    nothing after it can be, for nobody knows where the next frame begins.
+    """
+
+    def __init__(self, max_frame: int = MAX_FRAME) -> None:
+        self._max_frame = max_frame
+        self._rest = b""
+        self.error: FrameError | None = None
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The frames that are whole now, in order."""
+        if self.error:
+            return []
+        data = self._rest + data if self._rest else bytes(data)
+        frames, at, end = [], 0, len(data)
+        while end - at >= _LENGTH_BYTES:
+            (length,) = _LENGTH(data, at)
+            if not HEADER_LENGTH <= length <= self._max_frame:
+                kind = TruncatedFrame if length < HEADER_LENGTH else OverlongFrame
+                most = self._max_frame
+                self.error = kind(f"Message Length says {length}, not {HEADER_LENGTH} to {most}")
+                break
+            if at + length > end:
+                break
+            frames.append(data[at : at + length])
+            at += length
+        self._rest = data[at:]
+        return frames
 
 
 def parser(command_id: int) -> Callable[[Callable[[bytes, SequenceNumber], C]], Parser]:
@@ -53,15 +95,11 @@ def decode_cut(frame: bytes) -> Command:
     """As `decode`, for a frame whose length is known to be right: a FrameStream cut it."""
     parse = PARSERS.get(frame[4:8])
     if parse is None:
-        raise unknown(int.from_bytes(frame[4:8], "big"))
+        command_id = int.from_bytes(frame[4:8], "big")
+        if command_id & ~RESPONSE_BIT in GATEWAY_COMMANDS:
+            raise UnservedCommand(f"command 0x{command_id:08x} is for gateways")
+        raise UnknownCommand(f"there is no command 0x{command_id:08x}")
     return parse(frame, _SEQUENCE(frame, 8))
-
-
-def unknown(command_id: int) -> SgipError:
-    """The error for a command that an SP's side of SGIP does not have."""
-    if command_id & ~RESPONSE_BIT in GATEWAY_COMMANDS:
-        return UnservedCommand(f"command 0x{command_id:08x} is for gateways")
-    return UnknownCommand(f"there is no command 0x{command_id:08x}")
 
 
 # What stands around the Result: Trace_Resp has one for each node, CheckUser_Resp a Status after it.
@@ -77,4 +115,5 @@ def response_to(frame: bytes, result: int) -> bytes:
         before = _BEFORE_RESULT.get(command_id, b"")
         body = before + bytes((result,)) + _AFTER_RESULT.get(command_id, NO_RESERVE)
     head = HEADER.pack(HEADER_LENGTH + len(body), command_id | RESPONSE_BIT, 0, 0, 0)
+    # The sequence as it came: a response names the command that it answers.
     return head[:8] + frame[8:HEADER_LENGTH] + body

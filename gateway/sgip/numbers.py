@@ -1,28 +1,93 @@
-"""Telephone numbers as SGIP writes them: with 86 in front, without a plus."""
+"""Node ids, sequences and telephone numbers, as SGIP writes them (§3.3, §3.4, §4.2.2).
+
+A sequence is node id, MMDDhhmmss as a decimal number, and a counter; it is unique within a year.
+"""
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
+
+from .fields import SequenceNumber
+
+_WORD = 1 << 32
+# The operator's clock, whatever this machine's time zone is. China has no summer time.
+_OPERATOR = timezone(timedelta(hours=8))
+_AREA = (2, 4)  # digits of an area code with its leading 0
 _COUNTRY = "86"
 _MOBILE = 11  # digits of a mobile number, the first of which is 1
 
 
+def sp_node_id(area: str, corp_id: str | int) -> int:
+    """The node id of an SP: 3, the area code ("010", "0731"), the five digits of its CorpId.
+
+    Raises ValueError for an area code without its leading 0, and for more than five digits.
+    """
+    corp = f"{int(corp_id):05d}"
+    if not _is_area(area) or len(corp) > 5 or "-" in corp:
+        raise ValueError(f"no SP has area code {area!r} and CorpId {corp_id!r}")
+    return int(f"3{area:0<4}{corp}")
+
+
+def smg_node_id(area: str, number: int) -> int:
+    """The node id of an SMG: 1, the area code, one digit that tells the area's SMGs apart.
+
+    Raises ValueError for an area code without its leading 0, and for more than a digit.
+    """
+    if not _is_area(area) or not 0 <= number <= 9:
+        raise ValueError(f"no SMG has area code {area!r} and number {number}")
+    return int(f"1{area:0<4}{number}")
+
+
+def _is_area(area: str) -> bool:
+    digits = area.isascii() and area.isdigit() and area.startswith("0")
+    return digits and _AREA[0] <= len(area) <= _AREA[1]
+
+
+def timestamp(moment: datetime) -> int:
+    """MMDDhhmmss of a moment on the operator's clock, UTC+8; the moment has a time zone."""
+    moment = moment.astimezone(_OPERATOR)
+    days = moment.month * 100 + moment.day
+    return ((days * 100 + moment.hour) * 100 + moment.minute) * 100 + moment.second
+
+
+def absolute_time(moment: datetime) -> str:
+    """ExpireTime or ScheduleTime: yymmddhhmmss in UTC+8, then tenths and zone."""
+    # 0 tenths of a second, then the offset from UTC in quarters of an hour: 32 of them, ahead.
+    return moment.astimezone(_OPERATOR).strftime("%y%m%d%H%M%S") + "032+"
+
+
+class SequenceSource:
+    """Makes the sequences of one node id.
+
+    Processes that share a node id divide the counters among them: `lane` of `lanes`. A process
+    that is started again within a second must start above its last counter.
+    """
+
+    def __init__(self, node: int, lane: int = 0, lanes: int = 1, start: int = 0) -> None:
+        if not 0 <= node < _WORD or not 0 <= lane < lanes or start < 0:
+            raise ValueError("a node id has 32 bits, and the lane is one of the lanes")
+        self._node, self._lane, self._lanes = node, lane, lanes
+        self._turn = start
+        # Whole turns, so that a wrap does not leave the lane.
+        self._turns = _WORD // lanes
+
+    def next(self, moment: datetime) -> SequenceNumber:
+        """The next sequence; the counter wraps within 32 bits."""
+        return self.take(1, moment)[0]
+
+    def take(self, count: int, moment: datetime) -> list[SequenceNumber]:
+        """The next `count` sequences, with one time."""
+        stamp, first = timestamp(moment), self._turn
+        self._turn = (first + count) % self._turns
+        return [
+            (self._node, stamp, (first + n) % self._turns * self._lanes + self._lane)
+            for n in range(count)
+        ]
+
+
 def international(number: str) -> str:
-    """`86` and the number; what is no Chinese mobile number keeps its digits as they are."""
-    digits = _digits(number)
-    return _COUNTRY + digits if _is_mobile(digits) else digits
-
-
-def national(number: str) -> str:
-    """A mobile number without `86`, as people write it, and as Reports and MOs are matched."""
-    digits = _digits(number)
-    rest = digits.removeprefix(_COUNTRY)
-    return rest if _is_mobile(rest) else digits
-
-
-def _digits(number: str) -> str:
-    digits = number.strip().replace(" ", "").replace("-", "")
-    return digits.removeprefix("+").removeprefix("00")
-
-
-def _is_mobile(digits: str) -> bool:
-    return len(digits) == _MOBILE and digits.startswith("1")
+    """A telephone number as SGIP has it: `86` in front, no plus. What is no Chinese mobile number
+    keeps its digits as they are."""
+    digits = number.strip().replace(" ", "").replace("-", "").removeprefix("+").removeprefix("00")
+    is_mobile = len(digits) == _MOBILE and digits.startswith("1")
+    return _COUNTRY + digits if is_mobile else digits

@@ -100,7 +100,7 @@ class UserRptResp(ResultOnly):
 
 @record
 class TraceHop:
-    """What one node tells: times as yymmddhhmmss."""
+    """What one node reports: times as yymmddhhmmss."""
 
     result: int
     node_id: str
@@ -142,7 +142,8 @@ class TraceResp(Command):
             raise fault_of(self) from None
 
 
-def _register_result(cls: Any, *tolerated: int) -> None:
+def register_result(cls: Any, *tolerated: int) -> None:
+    """Reads a response with a Result only; `tolerated` are other lengths, without Reserve."""
     make = cls.make
 
     def parse(frame: bytes, sequence: SequenceNumber) -> Command:
@@ -158,29 +159,29 @@ def _register_result(cls: Any, *tolerated: int) -> None:
     parser(cls.command_id)(parse)
 
 
-_register_result(BindResp, RESULT_LENGTH - 8)  # seen in the field: without Reserve
-_register_result(SubmitResp)
-_register_result(DeliverResp)
-_register_result(ReportResp)
-_register_result(UserRptResp)
+register_result(BindResp, RESULT_LENGTH - 8)  # seen in the field: without Reserve
+register_result(SubmitResp)
+register_result(DeliverResp)
+register_result(ReportResp)
+register_result(UserRptResp)
 
 
 @parser(CommandId.UNBIND_RESP)
-def _unbind_resp(frame: bytes, sequence: SequenceNumber) -> UnbindResp:
+def read_unbind_resp(frame: bytes, sequence: SequenceNumber) -> UnbindResp:
     if len(frame) not in {HEADER_LENGTH, RESULT_LENGTH}:  # seen in the field: with a Result
         raise body_error("Unbind_Resp", frame, HEADER_LENGTH)
     return UnbindResp(sequence)
 
 
 @parser(CommandId.TRACE_RESP)
-def _trace_resp(frame: bytes, sequence: SequenceNumber) -> TraceResp:
+def read_trace_resp(frame: bytes, sequence: SequenceNumber) -> TraceResp:
     wanted = HEADER_LENGTH + 1 + (_HOP_LENGTH * frame[20] if len(frame) > HEADER_LENGTH else 0)
     if len(frame) != wanted:
         raise body_error("Trace_Resp", frame, wanted)
-    return TraceResp(sequence, tuple(_hop(frame, at) for at in range(21, wanted, _HOP_LENGTH)))
-
-
-def _hop(frame: bytes, at: int) -> TraceHop:
-    texts = (frame[at + 1 : at + 7], frame[at + 7 : at + 23], frame[at + 23 : at + 39])
-    node_id, received, sent = map(read_text, texts)
-    return TraceHop(frame[at], node_id, received, sent, frame[at + 39 : at + _HOP_LENGTH])
+    hops = []
+    for at in range(21, wanted, _HOP_LENGTH):
+        texts = (frame[at + 1 : at + 7], frame[at + 7 : at + 23], frame[at + 23 : at + 39])
+        node_id, received, sent = map(read_text, texts)
+        reserve = frame[at + 39 : at + _HOP_LENGTH]
+        hops.append(TraceHop(frame[at], node_id, received, sent, reserve))
+    return TraceResp(sequence, tuple(hops))

@@ -135,6 +135,7 @@ def users_per_submit(content_length: int, at_most: int = SAFE_USERS) -> int:
 Options = tuple[str, str, int, str, str, int, int, int, str, str, int, int, int, int, int]
 
 
+# 1024 sets of options: those of the accounts that send at one time, with their expire times.
 @lru_cache(1024)
 def _write_options(*o: str | int) -> bytes:
     texts = {0: 5, 1: 10, 3: 6, 4: 6, 8: 16, 9: 16}
@@ -179,7 +180,7 @@ _make: Callable[..., Submit] = Submit.make
 
 
 @parser(CommandId.SUBMIT)
-def _submit(frame: bytes, sequence: SequenceNumber) -> Submit:
+def read_submit(frame: bytes, sequence: SequenceNumber) -> Submit:
     size = len(frame)
     if size < SUBMIT_LENGTH:
         raise body_error("Submit", frame, SUBMIT_LENGTH)

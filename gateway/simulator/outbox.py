@@ -1,4 +1,4 @@
-"""What a simulated SMG has to tell an SP: Reports and MOs, until they are answered."""
+"""What a simulated SMG sends to an SP: Reports and MOs, until they are answered."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.simulator.journal import Journal
 
 
 class Outbox:
-    """Sends over the first of `links()` that has room; nothing is dropped before its response,
+    """Sends over the first of `links()` that takes more; nothing is dropped before its response,
     with a `journal` not even by a kill.
 
     `answers` counts the responses by their Result.
@@ -41,7 +41,7 @@ class Outbox:
         if self._journal:
             self._journal.flush()
         for link in self._links():
-            for _ in range(min(link.room, len(self._waiting))):
+            for _ in range(min(link.capacity, len(self._waiting))):
                 frame = self._waiting.popleft()
                 link.send(frame)
                 if self._twice:

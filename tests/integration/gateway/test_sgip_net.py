@@ -538,10 +538,10 @@ def test_a_peer_that_does_not_read_is_sent_no_more() -> None:
         await reader.readexactly(29)
         connection = keeper.connection
         assert connection
-        assert connection.room == 32
+        assert connection.capacity == 32
         connection.write_raw(bytes(20_000_000))
-        assert connection.room == 0
-        while not connection.room:  # reading makes room again
+        assert connection.capacity == 0
+        while not connection.capacity:  # reading makes room again
             assert await reader.read(1 << 20)
         connection.respond(decode(VECTORS["submit_ascii"]))  # type: ignore[arg-type]
         writer.close()

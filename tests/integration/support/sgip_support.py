@@ -23,7 +23,6 @@ from gateway.sgip import (
     FrameStream,
     Limits,
     LoginType,
-    Reassembler,
     Report,
     SequenceNumber,
     SequenceSource,
@@ -34,6 +33,8 @@ from gateway.sgip import (
     Unbind,
     UnbindResp,
     decode,
+    part_of,
+    text_of,
 )
 from msgplatform.core.rates.backoff import Backoff
 
@@ -54,7 +55,7 @@ class Sp:
         self.results: dict[SequenceNumber, int] = {}
         self.reports: list[Report] = []
         self.texts: list[str] = []
-        self.reassembler = Reassembler()
+        self.parts: dict[object, dict[int, bytes]] = {}  # of long texts that are not whole
         self.ends: list[Closed] = []
         self.refused: list[int] = []
         self.timed_out = 0
@@ -116,7 +117,7 @@ class Sp:
 
     def pump(self) -> None:
         for connection in self.client.bound if self.client else []:
-            for _ in range(min(connection.room, len(self.queue))):
+            for _ in range(min(connection.capacity, len(self.queue))):
                 connection.send(self.queue.popleft())
             self.most_waiting = max(self.most_waiting, connection.session.waiting)
 
@@ -141,7 +142,12 @@ class Sp:
 
     def _take(self, connection: Connection, request: Report | Deliver) -> None:
         if isinstance(request, Deliver):
-            self.texts += [message.text for message in self.reassembler.add(request, 0)]
+            part = part_of(request)
+            key = (request.user_number, request.sp_number, part.reference, part.total)
+            parts = self.parts.setdefault(key, {})
+            parts[part.number] = part.payload
+            if len(parts) == part.total:
+                self.texts.append(text_of(self.parts.pop(key), request.message_coding))
             connection.respond(request)
             return
         self.order.append(("report", request.submit_sequence))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
@@ -12,17 +12,12 @@ from gateway.sgip import (
     SequenceSource,
     absolute_time,
     international,
-    moment_of,
-    national,
     smg_node_id,
     sp_node_id,
     timestamp,
 )
 
 CHINA = timezone(timedelta(hours=8))
-# Without a zone, as the strategy wants them.
-EARLIEST = datetime(2000, 1, 2)  # noqa: DTZ001
-LATEST = datetime(2098, 1, 1)  # noqa: DTZ001
 MOMENT = datetime(2026, 11, 20, 20, 32, 25, tzinfo=CHINA)
 
 
@@ -37,7 +32,6 @@ def test_times_are_those_of_the_operator_s_clock(hours: int) -> None:
     assert timestamp(moment) == 1120203225
     assert SequenceSource(7).next(moment) == (7, 1120203225, 0)
     assert absolute_time(moment) == "261120203225032+"
-    assert moment_of((7, 1120203225, 0), moment) == MOMENT
 
 
 @pytest.mark.parametrize(
@@ -70,26 +64,6 @@ def test_node_ids_of_gateways_that_cannot_be(area: str, number: int) -> None:
 def test_node_ids_that_cannot_be(area: str, corp: int) -> None:
     with pytest.raises(ValueError, match="area code"):
         sp_node_id(area, corp)
-
-
-@given(st.datetimes(EARLIEST, LATEST), st.integers(-180, 180))
-def test_a_sequence_tells_when_it_was_made_also_over_new_year(made: datetime, days: int) -> None:
-    made = made.replace(microsecond=0, tzinfo=CHINA)
-    if (made.month, made.day) == (2, 29):
-        made -= timedelta(days=1)
-    assert moment_of((1, timestamp(made), 2), made + timedelta(days=days)) == made
-
-
-@pytest.mark.parametrize("word", [0, 1332000000, 2**32 - 1, 231000000, 101240000])
-def test_a_word_that_is_no_time(word: int) -> None:
-    assert moment_of((1, word, 2), MOMENT) is None
-
-
-def test_the_day_that_is_in_leap_years_only() -> None:
-    assert moment_of((1, 229120000, 2), datetime(2028, 7, 1, tzinfo=UTC)) == datetime(
-        2028, 2, 29, 12, tzinfo=CHINA
-    )
-    assert moment_of((1, 229120000, 2), datetime(2026, 7, 1, tzinfo=UTC)) is None
 
 
 def test_absolute_times_have_16_characters() -> None:
@@ -132,10 +106,9 @@ def test_a_source_that_cannot_be(node: int, lane: int, lanes: int, start: int) -
 )
 def test_a_number_is_the_same_however_it_is_written(written: str) -> None:
     assert international(written) == "8613012345678"
-    assert national(written) == "13012345678"
 
 
 @pytest.mark.parametrize("other", ["10690001", "85261234567", "8601012345678", ""])
 def test_what_is_no_chinese_mobile_number_stays(other: str) -> None:
-    assert international(other) == national(other) == other
+    assert international(other) == other
     assert international("+" + other) == other

@@ -92,13 +92,13 @@ def give(session: Session, *commands: Command, now: float = 0) -> list[Event]:
 
 def test_both_ends_are_bound_by_a_login() -> None:
     one, other = sp(), smg()
-    assert one.room == other.room == 0
+    assert one.capacity == other.capacity == 0
     with pytest.raises(NotBound):
         one.send(submit(), 0)
     with pytest.raises(NotBound):
         one.unbind((NODE, TIME, 9), 0)
     assert exchange(one, other) == ([Bound(SP_BIND)], [Bound(SP_BIND)])
-    assert one.room == other.room == 32
+    assert one.capacity == other.capacity == 32
 
 
 def test_the_gateway_connects_to_an_sp_in_the_same_way() -> None:
@@ -176,7 +176,7 @@ def test_responses_are_matched_in_any_order() -> None:
     one, other = bound()
     for counter in (1, 2, 3):
         one.send(submit(counter), 0, f"context {counter}")
-    assert (one.room, one.waiting) == (29, 3)
+    assert (one.capacity, one.waiting) == (29, 3)
     requests = other.receive(one.data_to_send(), 0)
     assert requests == [submit(1), submit(2), submit(3)]
     for request, result in zip(reversed(requests), (0, 11, 33), strict=True):
@@ -187,7 +187,7 @@ def test_responses_are_matched_in_any_order() -> None:
         Answered(SubmitResp((NODE, TIME, 2), 11), "context 2", submit(2).encode()),
         Answered(SubmitResp((NODE, TIME, 1), 33), "context 1", submit(1).encode()),
     ]
-    assert (one.room, one.waiting) == (32, 0)
+    assert (one.capacity, one.waiting) == (32, 0)
 
 
 def test_a_kept_frame_is_sent_as_it_is() -> None:
@@ -204,7 +204,7 @@ def test_the_window_is_kept() -> None:
     with pytest.raises(SequenceInUse):
         one.send(submit(1), 0)
     one.send(submit(2), 0)
-    assert one.room == 0
+    assert one.capacity == 0
     with pytest.raises(WindowFull):
         one.send(submit(3), 0)
     give(one, SubmitResp(submit(1).sequence))
@@ -416,7 +416,7 @@ def test_an_orderly_end() -> None:
     one, other = bound()
     one.send(submit(1), 0)
     one.unbind((NODE, TIME, 2), 0)
-    assert one.room == 0
+    assert one.capacity == 0
     with pytest.raises(NotBound):
         one.send(submit(3), 0)
     assert other.receive(one.data_to_send(), 0) == [submit(1)]

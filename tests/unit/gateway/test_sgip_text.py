@@ -12,7 +12,6 @@ from gateway.sgip import (
     Coding,
     Deliver,
     Parts,
-    SignedPart,
     SplitOptions,
     TextError,
     alphabet_of,
@@ -23,7 +22,7 @@ from gateway.sgip import (
     split,
     text_of,
 )
-from gateway.sgip.parts import OCTETS
+from gateway.sgip.text.parts import OCTETS
 from tests.unit.gateway.sgip_support import deliver
 
 CHINESE = "长短信测试内容"
@@ -41,8 +40,6 @@ OPTIONS = st.builds(
     SplitOptions,
     chinese=st.sampled_from([Coding.GBK, Coding.UCS2]),
     signature=st.sampled_from(["", "【公司】", "[Company]", "【😀】"]),
-    signed_part=st.sampled_from(SignedPart),
-    wide_reference=st.booleans(),
     packed_ascii=st.booleans(),
 )
 
@@ -67,8 +64,7 @@ def test_no_text_loses_a_character(text: str, options: SplitOptions, reference: 
     parts = split(text, reference, options)
     assert read(parts) == text
     if parts.tp_udhi:
-        mask = 0xFFFF if options.wide_reference else 0xFF
-        assert {part_of(command).reference for command in delivers(parts)} == {reference & mask}
+        assert {part_of(command).reference for command in delivers(parts)} == {reference & 0xFF}
 
 
 @given(TEXT, OPTIONS)
@@ -84,15 +80,9 @@ def test_no_part_cuts_a_character(text: str, options: SplitOptions) -> None:
 def test_every_part_fits_with_the_signature(text: str, options: SplitOptions) -> None:
     parts = split(text, 1, options)
     packed = options.packed_ascii and parts.message_coding == Coding.ASCII
-    room = len(encode_text(options.signature, Coding(parts.message_coding)))
-    last = len(parts.contents) - 1
+    signature = len(encode_text(options.signature, Coding(parts.message_coding)))
     for n, content in enumerate(parts.contents):
-        signed = {
-            SignedPart.FIRST: n == 0,
-            SignedPart.LAST: n == last,
-            SignedPart.EVERY: True,
-        }[options.signed_part]
-        length = len(content) + (room if signed else 0)
+        length = len(content) + (0 if n else signature)
         if packed:  # septets, after a header that is filled up to a whole one
             header = len(content) - len(part_of(delivers(parts)[n]).payload)
             length = -(-(header * 8 + (length - header) * 7) // 8)
@@ -107,24 +97,17 @@ def test_every_part_fits_with_the_signature(text: str, options: SplitOptions) ->
         ("a" * 141, SplitOptions(), [140, 13]),
         ("a" * 160, SplitOptions(packed_ascii=True), [160]),
         ("a" * 161, SplitOptions(packed_ascii=True), [159, 14]),
-        ("a" * 161, SplitOptions(packed_ascii=True, wide_reference=True), [159, 16]),
         ("长" * 70, SplitOptions(), [140]),
         ("长" * 71, SplitOptions(), [140, 14]),
         ("a" + "长" * 70, SplitOptions(), [139, 14]),  # no double byte is cut
         ("长" * 70, SplitOptions(chinese=Coding.UCS2), [140]),
         ("长" * 150, SplitOptions(chinese=Coding.UCS2), [140, 140, 38]),  # 67, 67, 16
-        ("长" * 71, SplitOptions(chinese=Coding.UCS2, wide_reference=True), [139, 17]),
         (EMOJI * 35, SplitOptions(), [140]),
         (EMOJI * 36, SplitOptions(), [138, 18]),  # no surrogate pair is cut
         ("a" + EMOJI * 35, SplitOptions(), [140, 14]),
         ("长" * 66, SplitOptions(signature="【公司】"), [132]),
         ("长" * 67, SplitOptions(signature="【公司】"), [132, 14]),
-        ("长" * 67, SplitOptions(signature="【公司】", signed_part=SignedPart.LAST), [138, 8]),
-        (
-            "长" * 140,
-            SplitOptions(signature="【公司】", signed_part=SignedPart.EVERY),
-            [132, 132, 34],
-        ),
+        ("长" * 140, SplitOptions(signature="【公司】"), [132, 140, 26]),
         ("hello", SplitOptions(signature="【公司】"), [5]),
     ],
 )
@@ -140,12 +123,9 @@ def test_the_signature_takes_part_in_the_choice_of_the_charset() -> None:
     assert split(CHINESE, 0, SplitOptions(signature=EMOJI)).message_coding == Coding.UCS2
 
 
-def test_headers_of_8_and_16_bit() -> None:
-    text = "长" * 100
-    narrow = split(text, 0x12A)
-    assert [content[:6].hex() for content in narrow.contents] == ["0500032a0201", "0500032a0202"]
-    wide = split(text, 0x3012A, SplitOptions(wide_reference=True))
-    assert [content[:7].hex() for content in wide.contents] == ["060804012a0201", "060804012a0202"]
+def test_the_header_of_each_part() -> None:
+    parts = split("长" * 100, 0x12A)
+    assert [content[:6].hex() for content in parts.contents] == ["0500032a0201", "0500032a0202"]
 
 
 def test_there_are_at_most_255_parts() -> None:

@@ -64,7 +64,7 @@ def test_a_command_that_is_never_answered_is_given_up() -> None:
     assert copies == 3  # the first, and two more
     assert events == [TimedOut("context", submit(1).encode())]
     assert one.phase is Phase.BOUND
-    assert one.room == 32
+    assert one.capacity == 32
 
 
 def test_a_peer_that_says_nothing_at_all_is_left() -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any
 
-from .commands import Bind, Deliver, Report, Unbind, UserRpt
-from .constants import RESPONSE_BIT
+from ..commands import Bind, Deliver, Report, Unbind, UserRpt
+from ..constants import RESPONSE_BIT
+from ..errors import FieldError, NotBound, SgipError
+from ..fields import SequenceNumber
+from ..responses import TraceResp
+from ..submit import Submit
 from .duplicates import Duplicates
-from .errors import FieldError, NotBound, SgipError
 from .events import Closed, CloseReason, Event, Idle, Request, TimedOut
-from .fields import SequenceNumber
-from .responses import TraceResp
-from .roles import BINDING, BOUND, CLOSED, UNBINDING, Limits, Phase
-from .submit import Submit
+from .roles import BINDING, BOUND, CLOSED, UNBINDING, Limits
 from .window import Window
 
 _RESULT = Struct(">5IB8x").pack
@@ -32,17 +32,18 @@ class Endpoint:
         self._duplicates = duplicates
         self._window = Window(limits)
         self._out: list[bytes] = []
-        self._unbind: Unbind | None = None
+        self._unbind: Unbind | None = None  # wanted; it is sent when all is answered
         self._unbind_sent = False
+        # `_heard`: when a byte came; `_active`: when one came or a command was sent.
         self._phase_since = self._heard = self._active = now
-        self._told_idle = False
+        self._idle_reported = False
         if bind is not None:
             self._out.append(bind.encode())
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """How many commands may be sent now."""
-        return self._window.room if self.phase is BOUND else 0
+        return self._window.capacity if self.phase is BOUND else 0
 
     @property
     def waiting(self) -> int:
@@ -72,6 +73,7 @@ class Endpoint:
     def respond(self, request: Submit | Deliver | Report | UserRpt, result: int = 0) -> None:
         """Answers a request of the peer once it is safe; after Closed, for the peer's next try."""
         frame = _RESULT(29, request.command_id | RESPONSE_BIT, *request.sequence, result)
+        # Noted even when it can no longer be sent: the request then comes over another connection.
         self._duplicates.answered(frame[8:20], result)
         if self.phase is not CLOSED:
             self._out.append(frame)
@@ -85,7 +87,7 @@ class Endpoint:
         """Sends nothing new, awaits the responses, then unbinds. Raises NotBound."""
         if self.phase is not BOUND:
             raise NotBound(f"the session is {self.phase.value}")
-        self._enter(UNBINDING, now)
+        self.phase, self._phase_since = UNBINDING, now
         self._unbind = Unbind(sequence)
         self._unbind_when_answered(now)
 
@@ -99,7 +101,7 @@ class Endpoint:
             return self._phase_since + self.limits.login_timeout
         if self.phase is not BOUND:
             return self._phase_since + self.limits.response_timeout
-        return None if self._told_idle else self._active + self.limits.idle_timeout
+        return None if self._idle_reported else self._active + self.limits.idle_timeout
 
     def tick(self, now: float) -> list[Event]:
         """What the time that passed means. Call it from `next_tick()` on, and again then."""
@@ -108,14 +110,23 @@ class Endpoint:
         if due is None or now < due:
             return events
         if len(self._window):
-            self._overdue(now, events)
+            again, given_up = self._window.overdue(now)
+            self._out.extend(again)
+            self._active = now
+            events.extend(TimedOut(context, frame) for frame, context, _, _, _ in given_up)
+            # Not one byte since a command was sent for the first time: nobody is there.
+            if any(self._heard <= first for _, _, first, _, _ in given_up):
+                self._close(CloseReason.SILENT, events)
+            else:
+                self._unbind_when_answered(now)
         elif self.phase is not BOUND:
             came_in = self.phase is BINDING and self._bind is None
             self._close(CloseReason.NOT_BOUND if came_in else CloseReason.SILENT, events)
         elif self._bind is None:
             self._close(CloseReason.IDLE, events)
         else:
-            self._told_idle = True
+            # Our connection: the owner decides whether it unbinds, so that it can unbind in order.
+            self._idle_reported = True
             events.append(Idle())
         return events
 
@@ -125,22 +136,12 @@ class Endpoint:
         if self.phase is CLOSED:
             return events
         since, reason = self._phase_since, CloseReason.LOST
+        # Nothing came after the Bind_Resp that bound us.
         at_once = self._heard == since and now - since <= _REFUSED_LOGIN
         if self._bind is not None and self.phase is BOUND and at_once:
             reason = CloseReason.LOST_AFTER_BIND
         self._close(reason, events)
         return events
-
-    def _overdue(self, now: float, events: list[Event]) -> None:
-        again, given_up = self._window.overdue(now)
-        self._out.extend(again)
-        self._active = now
-        events.extend(TimedOut(context, frame) for frame, context, _, _, _ in given_up)
-        # Not one byte since a command was sent for the first time: nobody is there.
-        if any(self._heard <= first for _, _, first, _, _ in given_up):
-            self._close(CloseReason.SILENT, events)
-        else:
-            self._unbind_when_answered(now)
 
     def _unbind_when_answered(self, now: float) -> None:
         if self._unbind is None or self._unbind_sent or len(self._window):
@@ -148,9 +149,6 @@ class Endpoint:
         self._unbind_sent = True
         self._phase_since = now
         self._out.append(self._unbind.encode())
-
-    def _enter(self, phase: Phase, now: float) -> None:
-        self.phase, self._phase_since = phase, now
 
     def _close(
         self, reason: CloseReason, events: list[Event], error: SgipError | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .constants import RETRY_RESULTS, Result
+from ..constants import RETRY_RESULTS, Result
 
 UNANSWERED = -1
 
@@ -33,8 +33,11 @@ class Duplicates:
         if known is None:
             known = self._old.get(key)
         if known is None:
-            if len(self._young) >= self._capacity:
-                self._forget_old()
+            if len(self._young) >= self._capacity:  # what is known of the older is forgotten
+                self._unanswered.difference_update(self._old)
+                for old in self._refused.keys() & self._old.keys():
+                    del self._refused[old]
+                self._old, self._young = self._young, {}
             self._young[key] = fingerprint
             self._unanswered.add(key)
             return None
@@ -45,7 +48,7 @@ class Duplicates:
     def answered(self, key: bytes, result: int) -> None:
         """The command with this sequence (12 bytes) got a response.
 
-        One that was told to come again later is forgotten, so that it may.
+        One that was asked to come again later is forgotten, so that it can.
         """
         self._unanswered.discard(key)
         if not result:
@@ -55,9 +58,3 @@ class Duplicates:
             self._old.pop(key, None)
         elif key in self._young or key in self._old:
             self._refused[key] = result
-
-    def _forget_old(self) -> None:
-        self._unanswered.difference_update(self._old)
-        for key in self._refused.keys() & self._old.keys():
-            del self._refused[key]
-        self._old, self._young = self._young, {}

@@ -4,6 +4,12 @@ Both ends and both directions are this one class. The end that opens the connect
 serves Deliver, Report and UserRpt, an SMG serves Submit and Trace, whichever end opened the
 connection: gateways push Reports also over the one that the SP opened (§3.7).
 
+    BINDING ── Bind_Resp 0, or a Bind that is accepted ──▶ BOUND ── unbind() ──▶ UNBINDING
+       │ refused; no login, or no                  Unbind of the │     all answered, then │
+       │ response, in time                         peer; IDLE    │     Unbind_Resp        │
+       ▼                                                         ▼                        ▼
+    CLOSED ◀──── from each: LOST, SILENT, PROTOCOL (the peer broke the rules) ────────────┘
+
 All times are seconds of one clock that never goes back, given as `now`.
 """
 
@@ -11,16 +17,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .commands import Bind, Trace, Unbind
-from .constants import Result
+from ..commands import Bind, Trace, Unbind
+from ..constants import Result
+from ..errors import (
+    BodyError,
+    DuplicateSequence,
+    NotBound,
+    SessionError,
+    SgipError,
+    UnservedCommand,
+)
+from ..frames import FrameStream, decode_cut, response_to
+from ..responses import BindResp, UnbindResp
 from .duplicates import UNANSWERED, Duplicates
 from .endpoint import Endpoint
-from .errors import BodyError, DuplicateSequence, NotBound, SessionError, SgipError, UnservedCommand
 from .events import Answered, BindRefused, Bound, CloseReason, Event, Ignored
-from .frames import decode_cut, response_to
-from .responses import BindResp, UnbindResp
 from .roles import BINDING, BOUND, CLOSED, LOGIN_TYPES, SERVED, Limits, Side
-from .stream import FrameStream
 
 _answered = Answered.make
 
@@ -57,7 +69,7 @@ class Session(Endpoint):
         if self.phase is CLOSED:
             return events
         self._heard = self._active = now
-        self._told_idle = False
+        self._idle_reported = False
         for frame in self._stream.feed(data):
             if frame[4] & 0x80:
                 self._response(frame, now, events)
@@ -94,7 +106,7 @@ class Session(Endpoint):
 
     def _login_result(self, bind: Bind, result: int, now: float, events: list[Event]) -> None:
         if result == Result.OK:
-            self._enter(BOUND, now)
+            self.phase, self._phase_since = BOUND, now
             events.append(Bound(bind))
         else:
             events.append(BindRefused(result))
@@ -104,13 +116,20 @@ class Session(Endpoint):
         try:
             command = decode_cut(frame)
         except SgipError as error:
+            # There is no response to an unknown command; to a wrong body there is, before we close.
             if not error.closes or isinstance(error, BodyError):
                 self._out.append(response_to(frame, error.result))
             self._take_error(frame, error, events)
             return
         if type(command) in self._served:
             if self.phase is BINDING:
-                self._without_login(frame, events)
+                without_login = NotBound("a command came before the login")
+                # A peer that accepted our Bind may be quicker than its Bind_Resp: it sends again.
+                # One that connected to us and does not log in is closed.
+                result = Result.LOGIN if self._bind is None else Result.BUSY
+                self._refuse(frame, without_login, result, events)
+                if self._bind is None:
+                    self._close(CloseReason.NOT_BOUND, events, without_login)
             elif type(command) is Trace or (known := self._duplicates.admit(frame)) is None:
                 events.append(command)  # type: ignore[arg-type]  # what is served is a Request
             else:
@@ -133,14 +152,6 @@ class Session(Endpoint):
     def _refuse(self, frame: bytes, error: SgipError, result: int, events: list[Event]) -> None:
         self._out.append(response_to(frame, result))
         events.append(Ignored(frame, error))
-
-    def _without_login(self, frame: bytes, events: list[Event]) -> None:
-        error = NotBound("a command came before the login")
-        if self._bind is not None:  # the peer did not wait for its own Bind_Resp: let it repeat
-            self._refuse(frame, error, Result.BUSY, events)
-        else:
-            self._refuse(frame, error, Result.LOGIN, events)
-            self._close(CloseReason.NOT_BOUND, events, error)
 
     def _came_before(self, frame: bytes, known: int, events: list[Event]) -> None:
         if known == UNANSWERED:  # the response to the first one is still to come

@@ -1,13 +1,13 @@
 """The charsets of a message: chosen so that no character is lost.
 
 MessageCoding 0 is ASCII, 8 UCS2 (in truth UTF-16, big-endian, without a byte order mark), 15 GBK;
-others follow GSM 03.38 section 4, as 0x18 for a flash message in UCS2.
+others follow GSM 03.38 section 4, such as 0x18 for a flash message in UCS2.
 """
 
 from __future__ import annotations
 
-from .constants import Coding
-from .errors import TextError
+from ..constants import Coding
+from ..errors import TextError
 
 FLASH = 0x10  # message class 0: shown at once, not stored
 _CODECS = {Coding.ASCII: "ascii", Coding.GBK: "gbk", Coding.UCS2: "utf-16-be"}
@@ -46,7 +46,11 @@ def decode_text(content: bytes, coding: int) -> str:
     """
     alphabet = alphabet_of(coding)
     if alphabet is Coding.UCS2:
-        return _decode_utf16(content)
+        if content[:2] == b"\xff\xfe":  # a byte order mark, which GSM does not know, counts
+            return content[2:].decode("utf-16-le", "backslashreplace")
+        if content[:2] == b"\xfe\xff":
+            content = content[2:]
+        return content.decode("utf-16-be", "backslashreplace")
     if alphabet in (Coding.ASCII, Coding.GBK):
         return content.decode("gb18030", "backslashreplace")
     return content.hex()
@@ -58,11 +62,12 @@ def alphabet_of(coding: int) -> Coding:
         return Coding.GBK
     if coding == Coding.SIM:
         return Coding.BINARY
-    if coding & 0xC0 == 0x00:
+    if coding & 0xC0 == 0x00:  # general group: bits 2 and 3 are the alphabet
         alphabets = (Coding.ASCII, Coding.BINARY, Coding.UCS2, Coding.BINARY)
         return alphabets[coding >> 2 & 3]
-    if coding & 0xF0 == 0xF0:
+    if coding & 0xF0 == 0xF0:  # data coding and message class: bit 2 says whether it is 8 bit
         return Coding.BINARY if coding & 0x04 else Coding.ASCII
+    # Message waiting: 0xE0 stores the text as UCS2; all that is left is the default alphabet.
     return Coding.UCS2 if coding & 0xF0 == 0xE0 else Coding.ASCII
 
 
@@ -72,11 +77,3 @@ def _in_gbk(text: str) -> bool:
         return text.encode("gbk").decode("gb18030") == text
     except UnicodeError:
         return False
-
-
-def _decode_utf16(content: bytes) -> str:
-    if content[:2] == b"\xff\xfe":
-        return content[2:].decode("utf-16-le", "backslashreplace")
-    if content[:2] == b"\xfe\xff":
-        content = content[2:]
-    return content.decode("utf-16-be", "backslashreplace")

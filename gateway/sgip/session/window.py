@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .errors import SequenceInUse, WindowFull
+from ..errors import SequenceInUse, WindowFull
 from .roles import Limits
 
 # A command that waits for its response: its frame, its context, when it was sent for the first and
@@ -24,12 +24,14 @@ class Window:
         return len(self._sent)
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
+        """How many more commands it takes."""
         return self._size - len(self._sent)
 
     @property
     def due(self) -> float | None:
         """When the first response will be overdue."""
+        # The first of the dict: what is sent again is put to its end.
         for _, _, _, last, _ in self._sent.values():
             return last + self._timeout
         return None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from .commands import Deliver, Report, Trace, UserRpt
-from .constants import IDLE_TIMEOUT, LOGIN_TIMEOUT, MAX_PACKET, RESPONSE_TIMEOUT, WINDOW, LoginType
-from .submit import Submit
+from ..commands import Deliver, Report, Trace, UserRpt
+from ..constants import IDLE_TIMEOUT, LOGIN_TIMEOUT, MAX_PACKET, RESPONSE_TIMEOUT, WINDOW, LoginType
+from ..submit import Submit
 
 
 class Side(Enum):

@@ -1,4 +1,4 @@
-"""What a session tells its owner; requests of the peer come as their commands."""
+"""What a session reports to its owner; requests of the peer come as their commands."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, ClassVar
 
-from .commands import Bind, Deliver, Report, Trace, UserRpt
-from .errors import SgipError
-from .fields import Command, record
-from .submit import Submit
+from ..commands import Bind, Deliver, Report, Trace, UserRpt
+from ..errors import SgipError
+from ..fields import Command, record
+from ..submit import Submit
 
 
 class CloseReason(Enum):
@@ -32,7 +32,7 @@ class Bound:
 
 @record
 class BindRefused:
-    """The login was not accepted; Closed follows. See BACKOFF_RESULTS."""
+    """The login was not accepted; Closed follows."""
 
     result: int
 
@@ -57,7 +57,7 @@ class TimedOut:
 
 @record
 class Ignored:
-    """A frame that its owner need not act upon, with the reason; it got its response, if any.
+    """A frame that its owner need not act upon, with the reason. Its response, if any, is sent.
 
     `error` is None for a command that came before, and for a response that nothing waits for.
     """

@@ -1,0 +1,1 @@
+"""The texts of messages: their charsets, and long ones in parts."""

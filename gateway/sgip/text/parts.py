@@ -1,0 +1,151 @@
+"""Long messages: one text in several parts, each with a user data header (GSM 03.40 9.2.3.24).
+
+`part_of` and `text_of` need no memory, so that the parts that came may be kept wherever all
+processes see them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from ..commands import Deliver
+from ..constants import Coding
+from ..errors import TextError
+from ..submit import Submit
+from .charsets import choose_coding, decode_text, encode_text
+
+OCTETS = 140  # of a short message
+MAX_PARTS = 255
+_HEADER = 6  # bytes of the user data header of a part
+_SEPTET_CHARACTERS = 160  # what 140 octets hold when the SMSC packs ASCII into 7 bits
+# Information elements that say which part it is, with a reference of 8 or 16 bit: their lengths.
+_CONCATENATION = {0x00: 3, 0x08: 4}
+
+
+@dataclass(frozen=True, slots=True)
+class SplitOptions:
+    """How a channel sends text.
+
+    `chinese` is GBK or UCS2; `signature` the text that the carrier puts in front, which takes
+    part of the first short message; `packed_ascii` says that the SMSC packs ASCII, so that 160
+    characters fit.
+    """
+
+    chinese: Coding = Coding.GBK
+    signature: str = ""
+    packed_ascii: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The contents of the Submits of one message, with their MessageCoding and TP_udhi."""
+
+    message_coding: int
+    tp_udhi: int
+    contents: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a message, without its header; a message of one part has total 1, number 1."""
+
+    reference: int
+    total: int
+    number: int
+    payload: bytes
+
+
+_DEFAULT = SplitOptions()
+
+
+def split(text: str, reference: int = 0, options: SplitOptions = _DEFAULT) -> Parts:
+    """The text in one part, or in as many as it needs; no character is cut, none is lost.
+
+    `reference` tells the messages of one sender apart; it is taken modulo 2^8. The signature takes
+    part in the choice of the charset. Raises TextError for more than 255 parts, a lone surrogate,
+    and a signature that leaves no space for text.
+    """
+    coding = choose_coding(text + options.signature, options.chinese)
+    signature = len(encode_text(options.signature, coding))
+    whole = encode_text(text, coding)
+    if len(whole) + signature <= _capacity(coding, 0, options):
+        return Parts(coding, 0, (whole,))
+    cuts = _cuts(text, coding, _capacity(coding, _HEADER, options), signature)
+    total = len(cuts) - 1
+    if total > MAX_PARTS:
+        raise TextError(f"the text needs {total} parts, {MAX_PARTS} are the most")
+    return Parts(
+        coding,
+        1,
+        tuple(
+            udh(reference, total, number) + whole[start:end]
+            for number, (start, end) in enumerate(pairwise(cuts), 1)
+        ),
+    )
+
+
+def udh(reference: int, total: int, number: int) -> bytes:
+    """The user data header of one part, for a reference of 8 bit."""
+    return bytes((5, 0, 3, reference & 0xFF, total, number))
+
+
+def _capacity(coding: Coding, header: int, options: SplitOptions) -> int:
+    """Bytes of text, as SGIP carries it, beside a header in one short message."""
+    if coding is Coding.ASCII and options.packed_ascii:
+        return (OCTETS - header) * 8 // 7 if header else _SEPTET_CHARACTERS
+    octets = OCTETS - header
+    return octets - octets % 2 if coding is Coding.UCS2 else octets
+
+
+def _cuts(text: str, coding: Coding, capacity: int, signature: int) -> list[int]:
+    """Where the parts of the encoded text begin and end, in bytes; between characters only."""
+    if capacity - signature < 4:  # the widest character has 4 bytes
+        raise TextError("the signature leaves no room for the text")
+    if coding is Coding.UCS2:
+        widths = [4 if character > "\uffff" else 2 for character in text]
+    else:
+        widths = [1 if character < "\x80" else 2 for character in text]
+    cuts, limit, before = [0], capacity - signature, 0
+    for end in accumulate(widths):
+        if end - cuts[-1] > limit:
+            cuts.append(before)
+            limit = capacity  # the signature is in the first part only
+        before = end
+    cuts.append(before)
+    return cuts
+
+
+def part_of(command: Deliver | Submit) -> Part:
+    """Which part of which message it is; a header that makes no sense is text."""
+    content = command.message_content
+    header = content[: content[0] + 1] if content else b""
+    flagged = bool(command.tp_udhi & 1)
+    if flagged and 1 < len(header) <= len(content) and header[0] == len(header) - 1:
+        found = _concatenation(header[1:])
+        return Part(*(found or (0, 1, 1)), content[len(header) :])
+    # Seen in the field: the header without TP_udhi.
+    if not flagged and header[:3] in (b"\5\0\3", b"\6\x08\4"):
+        found = _concatenation(header[1:])
+        if found:
+            return Part(*found, content[len(header) :])
+    return Part(0, 1, 1, content)
+
+
+def _concatenation(elements: bytes) -> tuple[int, int, int] | None:
+    """Reference, total and number from the information elements of a header."""
+    while len(elements) > 2:
+        kind, length = elements[0], elements[1]
+        data, elements = elements[2 : 2 + length], elements[2 + length :]
+        if _CONCATENATION.get(kind) == length == len(data):
+            reference, total, number = int.from_bytes(data[:-2], "big"), data[-2], data[-1]
+            if 1 <= number <= total:
+                return reference, total, number
+    return None
+
+
+def text_of(parts: Mapping[int, bytes], coding: int) -> str:
+    """The text of payloads by number. They are joined before they are decoded, for there are
+    senders that cut a character in two."""
+    return decode_text(b"".join(parts[number] for number in sorted(parts)), coding)
