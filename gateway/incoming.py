@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from gateway import sgip
-from gateway.lifecycle import keys, mo_parts, mo_store
+from gateway.lifecycle import keys, mo_store
 from gateway.lifecycle.messages import Mo
 from msgplatform.core import logging
 from msgplatform.core.data import ids
@@ -19,7 +19,7 @@ _LATE_AT_ONCE = 100
 
 
 class MoIntake:
-    """Ids come from the database's allocator; all else is Redis. Raises when either is away."""
+    """Ids come from the database's allocator; all else is Redis. Raises when one is unavailable."""
 
     def take(self, requests: Sequence[tuple[int, sgip.Deliver | sgip.UserRpt]]) -> None:
         """(gateway's id, request) each; when it returns, all are safe."""
@@ -27,7 +27,17 @@ class MoIntake:
         whole: list[tuple[Mo, mo_store.SequenceWords]] = []
         for (gateway, request), message in zip(requests, map(str, made), strict=True):
             if isinstance(request, sgip.UserRpt):
-                whole.append((_user_report(message, gateway, request), request.sequence))
+                report = Mo(
+                    id=message,
+                    kind="userrpt",
+                    gateway=gateway,
+                    user_number=sgip.international(request.user_number),
+                    sp_number=request.sp_number,
+                    user_condition=request.user_condition,
+                    sequence=_words(request.sequence),
+                    at=time.time(),
+                )
+                whole.append((report, request.sequence))
             elif (part := sgip.part_of(request)).total > 1:
                 self._keep(_mo(message, gateway, request, "", part), part, request.sequence)
             else:
@@ -37,17 +47,18 @@ class MoIntake:
 
     def take_late(self) -> int:
         """Long MOs whose other parts did not come in time are taken in as they are; how many."""
-        late = mo_parts.late(_LATE_AT_ONCE)
+        late = mo_store.late_parts(_LATE_AT_ONCE)
         for parts_key, parts in late.items():
             self._join(parts_key, parts)
         return len(late)
 
     def _keep(self, mo: Mo, part: sgip.Part, sequence: mo_store.SequenceWords) -> None:
         parts_key = keys.mo_part(mo.user_number, mo.sp_number, part.reference, part.total)
-        kept = mo_parts.keep(parts_key, part.number, part.total, mo, sequence)
+        kept = mo_store.keep_part(parts_key, part.number, part.total, mo, sequence)
+        # The handset uses a reference again: what came of the older message is taken in as it is.
         while kept.what == "cut":
             self._join(parts_key, kept.parts)
-            kept = mo_parts.keep(parts_key, part.number, part.total, mo, sequence)
+            kept = mo_store.keep_part(parts_key, part.number, part.total, mo, sequence)
         if kept.what == "whole":
             self._join(parts_key, kept.parts)
 
@@ -64,7 +75,7 @@ class MoIntake:
             content=b"".join(contents[number] for number in sorted(contents)),
             missing=first.parts - len(parts),
         )
-        if mo_parts.join(parts_key, whole, parts) and whole.missing:
+        if mo_store.join_parts(parts_key, whole, parts) and whole.missing:
             log.warning("mo_incomplete", id=whole.id, parts=whole.parts, missing=whole.missing)
 
 
@@ -83,19 +94,6 @@ def _mo(
         tp_udhi=deliver.tp_udhi,
         parts=part.total if part else 1,
         sequence=_words(deliver.sequence),
-        at=time.time(),
-    )
-
-
-def _user_report(message: str, gateway: int, report: sgip.UserRpt) -> Mo:
-    return Mo(
-        id=message,
-        kind="userrpt",
-        gateway=gateway,
-        user_number=sgip.international(report.user_number),
-        sp_number=report.sp_number,
-        user_condition=report.user_condition,
-        sequence=_words(report.sequence),
         at=time.time(),
     )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-# An ending is replaced only by one of a higher rank (as in scripts/common.lua).
+# An ending is replaced only by one of a higher rank (as in scripts/common.lua): what somebody knows
+# for certain by what nobody knew, never the other way round.
 RANK = {"unknown": 1, "expired": 2, "failed": 3, "delivered": 3, "accepted": 3}
 
 
@@ -50,6 +52,9 @@ class Mt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             self.morelateto_mt_flag, self.priority, self.report_flag, self.signature,
             self.expire_at, self.udh_reference,
         )  # fmt: skip
+
+
+decode_mt = msgspec.json.Decoder(Mt).decode
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -151,7 +156,7 @@ class Finished(msgspec.Struct, frozen=True):
 
     `reported_at` is the time of the last Report once it has ended, 0 when nobody reported.
     `results` and `reports` go by part: the last response, and (state, error, unix time). `sent` are
-    all its Submits in order; the last one of a part is the one that counts. `said` are the
+    all its Submits in order; the last one of a part is the one that counts. `announced` are the
     payloads of the events of endings that may have been published before this one.
     """
 
@@ -169,7 +174,7 @@ class Finished(msgspec.Struct, frozen=True):
     results: dict[int, int]
     reports: dict[int, tuple[int, int, float]]
     sent: list[Sent]
-    said: dict[str, bytes] = {}
+    announced: dict[str, bytes] = {}
 
     @property
     def id(self) -> str:
@@ -177,6 +182,48 @@ class Finished(msgspec.Struct, frozen=True):
 
     @property
     def facts(self) -> int:
-        """How much is known of it. None of these is ever taken back, so that their number tells
-        whether more is known by now."""
+        """How much is known of it. None of these is ever taken back, so that a greater number means
+        that more is known by now."""
         return len(self.sent) + len(self.results) + len(self.reports)
+
+    @classmethod
+    def of_row(cls, row: Sequence[bytes | None]) -> Finished:
+        """What read.lua gives for a message."""
+        state, final, error, gateway, parts, *times, submits, results, reports = (
+            (value or b"").decode() for value in row[1:13]
+        )
+        unknown, expired = row[13:]
+        accepted_at, submitted_at, responded_at, ended_at = (float(at or 0) for at in times)
+        by_part: dict[int, tuple[int, int, float]] = {}
+        for part, report in _by_part(reports):
+            code, report_error, at = report.split(":")
+            by_part[part] = int(code), int(report_error), float(at)
+        sent = []
+        for token in submits.split():
+            part_sent, node, name = token.split("/")
+            seqno, ts = name.split(":")
+            sent.append(Sent(int(part_sent), int(node), int(ts), int(seqno)))
+        return cls(
+            mt=decode_mt(row[0] or b""),
+            state=state,
+            final=final,
+            error=error,
+            gateway=int(gateway or 0),
+            parts=int(parts or 1),
+            accepted_at=accepted_at,
+            submitted_at=submitted_at,
+            responded_at=responded_at,
+            reported_at=max((at for *_, at in by_part.values()), default=0.0) if final else 0.0,
+            ended_at=ended_at,
+            results={part: int(result) for part, result in _by_part(results)},
+            reports=by_part,
+            sent=sent,
+            announced={k: b for k, b in (("unknown", unknown), ("expired", expired)) if b},
+        )
+
+
+def _by_part(text: str) -> Iterator[tuple[int, str]]:
+    """Of "part/value …"."""
+    for token in text.split():
+        part, _, value = token.partition("/")
+        yield int(part), value

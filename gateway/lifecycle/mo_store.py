@@ -1,19 +1,34 @@
-"""MOs and UserRpts in Redis: taken in once, joined when they are long, kept until archived."""
+"""MOs and UserRpts in Redis: taken in once, long ones joined, kept until they are archived.
+
+The parts of a long MO wait in one hash, where every receiver finds them:
+
+    keep_part ─▶ waiting ─ the last part ─▶ whole ─ join_parts ─▶ taken in, the parts are deleted
+                    │ late_parts: PARTS_SECONDS are over            ▲
+                    │ cut: a new message with the same reference    │
+                    └───────────────────────────────────────────────┘
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys, scripts
 from gateway.lifecycle.messages import Mo
+from msgplatform.core.connections import clock
 
 SequenceWords = tuple[int, int, int]
 
 # How long a gateway may repeat a Deliver and still be recognised.
 SEEN_SECONDS = 86_400
+# How long the parts wait for each other.
+PARTS_SECONDS = 7_200
+_DIGEST = 40  # hexadecimal digits of SHA-1
 
 
 def accept(mos: Sequence[tuple[Mo, SequenceWords]]) -> list[bool]:
@@ -24,8 +39,53 @@ def accept(mos: Sequence[tuple[Mo, SequenceWords]]) -> list[bool]:
     return [bool(taken) for taken in scripts.run("mo", arguments)] if mos else []
 
 
+@dataclass(frozen=True)
+class Kept:
+    """`what` became of a part: waiting, whole, or cut (the parts are those of an older message)."""
+
+    what: str
+    parts: dict[int, Mo]
+
+
+def keep_part(parts_key: str, number: int, total: int, part: Mo, sequence: SequenceWords) -> Kept:
+    """Keep one part, once whatever its repeats. `part.content` is the payload."""
+    what, *flat = scripts.run(
+        "mo_keep",
+        [number, total, _digest(part), msgspec.json.encode(part), PARTS_SECONDS, SEEN_SECONDS],
+        [parts_key, keys.mo_seen(*sequence)],
+    )
+    return Kept(what.decode(), _parts(dict(zip(flat[::2], flat[1::2], strict=True))))
+
+
+def join_parts(parts_key: str, mo: Mo, parts: Mapping[int, Mo]) -> bool:
+    """Take in the message that was made of these parts; False when that was done already, or when
+    others are there by now."""
+    arguments: list[scripts.Argument] = [mo.id, msgspec.json.encode(mo)]
+    for number, part in parts.items():
+        arguments += [number, _digest(part)]
+    return bool(scripts.run("mo_join", arguments, [parts_key]))
+
+
+def late_parts(count: int) -> dict[str, dict[int, Mo]]:
+    """Parts that waited long enough for the others, by their key."""
+    client: Any = sms_redis()
+    names = client.zrangebyscore(keys.MO_PARTS, "-inf", clock(client), 0, count)
+    return {name.decode(): _parts(client.hgetall(name)) for name in names}
+
+
+def _digest(part: Mo) -> str:
+    return hashlib.sha1(part.content, usedforsecurity=False).hexdigest()
+
+
+def _parts(rows: dict[bytes, bytes]) -> dict[int, Mo]:
+    """Each row is the digest of the content, by which scripts compare, and then the JSON."""
+    return {
+        int(number): msgspec.json.decode(row[_DIGEST:], type=Mo) for number, row in rows.items()
+    }
+
+
 def read(ids: Sequence[str]) -> list[Mo]:
-    """Those that are there."""
+    """The messages with these ids; one that is gone is left out."""
     with sms_redis().pipeline(transaction=False) as pipe:
         for message in ids:
             pipe.hget(f"{keys.PREFIX}mo:{message}", "msg")
@@ -42,7 +102,7 @@ def rewrite(mos: Sequence[Mo]) -> None:
 
 
 def forget(ids: Sequence[str]) -> None:
-    """Archived: their keys go."""
+    """Delete the keys of messages that were archived."""
     if not ids:
         return
     with sms_redis().pipeline(transaction=False) as pipe:

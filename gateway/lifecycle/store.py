@@ -1,12 +1,19 @@
 """MTs in Redis: each step one script, for hundreds of messages, repeatable.
 
+    accept ─▶ pending ── submit ──▶ submitted ── respond: accepted ──▶ responded
+                 ▲                    │    │                               │ report, overdue
+                 └─ respond: again ◀──┘    │ respond: refused; report      ▼
+                 │                         └───────────────────────────▶ reported ─ published ─▶
+                 └─ end: expired, cannot be sent ─────────────────────────▲   archived, forget
+
+How it ended is in `final` (messages.RANK): a higher ending replaces a lower one until `forget`.
 Nothing here knows SGIP's meaning of a result: who calls decides whether a response is accepted, to
-be tried again or a refusal. All raise RedisError when Redis is away.
+be tried again or a refusal. Every function raises RedisError when Redis is unavailable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +29,8 @@ from gateway.lifecycle.messages import (
     NewSubmit,
     ReportIn,
     Response,
-    Sent,
+    decode_mt,
 )
-
-_decode_mt = msgspec.json.Decoder(Mt).decode
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ def claim(gateway: int, holder: str, most: int, lease: float) -> list[Claimed]:
     flat = scripts.run("claim", [gateway, holder, most, lease])
     return [
         Claimed(
-            _decode_mt(flat[i + 1]),
+            decode_mt(flat[i + 1]),
             tuple(sorted({int(part) for part in flat[i + 2].split()})),
             int(flat[i + 3] or 0),
             int(flat[i + 4]),
@@ -174,13 +179,14 @@ def lease_some(source: str, leased: str, most: int, lease: float) -> Leased:
 
 def holds(leased: Leased, entries: Sequence[str]) -> bool:
     """Whether nobody took one of these entries over, and nobody is done with one."""
+    # No two leases end at the same microsecond, so that the score tells whose it is.
     scores: Any = sms_redis().zmscore(leased.key, list(entries)) if entries else ()
     return all(score == leased.until for score in scores)
 
 
 def announce(endings: Mapping[str, tuple[str, bytes]]) -> dict[str, bytes]:
-    """Say that these endings (id → final, payload) are about to be published: the payload to
-    publish for each, b"" for one that has another ending by now."""
+    """Note that these endings (id → final, payload) are about to be published. Returns the payload
+    to publish for each, b"" for one that has another ending by now."""
     flat = [value for id, ending in endings.items() for value in (id, *ending)]
     return dict(zip(endings, scripts.run("announce", flat), strict=True)) if flat else {}
 
@@ -201,7 +207,7 @@ def pass_on(leased: str, target: str, entries: Sequence[str]) -> int:
 
 
 def drop(leased: str, entries: Sequence[str]) -> None:
-    """Done with these entries: nothing follows them."""
+    """Remove these entries from the leased set: nothing follows them."""
     if entries:
         sms_redis().zrem(leased, *entries)
 
@@ -209,7 +215,7 @@ def drop(leased: str, entries: Sequence[str]) -> None:
 def read(ids: Sequence[str]) -> list[Finished]:
     """Messages with what became of them; one that is gone is left out."""
     rows = scripts.run("read", list(ids)) if ids else ()
-    return [_finished(row) for row in rows if row]
+    return [Finished.of_row(row) for row in rows if row]
 
 
 def forget(archived: Iterable[Finished]) -> set[str]:
@@ -220,52 +226,6 @@ def forget(archived: Iterable[Finished]) -> set[str]:
     """
     flat = [value for m in archived for value in (m.id, m.final, str(m.facts))]
     return {gone.decode() for gone in scripts.run("forget", flat)} if flat else set()
-
-
-def _finished(row: Sequence[bytes | None]) -> Finished:
-    """What read.lua gives for a message."""
-    mt = _decode_mt(row[0] or b"")
-    state, final, error, gateway, parts, *times, submits, results, reports = (
-        (value or b"").decode() for value in row[1:13]
-    )
-    unknown, expired = row[13:]
-    accepted_at, submitted_at, responded_at, ended_at = (float(at or 0) for at in times)
-    by_part = {part: _report(report) for part, report in _by_part(reports)}
-    return Finished(
-        mt=mt,
-        state=state,
-        final=final,
-        error=error,
-        gateway=int(gateway or 0),
-        parts=int(parts or 1),
-        accepted_at=accepted_at,
-        submitted_at=submitted_at,
-        responded_at=responded_at,
-        reported_at=max((at for _, _, at in by_part.values()), default=0.0) if final else 0.0,
-        ended_at=ended_at,
-        results={part: int(result) for part, result in _by_part(results)},
-        reports=by_part,
-        sent=[_sent(token) for token in submits.split()],
-        said={name: b for name, b in (("unknown", unknown), ("expired", expired)) if b},
-    )
-
-
-def _by_part(text: str) -> Iterator[tuple[int, str]]:
-    """Of "part/value …"."""
-    for token in text.split():
-        part, _, value = token.partition("/")
-        yield int(part), value
-
-
-def _sent(token: str) -> Sent:
-    part, node, name = token.split("/")
-    seqno, ts = name.split(":")
-    return Sent(int(part), int(node), int(ts), int(seqno))
-
-
-def _report(value: str) -> tuple[int, int, float]:
-    state, error, at = value.split(":")
-    return int(state), int(error), float(at)
 
 
 __all__ = [

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from gateway.lifecycle import store
-from gateway.lifecycle.mo_parts import Kept
+from gateway.lifecycle.mo_store import Kept
 from tests.integration.support.sms_mo_steps import TOTAL, MoSteps, Part
 from tests.integration.support.sms_model import Message, Packet
 from tests.integration.support.sms_steps import GATEWAYS, NODE, OVER, TEXTS, Steps

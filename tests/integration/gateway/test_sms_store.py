@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.lifecycle import keys, mo_parts, mo_store, store
+from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import Member, Mo, Mt, NewSubmit, ReportIn, Response, Sent
 
 pytestmark = pytest.mark.usefixtures("sms_redis")
@@ -331,15 +331,19 @@ class TestMo:
         key = keys.mo_part("86138", "10655", 3, 3)
         for number in (3, 1, 1):
             part = self.mo(number, content=b"%d" % number)
-            kept_now = mo_parts.keep(key, number, 3, part, (NODE, TS, number))
+            kept_now = mo_store.keep_part(key, number, 3, part, (NODE, TS, number))
             assert (kept_now.what, kept_now.parts) == ("waiting", {})
         last = (2, 3, self.mo(2, content=b"2"), (NODE, TS, 2))
-        whole = mo_parts.keep(key, *last)
+        whole = mo_store.keep_part(key, *last)
         assert whole.what == "whole"
         assert [whole.parts[number].content for number in (1, 2, 3)] == [b"1", b"2", b"3"]
-        assert mo_parts.keep(key, *last).what == "whole", "until it is taken in, a repeat completes"
-        assert not mo_parts.join(key, self.mo(9), {1: whole.parts[1]}), "two more came meanwhile"
-        assert mo_parts.join(key, self.mo(9), whole.parts)
-        assert not mo_parts.join(key, self.mo(9), whole.parts)
+        assert mo_store.keep_part(key, *last).what == "whole", (
+            "until it is taken in, a repeat completes"
+        )
+        assert not mo_store.join_parts(key, self.mo(9), {1: whole.parts[1]}), (
+            "two more came meanwhile"
+        )
+        assert mo_store.join_parts(key, self.mo(9), whole.parts)
+        assert not mo_store.join_parts(key, self.mo(9), whole.parts)
         assert not sms_redis.exists(key)
         assert not sms_redis.exists(keys.MO_PARTS)

@@ -11,7 +11,7 @@ import msgspec
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from gateway.connections import sms_redis
-from gateway.lifecycle import keys, mo_parts, mo_store, store
+from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import Mo
 
 TOTAL = 3
@@ -42,7 +42,7 @@ class MoSteps(RuleBasedStateMachine):
         self.client: Any = sms_redis()
         self.client.flushall()
         self.came: list[Part] = []
-        self.hands: dict[str, tuple[Part, mo_parts.Kept]] = {}
+        self.hands: dict[str, tuple[Part, mo_store.Kept]] = {}
         self.waiting: dict[str, dict[int, str]] = {}  # by key: number → content
         self.seen: set[Sequence] = set()
         self.taken: list[str] = []
@@ -55,7 +55,7 @@ class MoSteps(RuleBasedStateMachine):
             id=str(2**60 + self._ids), user_number=part.user, sp_number="10655",
             content=part.content.encode(), parts=TOTAL,
         )  # fmt: skip
-        kept = mo_parts.keep(part.key, part.number, TOTAL, mo, part.sequence)
+        kept = mo_store.keep_part(part.key, part.number, TOTAL, mo, part.sequence)
         expected = self._keep(part)
         assert kept.what == expected
         if expected == "waiting":
@@ -88,7 +88,7 @@ class MoSteps(RuleBasedStateMachine):
             first, text=text, content=text.encode(), missing=TOTAL - len(parts)
         )
         is_same = self.waiting.get(key) == contents
-        assert mo_parts.join(key, whole, parts) == is_same
+        assert mo_store.join_parts(key, whole, parts) == is_same
         if is_same:
             self.waiting[key] = {}
             self.taken.append(text)
@@ -101,7 +101,7 @@ class MoSteps(RuleBasedStateMachine):
         """All that waits has waited long enough; another step may come before it is joined."""
         if entries := self.client.zrange(keys.MO_PARTS, 0, -1):
             self.client.zadd(keys.MO_PARTS, dict.fromkeys(entries, 0), xx=True)
-        late = mo_parts.late(1000)
+        late = mo_store.late_parts(1000)
         assert {key: self._contents(parts) for key, parts in late.items()} == {
             key: parts for key, parts in self.waiting.items() if parts
         }
