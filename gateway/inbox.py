@@ -1,4 +1,4 @@
-"""What gateways tell us, over whichever connection: safe in Redis before it is answered.
+"""What gateways send us, over whichever connection: safe in Redis before it is answered.
 
 net's loop ── put ──▶ waiting ── turn (the worker's thread): one script for all that came
                                    └─▶ respond, in the loop again
@@ -34,13 +34,13 @@ log = logging.get(__name__)
 Request = sgip.Report | sgip.Deliver | sgip.UserRpt
 
 BATCH = 500
-# Requests in memory while Redis is away; beyond it gateways are told to come again.
+# Requests in memory while Redis is unavailable; beyond it gateways are asked to come again.
 MAX_WAITING = 20_000
 _DATABASE_PAUSE = 1.0  # seconds
 # Delay of the BUSY response to a request that cannot be stored: a gateway may repeat it at once.
 ASIDE_SECONDS = 5.0
-_TELL_SECONDS = 60.0  # at most so often that a gateway reports on what is not its own
-_OF_SUBMIT = 0  # the other kind is for gateways that forward a Deliver
+_ALERT_SECONDS = 60.0  # between two alerts that a gateway reports on what is not its own
+_OF_SUBMIT = 0  # ReportType; the other kind is for gateways that forward a Deliver
 
 
 @dataclass(eq=False, slots=True)
@@ -51,15 +51,16 @@ class Arrival:
 
 
 class Arrivals:
-    """`news` is set when something came."""
+    """`changed` is set when something came. The loop appends to `_waiting`; `_reports` and `_mos`
+    belong to the worker's thread, which takes from it."""
 
-    def __init__(self, net: NetThread, news: threading.Event, directory: Directory) -> None:
-        self._net, self._news, self._directory = net, news, directory
+    def __init__(self, net: NetThread, changed: threading.Event, directory: Directory) -> None:
+        self._net, self._changed, self._directory = net, changed, directory
         self._waiting: deque[Arrival] = deque()
         self._reports: list[Arrival] = []
         self._mos: list[Arrival] = []
         self._next_mos = Every(_DATABASE_PAUSE)
-        self._next_tell = Every(_TELL_SECONDS)
+        self._next_alert = Every(_ALERT_SECONDS)
         self.mo_intake = MoIntake()
 
     @property
@@ -74,50 +75,50 @@ class Arrivals:
                 connection.respond(request, sgip.Result.BUSY)
             return
         self._waiting.extend(Arrival(connection, gateway, request) for request in requests)
-        self._news.set()
+        self._changed.set()
 
     # -- in the worker's thread ------------------------------------------------------------------
     def turn(self) -> int:
-        """Make safe what waits, then answer it; how many. Raises when Redis is away: nothing of it
-        is lost, and the next turn repeats it."""
+        """Make safe what waits, then answer it; how many. Raises when Redis is unavailable: nothing
+        of it is lost, and the next turn repeats it."""
         while self._waiting and len(self._reports) < BATCH and len(self._mos) < MAX_WAITING:
             arrival = self._waiting.popleft()
             is_report = isinstance(arrival.request, sgip.Report)
             (self._reports if is_report else self._mos).append(arrival)
         done = len(self._reports)
         if done:
-            self._take_reports()
+            safe = bisect.isolate(self._reports, self._make_reports_safe, self._set_aside)
+            bells.FORWARDER.ring()
+            failpoint("sms_receiver_after_report")
+            self._respond(safe)
+            self._reports = []
         if self._mos and self._next_mos.is_due:
             done += self._take_mos()
         return done
 
-    def _take_reports(self) -> None:
-        safe = bisect.isolate(self._reports, self._make_reports_safe, self._set_aside)
-        bells.FORWARDER.ring()
-        failpoint("sms_receiver_after_report")
-        self._respond(safe)
-        self._reports = []
-
     def _make_reports_safe(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         now = time.time()
-        of_submits = {
-            arrival: _report_in(arrival.request, now, self._directory.reports_on(arrival.gateway))
-            for arrival in arrivals
-            if isinstance(arrival.request, sgip.Report)
-            and arrival.request.report_type == _OF_SUBMIT
-        }
+        of_submits: dict[Arrival, ReportIn] = {}
+        for arrival in arrivals:
+            report = arrival.request
+            if isinstance(report, sgip.Report) and report.report_type == _OF_SUBMIT:
+                node, ts, seqno = report.submit_sequence
+                of_submits[arrival] = ReportIn(
+                    seqno, ts, node, sgip.international(report.user_number), report.state,
+                    report.error_code, now, self._directory.reports_on(arrival.gateway),
+                )  # fmt: skip
         became = store.report(list(of_submits.values())) if of_submits else []
         foreign = [a for a, what in zip(of_submits, became, strict=True) if what == "foreign"]
-        if foreign and self._next_tell.take():
+        if foreign and self._next_alert.take():
             gateway = self._directory.gateways.get(foreign[0].gateway)
             alerts.raise_event(_foreign(of_submits[foreign[0]], gateway, foreign[0].gateway))
         return arrivals
 
     def _take_mos(self) -> int:
-        """A database that is away has no new ids: MOs wait for it, Reports do not."""
+        """Without the database there are no new ids: MOs wait for it, Reports do not."""
         batch = self._mos[:BATCH]
         try:
-            safe = bisect.isolate(batch, self._make_safe, self._set_aside)
+            safe = bisect.isolate(batch, self._make_mos_safe, self._set_aside)
             bells.FORWARDER.ring()
         except (OperationalError, InterfaceError, Unavailable) as error:
             log.warning("mos_wait", count=len(self._mos), why=str(error)[:200])
@@ -128,7 +129,7 @@ class Arrivals:
         del self._mos[: len(batch)]
         return len(batch)
 
-    def _make_safe(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
+    def _make_mos_safe(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         self.mo_intake.take(
             [
                 (arrival.gateway, arrival.request)
@@ -139,38 +140,27 @@ class Arrivals:
         return arrivals
 
     def _respond(self, arrivals: list[Arrival]) -> None:
-        self._net.call(_respond_all, arrivals)
+        def respond() -> None:
+            for arrival in arrivals:
+                arrival.connection.respond(arrival.request)
+
+        self._net.call(respond)
 
     def _set_aside(self, arrival: Arrival, error: Exception) -> alerts.AlertEvent:
-        """Told to come again, so that it is tried again; the gateway's log keeps it."""
-        self._net.call(_refuse_later, arrival)
-        return _alert(arrival, error)
+        """Refuse it for now, so that it is tried again; the gateway's log keeps it."""
 
+        def refuse_later() -> None:
+            refuse = partial(arrival.connection.respond, arrival.request, sgip.Result.BUSY)
+            asyncio.get_running_loop().call_later(ASIDE_SECONDS, refuse)
 
-def _alert(arrival: Arrival, error: Exception) -> alerts.AlertEvent:
-    sequence = ":".join(map(str, arrival.request.sequence))
-    return alerts.AlertEvent(
-        "sms.mo",
-        f"A request of gateway {arrival.gateway} cannot be taken in",
-        f"{sequence}: {type(error).__name__}: {error}. The gateway sends it again."[:1000],
-        key=f"sms.mo:{arrival.gateway}",
-    )
-
-
-def _respond_all(arrivals: list[Arrival]) -> None:
-    for arrival in arrivals:
-        arrival.connection.respond(arrival.request)
-
-
-def _refuse_later(arrival: Arrival) -> None:
-    refuse = partial(arrival.connection.respond, arrival.request, sgip.Result.BUSY)
-    asyncio.get_running_loop().call_later(ASIDE_SECONDS, refuse)
-
-
-def _report_in(report: sgip.Report, at: float, gateways: list[int]) -> ReportIn:
-    node, ts, seqno = report.submit_sequence
-    user = sgip.international(report.user_number)
-    return ReportIn(seqno, ts, node, user, report.state, report.error_code, at, gateways)
+        self._net.call(refuse_later)
+        sequence = ":".join(map(str, arrival.request.sequence))
+        return alerts.AlertEvent(
+            "sms.mo",
+            f"A request of gateway {arrival.gateway} cannot be taken in",
+            f"{sequence}: {type(error).__name__}: {error}. The gateway sends it again."[:1000],
+            key=f"sms.mo:{arrival.gateway}",
+        )
 
 
 def _foreign(report: ReportIn, gateway: Gateway | None, id: int) -> alerts.AlertEvent:

@@ -1,6 +1,7 @@
 """Connections to the gateways, as their processes report them, and how senders share them.
 
-Kept in the SMS Redis, however many messages wait beside it. All raise RedisError.
+Kept in the SMS Redis, so that no other server is needed. Every function but `bound`, `share` and
+`process_name` raises RedisError.
 """
 
 from __future__ import annotations
@@ -45,19 +46,19 @@ def process_name() -> str:
     return f"{time.time_ns() // 1000:016d}-{uuid.uuid4().hex[:12]}"
 
 
-def say(process: str, states: Iterable[LinkState]) -> None:
+def report(process: str, states: Iterable[LinkState]) -> None:
     """Publish a process' connections; call again within TTL_SECONDS."""
     mine = [msgspec.structs.replace(state, process=process) for state in states]
     _links.report({process: mine})
 
 
 def withdraw(process: str) -> None:
-    """It ends, and has no connections any more."""
+    """The process ends, and has no connections any more."""
     _links.withdraw(process)
 
 
 def live() -> list[LinkState]:
-    """What processes said lately."""
+    """What processes reported lately."""
     return [state for states in _links.read().values() for state in states]
 
 

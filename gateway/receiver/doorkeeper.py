@@ -3,6 +3,10 @@
 A stranger is closed at accept, before a byte is read. Who comes from a gateway's network has a few
 seconds to log in, and no more connections than gateways need. When those that have not logged in
 take the last place of their address, the oldest of them goes.
+
+    accept ─ admit ─▶ silent ─ check: the login is right ─▶ checked ─ Bound ─▶ bound ─▶ closed
+       │                │ no login in time, a wrong one, displaced by a newer one        ▲
+       └▶ closed        └────────────────────────────────────────────────────────────────┘
 """
 
 from __future__ import annotations
@@ -31,12 +35,12 @@ MOST_CONNECTIONS = 32
 MOST_FROM_ADDRESS = 2 * MOST_CONNECTIONS
 MOST_IN_ALL, KEPT_FOR_KNOWN = 1024, 256
 _MOST_KNOWN = 1024
-_SAY_SECONDS = 10.0
-_TELL_SECONDS = 3600.0
+_LOG_SECONDS = 10.0
+_ALERT_SECONDS = 3600.0
 
 
 class Doorkeeper:
-    """Runs in the net's loop but for `states` and `tell`."""
+    """Runs in the net's loop but for `states` and `report_refused`, which only read or replace."""
 
     def __init__(self, directory: Directory, arrivals: Arrivals) -> None:
         self._directory, self._arrivals = directory, arrivals
@@ -51,7 +55,7 @@ class Doorkeeper:
         self._known: OrderedDict[str, None] = OrderedDict()
         self._refused: Counter[str] = Counter()
         self._last_stranger = ""
-        self._next_say, self._next_tell = Every(_SAY_SECONDS), Every(_TELL_SECONDS)
+        self.next_log, self._next_alert = Every(_LOG_SECONDS), Every(_ALERT_SECONDS)
 
     def admit(self, connection: Connection) -> bool:
         """Whether it may stay, for now."""
@@ -64,6 +68,7 @@ class Doorkeeper:
         return True
 
     def _objection(self, address: str) -> str:
+        """Why a connection from there is closed at once, as the log has it; '': it is not."""
         gateways = self.networks.gateways(address)
         if not gateways:
             self._last_stranger = address
@@ -71,15 +76,15 @@ class Doorkeeper:
         if address not in self._known and self.wrong_logins.delays(address):
             return "delayed"
         places = MOST_IN_ALL if address in self._known else MOST_IN_ALL - KEPT_FOR_KNOWN
-        if self._from.total() >= places and not self._make_room(address):
+        if self._from.total() >= places and not self._displace(address):
             return "full"
         most = MOST_FROM_ADDRESS * len(gateways)
-        if self._from[address] >= most and not self._make_room(address):
+        if self._from[address] >= most and not self._displace(address):
             return "too_many"
         return ""
 
-    def _make_room(self, address: str) -> bool:
-        """Close the oldest connection from there without a login, if there is one."""
+    def _displace(self, address: str) -> bool:
+        """Close the oldest connection from there without a login; whether there is one."""
         silent = self._silent.get(address)
         if not silent:
             return False
@@ -94,7 +99,7 @@ class Doorkeeper:
         address = connection.address
         # Gateways may share an address; one whose login is wrong must not keep the others out.
         who = f"{address} ({bind.login_name})" if address in self._known else address
-        if self.wrong_logins.delays(who):  # it was open before
+        if self.wrong_logins.delays(who):  # `admit` let it in before a wrong login came
             self._refused["delayed"] += 1
             return sgip.LOGIN_TOO_FREQUENT
         gateway = self._gateway_of(connection, bind)
@@ -115,13 +120,20 @@ class Doorkeeper:
             if isinstance(event, sgip.Deliver | sgip.Report | sgip.UserRpt):
                 requests.append(event)
             elif type(event) is sgip.Bound:
-                self._bound(connection, event.bind)
+                address = connection.address
+                self._gateways[connection] = (self._checked.pop(connection, 0), time.time())
+                self._silent[address].pop(connection, None)
+                self._known[address] = None
+                self._known.move_to_end(address)
+                if len(self._known) > _MOST_KNOWN:
+                    self._known.popitem(last=False)
+                log.info("smg_bound", name=event.bind.login_name, peer=connection.peer)
             elif type(event) is sgip.Closed:
                 closed = event
         if requests:
             self._received[connection] += len(requests)
             self._arrivals.put(connection, self._gateways.get(connection, (0, 0.0))[0], requests)
-        # Last: what came together with the end of the connection is its gateway's still.
+        # Last: what came together with the end of the connection still counts as its gateway's.
         if closed:
             self._closed(connection, closed)
 
@@ -139,15 +151,15 @@ class Doorkeeper:
             for connection, (gateway, since) in list(self._gateways.items())
         ]
 
-    def tell(self) -> None:
-        """Say, once in a while and in one line, who was kept out; not in the loop."""
-        self.wrong_logins.tell()
-        if not self._refused or not self._next_say.take():
+    def report_refused(self) -> None:
+        """Log, once in a while and in one line, who was kept out; in the worker's thread."""
+        self.wrong_logins.raise_alerts()
+        if not self._refused or not self.next_log.take():
             return
         refused, self._refused = self._refused, Counter()
         stranger = self._last_stranger
         log.warning("connections_refused", **refused, last_stranger=stranger)
-        if refused["stranger"] and self._next_tell.take():
+        if refused["stranger"] and self._next_alert.take():
             alerts.raise_alert(
                 "sms.stranger",
                 "Connections to the SMS receiver from addresses that are no gateway's",
@@ -156,16 +168,6 @@ class Doorkeeper:
                 key="sms.stranger",
             )
 
-    def _bound(self, connection: Connection, bind: sgip.Bind) -> None:
-        address = connection.address
-        self._gateways[connection] = (self._checked.pop(connection, 0), time.time())
-        self._silent[address].pop(connection, None)
-        self._known[address] = None
-        self._known.move_to_end(address)
-        if len(self._known) > _MOST_KNOWN:
-            self._known.popitem(last=False)
-        log.info("smg_bound", name=bind.login_name, peer=connection.peer)
-
     def _closed(self, connection: Connection, event: sgip.Closed) -> None:
         self._received.pop(connection, None)
         self._checked.pop(connection, None)
@@ -173,13 +175,13 @@ class Doorkeeper:
             self._leave(connection)
             if event.error:
                 log.warning("smg_closed", peer=connection.peer, why=str(event.error))
-        elif connection in self._silent.get(connection.address, ()):  # not one that made room
+        elif connection in self._silent.get(connection.address, ()):  # not one that was displaced
             self._leave(connection)
             if event.reason is not sgip.CloseReason.REFUSED:
                 self._refused["without_login"] += 1
 
     def _leave(self, connection: Connection) -> None:
-        """Its place is free."""
+        """Its place is free; an address without connections is forgotten."""
         address = connection.address
         if silent := self._silent.get(address):
             silent.pop(connection, None)
@@ -190,7 +192,7 @@ class Doorkeeper:
 
     def _gateway_of(self, connection: Connection, bind: sgip.Bind) -> Gateway | None:
         """The one with this login that connects from there. All are compared, each in constant
-        time: how long it takes tells nothing."""
+        time, so that nobody learns from how long it takes."""
         found = None
         for gateway in sorted(self._directory.gateways.values(), key=lambda one: -one.id):
             name = _same(bind.login_name, gateway.row.smg_login_name)

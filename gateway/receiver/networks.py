@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 from ipaddress import ip_network
 
-from gateway.directory import Directory, Gateway
+from gateway.directory import Directory
 from msgplatform.core import logging
 from msgplatform.core.http.addresses import Network, inside
 
@@ -18,7 +18,8 @@ _NAME_SECONDS = 60.0
 
 
 class Networks:
-    """`refresh` asks the resolver and may take its time; the rest only looks."""
+    """`refresh` asks the resolver, which may take seconds: it runs in the refresher's thread. The
+    others only read, in the net's loop; the dict that they read is replaced as a whole."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -28,18 +29,18 @@ class Networks:
     def refresh(self) -> None:
         """Take over what was changed in the console, and where names point to by now."""
         gateways = self._directory.gateways
-        self._by_gateway = {gateway.id: self._of(gateway) for gateway in gateways.values()}
+        self._by_gateway = {
+            gateway.id: gateway.networks or self._of_host(str(gateway.row.host))
+            for gateway in gateways.values()
+        }
 
     def may(self, gateway: int, address: str) -> bool:
         """Whether this gateway connects from there."""
         return inside(address, self._by_gateway.get(gateway, ()))
 
     def gateways(self, address: str) -> Collection[int]:
-        """Who connects from there; nobody: it is a stranger's."""
+        """The gateways that connect from there; none: it is a stranger's address."""
         return [gateway for gateway in self._by_gateway if self.may(gateway, address)]
-
-    def _of(self, gateway: Gateway) -> tuple[Network, ...]:
-        return gateway.networks or self._of_host(str(gateway.row.host))
 
     def _of_host(self, host: str) -> tuple[Network, ...]:
         known, due = self._hosts.get(host, ((), 0.0))
@@ -49,7 +50,7 @@ class Networks:
         try:
             found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
             known = tuple({ip_network(str(address[0]).partition("%")[0]) for *_, address in found})
-        except (OSError, ValueError) as error:  # what was known stays
+        except (OSError, ValueError) as error:  # the addresses known before stay
             log.warning("gateway_host_unknown", host=host, why=str(error)[:200])
         self._hosts[host] = known, now + _NAME_SECONDS
         return known

@@ -24,7 +24,7 @@ from msgplatform.core.http.environment import allow_sockets
 
 log = logging.get(__name__)
 
-_SAY_SECONDS = 1.0
+_REPORT_SECONDS = 1.0  # others take a process for dead after presence.TTL_SECONDS
 _REFRESH_SECONDS = 0.5  # the directory knows itself whether it is due
 _LATE_SECONDS = 5.0
 _WAIT_SECONDS = 0.5
@@ -40,21 +40,21 @@ class SmsReceiver(Worker):
         self.name = presence.process_name()
         self.directory = Directory()
         self.net = NetThread()
-        self.news = threading.Event()
-        self.arrivals = Arrivals(self.net, self.news, self.directory)
+        self.changed = threading.Event()
+        self.arrivals = Arrivals(self.net, self.changed, self.directory)
         self.doorkeeper = Doorkeeper(self.directory, self.arrivals)
         self.server: Server | None = None
         self._host = settings.SMS_RECEIVER_HOST if host is None else host
         self._port = settings.SMS_RECEIVER_PORT if port is None else port
         self._refresher = ThreadLoop("refresher", self._refresh, every=_REFRESH_SECONDS)
-        self._next_say, self._next_late = Every(_SAY_SECONDS), Every(_LATE_SECONDS)
+        self._next_report, self._next_late = Every(_REPORT_SECONDS), Every(_LATE_SECONDS)
 
     @property
     def port(self) -> int:
         return self.server.port if self.server else 0
 
     def start(self) -> None:
-        allow_sockets(MOST_IN_ALL)
+        allow_sockets(MOST_IN_ALL)  # the limit of open files may be lower
         self.net.start()
         self._refresher.start()
 
@@ -63,23 +63,25 @@ class SmsReceiver(Worker):
         self.doorkeeper.networks.refresh()
 
     def turn(self) -> bool:
-        """Make safe and answer what came; waits for news itself when there is none."""
+        """Make safe and answer what came; waits itself when there is nothing."""
         if not self.directory.gateways:
             self._refresh()
         if self.server is None:
             self._listen()
-        self.news.clear()
+        self.changed.clear()
         done = self.arrivals.turn()
         self.heartbeat.done += done
-        self._say()
-        self.doorkeeper.tell()
-        self._take_late()
+        if self._next_report.take():
+            presence.report(self.name, self.doorkeeper.states())
+        self.doorkeeper.report_refused()
+        if self._next_late.take():
+            self.arrivals.mo_intake.take_late()
         if not done:
-            self.news.wait(_WAIT_SECONDS)
+            self.changed.wait(_WAIT_SECONDS)
         return True
 
     def drain(self, deadline: float) -> None:
-        """Answer what has come; gateways send again what comes from now on."""
+        """Answer what came; what comes from now on gateways send again, to another receiver."""
         while self.arrivals.open and time.monotonic() < deadline:
             self.arrivals.turn()
 
@@ -95,18 +97,10 @@ class SmsReceiver(Worker):
     def _listen(self) -> None:
         """Raises OSError when the port is taken; the loop tries again."""
         door = self.doorkeeper
-        door.networks.refresh()  # who comes at once is no stranger
+        door.networks.refresh()  # before the first connection, which would be a stranger's
         server = Server(
             sgip.Side.SP, door.check, door, admit=door.admit, max_connections=MOST_IN_ALL
         )
         self.net.run(server.start(self._host, self._port, reuse_port=True))
         self.server = server
         log.info("listening", host=self._host, port=server.port)
-
-    def _say(self) -> None:
-        if self._next_say.take():
-            presence.say(self.name, self.doorkeeper.states())
-
-    def _take_late(self) -> None:
-        if self._next_late.take():
-            self.arrivals.mo_intake.take_late()

@@ -12,10 +12,10 @@ from msgplatform.core import alerts, logging
 log = logging.get(__name__)
 
 FIRST_DELAY, LONGEST_DELAY = 0.5, 60.0  # seconds
-# An address that guessed no more for so long begins anew.
+# An address without a wrong login for so long begins anew.
 _FORGOTTEN_AFTER = 600.0
-_MOST_ADDRESSES = 4096
-TELL_AT = 10
+_MOST_ADDRESSES = 4096  # remembered; then the one that guessed longest ago is forgotten
+ALERT_AT = 10  # wrong logins
 
 
 @dataclass(slots=True)
@@ -31,15 +31,15 @@ class WrongLogins:
 
     def __init__(self) -> None:
         self._by_address: OrderedDict[str, _Guesses] = OrderedDict()
-        self._to_tell: deque[tuple[str, int]] = deque()
+        self._to_report: deque[tuple[str, int]] = deque()
 
     def delays(self, address: str) -> bool:
-        """Whether it has to wait still."""
+        """Whether the next login from there has to wait still."""
         known = self._by_address.get(address)
         return known is not None and time.monotonic() < known.until
 
-    def add(self, address: str, **said: object) -> None:
-        """One more from there; `said` is for the log, in which the lines get fewer and fewer."""
+    def add(self, address: str, **context: object) -> None:
+        """One more from there; `context` is for the log, which has a line at 1, 2, 4, 8 … times."""
         now = time.monotonic()
         known = self._by_address.setdefault(address, _Guesses())
         self._by_address.move_to_end(address)
@@ -49,16 +49,16 @@ class WrongLogins:
         delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(known.count - 1, 32))
         known.last, known.until = now, now + delay
         if known.count & (known.count - 1) == 0:
-            log.warning("login_refused", address=address, count=known.count, delay=delay, **said)
-        if known.count == TELL_AT:
-            self._to_tell.append((address, known.count))
+            log.warning("login_refused", address=address, count=known.count, delay=delay, **context)
+        if known.count == ALERT_AT:
+            self._to_report.append((address, known.count))
         if len(self._by_address) > _MOST_ADDRESSES:
             self._by_address.popitem(last=False)
 
-    def tell(self) -> None:
-        """Raise what is due as alerts; not in the loop, since it asks the database."""
-        while self._to_tell:
-            address, count = self._to_tell.popleft()
+    def raise_alerts(self) -> None:
+        """Those that are due; called from the worker's thread, since it asks the database."""
+        while self._to_report:
+            address, count = self._to_report.popleft()
             alerts.raise_alert(
                 "sms.login",
                 f"Somebody at {address} tries passwords of gateways",

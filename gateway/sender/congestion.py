@@ -1,4 +1,4 @@
-"""How fast one sender may write to a gateway: its part of the speed limit, and pauses."""
+"""How fast one sender may write to a gateway: its share of the speed limit, and pauses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.sender.results import AGAIN
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.rates.shared import SharedRateLimit
 
-_LONGEST_BUSY = 5.0
+_LONGEST_BUSY = 5.0  # seconds: a gateway that is free again is used again soon
 # A pack that costs more than this many seconds' worth goes on credit, and is paid for after.
 _CREDIT_SECONDS = 10
 
@@ -32,8 +32,8 @@ class Pace:
     def pauses(self) -> bool:
         return time.monotonic() < self._busy_until
 
-    def heed(self, responses: Sequence[Response]) -> None:
-        """A gateway that is too busy gets pauses, longer and longer until it accepts all again.
+    def slow_down(self, responses: Sequence[Response]) -> None:
+        """Pause for a gateway that is too busy, longer and longer until it accepts all again.
 
         Otherwise a long queue would be refused again and again, up to its messages' last try.
         """

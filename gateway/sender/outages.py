@@ -1,4 +1,4 @@
-"""Tells somebody when no sender has a connection to a gateway any more, and when one has again.
+"""Raises an alert when no sender has a connection to a gateway, and resolves it when one has.
 
 Every sender looks, from the thread in which it refreshes what it knows; the alert's key makes it
 one alert for all of them.
@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 60.0
 
 class Outages:
     """`only` names the gateways that this sender serves, and so looks at; none: it looks at all,
-    for one that is left to a process of its own may have none."""
+    for nobody may have started the process of a gateway that has its own."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Outages:
     ) -> None:
         self._directory, self._only = directory, only
         self._patience = patience
-        self._since: dict[int, float] = {}
+        self._since: dict[int, float] = {}  # gateway → since when nobody is connected to it
         self._next = Every(every)
 
     def look(self) -> None:
@@ -48,17 +48,14 @@ class Outages:
         states = presence.live()
         known = self._directory
         looked_at = known.served(self._only) if self._only else known.gateways
-        down = self._down(looked_at, presence.bound(states), now)
-        # Whether one has a connection, only those say that serve it; and a break may be short.
+        before, up = self._since, presence.bound(states)
+        self._since = {id: before.get(id, now) for id in looked_at if id not in up}
+        down = {id for id, since in self._since.items() if now - since >= self._patience}
+        # Of a gateway that others serve we know nothing, and an outage may be short: alerts about
+        # these stay as they are.
         undecided = {_key(id) for id in known.gateways if id not in looked_at or id in self._since}
         holding = [_outage(looked_at[id], states) for id in sorted(down)]
         alerts.reconcile([KIND], holding, undecided)
-
-    def _down(self, looked_at: Collection[int], up: Collection[int], now: float) -> set[int]:
-        """Those that nobody has a connection to, for too long already."""
-        before = self._since
-        self._since = {id: before.get(id, now) for id in looked_at if id not in up}
-        return {id for id, since in self._since.items() if now - since >= self._patience}
 
 
 def _key(gateway: int) -> str:
@@ -69,7 +66,7 @@ def _outage(gateway: Gateway, states: Iterable[LinkState]) -> alerts.Condition:
     problems = {s.problem for s in states if s.gateway == gateway.id and s.problem}
     why = "; ".join(sorted(problems)) or _("no sender serves it")
     if not problems and gateway.row.own_process:
-        why = _("nobody runs run_sms_sender --gateway %s") % gateway.name
+        why = _("run_sms_sender --gateway %s is not running") % gateway.name
     where = f"{gateway.row.host}:{gateway.row.port}"
     subject = _("No connection to the gateway %s") % gateway.name
     text = _("%(where)s: %(why)s. Messages without an alternative gateway wait.") % {

@@ -44,7 +44,7 @@ def packs(claimed: Sequence[Claimed], gateway: Gateway) -> list[Pack]:
 
 
 def _distinct(messages: Sequence[Mt], size: int) -> list[list[Mt]]:
-    """Packs in which no number stands twice: a Report names only sequence and number."""
+    """Packs in which each number stands once: a Report names only sequence and number."""
     made: list[list[Mt]] = [[]]
     seen: list[set[str]] = [set()]
     for message in messages:
@@ -58,6 +58,7 @@ def _distinct(messages: Sequence[Mt], size: int) -> list[list[Mt]]:
     return made
 
 
+# A text that goes to thousands comes in many claims.
 @lru_cache(maxsize=256)
 def _split(text: str, signature: str, packed_ascii: bool, reference: int) -> sgip.Parts:
     options = sgip.SplitOptions(signature=signature, packed_ascii=packed_ascii)
@@ -68,6 +69,7 @@ def submits(made: Sequence[Pack], gateway: Gateway) -> list[NewSubmit]:
     """Each pack's Submits with sequences of their own, ready to be remembered and written."""
     count = sum(len(pack.todo) for pack in made)
     seqnos = iter(store.next_seqnos(count)) if count else iter(())
+    # One time for all: the counters keep their sequences apart.
     ts = sgip.timestamp(datetime.now(UTC))
     return [
         _submit(pack, part, next(seqnos) & 0xFFFFFFFF, ts, gateway)
@@ -91,7 +93,9 @@ def _submit(pack: Pack, part: int, seqno: int, ts: int, gateway: Gateway) -> New
         agent_flag=mt.agent_flag,
         morelateto_mt_flag=mt.morelateto_mt_flag,
         priority=mt.priority,
-        expire_time=_time(mt.expire_at),
+        expire_time=(
+            sgip.absolute_time(datetime.fromtimestamp(mt.expire_at, UTC)) if mt.expire_at else ""
+        ),
         report_flag=mt.report_flag,
         tp_udhi=pack.parts.tp_udhi,
         message_coding=pack.parts.message_coding,
@@ -101,9 +105,3 @@ def _submit(pack: Pack, part: int, seqno: int, ts: int, gateway: Gateway) -> New
         seqno, ts, gateway.node_id, part, len(pack.parts.contents), command.encode(),
         [Member(message.id, message.user_number) for message in pack.messages],
     )  # fmt: skip
-
-
-def _time(moment: float) -> str:
-    if not moment:
-        return ""
-    return sgip.absolute_time(datetime.fromtimestamp(moment, UTC))

@@ -19,13 +19,13 @@ log = logging.get(__name__)
 
 LOOK_SECONDS = 5.0
 _BATCH = 1000
-_MOST_BATCHES = 20  # of those that have no other way, a round looks at so many
+_MOST_BATCHES = 20  # in a round: messages without another way are looked at again and again
 
 
 def reroute(
     gateway: int, holder: str, claimed: Iterable[Claimed], up: Collection[int]
 ) -> list[Claimed]:
-    """End what is expired, give others of their gateways what these may send; those that stay.
+    """End what is expired, and move what another of its gateways may send; the messages that stay.
 
     `up` are the gateways that take Submits from some process.
     """
@@ -50,9 +50,9 @@ def reroute(
 
 
 class Stranded:
-    """Of gateways that are switched off, which no link serves.
+    """Messages of gateways that are switched off, which no link serves.
 
-    Done by every sender that serves all gateways; leases keep them apart.
+    Every sender that serves all gateways looks after them; leases keep the senders apart.
     """
 
     def __init__(self, holder: str) -> None:
@@ -66,9 +66,9 @@ class Stranded:
         """
         if not self._next.take():
             return 0
-        return sum(self._round(gateway, up()) for gateway in closed)
+        return sum(self._move(gateway, up()) for gateway in closed)
 
-    def _round(self, gateway: int, up: Collection[int]) -> int:
+    def _move(self, gateway: int, up: Collection[int]) -> int:
         moved = 0
         waiting: list[str] = []
         for _ in range(_MOST_BATCHES):
@@ -78,5 +78,6 @@ class Stranded:
             moved += len(claimed) - len(stay)
             if len(claimed) < _BATCH:
                 break
+        # Only now: given back at once, the next batch would be the same messages again.
         store.release(gateway, self._holder, waiting)
         return moved

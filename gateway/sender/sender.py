@@ -5,6 +5,8 @@ Two threads, so that neither waits for the other's peer:
     turn (this worker's thread): Redis       net: sockets, an event loop
     claim, pack, pace, remember ── put ──▶   write through the windows
     write responses, Reports    ◀── take ──  collect responses, Reports
+
+A third one, `refresher`, asks the database: a turn must not wait for it.
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from gateway import bells, presence
 from gateway.directory import Directory, Gateway
 from gateway.inbox import Arrivals
 from gateway.net.thread import NetThread
-from gateway.sender.gateway_worker import Despatch
+from gateway.sender.gateway_worker import GatewayWorker
 from gateway.sender.outages import Outages
 from gateway.sender.rerouting import Stranded
 from gateway.sender.uplink import Link
@@ -33,10 +35,10 @@ from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
 
-_SAY_SECONDS = 1.0
+_REPORT_SECONDS = 1.0  # others take a process for dead after presence.TTL_SECONDS
 _REFRESH_SECONDS = 0.5  # the directory knows itself whether it is due
-_UNBIND_SECONDS = 3.0
-_SHORT_SECONDS = 0.05
+_UNBIND_SECONDS = 3.0  # for the responses, and for the answer to Unbind
+_SHORT_SECONDS = 0.05  # until a speed limit lets the next message go
 
 
 class SmsSender(Worker):
@@ -49,17 +51,17 @@ class SmsSender(Worker):
         super().__init__()
         self.name = presence.process_name()
         self.directory = Directory()
-        self.despatches: dict[int, Despatch] = {}
+        self.workers: dict[int, GatewayWorker] = {}
         self.net = NetThread()
-        self.news = threading.Event()
-        self.arrivals = Arrivals(self.net, self.news, self.directory)
-        self._listener = Listener(bells.SENDER, self.news.set)
+        self.changed = threading.Event()  # set by the net, and by the bell of accepted messages
+        self.arrivals = Arrivals(self.net, self.changed, self.directory)
+        self._listener = Listener(bells.SENDER, self.changed.set)
         self._only = frozenset(only)
         self._stranded = Stranded(self.name)
         self._outages = Outages(self.directory, self._only)
         self._refresher = ThreadLoop("refresher", self._refresh, every=_REFRESH_SECONDS)
         self._idle = Backoff(first=0.005, factor=1.5, cap=0.5)
-        self._next_say = Every(_SAY_SECONDS)
+        self._next_report = Every(_REPORT_SECONDS)
         self._links: list[presence.LinkState] = []
 
     def start(self) -> None:
@@ -72,44 +74,50 @@ class SmsSender(Worker):
         self._outages.look()
 
     def turn(self) -> bool:
-        """One round over all gateways; waits for news itself when there is nothing to do."""
+        """One round over all gateways; waits for changes itself when there is nothing to do."""
         if not self.directory.gateways:
             self.directory.refresh()
-        self.news.clear()
-        self._say()
+        self.changed.clear()
+        self._report_links()
         self._follow_directory()
         worked = self.arrivals.turn()
-        for despatch in list(self.despatches.values()):
-            worked += self._turn_of(despatch)
+        for worker in list(self.workers.values()):
+            try:
+                worked += worker.turn(self._bound)
+            except AWAY:
+                raise
+            except Exception:  # trouble with one gateway's messages must not stop the others'
+                self.heartbeat.failed += 1
+                log.exception("despatch_failed", gateway=worker.gateway.name)
         if not self._only:
             worked += self._stranded.turn_if_due(self.directory.closed, self._bound)
         if worked:
             self._idle.reset()
         else:
-            short = any(despatch.pace.is_short for despatch in self.despatches.values())
-            self.news.wait(min(self._idle.next(), _SHORT_SECONDS if short else 1.0))
+            short = any(worker.pace.is_short for worker in self.workers.values())
+            self.changed.wait(min(self._idle.next(), _SHORT_SECONDS if short else 1.0))
         return True
 
     def drain(self, deadline: float) -> None:
         """Claim nothing more, give back what was not remembered, await the responses."""
-        despatches = self.despatches.values()
+        workers = self.workers.values()
         while time.monotonic() < deadline:
-            self.news.clear()
+            self.changed.clear()
             try:
-                for despatch in despatches:
-                    despatch.release()
-                    despatch.respond()
+                for worker in workers:
+                    worker.release()
+                    worker.respond()
                 self.arrivals.turn()
             except AWAY as error:
                 log.warning("draining_waits", why=str(error)[:200])
-            if not any(d.is_busy for d in despatches) and not self.arrivals.open:
+            if not any(worker.is_busy for worker in workers) and not self.arrivals.open:
                 return
-            self.news.wait(0.1)
+            self.changed.wait(0.1)
 
     def stop(self) -> None:
         self._listener.stop()
         self._refresher.stop()
-        self._close(list(self.despatches.values()))
+        self._close(list(self.workers.values()))
         self.net.stop()
         try:
             presence.withdraw(self.name)  # its share is the others' at once
@@ -117,65 +125,48 @@ class SmsSender(Worker):
             log.warning("end_not_said", why=str(error)[:200])
 
     # -- the gateways ----------------------------------------------------------------------------
-    def _turn_of(self, despatch: Despatch) -> int:
-        """Trouble with one gateway's messages must not stop the others'."""
-        try:
-            return despatch.turn(self._bound)
-        except AWAY:
-            raise
-        except Exception:
-            self.heartbeat.failed += 1
-            log.exception("despatch_failed", gateway=despatch.gateway.name)
-            return 0
-
-    @property
-    def _wanted(self) -> dict[int, Gateway]:
-        return self.directory.served(self._only)
-
     def _follow_directory(self) -> None:
         """Links for the gateways there are, new ones where the settings of a link changed."""
-        wanted = self._wanted
-        for gateway_id, despatch in list(self.despatches.items()):
+        wanted = self.directory.served(self._only)
+        for gateway_id, worker in list(self.workers.items()):
             gateway = wanted.get(gateway_id)
-            if gateway is None or _settings(gateway) != _settings(despatch.gateway):
-                despatch.release()
-                despatch.respond()
-                self._close([despatch])
-                del self.despatches[gateway_id]
+            if gateway is None or _settings(gateway) != _settings(worker.gateway):
+                # What is released here is claimed anew, by the new link or by another sender.
+                worker.release()
+                worker.respond()
+                self._close([worker])
+                del self.workers[gateway_id]
             else:
-                despatch.gateway = gateway
+                worker.gateway = gateway
         for gateway_id, gateway in wanted.items():
-            share = self._share(gateway)
-            if gateway_id not in self.despatches:
-                self.despatches[gateway_id] = self._open(gateway, share)
-            elif share != (link := self.despatches[gateway_id].link).connections:
+            senders = {
+                link.process
+                for link in self._links
+                if link.gateway == gateway_id and link.kind in ("submit", "standby")
+            }
+            # How many of the gateway's connections are this sender's.
+            share = presence.share(gateway.row.connections, self.name, senders)
+            if gateway_id not in self.workers:
+                self.workers[gateway_id] = self._open(gateway, share)
+            elif share != (link := self.workers[gateway_id].link).connections:
                 log.info("link_share", gateway=gateway.name, connections=share)
                 self.net.call(link.resize, share)
 
-    def _share(self, gateway: Gateway) -> int:
-        """How many of the gateway's connections are this sender's."""
-        others = {
-            link.process
-            for link in self._links
-            if link.gateway == gateway.id and link.kind in ("submit", "standby")
-        }
-        return presence.share(gateway.row.connections, self.name, others)
-
-    def _open(self, gateway: Gateway, connections: int) -> Despatch:
-        link = Link(gateway, connections, self.arrivals, self.news)
+    def _open(self, gateway: Gateway, connections: int) -> GatewayWorker:
+        link = Link(gateway, connections, self.arrivals, self.changed)
         self.net.call(link.start)
-        return Despatch(gateway, link, self.name, lambda outs: self.net.call(link.put, outs))
+        return GatewayWorker(gateway, link, self.name, lambda outs: self.net.call(link.put, outs))
 
-    def _close(self, despatches: list[Despatch]) -> None:
+    def _close(self, workers: list[GatewayWorker]) -> None:
         """Unbind in order; what gets no response in time is due again by itself."""
 
         async def stop_all() -> None:
-            await asyncio.gather(*(d.link.stop(_UNBIND_SECONDS) for d in despatches))
+            await asyncio.gather(*(worker.link.stop(_UNBIND_SECONDS) for worker in workers))
 
         try:
             self.net.run(stop_all(), 2 * _UNBIND_SECONDS)
-            for despatch in despatches:
-                despatch.respond()
+            for worker in workers:
+                worker.respond()
         except (*AWAY, TimeoutError) as error:
             log.warning("links_not_closed", why=str(error)[:200])
 
@@ -184,33 +175,31 @@ class SmsSender(Worker):
         """Gateways with a link in any process."""
         return presence.bound(self._links)
 
-    def _say(self) -> None:
-        """Once a second, and at once what is new: to others what we have, to us what they have."""
-        moved = [d for d in self.despatches.values() if d.link.moved]
-        if not self._next_say.is_due and not moved:
+    def _report_links(self) -> None:
+        """Once a second, and at once what changed: to others what we have, to us what they have."""
+        changed = [worker for worker in self.workers.values() if worker.link.state_changed]
+        if not self._next_report.is_due and not changed:
             return
-        for despatch in moved:
-            despatch.link.moved = False
-        self._next_say.restart()
-        for despatch in self.despatches.values():
-            self.net.call(despatch.link.sweep)
-        presence.say(self.name, self._states())
-        self._links = presence.live()
-        self.heartbeat.done = sum(d.done for d in self.despatches.values())
-        self.heartbeat.failed = sum(d.failed for d in self.despatches.values())
-
-    def _states(self) -> Iterator[presence.LinkState]:
-        """Before it has a link it says that it is there: then its share is known to all."""
-        for gateway_id, gateway in self._wanted.items():
-            if despatch := self.despatches.get(gateway_id):
-                yield from despatch.link.states()
-            else:
+        for worker in changed:
+            worker.link.state_changed = False
+        self._next_report.restart()
+        states: list[presence.LinkState] = []
+        for worker in self.workers.values():
+            self.net.call(worker.link.sweep)
+        for gateway_id, gateway in self.directory.served(self._only).items():
+            if gateway_id in self.workers:
+                states += self.workers[gateway_id].link.states()
+            else:  # before it has a link it reports itself: then its share is known to all
                 where = f"{gateway.row.host}:{gateway.row.port}"
-                yield presence.LinkState(gateway_id, "standby", where, time.time())
+                states.append(presence.LinkState(gateway_id, "standby", where, time.time()))
+        presence.report(self.name, states)
+        self._links = presence.live()
+        self.heartbeat.done = sum(worker.done for worker in self.workers.values())
+        self.heartbeat.failed = sum(worker.failed for worker in self.workers.values())
 
 
 def _settings(gateway: Gateway) -> tuple[object, ...]:
-    """What a connection is made with: it must be made anew when this changes."""
+    """What a connection is made with: when this changes, it must be made anew."""
     row = gateway.row
     return (
         gateway.node_id, row.host, row.port, row.login_name, gateway.login_password, row.window,

@@ -1,5 +1,9 @@
 """The connections of one gateway as the sender uses them: all of this runs in the net's loop.
 
+    connecting ── Bound ──▶ up ── unbound, because nothing happened ──▶ asleep
+        ▲                   │                                             │ put, every second
+        └───── down ◀───────┘ Closed for any other reason                 └──▶ connecting
+
 Only numbers are read from outside. What a link lost is written again when it is back, but not for
 longer than a response may take: from then on Redis hands the same bytes out again, and counts.
 """
@@ -28,7 +32,7 @@ from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
 
-# Silence of a link that was lost ends at most this much later.
+# The longest pause between two attempts to connect.
 _LONGEST_PAUSE = 60.0
 _WAKE_EVERY = 1.0
 _IDLE_MARGIN = 0.8  # we unbind before the gateway closes an idle connection
@@ -36,7 +40,10 @@ _IDLE_MARGIN = 0.8  # we unbind before the gateway closes an idle connection
 
 @dataclass(eq=False, slots=True)
 class Out:
-    """A Submit that is to be written, or was; `repeated`: perhaps not for the first time."""
+    """A Submit that is to be written, or was; `repeated`: perhaps not for the first time.
+
+    `tries` is how often its messages were put off, `at` when the link got it, on the loop's clock.
+    """
 
     name: str
     frame: bytes
@@ -52,39 +59,40 @@ class Link:
     """
 
     def __init__(
-        self, gateway: Gateway, connections: int, arrivals: Arrivals, news: threading.Event
+        self, gateway: Gateway, connections: int, arrivals: Arrivals, changed: threading.Event
     ) -> None:
         self.gateway, self.connections = gateway, connections
         self.problem = "connecting"
         self.down_since: float | None = time.monotonic()
         self.asleep = False
-        self.moved = True  # something that others should know now
+        self.state_changed = True  # others should know now
         self.bound_since: dict[Connection, float] = {}
         self.sent = self.received = 0
-        self._arrivals, self._news = arrivals, news
-        self._ready: deque[Out] = deque()
-        self._in_hand: dict[str, Out] = {}
+        self._arrivals, self._changed = arrivals, changed
+        self._ready: deque[Out] = deque()  # to be written
+        self._in_flight: dict[str, Out] = {}  # written or ready, without a response
+        # Counted by the worker's thread and by the loop: the difference is between the two.
         self._given = self._got = 0
-        self._answers: deque[Response] = deque()
+        self._answers: deque[Response] = deque()  # the loop appends, the worker's thread takes
         self._next_wake = Every(_WAKE_EVERY)
         self._client: Client | None = None
 
     # -- from outside ----------------------------------------------------------------------------
     @property
-    def room(self) -> int:
-        """How many Submits may be given now; a link that sleeps has room, for it will wake."""
+    def capacity(self) -> int:
+        """How many Submits may be given now; also to a link that sleeps, for they wake it."""
         row = self.gateway.row
         coming = len(self._ready) + self._given - self._got
         if not self.connections:
             return 0
         if self.asleep:
             return int(row.window * self.connections) - coming
-        return sum(connection.room for connection in list(self.bound_since)) - coming
+        return sum(connection.capacity for connection in list(self.bound_since)) - coming
 
     @property
     def open(self) -> int:
         """Submits that were given and have no response."""
-        return len(self._in_hand) + self._given - self._got
+        return len(self._in_flight) + self._given - self._got
 
     @property
     def is_up(self) -> bool:
@@ -156,13 +164,13 @@ class Link:
             await self._client.stop(timeout)
 
     def put(self, outs: Iterable[Out]) -> None:
-        """Write these as soon as there is room; what is in hand already is not written twice."""
+        """Write these as soon as the windows allow it; what is in flight is not written twice."""
         now = asyncio.get_running_loop().time()
         for out in outs:
             self._got += 1
-            if out.name not in self._in_hand:
+            if out.name not in self._in_flight:
                 out.at = now
-                self._in_hand[out.name] = out
+                self._in_flight[out.name] = out
                 self._ready.append(out)
         self._pump()
 
@@ -170,44 +178,43 @@ class Link:
         requests: list[sgip.Deliver | sgip.Report | sgip.UserRpt] = []
         for event in events:
             if type(event) is sgip.Answered:
-                self._answered(event)
+                out: Out = event.context
+                self._in_flight.pop(out.name, None)
+                result: int = event.response.result  # type: ignore[attr-defined]  # Submit_Resp
+                self._answers.append(
+                    response(out.name, result, repeated=out.repeated, tries=out.tries)
+                )
             elif isinstance(event, sgip.Deliver | sgip.Report | sgip.UserRpt):
                 requests.append(event)
             elif type(event) is sgip.Ignored:
                 self._late(event)
             elif type(event) is sgip.TimedOut:
-                self._in_hand.pop(event.context.name, None)
+                self._in_flight.pop(event.context.name, None)  # Redis hands it out again
             else:
                 self._link_event(connection, event)
         if requests:
             self.received += len(requests)
             self._arrivals.put(connection, self.gateway.id, requests)
         self._pump()
-        self._news.set()
+        self._changed.set()
 
     def sweep(self) -> None:
-        """What could not be written for longer than a response may take is left to Redis."""
+        """Forget what waited for longer than a response may take: Redis hands it out again."""
         oldest = asyncio.get_running_loop().time() - self.gateway.row.response_timeout
         while self._ready and self._ready[0].at < oldest:
-            self._in_hand.pop(self._ready.popleft().name, None)
+            self._in_flight.pop(self._ready.popleft().name, None)
 
     def _pump(self) -> None:
         client = self._client
         if client is None or not self._ready:
             return
-        for connection in sorted(client.bound, key=lambda one: -one.room):
-            for _ in range(min(connection.room, len(self._ready))):
+        for connection in sorted(client.bound, key=lambda one: -one.capacity):
+            for _ in range(min(connection.capacity, len(self._ready))):
                 out = self._ready.popleft()
                 connection.send(out.frame, out)
                 self.sent += 1
         if self._ready and not client.bound and self._next_wake.take():
             client.wake()
-
-    def _answered(self, event: sgip.Answered) -> None:
-        out: Out = event.context
-        self._in_hand.pop(out.name, None)
-        result: int = event.response.result  # type: ignore[attr-defined]  # a Submit_Resp has one
-        self._answers.append(response(out.name, result, repeated=out.repeated, tries=out.tries))
 
     def _late(self, event: sgip.Ignored) -> None:
         """A response after its time counts; but a refused sequence may be that of a repeat."""
@@ -216,11 +223,11 @@ class Link:
         late = sgip.decode(event.frame)
         if isinstance(late, sgip.SubmitResp) and late.result != sgip.Result.SEQUENCE:
             name = f"{late.sequence[2]}:{late.sequence[1]}"
-            self._in_hand.pop(name, None)
+            self._in_flight.pop(name, None)
             self._answers.append(response(name, late.result, repeated=True, tries=0))
 
     def _link_event(self, connection: Connection, event: sgip.Event) -> None:
-        self.moved = True
+        self.state_changed = True
         if type(event) is sgip.Bound:
             self.bound_since[connection] = time.time()
             self.down_since, self.asleep, self.problem = None, False, ""
@@ -229,21 +236,19 @@ class Link:
             self.problem = f"login refused: {event.result} {sgip.result_text(event.result)}"
             log.warning("gateway_refused", gateway=self.gateway.name, result=event.result)
         elif type(event) is sgip.Closed:
-            self._closed(connection, event)
-
-    def _closed(self, connection: Connection, event: sgip.Closed) -> None:
-        now = asyncio.get_running_loop().time()
-        for out, _frame in reversed(event.unanswered):
-            out.repeated = True
-            if now - out.at < self.gateway.row.response_timeout:
-                self._ready.appendleft(out)
-            else:
-                self._in_hand.pop(out.name, None)
-        if self.bound_since.pop(connection, None) is None or self.bound_since:
-            return
-        if event.reason is sgip.CloseReason.UNBOUND:
-            self.asleep = True
-            return
-        self.down_since = time.monotonic()
-        self.problem = f"link {event.reason.value}" + (f": {event.error}" if event.error else "")
-        log.warning("gateway_lost", gateway=self.gateway.name, why=self.problem)
+            now = asyncio.get_running_loop().time()
+            for out, _frame in reversed(event.unanswered):
+                out.repeated = True
+                if now - out.at < self.gateway.row.response_timeout:
+                    self._ready.appendleft(out)  # before what was never written
+                else:
+                    self._in_flight.pop(out.name, None)
+            if self.bound_since.pop(connection, None) is None or self.bound_since:
+                return  # it was never bound, or others are
+            if event.reason is sgip.CloseReason.UNBOUND:
+                self.asleep = True
+                return
+            self.down_since = time.monotonic()
+            why = f": {event.error}" if event.error else ""
+            self.problem = f"link {event.reason.value}{why}"
+            log.warning("gateway_lost", gateway=self.gateway.name, why=self.problem)

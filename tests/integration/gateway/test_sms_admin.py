@@ -15,8 +15,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from gateway import presence
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
-from gateway.presence import LinkState, say
+from gateway.presence import LinkState
 from msgplatform.core.data import ids, sql
 from msgplatform.models import AuditLog, DayCounter
 from tests.integration.support import sms_rows, table_rows
@@ -59,9 +60,9 @@ class TestGateways:
     def test_how_each_does_right_now(self, admin_client: Client, shop: Caller) -> None:
         up = SmsGateway.objects.get()
         gateway("telecom")
-        say("a", [LinkState(up.pk, "submit", "p", 1.0)])
-        say("b", [LinkState(up.pk, "report", "p", 1.0)])
-        say("c", [LinkState(up.pk, "submit", "p", 1.0, problem="login <refused>")])
+        presence.report("a", [LinkState(up.pk, "submit", "p", 1.0)])
+        presence.report("b", [LinkState(up.pk, "report", "p", 1.0)])
+        presence.report("c", [LinkState(up.pk, "submit", "p", 1.0, problem="login <refused>")])
         send(shop.biz)
         answer = admin_client.get(GATEWAYS)
         shown = {row.name: row for row in answer.context["cl"].result_list}

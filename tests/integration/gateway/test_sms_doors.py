@@ -115,12 +115,12 @@ class TestNetworks:
     ) -> None:
         gateway(1)
         with listening() as receiver:
-            receiver.doorkeeper._next_say.restart()
+            receiver.doorkeeper.next_log.restart()
             for _ in range(200):
                 with Raw(receiver.port, ELSEWHERE) as raw:
                     assert is_closed(raw)
             assert not [r for r in caplog.records if "refused" in str(r.msg)]
-            receiver.doorkeeper._next_say.at_once()
+            receiver.doorkeeper.next_log.at_once()
             until(lambda: Alert.objects.filter(kind="sms.stranger"))
         lines = [
             record.msg for record in caplog.records if "connections_refused" in str(record.msg)

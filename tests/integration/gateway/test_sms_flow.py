@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from gateway import presence
 from gateway.bulk import resend
 from gateway.connections import sms_redis
 from gateway.flow import SmsFlow
 from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import keys, store
 from gateway.models import SgipMt, SmsAccount, SmsGateway
-from gateway.presence import LinkState, say
+from gateway.presence import LinkState
 from gateway.pump.pump import Pump
 from gateway.search import find, resent
 from msgplatform.core import flows
@@ -47,7 +48,7 @@ def archived(caller: Caller, result: int = 0, error: int = 0, **fields: Any) -> 
 class TestStatus:
     def test_each_stage_is_counted(self, shop: Caller) -> None:
         pk = SmsGateway.objects.get().pk
-        say("c", [LinkState(pk, "submit", "peer", 1.0)])
+        presence.report("c", [LinkState(pk, "submit", "peer", 1.0)])
         message = send(shop.biz)
         status = FLOW.status()
         assert status.backlog == 1
@@ -70,7 +71,9 @@ class TestStatus:
 
     def test_a_gateway_without_a_link(self, shop: Caller) -> None:
         assert FLOW.status().facts["links of unicom"] == "down"
-        say("c", [LinkState(SmsGateway.objects.get().pk, "submit", "p", 1.0, problem="refused")])
+        presence.report(
+            "c", [LinkState(SmsGateway.objects.get().pk, "submit", "p", 1.0, problem="refused")]
+        )
         assert FLOW.status().facts["links of unicom"] == "down"
 
     def test_redis_away(self, shop: Caller, settings: Any) -> None:

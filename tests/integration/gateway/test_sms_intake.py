@@ -40,7 +40,7 @@ def route(biz: Any, **fields: Any) -> list[str]:
 
 def up(gateway: SmsGateway, **fields: Any) -> None:
     state = presence.LinkState(gateway.pk, "submit", "peer", time.time(), **fields)
-    presence.say(f"c{gateway.pk}", [state])
+    presence.report(f"c{gateway.pk}", [state])
 
 
 class TestMessages:

@@ -26,7 +26,7 @@ class Sender:
         self._outages = Outages(self.directory, only, every=0.0, patience=patience)
 
     def says(self, row: SmsGateway, problem: str = "", kind: str = "submit") -> None:
-        presence.say(self.name, [LinkState(row.pk, kind, "peer", time.time(), problem=problem)])
+        presence.report(self.name, [LinkState(row.pk, kind, "peer", time.time(), problem=problem)])
 
     def looks(self) -> None:
         self.directory.refresh()
@@ -63,7 +63,7 @@ def test_nobody_runs_its_own_process() -> None:
     general.looks()
     assert general.directory.served(()) == {}
     assert alerts() == [("No connection to the gateway unicom", False)]
-    assert "nobody runs run_sms_sender --gateway unicom" in Alert.objects.get().text
+    assert "run_sms_sender --gateway unicom is not running" in Alert.objects.get().text
     own.says(row)
     own.looks()
     assert list(own.directory.served(("unicom",))) == [row.pk]

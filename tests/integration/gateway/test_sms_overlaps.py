@@ -227,7 +227,7 @@ class TestFull:
         full()
         with pytest.raises(RedisError):
             send(shop.biz)
-        presence.say("me", [presence.LinkState(gateway_id(), "submit", "", 0.0)])
+        presence.report("me", [presence.LinkState(gateway_id(), "submit", "", 0.0)])
         speed = SharedRateLimit(lambda: sms_redis, keys.speed(gateway_id()))
         assert speed.take(10.0, 1)[0] == 1
         assert len(store.next_seqnos(2)) == 2

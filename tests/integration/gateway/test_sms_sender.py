@@ -121,8 +121,8 @@ def test_a_window_is_never_exceeded(log: Path) -> None:
 
         def watch() -> bool:
             nonlocal most
-            for despatch in sender.despatches.values():
-                windows = [c.session.waiting for c in list(despatch.link.bound_since)]
+            for worker in sender.workers.values():
+                windows = [c.session.waiting for c in list(worker.link.bound_since)]
                 most = max([most, *windows])
             return len(ended(ids)) == 40
 
@@ -151,7 +151,7 @@ def test_reports_on_the_submit_link_while_responses_are_late(log: Path) -> None:
         ids = accept(*(mt(n, [row.pk]) for n in range(20)))
         until(lambda: len(ended(ids)) == 20, sender)
         assert finals(ids) == {"delivered": 20}
-        until(lambda: not sender.despatches[row.pk].is_busy, sender)
+        until(lambda: not sender.workers[row.pk].is_busy, sender)
         assert smg.simulator.outbox.answers == {0: 20}
 
 
@@ -246,7 +246,7 @@ def test_result_9_for_a_repeat_says_that_it_had_been_accepted(log: Path) -> None
         row = gateway(smg.port)
         repeated = submitted_by_the_dead(row, 1)
         until(lambda: smg.lines(), sender)
-        until(lambda: not sender.despatches[row.pk].is_busy, sender)
+        until(lambda: not sender.workers[row.pk].is_busy, sender)
         fresh = accept(mt(2, [row.pk]))
         until(lambda: ended(fresh), sender)
         assert [f.error for f in ended(fresh).values()] == ["9"]
@@ -261,7 +261,7 @@ def test_a_refused_login_is_tried_again_later_and_later(log: Path) -> None:
             ids = accept(mt(1, [row.pk]))
             begin = time.monotonic()
             until(lambda: time.monotonic() - begin > 4, sender)
-            client = sender.despatches[row.pk].link._client
+            client = sender.workers[row.pk].link._client
             assert client is not None
             assert 2 <= client.attempts <= 5
             assert not ended(ids)
@@ -349,12 +349,12 @@ def test_the_last_connection_changes_hands(log: Path, sms_redis: Any) -> None:
         row = gateway(smg.port, connections=1)
         with running(standby):
             with running(holder):
-                until(lambda: holder.despatches and holder.despatches[row.pk].link.is_up, holder)
+                until(lambda: holder.workers and holder.workers[row.pk].link.is_up, holder)
                 ids = accept(*(mt(n, [row.pk]) for n in range(20)))
                 until(lambda: len(ended(ids)) == 20, standby, holder)
                 kinds = {state.process: state.kind for state in presence.live()}
                 assert kinds == {holder.name: "submit", standby.name: "standby"}
-                assert not standby.despatches[row.pk].link.is_up
+                assert not standby.workers[row.pk].link.is_up
             ids = accept(*(mt(n, [row.pk]) for n in range(20, 40)))
             until(lambda: len(ended(ids)) == 20, standby)
         assert len(accepted_once(smg)) == 40
@@ -365,7 +365,7 @@ def test_an_idle_link_is_unbound_and_comes_again(log: Path) -> None:
     sender = SmsSender()
     with Smg(log, on_submit_link()) as smg, running(sender):
         row = gateway(smg.port, idle_timeout=0.5)
-        until(lambda: row.pk in sender.despatches and sender.despatches[row.pk].link.asleep, sender)
+        until(lambda: row.pk in sender.workers and sender.workers[row.pk].link.asleep, sender)
         assert not smg.simulator.connections
         ids = accept(mt(1, [row.pk]))
         until(lambda: ended(ids), sender)
@@ -389,7 +389,7 @@ def test_a_gateway_s_own_time_ends_the_link_in_order_and_ours_is_the_operator_s(
             accept(mt(1, [row.pk]))
             kinds = [sgip.Bind, sgip.Submit, sgip.Unbind]
             until(lambda: [type(command) for command in received][-3:] == kinds, sender)
-            link = sender.despatches[row.pk].link
+            link = sender.workers[row.pk].link
             until(lambda: not link.bound_since, sender)
             assert link.asleep, link.problem
         net.call(server.close)

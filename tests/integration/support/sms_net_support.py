@@ -127,7 +127,7 @@ def turning(*workers: SmsSender | SmsReceiver) -> Iterator[None]:
             stop.set()
             for worker, thread in zip(workers, threads, strict=True):
                 while thread.is_alive():
-                    worker.news.set()  # a turn that waits for more ends at once
+                    worker.changed.set()  # a turn that waits for more ends at once
                     thread.join(0.02)
 
 
