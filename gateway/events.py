@@ -1,4 +1,4 @@
-"""What a business system hears: `sms.report` and `sms.mo` as Notify's events (`docs/sms.md`)."""
+"""What a business system gets: `sms.report` and `sms.mo` as Notify's events (`docs/sms.md`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def report(found: Finished, directory: Directory) -> Event:
         id=mt.id,
         reference=mt.reference,
         to=mt.user_number,
-        account=_account(directory, mt.account),
+        account=directory.account_names.get(mt.account, ""),
         state=found.final,
         error_code=code,
         error=sentence,
@@ -34,7 +34,7 @@ def report(found: Finished, directory: Directory) -> Event:
     )
 
 
-def said(found: Finished, final: str, payload: bytes) -> Event:
+def announced(found: Finished, final: str, payload: bytes) -> Event:
     """The event of an earlier ending, as it was announced."""
     return Event(found.mt.biz, REPORT, payload, _report_key(found.id, final))
 
@@ -59,19 +59,17 @@ def late_report(mt: SgipMt) -> Event:
 
 def mo(message: Mo, directory: Directory) -> Event:
     """A message from a handset, for the system that owns its number."""
-    return _event(
-        message.biz, MO, f"{MO}:{message.id}",
-        {
-            "id": message.id,
-            "from": message.user_number,
-            "to": message.sp_number,
-            "account": _account(directory, message.account),
-            "text": message.text,
-            "parts": message.parts,
-            "missing_parts": message.missing,
-            "received_at": iso(message.at),
-        },
-    )  # fmt: skip
+    payload = {
+        "id": message.id,
+        "from": message.user_number,
+        "to": message.sp_number,
+        "account": directory.account_names.get(message.account, ""),
+        "text": message.text,
+        "parts": message.parts,
+        "missing_parts": message.missing,
+        "received_at": iso(message.at),
+    }
+    return Event(message.biz, MO, msgspec.json.encode(payload), f"{MO}:{message.id}")
 
 
 def ending(error: str) -> tuple[int, str]:
@@ -109,16 +107,9 @@ def _report(
         "error_code": error_code, "error": error, "parts": parts, "accepted_at": accepted,
         "submitted_at": submitted, "reported_at": reported,
     }  # fmt: skip
-    return _event(biz, REPORT, _report_key(id, state), payload)
+    return Event(biz, REPORT, msgspec.json.encode(payload), _report_key(id, state))
 
 
 def _report_key(id: str, state: str) -> str:
+    # Notify's idempotency key: whoever publishes an ending again publishes nothing new.
     return f"{REPORT}:{id}:{state}"
-
-
-def _event(biz: int, event_type: str, key: str, payload: dict[str, object]) -> Event:
-    return Event(biz, event_type, msgspec.json.encode(payload), key)
-
-
-def _account(directory: Directory, account: int) -> str:
-    return directory.account_names.get(account, "")

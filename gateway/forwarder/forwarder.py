@@ -3,6 +3,9 @@
 Published means durable in Notify. Only then an id moves on to the archive; a forwarder that is
 killed in between publishes again under the same key, which changes nothing. One that was frozen
 never publishes an ending after a higher one: whoever published the higher one published both.
+
+    list:report ─ lease_some ─▶ zset:reporting ─ announce, publish ─▶ list:finish (to the pump)
+                                      │ the lease is over: the next forwarder takes it
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ import msgspec
 from django.conf import settings
 
 from gateway import bells, events
-from gateway.directory import Account, Directory
+from gateway.directory import Directory
 from gateway.lifecycle import keys, mo_store, store
-from gateway.lifecycle.messages import RANK, Finished, Mo
+from gateway.lifecycle.messages import RANK, Mo
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
@@ -33,7 +36,7 @@ _LAST = max(RANK.values())  # no other ending follows one of this rank
 # A killed forwarder's ids come back after this long.
 LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
 _OVERDUE_EVERY_SECONDS = 1.0
-# Little beside the seconds that a Report takes; and each commit of Notify serves more events.
+# Little beside the seconds that a Report takes, and each commit of Notify serves more events.
 _GATHER_SECONDS = 0.2
 
 
@@ -50,59 +53,59 @@ class Forwarder(Worker):
     def turn(self) -> bool:
         """Forward one batch of each kind; true when there was any."""
         self.directory.refresh()
-        self._end_overdue()
-        done = self._reports() + self._mos()
+        if self._next_overdue.is_due and store.overdue(BATCH) < BATCH:
+            self._next_overdue.restart()
+        done = 0
+        if self._gather.is_due:
+            leased = store.lease_some(keys.LIST_REPORT, keys.REPORTING, BATCH, LEASE_SECONDS)
+            done = len(leased.entries)
+            self._gather.took(done)
+            bisect.isolate(leased.entries, partial(self._forward_reports, leased), _set_aside)
+        mos = store.take(keys.LIST_MO, keys.MO_REPORTING, BATCH, LEASE_SECONDS)
+        bisect.isolate(mos, self._forward_mos, _set_aside)
+        done += len(mos)
         self.heartbeat.done += done
         return done > 0
 
-    def _reports(self) -> int:
-        if not self._gather.is_due:
-            return 0
-        leased = store.lease_some(keys.LIST_REPORT, keys.REPORTING, BATCH, LEASE_SECONDS)
-        self._gather.took(len(leased.entries))
-        bisect.isolate(leased.entries, partial(self._forward_reports, leased), _set_aside)
-        return len(leased.entries)
-
-    def _mos(self) -> int:
-        ids = store.take(keys.LIST_MO, keys.MO_REPORTING, BATCH, LEASE_SECONDS)
-        bisect.isolate(ids, self._forward_mos, _set_aside)
-        return len(ids)
-
     def _forward_reports(self, leased: store.Leased, ids: Sequence[str]) -> Sequence[str]:
-        """What another forwarder has taken over meanwhile is left to it."""
+        """Publish endings, with each those before it that were announced. Nothing is done when
+        another forwarder has taken one over meanwhile: it publishes all of them."""
         found = store.read(ids)
         failpoint("forwarder_after_read")
         if not store.holds(leased, ids):
             log.warning("lease_over", messages=len(ids))
             return ids
-        _publish(self._events(found))
-        failpoint("forwarder_after_publish")
-        store.published({message.id: message.final for message in found})
-        # Archived already, by an earlier entry of the same id.
-        store.drop(keys.REPORTING, list(set(ids).difference(message.id for message in found)))
-        return ids
-
-    def _events(self, found: Sequence[Finished]) -> list[intake.Event]:
-        """With each ending those before it that were announced; without those that are over."""
         fresh = {message.id: events.report(message, self.directory) for message in found}
         open_ends = [message for message in found if RANK[message.final] < _LAST]
         payloads = store.announce({m.id: (m.final, fresh[m.id].payload) for m in open_ends})
         failpoint("forwarder_after_announce")
         made: list[intake.Event] = []
         for message in found:
-            earlier = [final for final in message.said if RANK[final] < RANK[message.final]]
+            earlier = [end for end in message.announced if RANK[end] < RANK[message.final]]
             made += [
-                events.said(message, final, message.said[final])
-                for final in sorted(earlier, key=lambda final: RANK[final])
+                events.announced(message, end, message.announced[end])
+                for end in sorted(earlier, key=lambda end: RANK[end])
             ]
             event = fresh[message.id]
+            # Empty: the message has another ending by now, which is published in its turn.
             if payload := payloads.get(message.id, event.payload):
                 made.append(replace(event, payload=payload))
-        return made
+        _publish(made)
+        failpoint("forwarder_after_publish")
+        store.published({message.id: message.final for message in found})
+        # Archived already, by an earlier entry of the same id.
+        store.drop(keys.REPORTING, list(set(ids).difference(message.id for message in found)))
+        return ids
 
     def _forward_mos(self, ids: Sequence[str]) -> Sequence[str]:
         """With their owner written down first, for the archive."""
-        found = [self._owned(mo) for mo in mo_store.read(ids)]
+        name, accounts = settings.SMS_DEFAULT_ACCOUNT, self.directory.accounts.values()
+        default = next((account for account in accounts if account.row.name == name), None)
+        found: list[Mo] = []
+        for mo in mo_store.read(ids):
+            account = self.directory.owner_of(mo.sp_number, mo.text) or default
+            owner = {"biz": account.biz_id, "account": account.id} if account else {}
+            found.append(msgspec.structs.replace(mo, **owner))
         mo_store.rewrite(found)
         _publish([events.mo(mo, self.directory) for mo in found if mo.biz and mo.kind == "mo"])
         failpoint("forwarder_after_mo_publish")
@@ -110,20 +113,6 @@ class Forwarder(Worker):
         store.pass_on(keys.MO_REPORTING, keys.LIST_MO_FINISH, there)
         store.drop(keys.MO_REPORTING, list(set(ids).difference(there)))
         return ids
-
-    def _owned(self, message: Mo) -> Mo:
-        account = self.directory.owner_of(message.sp_number, message.text) or self._default()
-        if account is None:
-            return message
-        return msgspec.structs.replace(message, biz=account.biz_id, account=account.id)
-
-    def _default(self) -> Account | None:
-        name = settings.SMS_DEFAULT_ACCOUNT
-        return next((a for a in self.directory.accounts.values() if a.row.name == name), None)
-
-    def _end_overdue(self) -> None:
-        if self._next_overdue.is_due and store.overdue(BATCH) < BATCH:
-            self._next_overdue.restart()
 
 
 def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
@@ -137,8 +126,8 @@ def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
 
 
 def _publish(made: Sequence[intake.Event]) -> None:
-    """All of them durable, or an exception. One that Notify refuses is our own fault: it is told,
-    and must not hold up the archive."""
+    """All of them durable, or an exception. One that Notify refuses is our own fault: it raises an
+    alert, and must not hold up the archive."""
     for event, verdict in zip(made, intake.publish_many(made) if made else (), strict=True):
         if verdict.outcome == "rejected":
             log.error("event_refused", key=event.idempotency_key, why=verdict.reason)

@@ -1,6 +1,6 @@
 """Take in short messages: checked, routed, safe in Redis before the answer.
 
-One service behind XML-RPC and REST. `send_many` answers a request at a time (`created`,
+One service behind XML-RPC and REST. `send_many` gives a verdict for each request (`created`,
 `duplicate`, `rejected`); it raises only when nothing is known about any of them.
 """
 
@@ -14,12 +14,12 @@ from itertools import islice
 
 import msgspec
 from django.conf import settings
+from django.utils import timezone
 
 from gateway import bells
 from gateway.connections import sms_redis
 from gateway.directory import Account, Directory
 from gateway.intake import request as sms_request
-from gateway.intake.daily_limit import spend
 from gateway.intake.request import Request
 from gateway.intake.routing import Router
 from gateway.lifecycle import keys, store
@@ -27,10 +27,19 @@ from gateway.lifecycle.messages import Mt
 from msgplatform.core.data import ids
 from msgplatform.core.data.idempotency import payload_hash
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.rates.shared import Quota
 from msgplatform.core.verdicts import Verdict
 
 # The fields of a request that make it the same request.
 _HASHED = ("to", "text", "account", "extension", "priority", "schedule_at", "expire_at")
+_SPENT_KEPT_SECONDS = 2 * 86_400  # a day's count, for clocks and time zones that differ
+_quota = Quota(sms_redis)
+
+
+class LimitReached(InvalidInput):
+    """Not today."""
+
+    code = "limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,51 +83,45 @@ class Intake:
         return [verdict for verdict in verdicts if verdict is not None]
 
     def _check(self, request: Request) -> _Checked:
-        account = self._account(request)
-        numbers = sms_request.numbers(request.to, account)
-        parts = sms_request.check(request, account)
-        routes = [self.router.route(account, number) for number in numbers]
-        spend(account, len(numbers))
-        return _Checked(request, account, numbers, routes, parts)
-
-    def _account(self, request: Request) -> Account:
         account = self.directory.account(request.biz, request.account)
         if account is None and request.account:
             raise InvalidInput(f"there is no account {request.account!r}", "account")
         if account is None:
             raise InvalidInput("name an account: there is no default one", "account")
-        return account
+        numbers = sms_request.numbers(request.to, account)
+        parts = sms_request.check(request, account)
+        routes = [self.router.route(account, number) for number in numbers]
+        spend(account, len(numbers))  # last: what is refused for another reason is not counted
+        return _Checked(request, account, numbers, routes, parts)
 
 
 def _calls(checked: Sequence[_Checked]) -> list[store.Call]:
-    """With ids, all of one block."""
+    """With ids, all of one block: one look at the allocator for all of them."""
     if not checked:
         return []
     buckets = [ids.bucket(one.request.biz, one.request.idempotency_key or None) for one in checked]
     wanted = [bucket for one, bucket in zip(checked, buckets, strict=True) for _ in one.numbers]
     made = iter(ids.reserve(len(wanted)).ids(wanted))
-    return [_call(one, list(islice(made, len(one.numbers)))) for one in checked]
-
-
-def _call(checked: _Checked, made: Sequence[int]) -> store.Call:
-    request = checked.request
-    reference = _udh_reference(made[0]) if checked.parts > 1 else 0
-    messages = [
-        _message(request, checked.account, str(message_id), number, route, reference)
-        for message_id, number, route in zip(made, checked.numbers, checked.routes, strict=True)
-    ]
-    return store.Call(messages, request.biz, request.idempotency_key, _hash(request))
+    calls = []
+    for one in checked:
+        request = one.request
+        own = [str(message_id) for message_id in islice(made, len(one.numbers))]
+        # What joins the parts of a long text on the handset: the same for the whole call, so that
+        # its messages share Submits.
+        reference = 1 + zlib.crc32(own[0].encode()) % 255 if one.parts > 1 else 0
+        messages = [
+            _message(request, one.account, message_id, number, route, reference)
+            for message_id, number, route in zip(own, one.numbers, one.routes, strict=True)
+        ]
+        key = request.idempotency_key
+        calls.append(store.Call(messages, request.biz, key, _hash(request)))
+    return calls
 
 
 @lru_cache(maxsize=1)
 def intake() -> Intake:
     """The process' own."""
     return Intake()
-
-
-def _udh_reference(first_id: int) -> int:
-    """What joins the parts of a long text on the handset: the same for the whole call."""
-    return 1 + zlib.crc32(str(first_id).encode()) % 255
 
 
 def _message(
@@ -165,7 +168,7 @@ def _hash(request: Request) -> str:
 
 def _repeats(asked: Sequence[Request]) -> list[Verdict | None]:
     """The verdicts of those whose key is known. They come before every check: what was accepted
-    once stays accepted, though its account is switched off or has spent its limit since."""
+    once stays accepted, even if its account is switched off or has spent its limit since."""
     names = [keys.idempotency(r.biz, r.idempotency_key) for r in asked if r.idempotency_key]
     rows = iter(sms_redis().mget(names) if names else ())
     verdicts: list[Verdict | None] = []
@@ -179,3 +182,17 @@ def _repeats(asked: Sequence[Request]) -> list[Verdict | None]:
 def _judged(first: store.First | None, payload_hash: str) -> Verdict | None:
     """What a request is that comes after the first one with its key; None: it is the first."""
     return Verdict.repeated(first.hash == payload_hash, ids=first.ids) if first else None
+
+
+def spend(account: Account, count: int) -> None:
+    """Count messages of today (the platform's time zone), where all processes see them. Raises
+    LimitReached beyond the account's limit.
+
+    A call that is refused later has been counted: rather a few messages too few than too many.
+    """
+    limit = account.row.daily_limit
+    if not limit:
+        return
+    name = keys.spent(account.id, timezone.localdate().isoformat())
+    if _quota.spend(name, limit, _SPENT_KEPT_SECONDS, count):
+        raise LimitReached(f"the account's limit of {limit} messages a day is reached", "account")

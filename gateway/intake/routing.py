@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from gateway import presence
 from gateway.directory import Account, Directory, Gateway
 from msgplatform.core.daemons.timer import Every
@@ -30,14 +28,14 @@ class Router:
         ]
         if not fitting:
             raise InvalidInput(f"no gateway takes {user_number} for this account", "to")
-        bound = self._bound_now()
-        fitting.sort(key=lambda pair: _rank(pair[0], pair[1], bound))
-        return [gateway.id for gateway, _ in fitting]
-
-    def _bound_now(self) -> Collection[int]:
         if self._next.take():
             self._bound = presence.bound(presence.live())
-        return self._bound
+        # A link that is up, then the longest prefix, then the priority.
+        ranked = [
+            (gateway.id not in self._bound, -length, -gateway.row.priority, gateway.id)
+            for gateway, length in fitting
+        ]
+        return [id for *_, id in sorted(ranked)]
 
 
 def _fit(gateway: Gateway, user_number: str) -> int:
@@ -45,8 +43,3 @@ def _fit(gateway: Gateway, user_number: str) -> int:
     if not gateway.prefixes:
         return 0
     return max((len(p) for p in gateway.prefixes if user_number.startswith(p)), default=-1)
-
-
-def _rank(gateway: Gateway, length: int, bound: Collection[int]) -> tuple[int, ...]:
-    """A link that is up, then the longest prefix, then the priority."""
-    return (gateway.id not in bound, -length, -gateway.row.priority, gateway.id)

@@ -1,7 +1,7 @@
 """Reports that found no key in Redis: late ones, looked up in the archive by sequence and number.
 
 A message that had ended as `unknown` gets its real ending and a second event. A Report that nobody
-knows is kept for a while (the message may be on its way into the archive), then archived alone.
+knows is kept for a while (a pump may be about to archive its message), then archived alone.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ log = logging.get(__name__)
 # How often one is looked up again, and for how long (seconds).
 AGAIN_SECONDS = 20.0
 PATIENCE_SECONDS = 120.0
-_CLOCKS_APART = timedelta(minutes=10)  # of two machines
+_CLOCKS_APART = timedelta(minutes=10)  # at most, of two machines
 
 
 def settle(most: int) -> int:
-    """Look up to `most` of them up; how many are done with."""
+    """Look at most `most` of them up; how many are settled."""
     entries = store.take(keys.LIST_UNMATCHED, keys.UNMATCHED, most, AGAIN_SECONDS)
     done = bisect.isolate(entries, _settle_some, _set_aside)
     store.drop(keys.UNMATCHED, done)
@@ -44,11 +44,15 @@ def settle(most: int) -> int:
 
 
 def _settle_some(entries: Sequence[str]) -> list[str]:
-    """Those that are done with; to be repeated as a whole."""
+    """Those that are settled. All may be repeated as a whole: what was written is found again."""
     done = []
     for entry in entries:
         report = msgspec.json.decode(entry, type=ReportIn)
-        part = _part_of(report)
+        parts = SgipMtPart.objects.filter(seqno=report.seqno, ts=report.ts, node=report.node)
+        part = parts.filter(user_number=report.user_number).order_by("-id").first()
+        if part is not None and report.gateways:
+            mine = SgipMt.objects.filter(pk=part.mt_id, gateway_id__in=report.gateways)
+            part = part if mine.exists() else None  # its gateway may not report on this message
         if part is None and time.time() - report.at < PATIENCE_SECONDS:
             continue  # once more when its lease is over
         failpoint("pump_unmatched_before_write")
@@ -70,18 +74,8 @@ def _set_aside(entry: str, error: Exception) -> alerts.AlertEvent:
     )
 
 
-def _part_of(report: ReportIn) -> SgipMtPart | None:
-    """None also when its gateway may not report on this message."""
-    rows = SgipMtPart.objects.filter(seqno=report.seqno, ts=report.ts, node=report.node)
-    part = rows.filter(user_number=report.user_number).order_by("-id").first()
-    if part is None or not report.gateways:
-        return part
-    may = SgipMt.objects.filter(pk=part.mt_id, gateway_id__in=report.gateways).exists()
-    return part if may else None
-
-
 def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipMt | None:
-    """Write it down; the message, if this is what ended it: its event is to be published.
+    """Write it down. Returns the message if this is what ended it: its event is to be published.
 
     The message is locked, so that of two pumps with two Reports the second sees what the first
     wrote. A Report that was written down already, by a pump that was killed, gives the same.
@@ -134,7 +128,7 @@ def _ends(mt: SgipMt, report: ReportIn, part: SgipMtPart) -> bool:
 
 
 def _recount(mt: SgipMt, now: datetime) -> None:
-    """The statistics of the time at which it was archived as unknown."""
+    """Correct the statistics of the time at which it was archived as unknown."""
     subject = mt.biz_id, mt.account_id, mt.gateway_id
     counts = Counter(archive.ending(*subject, mt.final, str(mt.error_code)))
     counts.subtract(archive.ending(*subject, SgipMt.Final.UNKNOWN, ""))
@@ -142,8 +136,8 @@ def _recount(mt: SgipMt, now: datetime) -> None:
 
 
 def _written(row: SgipReport) -> bool:
-    """By a pump that was killed before it dropped the Report. Ids are younger than what they hold,
-    so that the key narrows it for Reports without a message too."""
+    """Whether a pump that was killed before it dropped the Report wrote it. A row's id is younger
+    than its Report, so that the key bounds the search for Reports without a message too."""
     oldest = max(0, ids.first_id_at(row.received_at - _CLOCKS_APART))
     same = {
         name: getattr(row, name)

@@ -3,6 +3,9 @@ is nothing to move it deletes what the archive has kept long enough.
 
 Rows are written before keys are deleted, and by id, so that a pump that is killed in between writes
 the same rows again.
+
+    list:finish ─ lease_some ─▶ zset:finishing ─ rows, then forget ─▶ gone from Redis
+                                      │ the lease is over: the next pump takes it
 """
 
 from __future__ import annotations
@@ -40,26 +43,21 @@ class Pump(Worker):
 
     def turn(self) -> bool:
         """Archive one batch of each kind, or keep the archive; true when there may be more."""
-        done = self._messages() + self._mos() + late_reports.settle(BATCH)
+        done = 0
+        if self._gather.is_due:
+            leased = store.lease_some(keys.LIST_FINISH, keys.FINISHING, BATCH, LEASE_SECONDS)
+            done = len(leased.entries)
+            self._gather.took(done)
+            bisect.isolate(leased.entries, partial(_archive_messages, leased), _set_aside)
+        mos = store.take(keys.LIST_MO_FINISH, keys.MO_FINISHING, BATCH, LEASE_SECONDS)
+        bisect.isolate(mos, _archive_mos, _set_aside)
+        done += len(mos) + late_reports.settle(BATCH)
         self.heartbeat.done += done
         return done > 0 or self._retention.turn()
 
-    def _messages(self) -> int:
-        if not self._gather.is_due:
-            return 0
-        leased = store.lease_some(keys.LIST_FINISH, keys.FINISHING, BATCH, LEASE_SECONDS)
-        self._gather.took(len(leased.entries))
-        bisect.isolate(leased.entries, partial(_archive_messages, leased), _tell)
-        return len(leased.entries)
-
-    def _mos(self) -> int:
-        ids = store.take(keys.LIST_MO_FINISH, keys.MO_FINISHING, BATCH, LEASE_SECONDS)
-        bisect.isolate(ids, _archive_mos, _tell)
-        return len(ids)
-
 
 def _archive_messages(leased: store.Leased, ids: Sequence[str]) -> Sequence[str]:
-    """What another pump has taken over meanwhile is left to it."""
+    """Nothing is done when another pump has taken one over meanwhile: it archives them."""
     found = store.read(ids)
     failpoint("pump_after_read")
     try:
@@ -69,6 +67,7 @@ def _archive_messages(leased: store.Leased, ids: Sequence[str]) -> Sequence[str]
         return ids
     failpoint("pump_after_commit_before_forget")
     store.forget(found)
+    # Archived already, by an earlier entry of the same id.
     store.drop(keys.FINISHING, list(set(ids).difference(message.id for message in found)))
     return ids
 
@@ -80,7 +79,7 @@ def _archive_mos(ids: Sequence[str]) -> Sequence[str]:
     return ids
 
 
-def _tell(message: str, error: Exception) -> alerts.AlertEvent:
+def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
     """It keeps its lease, and comes again when that is over."""
     return alerts.AlertEvent(
         "sms.archive",

@@ -3,8 +3,8 @@
 A message that is archived a second time (its ending turned out later) replaces its rows, never with
 a lower ending. Its parts and Reports have ids of their own, so they are found by the message's.
 
-A pump that stood still may come to write what another one has written and forgotten since. So it
-asks for its lease when it holds the rows' locks: nobody writes them until its commit.
+A pump that was frozen may come to write what another one has written and deleted from Redis since.
+So it asks for its lease when it holds the rows' locks: nobody writes them until its commit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from msgplatform.models import MinuteCounter
 
 FLOW = "sms"
 SEGMENTS = "segments"  # the counter of what the operator bills
-_AT_ONCE = timedelta(seconds=1)
+_AT_ONCE = timedelta(seconds=1)  # a transaction that took longer is dated by its end
 _PART_COLUMNS = (
     "id", "mt_id", "part", "node", "ts", "seqno", "user_number", "result", "state", "error_code",
     "reported_at",
@@ -48,6 +48,7 @@ def write_messages(found: Sequence[Finished], are_ours: Callable[[], bool]) -> N
     """
     if not found:
         return
+    # Ids are reserved before the transaction, which may be repeated: it then writes the same ones.
     parts = sum(len(message.sent) for message in found)
     reports = sum(len(message.reports) for message in found)
     blocks = ids.reserve(max(1, parts)), ids.reserve(max(1, reports))
@@ -69,20 +70,20 @@ def _write_messages(
         known = dict(there.values_list("id", "final"))
         billed = _segments_archived(known)
         if known:
-            found = [message for message in found if _may_replace(message, known)]
+            # Its rows are new, the same ending's, or those of a lower one.
+            found = [
+                message
+                for message in found
+                if (before := known.get(int(message.id), message.final)) == message.final
+                or RANK[message.final] > RANK[before]
+            ]
             again = known.keys() & {int(message.id) for message in found}
             for model, field in ((SgipMt, "id"), (SgipMtPart, "mt_id"), (SgipReport, "mt_id")):
                 model._default_manager.filter(**{f"{field}__in": again}).delete()
             _insert(SgipMt, [row for row in rows if row["id"] in again])
         _insert_tuples(SgipMtPart, _PART_COLUMNS, list(_part_rows(found, blocks[0])))
         _insert_tuples(SgipReport, _REPORT_COLUMNS, list(_report_rows(found, blocks[1], now)))
-        _count(found, known, billed, now)
-
-
-def _may_replace(message: Finished, known: Mapping[int, str]) -> bool:
-    """Whether its rows are new, the same ending's, or those of a lower one."""
-    before = known.get(int(message.id))
-    return before in (None, message.final) or RANK[message.final] > RANK[before]
+        count_messages(found, known, billed, now)
 
 
 def _mt_row(message: Finished, now: datetime) -> dict[str, Any]:
@@ -155,21 +156,26 @@ def _write_mos(found: Sequence[Mo]) -> None:
         mine = SgipMo.objects.filter(id__in=[row["id"] for row in rows], archived_at=now)
         new = set(mine.values_list("id", flat=True))
         fresh = [row for row in rows if row["id"] in new]
-        _insert(
-            SgipUserRpt,
-            [_user_row(message, now) for message in found if message.kind != "mo"],
-        )
-        MinuteCounter.add(FLOW, Counter(key for row in fresh for key in _received(row)), now)
+        user_reports = [
+            {
+                "id": int(mo.id), "gateway_id": mo.gateway, "sp_number": mo.sp_number,
+                "user_number": mo.user_number, "user_condition": mo.user_condition,
+                "sequence": mo.sequence, "received_at": _time(mo.at), "archived_at": now,
+            }
+            for mo in found
+            if mo.kind != "mo"
+        ]  # fmt: skip
+        _insert(SgipUserRpt, user_reports)
+        counts: Counter[tuple[int, int, str]] = Counter()
+        for row in fresh:
+            counts[row["biz_id"], row["account_id"], "mo"] += 1
+            if row["gateway_id"]:  # it is known over which gateway it came
+                counts[row["biz_id"], -row["gateway_id"], "mo"] += 1
+        MinuteCounter.add(FLOW, counts, now)
         # The order of the list for business systems (`search.incoming`): what took long is not
         # put before what others have archived, and a caller has seen, meanwhile.
         if fresh and (at := sql.now()) - now > _AT_ONCE:
             SgipMo.objects.filter(id__in=[row["id"] for row in fresh]).update(archived_at=at)
-
-
-def _received(row: Mapping[str, Any]) -> list[tuple[int, int, str]]:
-    """What an MO counts: per account, and per gateway when it is known over which one it came."""
-    subjects = [row["account_id"], *([-row["gateway_id"]] if row["gateway_id"] else [])]
-    return [(row["biz_id"], subject, "mo") for subject in subjects]
 
 
 def _mo_row(mo: Mo, now: datetime) -> dict[str, Any]:
@@ -179,14 +185,6 @@ def _mo_row(mo: Mo, now: datetime) -> dict[str, Any]:
         "tp_udhi": mo.tp_udhi, "message_coding": mo.message_coding, "content": mo.content,
         "text": mo.text, "parts": mo.parts, "missing": mo.missing, "sequence": mo.sequence,
         "received_at": _time(mo.at), "archived_at": now,
-    }  # fmt: skip
-
-
-def _user_row(mo: Mo, now: datetime) -> dict[str, Any]:
-    return {
-        "id": int(mo.id), "gateway_id": mo.gateway, "sp_number": mo.sp_number,
-        "user_number": mo.user_number, "user_condition": mo.user_condition,
-        "sequence": mo.sequence, "received_at": _time(mo.at), "archived_at": now,
     }  # fmt: skip
 
 
@@ -205,11 +203,11 @@ def _segments_archived(known: Iterable[int]) -> Counter[int]:
     return Counter(message for message, _part in sent - refused)
 
 
-def _count(
+def count_messages(
     found: Sequence[Finished], known: Mapping[int, str], billed: Mapping[int, int], now: datetime
 ) -> None:
-    """Once each; one that is there with another ending (it turned out later) changes its count.
-    `billed` are the segments that were counted for those that are there."""
+    """Count each once; one that is there with another ending (it turned out later) changes its
+    count. `billed` are the segments that were counted for those that are there."""
     endings: Counter[tuple[int, int, int, str, str]] = Counter()
     counts: Counter[tuple[int, int, str]] = Counter()
     for message in found:
@@ -242,9 +240,8 @@ def _insert(model: type[Model], rows: Sequence[dict[str, Any]]) -> None:
         _insert_tuples(model, columns, [tuple(row.values()) for row in rows])
 
 
-def _insert_tuples(
-    model: type[Model], columns: Sequence[str], rows: Sequence[tuple[Any, ...]]
-) -> None:
+def _insert_tuples(model: type[Model], columns: Sequence[str], rows: list[tuple[Any, ...]]) -> None:
+    # A row with this id that is there stays as it is.
     sql.insert_or_keep(model._meta.db_table, columns, rows)
 
 

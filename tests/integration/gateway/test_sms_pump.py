@@ -314,13 +314,13 @@ class TestMessages:
                 connection.close()
 
             def counts(*given: Any) -> None:
-                monkeypatch.setattr(archive, "_count", count)
+                monkeypatch.setattr(archive, "count_messages", count)
                 other.append(pool.submit(write_again))
                 until_somebody_waits()
                 count(*given)
 
-            count = archive._count
-            monkeypatch.setattr(archive, "_count", counts)
+            count = archive.count_messages
+            monkeypatch.setattr(archive, "count_messages", counts)
             archive.write_messages(found, lambda: True)
             other[0].result(30)
         assert (SgipMt.objects.count(), SgipMtPart.objects.count()) == (1, 1)
