@@ -29,7 +29,7 @@ OLDEST_REDIS = (6, 2)
 
 @register
 def archive_outlasts_resending(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """A message may be sent again, or become due, while the archive has forgotten it."""
+    """Otherwise a message is sent again, or becomes due, of which the archive knows nothing."""
     days, least = settings.SMS_ARCHIVE_DAYS, 1 + max(resend.OLDEST_DAYS, settings.SMS_SCHEDULE_DAYS)
     if days == 0 or days >= least:
         return []
@@ -79,23 +79,18 @@ def redis_check() -> list[CheckMessage]:
 
 
 def _redis_facts() -> dict[str, str]:
-    client = sms_redis()
-    info: Any = client.info()
-    return {
+    """With `appendfsync` and `no-appendfsync-on-rewrite`, unless a hosted Redis forbids CONFIG."""
+    client: Any = sms_redis()
+    info = client.info()
+    found = {
         "version": str(info.get("redis_version", "")),
         "aof": str(info.get("aof_enabled", "")),
         "policy": str(info.get("maxmemory_policy", "")),
-        **_append_options(client),
     }
-
-
-def _append_options(client: Any) -> dict[str, str]:
-    """`appendfsync` and `no-appendfsync-on-rewrite`; empty where a hosted Redis forbids CONFIG."""
-    try:
+    with suppress(ResponseError):
         # One pattern for both: Redis 6.2 takes only one.
-        return dict(client.config_get("*appendfsync*"))
-    except ResponseError:
-        return {}
+        found |= client.config_get("*appendfsync*")
+    return found
 
 
 def _judged(found: dict[str, str]) -> Iterator[CheckMessage]:
@@ -109,14 +104,15 @@ def _judged(found: dict[str, str]) -> Iterator[CheckMessage]:
         )
     if found["policy"] not in ("", "noeviction"):
         yield Error(
-            f"the SMS Redis may throw messages away (maxmemory-policy {found['policy']})",
+            f"the SMS Redis may evict messages (maxmemory-policy {found['policy']})",
             hint="Set `maxmemory-policy noeviction` there.",
             obj="SMS_REDIS_URL",
             id="gateway.E203",
         )
     if found["aof"] != "0":
         yield from _judged_fsync(found)
-    if _version(found["version"]) < OLDEST_REDIS:
+    numbers = tuple(int(part) for part in found["version"].split(".")[:2] if part.isdigit())
+    if (numbers or OLDEST_REDIS) < OLDEST_REDIS:
         yield Error(
             f"the SMS Redis is version {found['version']}",
             hint="Use Redis 6.2 or later, or Valkey.",
@@ -146,11 +142,6 @@ def _judged_fsync(found: dict[str, str]) -> Iterator[CheckMessage]:
                 obj="SMS_REDIS_URL",
                 id="gateway.E204",
             )
-
-
-def _version(text: str) -> tuple[int, ...]:
-    parts = [int(part) for part in text.split(".")[:2] if part.isdigit()]
-    return tuple(parts) or OLDEST_REDIS
 
 
 def rows_check() -> list[CheckMessage]:
@@ -186,7 +177,7 @@ def _shared_nodes(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
 
 
 def _open_networks(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
-    """Networks that cannot be read, and those that hold everybody."""
+    """Networks that cannot be read, and those that include every address."""
     for row in gateways:
         try:
             networks = [ip_network(network) for network in row.networks]
@@ -219,8 +210,8 @@ def _shared_logins(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
             yield Warning(
                 "SMGs bind to us with the same name and password, from the same addresses: "
                 f"{_listed(found)}",
-                hint="Which of them a Report comes from is then not known, and those of the others "
-                "do not count: let them differ, or give all the same operator.",
+                hint="Nobody knows then which of them a Report comes from, and one on a message of "
+                "another does not count: let the logins differ, or give all the same operator.",
                 id="gateway.W207",
             )
 

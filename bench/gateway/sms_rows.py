@@ -20,7 +20,7 @@ from bench.notify.notify_rows import same
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys as names
 from gateway.models import SgipMt, SmsAccount, SmsGateway
-from gateway.simulator.accepted import read_users
+from gateway.simulator.journal import read_users
 from msgplatform.api.access import keys
 from msgplatform.models import Biz
 from notify.models import BizReceive, Receive

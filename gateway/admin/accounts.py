@@ -136,7 +136,7 @@ class SmsAccountAdmin(UndeletableAdmin):
         (None, {"fields": ["biz", "name", "enabled", "is_default"]}),
         (_("Numbers"), {"fields": ["sp_number", "extension_digits", "keywords", "gateways"]}),
         (
-            _("What the operator is told"),
+            _("What the operator gets"),
             {"fields": ["corp_id", "service_type", "charge_number", "fee_type", "fee_value",
                         "given_value", "agent_flag", "morelateto_mt_flag", "report_flag",
                         "signature"]},
@@ -169,7 +169,7 @@ class SmsAccountAdmin(UndeletableAdmin):
 
     @admin.display(description=_("today, of its limit"))
     def today(self, row: Any) -> str:
-        """Without a limit nothing is counted as it comes in."""
+        """Only an account with a limit has its messages counted as they come in."""
         if not row.daily_limit:
             return cells.NOTHING
         if row.spent is None:

@@ -29,19 +29,25 @@ _LINKED = 10  # more are found in the list
 
 
 def send(request: HttpRequest, rows: Sequence[SgipMt]) -> list[str]:
-    """Send them, tell the person, write down who did it; ids of (the first of) the new messages."""
+    """Send them, show what was done, and record who did it; ids of the first new messages."""
     try:
-        count = sum(_of_state(state, rows) for state in AGAIN)
+        count = 0
+        for state in AGAIN:  # a bulk job's filter names one state
+            ids = [str(row.pk) for row in rows if row.final == state]
+            if ids:
+                given = {"ids": ",".join(ids), "state": state}
+                begun = resend.step(given, "", len(ids))
+                count += resend.step(given, begun.cursor, len(ids)).done
     except (RedisError, PlatformError) as error:
         log.warning("resend_failed", why=str(error)[:200])
         messages.error(
-            request, gettext("Sending failed; try it again, none is sent twice: %s") % error
+            request, gettext("Sending failed. Try again: no message is sent twice. %s") % error
         )
         return []
     new = [id for row in rows[:_LINKED] for id in known(row)]
     if count:
         audit(request, "sms_sent_again", str(count), ids=[str(row.pk) for row in rows])
-    _tell(request, count, len(rows) - count, new)
+    _show_result(request, count, len(rows) - count, new)
     return new
 
 
@@ -52,16 +58,7 @@ def known(row: SgipMt) -> list[str]:
     return []
 
 
-def _of_state(state: str, rows: Sequence[SgipMt]) -> int:
-    ids = [str(row.pk) for row in rows if row.final == state]
-    if not ids:
-        return 0
-    given = {"ids": ",".join(ids), "state": state}
-    begun = resend.step(given, "", len(ids))
-    return resend.step(given, begun.cursor, len(ids)).done
-
-
-def _tell(request: HttpRequest, count: int, left: int, new: Sequence[str]) -> None:
+def _show_result(request: HttpRequest, count: int, left: int, new: Sequence[str]) -> None:
     if count:
         text = ngettext("%d message is sent again:", "%d messages are sent again:", count) % count
         links = format_html_join(", ", "{}", ((cells.message_link("sms", id),) for id in new))
@@ -69,10 +66,10 @@ def _tell(request: HttpRequest, count: int, left: int, new: Sequence[str]) -> No
         messages.success(request, format_html("{} {}{}", text, links, more))
     if left:
         text = ngettext(
-            "%d was left alone: only what failed, expired or is unknown, is at most 30 days old "
-            "and has an account that still sends is sent again.",
-            "%d were left alone: only what failed, expired or is unknown, is at most 30 days old "
-            "and has an account that still sends is sent again.",
+            "%d was left alone: a message is sent again only if it failed, expired or is unknown, "
+            "is at most 30 days old, and has an account that is enabled.",
+            "%d were left alone: a message is sent again only if it failed, expired or is unknown, "
+            "is at most 30 days old, and has an account that is enabled.",
             left,
         )
         messages.warning(request, text % left)

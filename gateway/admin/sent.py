@@ -32,7 +32,7 @@ _TONES: dict[str, str] = {
 @admin.register(SgipMt)
 class SgipMtAdmin(ArchiveAdmin):
     list_display = [
-        "story", "user_number", "account", "gateway", "state_mark", "shown_text", "accepted",
+        "page", "user_number", "account", "gateway", "state_mark", "shown_text", "accepted",
     ]  # fmt: skip
     list_display_links = ["user_number"]
     list_filter = [("final", ChoiceFilter), AccountFilter, ("id", IdTimeFilter)]
@@ -52,7 +52,7 @@ class SgipMtAdmin(ArchiveAdmin):
                         "reported_at", "ended_at", "archived_at"]},
         ),
         (
-            _("What the operator was told"),
+            _("What the operator got"),
             {"fields": ["corp_id", "service_type", "charge_number", "fee", "fee_value",
                         "given_value", "agent", "cause", "reporting", "coding", "priority"]},
         ),
@@ -107,7 +107,7 @@ class SgipMtAdmin(ArchiveAdmin):
         return None
 
     @admin.display(description=_("message"))
-    def story(self, row: SgipMt) -> str:
+    def page(self, row: SgipMt) -> str:
         return cells.message_link("sms", row.pk)
 
     @admin.display(description=_("state"))

@@ -19,7 +19,8 @@ from msgplatform.core.verdicts import Verdict
 
 # Over all items of one call: they are stored by one script, during which Redis does nothing else.
 MAX_RECIPIENTS = 10_000
-# Single requests that share a script, and the recipients of one that may.
+# Single requests that share a script, and the recipients of one that may: a large one would hold
+# up the others.
 _MAX_GROUP, _FEW = 100, 100
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]

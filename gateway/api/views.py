@@ -46,8 +46,8 @@ _FINALS = frozenset(SgipMt.Final.values)
 @extend_schema_view(
     get=extend_schema(
         summary="List your messages",
-        description="The messages that you sent and that have ended, newest first. One that is "
-        "still on its way is found by its id.",
+        description="The messages that you sent and that have ended, newest first. One that has "
+        "not ended yet is found by its id.",
     ),
 )
 class SmsListView(ListView):
@@ -72,7 +72,11 @@ class SmsListView(ListView):
         if recipient := self.asked.get("number"):
             rows = rows.filter(user_number=sgip.international(recipient))
         if account := self.asked.get("account"):
-            rows = rows.filter(account_id=_account(self.request, account))
+            own = SmsAccount.objects.filter(biz_id=caller_of(self.request).biz_id, name=account)
+            found = own.values_list("pk", flat=True).first()
+            if found is None:
+                raise InvalidInput(f"There is no account {account!r}.", "account")
+            rows = rows.filter(account_id=found)
         if state := self.asked.get("state"):
             if state not in _FINALS:
                 raise InvalidInput(f"Use one of {', '.join(SgipMt.Final.values)}.", "state")
@@ -82,8 +86,8 @@ class SmsListView(ListView):
     @extend_schema(
         summary="Send a text",
         description="Send a text to one recipient or to several. The answer comes when the "
-        "messages are safe, with an id for each recipient. To be able to repeat a request whose "
-        "answer was lost, send an idempotency key.",
+        "messages are safe, with an id for each recipient. Send an idempotency key, so that a "
+        "request whose answer was lost can be repeated.",
         request=SendSerializer,
         responses={
             202: OpenApiResponse(AcceptedSmsSerializer, "Accepted and durable."),
@@ -179,11 +183,3 @@ class SmsView(APIView):
         if not found:
             raise Http404
         return Response(msgspec.to_builtins(found[str(pk)]))
-
-
-def _account(request: Request, name: str) -> int:
-    rows = SmsAccount.objects.filter(biz_id=caller_of(request).biz_id, name=name)
-    found = rows.values_list("pk", flat=True).first()
-    if found is None:
-        raise InvalidInput(f"There is no account {name!r}.", "account")
-    return int(found)

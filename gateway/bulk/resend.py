@@ -33,7 +33,7 @@ log = logging.get(__name__)
 
 OLDEST_DAYS = 30
 _KEY_SECONDS = (OLDEST_DAYS + 1) * 86_400
-COUNT_MOST = 100_000
+COUNT_MOST = 100_000  # a count that says "more" is worth no longer query
 
 ACTION = BulkAction(
     gettext_lazy("Send failed ones again"),
@@ -86,7 +86,7 @@ def _filter(given: Mapping[str, Any]) -> Filter:
 
 
 def _send(rows: Sequence[SgipMt]) -> int:
-    """How many are on their way now, by this call or by an earlier one."""
+    """How many are accepted as new messages, by this call or by an earlier one."""
     accounts = SmsAccount.objects.in_bulk({row.account_id for row in rows})
     requests = [
         _request(row, accounts[row.account_id]) for row in rows if row.account_id in accounts
@@ -98,6 +98,7 @@ def _send(rows: Sequence[SgipMt]) -> int:
     refused = [v.reason for v in verdicts if v.outcome == "rejected"]
     if refused:
         log.warning("resend_refused", count=len(refused), why=refused[0])
+    # Intake keeps a key for a day; this one must outlast the time in which they may be sent again.
     with sms_redis().pipeline(transaction=False) as pipe:
         for request in sent:
             pipe.expire(keys.idempotency(request.biz, request.idempotency_key), _KEY_SECONDS)

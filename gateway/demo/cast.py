@@ -17,7 +17,7 @@ class Operator:
     """A gateway: the numbers that it takes, how its simulator behaves, how messages end there."""
 
     name: str
-    story: str
+    description: str
     personality: str
     prefix: str
     node_id: int

@@ -34,21 +34,19 @@ class Ear:
             place = self._file.tell()
             line = self._file.readline()
             if not line.endswith(b"\n"):
-                self._file.seek(place)
+                self._file.seek(place)  # a line that is being written, for the next time
                 return
-            self._hear(*line.split(b" ", 1))
-
-    def _hear(self, event: bytes, body: bytes) -> None:
-        if event in self._events:
-            self.repeated += 1
-            return
-        self._events.add(event)
-        told = json.loads(body)
-        data = told["data"]
-        if told["type"] == "sms.report":
-            self.reports[data["id"]].append(data["state"])
-        else:
-            self.mos.append(data["text"])
+            event, body = line.split(b" ", 1)
+            if event in self._events:
+                self.repeated += 1
+                continue
+            self._events.add(event)
+            received = json.loads(body)
+            data = received["data"]
+            if received["type"] == "sms.report":
+                self.reports[data["id"]].append(data["state"])
+            else:
+                self.mos.append(data["text"])
 
     def __enter__(self) -> Ear:
         return self

@@ -83,7 +83,7 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
         count = max(1, run.messages // 2)
         run.say(f"sms: {count} messages from {len(tokens)} business systems over")
         for operator in cast.OPERATORS:
-            run.say(f"sms:   {operator.name:<15} {operator.story}")
+            run.say(f"sms:   {operator.name:<15} {operator.description}")
         _await_links()
         callers = _send(run, tokens, count)
         mos = cast.mos(_MOS)
@@ -149,7 +149,7 @@ def _await(run: DemoRun, account: Account) -> dict[str, str]:
         if done or time.monotonic() > deadline:
             return archived or _archived(list(wanted))
         if progress.take():
-            run.say(f"sms: {left} endings and {open_mos} MOs on their way")
+            run.say(f"sms: {left} endings and {open_mos} MOs are still missing")
         time.sleep(0.2)
 
 

@@ -31,15 +31,11 @@ class SmgProcess:
             child_process.command(command, "--parent", str(os.getpid())),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._output, text=True,
         )  # fmt: skip
-        self.port = self._started()
-
-    def _started(self) -> int:
-        """From `listening on host:port, log …`."""
         assert self._process.stdout is not None  # noqa: S101
-        line = self._process.stdout.readline()
+        line = self._process.stdout.readline()  # listening on host:port, log …
         if not line.startswith("listening on "):
-            raise RuntimeError(f"the simulator {self.operator.name} did not start: {line!r}")
-        return int(line.split(",")[0].rpartition(":")[2])
+            raise RuntimeError(f"the simulator {operator.name} did not start: {line!r}")
+        self.port = int(line.split(",")[0].rpartition(":")[2])
 
     def deliver(self, mos: Sequence[tuple[str, str, str]]) -> None:
         """Users send these: (user, SP number, text)."""
@@ -58,8 +54,8 @@ class SmgProcess:
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
         try:
-            told = self._process.communicate(timeout=60)[0]
-            self._output.write(told.encode())
+            output = self._process.communicate(timeout=60)[0]
+            self._output.write(output.encode())
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

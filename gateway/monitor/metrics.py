@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -79,7 +79,7 @@ class Gauges:
 
 
 def read() -> Gauges:
-    """Raises RedisError, and what a database that is away raises."""
+    """Raises RedisError, and what an unavailable database raises."""
     gateways = list(SmsGateway.objects.order_by("name"))
     client = sms_redis()
     with client.pipeline(transaction=False) as pipe:
@@ -97,7 +97,8 @@ def read() -> Gauges:
 
 
 def _queue(client: Any, gateway: SmsGateway) -> Queue:
-    """What is scheduled and due is pending: a sender puts it there when it claims the next time."""
+    """A message that is scheduled and due counts as pending: the next claim of a sender moves
+    it."""
     names = [keys.pending(gateway.pk, priority) for priority in _PRIORITIES]
     scheduled_key, now = keys.scheduled(gateway.pk), time.time()
     with client.pipeline(transaction=False) as pipe:
@@ -165,11 +166,9 @@ def status() -> Status:
     return Status(backlog, max(ages, default=None), shown)
 
 
-def samples() -> Iterable[Sample]:
-    return list(_samples(read()))
-
-
-def _samples(now: Gauges) -> Iterator[Sample]:
+def samples() -> Iterator[Sample]:
+    """For `/metrics`. Raises what `read` raises."""
+    now = read()
     bound = Counter((s.gateway, s.kind) for s in now.links if not s.problem)
     for queue in now.queues:
         labels = {"gateway": queue.gateway.name}

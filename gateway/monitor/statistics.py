@@ -91,7 +91,11 @@ def of(since: date, account: int | None = None, gateway: int | None = None) -> S
         accounts=_named(SmsAccount, by_account),
         systems=_named(Biz, by_system),
         sp_numbers=_by_sp_number(by_account),
-        errors=[(int(c) if c.isdigit() else 0, _meaning(c), n) for c, n in errors.most_common()],
+        # (code, what it means, count); 0 for the platform's own reasons.
+        errors=[
+            (int(code), sgip.result_text(int(code)), n) if code.isdigit() else (0, code, n)
+            for code, n in errors.most_common()
+        ],
         total=total,
     )
 
@@ -115,17 +119,13 @@ def _named(model: Any, lines: dict[int, Line]) -> list[Line]:
 
 
 def _by_sp_number(accounts: dict[int, Line]) -> list[Line]:
-    """Accounts that share a number, together; those that are gone have none."""
+    """Accounts that share a number, together; an account that was deleted has none."""
     numbers = dict(SmsAccount.objects.filter(pk__in=accounts).values_list("pk", "sp_number"))
     lines: dict[str, Line] = {}
     for pk, line in accounts.items():
         number = numbers.get(pk, "")
         lines.setdefault(number, Line(number)).counts.update(line.counts)
     return sorted(lines.values(), key=lambda line: (-line.sent, line.title))
-
-
-def _meaning(code: str) -> str:
-    return sgip.result_text(int(code)) if code.isdigit() else code
 
 
 def csv_rows(

@@ -37,7 +37,7 @@ FIELDS: Mapping[str, Text] = {
     "since": gettext_lazy("Accepted at this time or later: 2026-11-20 14:30"),
     "until": gettext_lazy("Accepted before this time"),
 }
-BATCH = 2000
+BATCH = 2000  # rows of one query, when most of them may not fit
 SCANNED = 10_000  # rows that one page looks at
 _SHOWN_TEXT = 40
 
@@ -66,19 +66,20 @@ def find(given: Mapping[str, str], cursor: str, limit: int) -> Found:
 
 
 def _run(filter: Filter, before: int, limit: int) -> Found:
-    away = ""
+    problem = ""
     try:
+        # All on the first page: they are few, and no cursor could follow them.
         live = _live(filter) if before == MAX_ID else []
     except RedisError:
-        live, away = [], _("The SMS Redis does not answer: only the archive was searched.")
+        live, problem = [], _("The SMS Redis does not answer: only the archive was searched.")
     taken = {int(hit.id) for hit in live}
     page = scan(partial(_page, filter, limit, taken), before, limit, SCANNED)
     hits = sorted([*live, *_archived(page.ids)], key=lambda hit: int(hit.id), reverse=True)
-    return page.found(hits, away)
+    return page.found(hits, problem)
 
 
 def _page(filter: Filter, limit: int, taken: Container[int], before: int) -> Candidates:
-    """Rows of the archive below `before`; those that are `taken` are in the answer already."""
+    """Rows of the archive below `before`; those in `taken` are in the answer already."""
     size = BATCH if filter.residual else limit + 1
     columns = ("id", "biz_id", "reference", "idempotency_key")
     rows = list(filter.indexed().filter(id__lt=before).values_list(*columns)[:size])
@@ -99,7 +100,16 @@ def _live(filter: Filter) -> list[Hit]:
         return []
     rows = [found for found in store.read(wanted) if _matches(filter, found)]
     names = _names({found.mt.biz for found in rows})
-    return [_live_hit(found, names) for found in rows]
+    return [
+        Hit(
+            id=found.mt.id,
+            title=_title(found.mt.user_number, found.mt.text),
+            state=str(SgipMt.Final(found.final).label) if found.final else _(found.state),
+            at=datetime.fromtimestamp(found.accepted_at, UTC),
+            biz=names.get(found.mt.biz, str(found.mt.biz)),
+        )
+        for found in rows
+    ]
 
 
 def ids_of_key(key: str, bizs: Iterable[int] | None = None) -> list[str]:
@@ -121,17 +131,6 @@ def _matches(filter: Filter, found: Finished) -> bool:
         and (filter.since is None or message_id >= filter.since)
         and (filter.until is None or message_id < filter.until)
         and filter.id in (None, message_id)
-    )
-
-
-def _live_hit(found: Finished, names: Mapping[int, str]) -> Hit:
-    mt = found.mt
-    return Hit(
-        id=mt.id,
-        title=_title(mt.user_number, mt.text),
-        state=str(SgipMt.Final(found.final).label) if found.final else _(found.state),
-        at=datetime.fromtimestamp(found.accepted_at, UTC),
-        biz=names.get(mt.biz, str(mt.biz)),
     )
 
 

@@ -38,9 +38,9 @@ class Incoming(msgspec.Struct, frozen=True, rename={"sender": "from"}):
 
 
 def since(biz: int, message: int | None) -> QuerySet[SgipMo]:
-    """Those that were archived after this one, to be ordered by ORDER; None: from the beginning.
+    """Messages that were archived after this one, to be ordered by ORDER; None: from the beginning.
 
-    For an id that is not one of theirs, or is gone, those archived after the id was made.
+    For an id that is not one of the system's, or is gone, those archived after the id was made.
     """
     rows = sql.of_one(SgipMo.objects.all(), "biz_id", biz)
     rows = rows.filter(archived_at__lte=Now() - SETTLED)
@@ -50,7 +50,7 @@ def since(biz: int, message: int | None) -> QuerySet[SgipMo]:
     at = known.values_list("archived_at", flat=True).first()
     if at is None:
         return rows.filter(archived_at__gte=ids.datetime_of(message))
-    # Said so that one index holds it all; the plain bound is where databases enter it.
+    # Written so that one index has all of it; the plain bound is where databases enter that index.
     later = Q(archived_at__gt=at) | Q(archived_at=at, id__gt=message)
     return rows.filter(later, archived_at__gte=at)
 

@@ -43,7 +43,12 @@ class State(msgspec.Struct, frozen=True):
 
 def states(biz: int, ids: Sequence[str]) -> dict[str, State]:
     """Id → state of those that this business system sent. Raises RedisError."""
-    wanted = [id for id in dict.fromkeys(ids) if _is_id(id)]
+    # What is no BIGINT is nobody's id.
+    wanted = [
+        id
+        for id in dict.fromkeys(ids)
+        if id.isascii() and id.isdigit() and len(id) <= 19 and int(id) <= _MAX_ID
+    ]
     if not wanted:
         return {}
     live = {found.mt.id: found for found in store.read(wanted)}
@@ -111,7 +116,3 @@ def _names(accounts: set[int]) -> dict[int, str]:
 
 def _iso(moment: datetime | None) -> str | None:
     return events.iso(moment.timestamp()) if moment else None
-
-
-def _is_id(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= _MAX_ID

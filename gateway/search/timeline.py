@@ -33,27 +33,27 @@ _STATES = {
 
 
 def page(id: str) -> Page | None:
-    """None for an unknown id. Raises Unavailable when it may be in a Redis that is away."""
+    """None for an unknown id. Raises Unavailable when it may be in a Redis that does not answer."""
     try:
         message_id = number(id)
     except InvalidInput:
         return None
     try:
-        found, away = store.read([str(message_id)]), ""
+        found, problem = store.read([str(message_id)]), ""
     except RedisError as error:
-        found, away = [], type(error).__name__
+        found, problem = [], type(error).__name__
     if found:
         return _live_page(found[0])
     row = SgipMt.objects.filter(pk=message_id).first()
-    if row is None and away:
-        raise Unavailable(_("The SMS Redis does not answer: %s") % away)
+    if row is None and problem:
+        raise Unavailable(_("The SMS Redis does not answer: %s") % problem)
     return _archived_page(row) if row else None
 
 
 def _live_page(found: Finished) -> Page:
     mt = found.mt
     timeline = [TimelineEntry(_at(found.accepted_at), _("Accepted"), "accepted", mt.reference)]
-    last = {sent.part: sent for sent in found.sent}
+    last = {sent.part: sent for sent in found.sent}  # the response is that to the last try
     for sent in found.sent:
         counts = last[sent.part] is sent
         result = found.results.get(sent.part) if counts else None
@@ -150,7 +150,7 @@ def _ended(at: datetime | None, final: str, code: int, sentence: str) -> Timelin
 
 
 def _published(message: str) -> Iterator[TimelineEntry]:
-    """Its endings as Notify's events: what is in Notify is what the system hears."""
+    """Its endings as Notify's events, each with how its deliveries stand."""
     for final in SgipMt.Final.values:
         for hit in events_search.search(f"{events.REPORT}:{message}:{final}", 1):
             yield TimelineEntry(

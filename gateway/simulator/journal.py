@@ -1,4 +1,5 @@
-"""What a simulated SMG owes to an SP, in a file: Reports and MOs, until they are answered."""
+"""What a simulated SMG writes down: a log of what it accepted, which tests compare with, and a
+journal of what it owes to an SP: Reports and MOs, until they are answered."""
 
 from __future__ import annotations
 
@@ -6,10 +7,35 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gateway.sgip import RETRY_RESULTS, Report, SequenceNumber, decode
-from gateway.simulator.accepted import read_users
 
 _SEQUENCE = slice(8, 20)  # of a frame
 _BUFFER = 1 << 20  # bytes
+
+
+def read_users(log: Path) -> Iterator[tuple[SequenceNumber, str, int]]:
+    """Sequence, user and Result of each line of the log: one for each user of a Submit."""
+    for line in _whole_lines(log):
+        sequence, user, _part, result = line.split("\t")
+        node, stamp, counter = map(int, sequence.split(":"))
+        yield (node, stamp, counter), user, int(result)
+
+
+def read_log(log: Path) -> Iterator[tuple[SequenceNumber, int]]:
+    """Sequence and Result of what was accepted, or refused for good."""
+    for sequence, _user, result in read_users(log):
+        if result not in RETRY_RESULTS:
+            yield sequence, result
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """The lines of a file; a last one that a kill cut short is removed from it."""
+    if not path.exists():
+        return []
+    whole = path.read_bytes()
+    lines = whole[: whole.rfind(b"\n") + 1]
+    if lines != whole:
+        path.write_bytes(lines)
+    return lines.decode("ascii").splitlines()
 
 
 class Journal:
@@ -62,14 +88,3 @@ class Journal:
         command = decode(frame)
         if isinstance(command, Report):
             self._reported.add((command.submit_sequence, command.user_number))
-
-
-def _whole_lines(path: Path) -> list[str]:
-    """Those of the file; one that was cut short is removed."""
-    if not path.exists():
-        return []
-    whole = path.read_bytes()
-    lines = whole[: whole.rfind(b"\n") + 1]
-    if lines != whole:
-        path.write_bytes(lines)
-    return lines.decode("ascii").splitlines()

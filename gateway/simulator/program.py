@@ -19,7 +19,7 @@ from gateway.net.client import Login
 from gateway.simulator.personalities import PERSONALITIES, Personality
 from gateway.simulator.smg import Simulator
 
-_TELL_SECONDS = 1.0
+_PRINT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,9 @@ async def run(options: Options, say: Callable[[str], object]) -> None:
         for mo in options.mos:
             simulator.deliver(mo.user, mo.sp_number, mo.text)
         _read_mos(simulator, say)
-        telling = loop.create_task(_tell(simulator, say))
+        printing = loop.create_task(_print_counts(simulator, say))
         await stop.wait()
-        telling.cancel()
+        printing.cancel()
 
 
 def _read_mos(simulator: Simulator, say: Callable[[str], object]) -> None:
@@ -126,11 +126,11 @@ def _read_mos(simulator: Simulator, say: Callable[[str], object]) -> None:
     threading.Thread(target=read, name="mos", daemon=True).start()
 
 
-async def _tell(simulator: Simulator, say: Callable[[str], object]) -> None:
+async def _print_counts(simulator: Simulator, say: Callable[[str], object]) -> None:
     """What it counts, when that changed."""
     before = ""
     while True:
-        await asyncio.sleep(_TELL_SECONDS)
+        await asyncio.sleep(_PRINT_SECONDS)
         line = (
             f"connections {len(simulator.connections)}, Submits by result "
             f"{dict(simulator.accepted)}, answers {simulator.outbox.answers}, "

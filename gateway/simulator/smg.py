@@ -41,8 +41,7 @@ from gateway.sgip import (
     smg_node_id,
     split,
 )
-from gateway.simulator.accepted import read_log
-from gateway.simulator.journal import Journal
+from gateway.simulator.journal import Journal, read_log
 from gateway.simulator.outbox import Outbox
 from gateway.simulator.personalities import THROTTLE_RESULT, Personality, ReportTime
 from msgplatform.core.rates.backoff import Backoff
@@ -50,11 +49,6 @@ from msgplatform.core.rates.backoff import Backoff
 _GARBAGE = b"\0\0\0\5garbage"
 NODE = smg_node_id("010", 1)
 _LOG_BUFFER = 1 << 20  # bytes
-
-
-def _reconnect() -> Backoff:
-    """An SP that is being developed is away often, and not for long."""
-    return Backoff(first=0.2, factor=2, cap=2)
 
 
 class Simulator:
@@ -95,9 +89,11 @@ class Simulator:
         if listener is not None and not self.personality.on_submit_link:
             mine = smg_login or Login("smg", self._login.password)
             to_sp = replace(mine, login_type=LoginType.SMG_TO_SP)
+            # An SP that is being developed is unavailable often, and not for long.
             self._client = Client(
-                Side.SMG, *listener, to_sp, self, self._next, limits=limits, backoff=_reconnect
-            )
+                Side.SMG, *listener, to_sp, self, self._next, limits=limits,
+                backoff=lambda: Backoff(first=0.2, factor=2, cap=2),
+            )  # fmt: skip
         self._journal = Journal(journal) if journal else None
         how = self.personality
         self.outbox = Outbox(self._links, twice=how.resent_reports, journal=self._journal)
@@ -159,7 +155,12 @@ class Simulator:
             if self.personality.reports is ReportTime.BEFORE:
                 self._report(results)
                 self._pump()
-            self._answer(connection, results)
+            delay = self.personality.response_delay
+            if delay:
+                loop = asyncio.get_running_loop()
+                loop.call_later(delay, self._respond, connection, results)
+            elif delay is not None:
+                self._respond(connection, results)
         for event in events:
             if type(event) is Trace:
                 hop = TraceHop(0, str(NODE), "", "")
@@ -173,7 +174,13 @@ class Simulator:
     def _accept(self, connection: Connection, submit: Submit) -> int:
         if (known := self._known.get(submit.sequence)) is not None:
             return known
-        result = THROTTLE_RESULT if self._is_too_fast() else self.personality.result
+        result = self.personality.result
+        if self.personality.per_second is not None:
+            now = int(asyncio.get_running_loop().time())
+            second, count = self._second
+            self._second = (now, count + 1 if second == now else 1)
+            if self._second[1] > self.personality.per_second:
+                result = THROTTLE_RESULT
         self.accepted[result] += 1
         self._submits[connection] += 1
         part = part_of(submit)
@@ -182,55 +189,32 @@ class Simulator:
             self._log.write(f"{sequence}\t{user}\t{part.number}/{part.total}\t{result}\n")
         return result
 
-    def _is_too_fast(self) -> bool:
-        if self.personality.per_second is None:
-            return False
-        now = int(asyncio.get_running_loop().time())
-        second, count = self._second
-        self._second = (now, count + 1 if second == now else 1)
-        return self._second[1] > self.personality.per_second
-
-    def _answer(self, connection: Connection, results: list[tuple[Submit, int]]) -> None:
-        delay = self.personality.response_delay
-        if delay is None:
-            return
-        if delay:
-            asyncio.get_running_loop().call_later(delay, self._respond, connection, results)
-        else:
-            self._respond(connection, results)
-
     def _respond(self, connection: Connection, results: list[tuple[Submit, int]]) -> None:
         for submit, result in results:
             connection.respond(submit, result)
-        count = self._submits[connection]
-        if self._is_over(self.personality.drop_after, count):
+        how, count = self.personality, self._submits[connection]
+        if how.drop_after is not None and count >= how.drop_after:
             connection.drop()
-        elif self._is_over(self.personality.garbage_after, count):
+        elif how.garbage_after is not None and count >= how.garbage_after:
             connection.write_raw(_GARBAGE)
-        if self.personality.reports is ReportTime.AFTER:
+        if how.reports is ReportTime.AFTER:
             self._report(results)
             self._pump()
 
-    @staticmethod
-    def _is_over(limit: int | None, count: int) -> bool:
-        return limit is not None and count >= limit
-
     def _report(self, results: list[tuple[Submit, int]]) -> None:
         how = self.personality
+        wanted = {ReportFlag.ALWAYS}
+        if how.state == State.FAILED:
+            wanted.add(ReportFlag.ON_FAILURE)
         due = [
             (submit, user)
             for submit, result in results
-            if not result and self._wants_report(submit)
+            if not result and submit.report_flag in wanted
             for user in submit.user_numbers * how.report_copies
         ]
         sequences = self._sequences.take(len(due), datetime.now(UTC))
         for sequence, (submit, user) in zip(sequences, due, strict=True):
             self.outbox.put(Report(sequence, submit.sequence, 0, user, how.state, how.error_code))
-
-    def _wants_report(self, submit: Submit) -> bool:
-        if submit.report_flag == ReportFlag.ON_FAILURE:
-            return self.personality.state == State.FAILED
-        return submit.report_flag == ReportFlag.ALWAYS
 
     def _pump(self) -> None:
         self.outbox.pump()

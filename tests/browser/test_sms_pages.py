@@ -200,6 +200,6 @@ def test_without_redis(
         expect(page.locator(".card", has_text="SMS").locator(".notice.bad")).not_to_be_empty()
         page.goto(console(sms, f"sgipmt/{made['mt']}/change/"))
         page.click("button:text-is('Send again')")
-        expect(page.get_by_text("Sending failed; try it again")).to_be_visible()
+        expect(page.get_by_text("Sending failed. Try again")).to_be_visible()
         expect(page.locator("#content-main")).to_contain_text(LONG_NAME)
     sms.sms_server.start()

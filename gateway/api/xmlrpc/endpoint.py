@@ -49,19 +49,15 @@ def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
     given = len(parameters)
     if given + 1 not in {len(signature) for signature in method.signatures}:
         raise faults.Fault(faults.WRONG_PARAMETERS, f"Call it so: {method.help}")
-    if method.call is None:
-        return _multicall(request, *parameters)
+    if method.call is None:  # system.multicall: each call on its own, what fails answers its fault
+        (calls,) = parameters
+        if not isinstance(calls, list) or not 1 <= len(calls) <= MOST_CALLS:
+            raise InvalidInput(f"give an array of 1 to {MOST_CALLS} structs", "calls")
+        return [_one_of_many(request, call) for call in calls]
     if not method.scope:
         return method.call(*parameters)
     key, *rest = parameters
     return method.call(_admitted(request, key, method.scope), *rest)
-
-
-def _multicall(request: HttpRequest, calls: Any) -> list[Any]:
-    """As stock clients' MultiCall has it: each call on its own, what fails answers its fault."""
-    if not isinstance(calls, list) or not 1 <= len(calls) <= MOST_CALLS:
-        raise InvalidInput(f"give an array of 1 to {MOST_CALLS} structs", "calls")
-    return [_one_of_many(request, call) for call in calls]
 
 
 def _one_of_many(request: HttpRequest, call: Any) -> Any:
@@ -98,6 +94,7 @@ def _admitted(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
 
 
 def _fault(error: Exception) -> faults.Fault:
+    """What is expected says what is wrong; anything else is logged, and answered with its id."""
     found = faults.of(error)
     if found is not None:
         return found

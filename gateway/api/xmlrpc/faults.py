@@ -5,7 +5,7 @@ Negative ones are those that XML-RPC servers agreed on; the others are HTTP's fo
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from django.db.utils import InterfaceError, OperationalError
 from rest_framework import exceptions as drf
@@ -37,7 +37,7 @@ class Fault(Exception):
 
 
 def of(error: Exception) -> Fault | None:
-    """What the caller hears of this error; None for one that nobody expected."""
+    """What this error is to the caller; None for one that nobody expected."""
     match error:
         case Fault():
             return error
@@ -51,7 +51,8 @@ def of(error: Exception) -> Fault | None:
         case BodyTooLarge():
             return Fault(TOO_LARGE, str(error.detail))
         case drf.Throttled():
-            return Fault(THROTTLED, f"Too many calls: repeat after {_seconds(error)} seconds.")
+            seconds = max(1, int(getattr(error, "wait", None) or 1))
+            return Fault(THROTTLED, f"Too many calls: repeat after {seconds} seconds.")
         case drf.ParseError() | drf.UnsupportedMediaType():
             return Fault(NOT_XML, str(error.detail))
         case errors.OutcomeUnknown():
@@ -60,9 +61,5 @@ def of(error: Exception) -> Fault | None:
                 "It may or may not have happened: repeat with the same idempotency key.",
             )
         case errors.Temporary() | RedisError() | OperationalError() | InterfaceError():
-            return Fault(UNAVAILABLE, "The platform cannot work just now: repeat the call later.")
+            return Fault(UNAVAILABLE, "The platform is unavailable: repeat the call later.")
     return None
-
-
-def _seconds(error: Any) -> int:
-    return max(1, int(error.wait or 1))

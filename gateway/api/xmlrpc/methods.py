@@ -37,14 +37,14 @@ class Method:
     scope: str = ""
 
 
-def _send(caller: ApiCaller, to: Any, text: Any, options: Any = None) -> Struct:
+def send(caller: ApiCaller, to: Any, text: Any, options: Any = None) -> Struct:
     body = _read({**_options(options), "to": to, "text": text}, requests.Send)
     (verdict,) = requests.accept([requests.request(caller.biz_id, body)])
     verdict.raise_rejected()
     return verdict.shown()
 
 
-def _send_many(caller: ApiCaller, messages: Any) -> list[Struct]:
+def send_many(caller: ApiCaller, messages: Any) -> list[Struct]:
     if not isinstance(messages, list):
         raise InvalidInput("give an array of structs", "messages")
     limit_items(messages, MAX_BATCH, "messages")
@@ -56,39 +56,27 @@ def _send_many(caller: ApiCaller, messages: Any) -> list[Struct]:
     return [verdict.shown() for verdict in verdicts]
 
 
-def _query(caller: ApiCaller, ids: Any) -> list[Struct]:
+def query(caller: ApiCaller, ids: Any) -> list[Struct]:
     wanted = _read(ids if isinstance(ids, list) else [ids], list[str])
     if not 1 <= len(wanted) <= states.MOST:
         raise InvalidInput(f"give 1 to {states.MOST} ids", "ids")
     found = states.states(caller.biz_id, wanted)
-    return [_state(id, found.get(id)) for id in wanted]
+    answers: list[Struct] = []
+    for id in wanted:
+        if id not in found:
+            answers.append({"id": id, "found": False})
+            continue
+        # XML-RPC has no null: a time that never came is an empty string.
+        fields = msgspec.to_builtins(found[id])
+        answers.append({"found": True, **{k: "" if v is None else v for k, v in fields.items()}})
+    return answers
 
 
-def _state(id: str, state: states.State | None) -> Struct:
-    """XML-RPC has no null: a time that never came is an empty string."""
-    if state is None:
-        return {"id": id, "found": False}
-    fields = msgspec.to_builtins(state)
-    return {"found": True, **{k: "" if v is None else v for k, v in fields.items()}}
-
-
-def _incoming(caller: ApiCaller, since_id: Any = "") -> list[Struct]:
+def list_incoming(caller: ApiCaller, since_id: Any = "") -> list[Struct]:
     asked = _read(since_id, str)
     rows = incoming.since(caller.biz_id, number(asked, "since_id") if asked else None)
     page = sql.first(rows.order_by(*incoming.ORDER), MOST_INCOMING)
     return [msgspec.to_builtins(message) for message in incoming.shown(page)]
-
-
-def _list_methods() -> list[str]:
-    return sorted(METHODS)
-
-
-def _method_help(name: Any) -> str:
-    return named(name).help
-
-
-def _method_signature(name: Any) -> list[list[str]]:
-    return named(name).signatures
 
 
 def named(name: Any) -> Method:
@@ -104,7 +92,7 @@ _OPTIONS = (
 )
 METHODS: Mapping[str, Method] = {
     "sms.send": Method(
-        _send,
+        send,
         [
             ["struct", "string", kind, "string", *more]
             for kind in ("string", "array")
@@ -116,7 +104,7 @@ METHODS: Mapping[str, Method] = {
         "sms:write",
     ),
     "sms.send_many": Method(
-        _send_many,
+        send_many,
         [["array", "string", "array"]],
         "sms.send_many(key, messages): up to 1000 structs {to, text, and the options of sms.send}. "
         "Answers a struct for each, in order: {outcome, ids}, or {outcome: rejected, code, field, "
@@ -124,7 +112,7 @@ METHODS: Mapping[str, Method] = {
         "sms:write",
     ),
     "sms.query": Method(
-        _query,
+        query,
         [["array", "string", "array"], ["array", "string", "string"]],
         "sms.query(key, ids): up to 1000 ids. Answers a struct for each, in order: {id, found, "
         "state, to, reference, error_code, error, accepted_at, submitted_at, reported_at, …}; "
@@ -132,20 +120,22 @@ METHODS: Mapping[str, Method] = {
         "sms:read",
     ),
     "sms.incoming": Method(
-        _incoming,
+        list_incoming,
         [["array", "string"], ["array", "string", "string"]],
         f"sms.incoming(key, since_id): up to {MOST_INCOMING} messages from handsets that came "
         "after this one, oldest first; without since_id, or with an empty one, from the oldest "
         "on. Answers structs {id, from, to, account, text, parts, missing_parts, received_at}. To "
-        "follow them, call it again with the last id; an empty array: there is nothing new.",
+        "follow them, call it again with the last id; an empty array means that nothing new came.",
         "sms:read",
     ),
-    "system.listMethods": Method(_list_methods, [["array"]], "The names of all methods."),
+    "system.listMethods": Method(lambda: sorted(METHODS), [["array"]], "The names of all methods."),
     "system.methodHelp": Method(
-        _method_help, [["string", "string"]], "system.methodHelp(name): what a method does."
+        lambda name: named(name).help,
+        [["string", "string"]],
+        "system.methodHelp(name): what a method does.",
     ),
     "system.methodSignature": Method(
-        _method_signature,
+        lambda name: named(name).signatures,
         [["array", "string"]],
         "system.methodSignature(name): the types of the answer and the parameters.",
     ),
