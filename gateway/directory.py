@@ -22,7 +22,7 @@ _MOBILE = re.compile(r"1[3-9]")
 @dataclass(frozen=True, slots=True)
 class Gateway:
     """One row of sms_gateway, ready for use. A password that cannot be decrypted is None, and
-    `problem` says so."""
+    `problem` gives the reason."""
 
     row: SmsGateway
     id: int
@@ -32,6 +32,31 @@ class Gateway:
     smg_login_password: str | None = field(repr=False)
     problem: str = ""
     networks: tuple[Network, ...] = ()  # from which it connects to us; none: from its host
+
+    @classmethod
+    def of_row(cls, row: SmsGateway) -> Gateway:
+        """Raises ValueError for a row with which nothing can be done, such as a wrong area code."""
+        node = row.node_id
+        problems: list[str] = []
+
+        def password(name: str) -> str | None:
+            try:
+                return str(getattr(row, name))
+            except Undecryptable as error:
+                # The gateway stays in the directory: one login may still work.
+                problems.append(str(error))
+                return None
+
+        return cls(
+            row=row,
+            id=row.pk,
+            node_id=sgip.sp_node_id(row.area_code, row.corp_id) if node is None else node,
+            prefixes=tuple(_prefix(str(prefix)) for prefix in row.prefixes),
+            login_password=password("login_password"),
+            smg_login_password=password("smg_login_password"),
+            problem="; ".join(problems),
+            networks=tuple(ip_network(network) for network in row.networks),
+        )
 
     @property
     def name(self) -> str:
@@ -48,25 +73,35 @@ class Account:
     gateways: frozenset[int]
     keywords: tuple[str, ...]
 
+    @classmethod
+    def of_row(cls, row: SmsAccount) -> Account:
+        return cls(
+            row=row,
+            id=row.pk,
+            biz_id=row.biz_id,
+            gateways=frozenset(gateway.pk for gateway in row.gateways.all()),
+            keywords=tuple(str(keyword) for keyword in row.keywords),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """All that are enabled by id, and of the others what somebody needs."""
+    """Gateways and accounts that are enabled, by id, and what is needed of the others."""
 
     gateways: dict[int, Gateway] = field(default_factory=dict)
     accounts: dict[int, Account] = field(default_factory=dict)
-    account_names: dict[int, str] = field(default_factory=dict)  # also of those switched off
+    account_names: dict[int, str] = field(default_factory=dict)  # also of disabled accounts
     closed: frozenset[int] = frozenset()  # gateways that are switched off
     operators: dict[int, str] = field(default_factory=dict)  # of all gateways that name one
 
 
 class Directory(Snapshot[Known]):
-    """All gateways and accounts that are enabled, without those that are unusable."""
+    """All gateways and accounts that are enabled and can be used. What cannot raises an alert."""
 
     def __init__(self, refresh_seconds: float = REFRESH_SECONDS) -> None:
         super().__init__(Known(), refresh_seconds)
-        self._gateways = Rows(_gateway, GATEWAY_KIND, partial(_unusable, GATEWAY_KIND))
-        self._accounts = Rows(_account, ACCOUNT_KIND, partial(_unusable, ACCOUNT_KIND))
+        self._gateways = Rows(Gateway.of_row, GATEWAY_KIND, partial(_unusable, GATEWAY_KIND))
+        self._accounts = Rows(Account.of_row, ACCOUNT_KIND, partial(_unusable, ACCOUNT_KIND))
 
     def load(self) -> Known:
         gateways = list(SmsGateway.objects.all())
@@ -103,8 +138,8 @@ class Directory(Snapshot[Known]):
         return others or [gateway]
 
     def served(self, only: Collection[str]) -> dict[int, Gateway]:
-        """What a sender serves, by id: the gateways of these names; without names, those that are
-        enabled and not left to a process of their own."""
+        """What a sender serves, by id: the gateways of these names; without names, all that are
+        enabled and have no process of their own."""
         return {
             gateway.id: gateway
             for gateway in self.gateways.values()
@@ -126,6 +161,8 @@ class Directory(Snapshot[Known]):
             return None
         longest = max(len(account.row.sp_number) for account in fitting)
         best = [account for account in fitting if len(account.row.sp_number) == longest]
+        # On a number that several accounts share, the keyword decides; then an account without
+        # keywords, which takes everything else.
         word = text.strip().casefold()
         named = [a for a in best if any(word.startswith(k.casefold()) for k in a.keywords)]
         silent = [a for a in best if not a.keywords] or [a for a in best if a.row.is_default]
@@ -136,43 +173,10 @@ def _first(accounts: Sequence[Account]) -> Account | None:
     return accounts[0] if accounts else None
 
 
-def _gateway(row: SmsGateway) -> Gateway:
-    node = row.node_id
-    problems: list[str] = []
-
-    def password(name: str) -> str | None:
-        try:
-            return str(getattr(row, name))
-        except Undecryptable as error:
-            problems.append(str(error))
-            return None
-
-    return Gateway(
-        row=row,
-        id=row.pk,
-        node_id=sgip.sp_node_id(row.area_code, row.corp_id) if node is None else node,
-        prefixes=tuple(_prefix(str(prefix)) for prefix in row.prefixes),
-        login_password=password("login_password"),
-        smg_login_password=password("smg_login_password"),
-        problem="; ".join(problems),
-        networks=tuple(ip_network(network) for network in row.networks),
-    )
-
-
 def _prefix(written: str) -> str:
     """As recipients are written: the beginning of a mobile number may stand without its 86."""
     digits = sgip.international(written)
     return f"86{digits}" if _MOBILE.match(digits) else digits
-
-
-def _account(row: SmsAccount) -> Account:
-    return Account(
-        row=row,
-        id=row.pk,
-        biz_id=row.biz_id,
-        gateways=frozenset(gateway.pk for gateway in row.gateways.all()),
-        keywords=tuple(str(keyword) for keyword in row.keywords),
-    )
 
 
 def _unusable(kind: str, row: SmsGateway | SmsAccount, error: Exception) -> alerts.Condition:

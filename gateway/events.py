@@ -59,6 +59,7 @@ def late_report(mt: SgipMt) -> Event:
 
 def mo(message: Mo, directory: Directory) -> Event:
     """A message from a handset, for the system that owns its number."""
+    # One key for each MO: a second forwarder that publishes it adds nothing.
     payload = {
         "id": message.id,
         "from": message.user_number,

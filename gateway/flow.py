@@ -68,6 +68,7 @@ class SmsFlow(flows.Flow):
         try:
             return metrics.status()
         except AWAY as error:
+            # The overview shows the other flows all the same.
             return flows.Status(0, None, problem=str(error)[:200])
 
     def waits(self) -> Iterable[flows.Wait]:
@@ -106,7 +107,7 @@ class SmsFlow(flows.Flow):
         return {"SMS_RECEIVER_PORT": str(free_port())}
 
     def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:
-        from gateway.demo.run import run_demo
+        from gateway.demo.run import run_demo  # it brings Notify's demo, which only this needs
 
         return run_demo(run)
 

@@ -118,6 +118,7 @@ class AccountList(PlainList):
                 request, gettext("The SMS Redis does not answer: what was sent today is unknown.")
             )
             spent = None
+        # None: unknown, which is not the same as nothing.
         for number, row in enumerate(rows):
             row.spent = None if spent is None else int(spent[number] or 0)
         self.result_list = rows

@@ -82,6 +82,7 @@ class UnmatchedFilter(PickFilter):
     parameter_name = "matched"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        # Only this one: all that matched is nearly everything, and no index would narrow it.
         return [("no", gettext("matched nothing"))]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -109,6 +110,7 @@ class ArchiveAdmin(ReadOnlyAdmin):
 
     def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         """By id, else by number: both are indexes."""
+        # A number of digits may be either; an id that is there is what was meant.
         number = row_id(text)
         if number is not None and rows.model._default_manager.filter(pk=number).exists():
             return rows.filter(pk=number)

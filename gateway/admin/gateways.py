@@ -87,7 +87,7 @@ class GatewayForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
             field = self.fields.get(name)
             if isinstance(field, PasswordField):
                 field.keep(model_to_dict(self.instance, [name])[name])
-                self.initial.pop(name, None)
+                self.initial.pop(name, None)  # the password must not reach the page
         for name, check in _CHECKS.items():
             if name in self.fields:  # who may only look gets a form without any
                 self.fields[name].validators.append(check)
@@ -148,6 +148,7 @@ class SmsGatewayAdmin(UndeletableAdmin):
         with transaction.atomic():
             super().save_model(request, obj, form, change)
             action = "sms_gateway_changed" if change else "sms_gateway_created"
+            # The names of the fields only: values may be secrets.
             audit(request, action, obj.name, fields=sorted(form.changed_data))
 
     @admin.display(description=_("address"))
@@ -160,7 +161,7 @@ class SmsGatewayAdmin(UndeletableAdmin):
 
     @admin.display(description=_("links"))
     def up(self, row: Any) -> SafeString:
-        """Of ours to the SMG and of the SMG's to us; below, what is wrong."""
+        """Connections from us to the SMG and from the SMG to us; below, what is wrong."""
         if row.links is None:
             return cells.unknown()
         problems = list(dict.fromkeys(link.problem for link in row.links if link.problem))

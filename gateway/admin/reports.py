@@ -60,19 +60,19 @@ class ReportForm(forms.Form):
 
 def page(model_admin: ModelAdmin) -> report.View:
     """Sums, a table of the days, and who it was."""
-    return report.page(model_admin, ReportForm, "admin/gateway/statistics.html", _context)
+    return report.page(model_admin, ReportForm, "admin/gateway/statistics.html", page_context)
 
 
 def as_csv(model_admin: ModelAdmin) -> report.View:
-    return report.as_csv(model_admin, ReportForm, _file)
+    return report.as_csv(model_admin, ReportForm, csv_file)
 
 
-def _file(form: ReportForm) -> tuple[str, Iterable[list[str]]]:
+def csv_file(form: ReportForm) -> tuple[str, Iterable[list[str]]]:
     name = f"sms-{form.since():%Y%m%d}-{timezone.localdate():%Y%m%d}"
     return name, statistics.csv_rows(form.since(), **form.subject())
 
 
-def _context(form: ReportForm) -> dict[str, Any]:
+def page_context(form: ReportForm) -> dict[str, Any]:
     found = statistics.of(form.since(), **form.subject())
     context: dict[str, Any] = {
         "found": found,
@@ -86,6 +86,7 @@ def _context(form: ReportForm) -> dict[str, Any]:
     for name in ("days", *_OF_WHOM):
         lines = getattr(found, name)
         context[name] = [(line, cells.percent(line.success)) for line in lines]
+    # Of one gateway or account there is nothing to compare it with.
     if any(form.subject().values()):
         context |= {name: [] for name in _OF_WHOM}
     return context

@@ -75,6 +75,7 @@ def accept_later(
     _committer().submit_later(request(biz, body), call)
 
 
+# Made with the first request: it has a thread, which a process that forks must not have before.
 @lru_cache(maxsize=1)
 def _committer() -> GroupCommit[Request, Verdict]:
     return GroupCommit(accept, max_items=_MAX_GROUP, name="sms-intake")

@@ -29,7 +29,7 @@ class Caller(threading.Thread):
         super().__init__(daemon=True)
         self.system = system
         self.accepted: dict[str, str] = {}  # message id → recipient
-        self.error: Exception | None = None
+        self.error: Exception | None = None  # read when the thread has ended
         self._base_url, self._token, self._indexes = base_url, token, indexes
 
     def run(self) -> None:
@@ -62,7 +62,7 @@ class Caller(threading.Thread):
                 if count % _REPEAT_EVERY == 0:
                     again = sms.send(self._token, to, text, options)
                     self._require(again["ids"] == first["ids"], "a repeat got other ids")
-                self._take(first["ids"], numbers)
+                self.accepted.update(zip(first["ids"], numbers, strict=True))
 
     def _over_rest(self, calls: Sequence[Call]) -> None:
         connection = http.client.HTTPConnection(urlsplit(self._base_url).netloc, timeout=60)
@@ -78,11 +78,8 @@ class Caller(threading.Thread):
             verdicts = json.loads(answer)["results"]
             for (numbers, _text, _more), verdict in zip(batch, verdicts, strict=True):
                 self._require(verdict["outcome"] == "created", str(verdict))
-                self._take(verdict["ids"], numbers)
+                self.accepted.update(zip(verdict["ids"], numbers, strict=True))
         connection.close()
-
-    def _take(self, ids: Sequence[str], numbers: Sequence[str]) -> None:
-        self.accepted.update(zip(ids, numbers, strict=True))
 
     def _require(self, good: bool, text: str) -> None:
         if not good:

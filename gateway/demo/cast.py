@@ -97,7 +97,7 @@ def create(sink_urls: Mapping[str, str], ports: Mapping[str, int]) -> dict[str, 
         BizReceive.objects.update_or_create(
             biz=biz, receive=receive, defaults={"event_types": ["sms.report", "sms.mo"]}
         )
-    # A second account of the bank on the clinic's number: MOs are told apart by their first word.
+    # A second account of the bank on the clinic's number: the first word of an MO says whose it is.
     SmsAccount.objects.update_or_create(
         name="bank-shared",
         defaults={
@@ -114,6 +114,7 @@ def mos(count: int) -> list[tuple[str, str, str, str]]:
     for index in range(count):
         user = f"138{index:08d}"
         kind = index % 4
+        # Four ways to an owner: its number, with an extension, by keyword, in parts.
         if kind == 0:
             made.append(("clinic", user, SYSTEMS["clinic"], f"TD {index}"))
         elif kind == 1:

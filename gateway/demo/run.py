@@ -23,7 +23,7 @@ from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import PlatformError
 from msgplatform.core.flows import DemoRun
 
-# Below it the demo shows nothing and says so.
+# With fewer the demo proves nothing, and says so.
 MIN_MESSAGES = 5_000
 _MOS = 120
 _LINK_SECONDS = 60.0
@@ -32,7 +32,7 @@ _CHUNK = 500
 
 @dataclass
 class Account:
-    """What was accepted, what must have been heard, and by whom."""
+    """What was accepted, and which listener must have got what."""
 
     callers: Sequence[Caller]
     ears: Mapping[str, Ear]
@@ -42,8 +42,8 @@ class Account:
         for ear in self.ears.values():
             ear.listen()
 
-    def unheard(self) -> list[str]:
-        """Accepted messages whose ending their own system has not heard."""
+    def open_endings(self) -> list[str]:
+        """Accepted messages whose ending their own system has not got."""
         return [
             id for c in self.callers for id in c.accepted if id not in self.ears[c.system].reports
         ]
@@ -52,14 +52,14 @@ class Account:
         """Messages that did not have exactly one ending, or not the right one; strangers."""
         count = 0
         for caller in self.callers:
-            heard = self.ears[caller.system].reports
+            reports = self.ears[caller.system].reports
             for id, number in caller.accepted.items():
-                count += id in heard and heard[id] != [cast.ending(number)]
-            count += len(heard.keys() - caller.accepted.keys())
+                count += id in reports and reports[id] != [cast.ending(number)]
+            count += len(reports.keys() - caller.accepted.keys())
         return count
 
     def missing_mos(self) -> int:
-        """Texts that users sent and the right system has not heard, or heard twice."""
+        """Texts that users sent and the right system has not got, or got twice."""
         wanted: dict[str, Counter[str]] = {name: Counter() for name in self.ears}
         for owner, _user, _sp_number, text in self.mos:
             wanted[owner][text] += 1
@@ -96,6 +96,7 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
 @contextlib.contextmanager
 def _running(folder: Path) -> Iterator[tuple[dict[str, SmgProcess], dict[str, Ear]]]:
     receiver = (settings.SMS_RECEIVER_HOST, settings.SMS_RECEIVER_PORT)
+    # The listeners first: a simulator may send as soon as it runs.
     with contextlib.ExitStack() as stack:
         ears = {
             name: stack.enter_context(Ear(folder / f"{name}-listener.log")) for name in cast.SYSTEMS
@@ -135,14 +136,15 @@ def _send(run: DemoRun, tokens: Mapping[str, str], count: int) -> list[Caller]:
 
 
 def _await(run: DemoRun, account: Account) -> dict[str, str]:
-    """Until everything was heard and archived or time is up; id → state in the archive."""
+    """Until everything was reported and archived or time is up; id → state in the archive."""
     deadline = time.monotonic() + run.timeout
     progress = Every(2.0)
     wanted = account.states()
     while True:
         account.listen()
         open_mos = account.missing_mos()
-        left = len(account.unheard())
+        left = len(account.open_endings())
+        # The archive is asked last: it is the last step, and thousands of rows.
         archived = _archived(list(wanted)) if not left and not open_mos else {}
         done = not left and not open_mos and len(archived) == len(wanted)
         done = done and SgipMo.objects.count() >= len(account.mos)
@@ -163,17 +165,22 @@ def _archived(ids: Sequence[str]) -> dict[str, str]:
 
 def _report(account: Account, archived: Mapping[str, str], parts: int) -> Mapping[str, Any]:
     wanted = account.states()
-    heard = {id for ear in account.ears.values() for id in ear.reports}
-    lost = {id for id in wanted if id not in heard or id not in archived}
+    reported = {id for ear in account.ears.values() for id in ear.reports}
+    lost = {id for id in wanted if id not in reported or id not in archived}
     wrong = account.wrong() + sum(archived.get(id, state) != state for id, state in wanted.items())
     missing = account.missing_mos()
-    asked = _asked(account)
+    # A sample of each system: what sms.query answers must be the same.
+    asked = 0
+    for caller in account.callers:
+        sample = list(caller.accepted)[:1000]
+        answers = caller.asked(sample) if sample else []
+        asked += sum(got != wanted[id] for id, got in zip(sample, answers, strict=True))
     problems = [
         f"{wrong} messages have a wrong ending" if wrong else "",
         f"{missing} MOs are missing or came twice" if missing else "",
         f"{asked} answers to sms.query are wrong" if asked else "",
     ]
-    states = Counter(wanted[id] for id in wanted if id in heard)
+    states = Counter(wanted[id] for id in wanted if id in reported)
     return {
         "accepted": len(wanted),
         "at_least": MIN_MESSAGES,
@@ -187,14 +194,3 @@ def _report(account: Account, archived: Mapping[str, str], parts: int) -> Mappin
         "duplicates": sum(ear.repeated for ear in account.ears.values()),
         "problem": "; ".join(filter(None, problems)),
     }
-
-
-def _asked(account: Account) -> int:
-    """How many of a sample sms.query gives another state."""
-    wanted = account.states()
-    count = 0
-    for caller in account.callers:
-        sample = list(caller.accepted)[:1000]
-        answers = caller.asked(sample) if sample else []
-        count += sum(got != wanted[id] for id, got in zip(sample, answers, strict=True))
-    return count

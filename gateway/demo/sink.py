@@ -1,6 +1,6 @@
 """A business system that listens: it writes down every event with its body.
 
-    python -m gateway.demo.sink --file heard.log
+    python -m gateway.demo.sink --file events.log
 
 Prints its port, then appends a line `<webhook-id> <body>` for every event, flushed before the
 answer. It ends when its standard input is closed.
@@ -23,12 +23,13 @@ class Listener(Personality):
 
     def answer(self, headers: dict[bytes, bytes], body: bytes) -> int:
         event = headers.get(b"webhook-id", b"-")
+        # A line break in JSON stands between values only: a space is the same.
         self.file.write(b"%s %s\n" % (event, body.replace(b"\n", b" ")))
         self.file.flush()
         return self.status
 
 
-async def _serve(listener: Listener) -> None:
+async def serve(listener: Listener) -> None:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: SinkProtocol(listener), "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
@@ -42,7 +43,7 @@ def main() -> None:
     parser.add_argument("--file", type=Path, required=True)
     options = parser.parse_args()
     with options.file.open("ab") as file, contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(Listener(file)))
+        asyncio.run(serve(Listener(file)))
     os._exit(0)  # the thread that reads standard input must not hold the process
 
 

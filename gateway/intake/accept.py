@@ -30,7 +30,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.rates.shared import Quota
 from msgplatform.core.verdicts import Verdict
 
-# The fields of a request that make it the same request.
+# The fields that make it the same request. `reference` changes nothing of what is sent.
 _HASHED = ("to", "text", "account", "extension", "priority", "schedule_at", "expire_at")
 _SPENT_KEPT_SECONDS = 2 * 86_400  # a day's count, for clocks and time zones that differ
 _quota = Quota(sms_redis)
@@ -54,7 +54,7 @@ class _Checked:
 
 
 class Intake:
-    """Checks against what the directory knows; one a process."""
+    """Checks against what the directory knows; one for a process (see `intake`)."""
 
     def __init__(self, directory: Directory | None = None) -> None:
         self.directory = directory or Directory()
@@ -66,7 +66,7 @@ class Intake:
         self.directory.refresh()
         verdicts: list[Verdict | None] = list(_repeats(asked))
         checked: dict[int, _Checked] = {}
-        for place, request in enumerate(asked):
+        for place, request in enumerate(asked):  # a wrong one does not keep the others out
             if verdicts[place] is not None:
                 continue
             try:
@@ -77,7 +77,12 @@ class Intake:
         firsts = store.accept(list(calls.values()), settings.SMS_IDEMPOTENCY_SECONDS)
         for (place, call), first in zip(calls.items(), firsts, strict=True):
             made = [message.id for message in call.messages]
-            verdicts[place] = _judged(first, call.payload_hash) or Verdict("created", ids=made)
+            # Another call with the same key may have come since we looked for repeats.
+            verdicts[place] = (
+                Verdict.repeated(first.hash == call.payload_hash, ids=first.ids)
+                if first
+                else Verdict("created", ids=made)
+            )
         if calls:
             bells.SENDER.ring()
         return [verdict for verdict in verdicts if verdict is not None]
@@ -175,13 +180,10 @@ def _repeats(asked: Sequence[Request]) -> list[Verdict | None]:
     for request in asked:
         row = next(rows) if request.idempotency_key else None
         first = msgspec.json.decode(row, type=store.First) if row else None
-        verdicts.append(_judged(first, _hash(request)) if first else None)
+        verdicts.append(
+            Verdict.repeated(first.hash == _hash(request), ids=first.ids) if first else None
+        )
     return verdicts
-
-
-def _judged(first: store.First | None, payload_hash: str) -> Verdict | None:
-    """What a request is that comes after the first one with its key; None: it is the first."""
-    return Verdict.repeated(first.hash == payload_hash, ids=first.ids) if first else None
 
 
 def spend(account: Account, count: int) -> None:

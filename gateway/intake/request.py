@@ -17,7 +17,8 @@ from msgplatform.core.errors import InvalidInput
 MAX_TEXT = 2000  # characters: more than 255 parts hold, and more than anybody reads
 MAX_REFERENCE = 64
 _REFERENCE = re.compile(r"[\x20-\x7e]{0,64}")
-_NUMBER = re.compile(r"[0-9]{5,21}")
+_NUMBER = re.compile(r"[0-9]{5,21}")  # from a short code to what a field of SGIP holds
+# All but tab, line feed and carriage return.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _EXTENSION = re.compile(r"[0-9]*")
 
@@ -39,7 +40,8 @@ class Request:
 
 
 def numbers(given: Sequence[str], account: Account) -> list[str]:
-    """As SGIP writes them; each once, for a Submit may name a number only once."""
+    """The recipients as SGIP writes them. Raises InvalidInput, also for one that is named twice: a
+    Submit may name a number only once."""
     if not 1 <= len(given) <= account.row.recipients_limit:
         raise InvalidInput(f"name 1 to {account.row.recipients_limit} recipients", "to")
     found = []

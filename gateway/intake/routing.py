@@ -7,7 +7,7 @@ from gateway.directory import Account, Directory, Gateway
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.errors import InvalidInput
 
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 1.0  # processes report their links as often
 
 
 class Router:
@@ -20,26 +20,21 @@ class Router:
 
     def route(self, account: Account, user_number: str) -> list[int]:
         """Gateway ids in the order in which they are tried. Raises InvalidInput."""
-        fitting = [
-            (gateway, length)
-            for gateway in self._directory.gateways.values()
-            if (not account.gateways or gateway.id in account.gateways)
-            and (length := _fit(gateway, user_number)) >= 0
-        ]
+        fitting: list[tuple[Gateway, int]] = []  # with the length of the longest prefix that fits
+        for gateway in self._directory.gateways.values():
+            if account.gateways and gateway.id not in account.gateways:
+                continue
+            lengths = [len(p) for p in gateway.prefixes if user_number.startswith(p)]
+            if lengths or not gateway.prefixes:  # without prefixes it takes every number
+                fitting.append((gateway, max(lengths, default=0)))
         if not fitting:
             raise InvalidInput(f"no gateway takes {user_number} for this account", "to")
         if self._next.take():
             self._bound = presence.bound(presence.live())
-        # A link that is up, then the longest prefix, then the priority.
+        # A link that is up, then the longest prefix, then the priority. All are in the list: when a
+        # gateway is down, a sender moves its messages to the next one.
         ranked = [
             (gateway.id not in self._bound, -length, -gateway.row.priority, gateway.id)
             for gateway, length in fitting
         ]
         return [id for *_, id in sorted(ranked)]
-
-
-def _fit(gateway: Gateway, user_number: str) -> int:
-    """Length of the longest prefix that fits; 0 for a gateway that takes everybody, -1 for none."""
-    if not gateway.prefixes:
-        return 0
-    return max((len(p) for p in gateway.prefixes if user_number.startswith(p)), default=-1)

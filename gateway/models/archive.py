@@ -49,6 +49,7 @@ class SgipMt(models.Model):
     idempotency_key = models.CharField(_("key"), max_length=128, blank=True)
     reference = models.CharField(_("reference"), max_length=64, blank=True)
     final = models.CharField(_("state"), max_length=10, choices=Final)
+    # Of the response that refused it; `error_code` is that, or the Report's.
     result = models.PositiveSmallIntegerField(_("result"), default=0)
     error_code = models.PositiveSmallIntegerField(_("error code"), default=0)
     error = models.CharField(_("error"), max_length=100, blank=True)
@@ -64,6 +65,7 @@ class SgipMt(models.Model):
         verbose_name = _("message sent")
         verbose_name_plural = _("messages sent")
         ordering = ["-id"]
+        # Each ends with the id, in whose order every list of the console is.
         indexes = [
             models.Index(fields=["user_number", "id"], name="sgip_mt_of_user"),
             models.Index(fields=["account_id", "id"], name="sgip_mt_of_account"),
@@ -94,6 +96,7 @@ class SgipMtPart(models.Model):
         db_table = "sgip_mt_part"
         verbose_name = _("part sent")
         verbose_name_plural = _("parts sent")
+        # By the first a late Report finds its part: it names the Submit's sequence.
         indexes = [
             models.Index(fields=["seqno", "ts"], name="sgip_part_sequence"),
             models.Index(fields=["mt_id"], name="sgip_part_of_mt"),
@@ -131,6 +134,7 @@ class SgipMo(models.Model):
         indexes = [
             models.Index(fields=["user_number", "id"], name="sgip_mo_of_user"),
             models.Index(fields=["biz_id", "id"], name="sgip_mo_of_biz"),
+            # The order of `search.incoming`, in which no MO is put before one that was seen.
             models.Index(fields=["biz_id", "archived_at", "id"], name="sgip_mo_since"),
         ]
 

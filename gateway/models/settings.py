@@ -47,7 +47,7 @@ class SmsGateway(models.Model):
         max_length=64,
         blank=True,
         default="",
-        db_index=False,
+        db_index=False,  # never searched by: the directory has all rows in memory
         help_text=_(
             "Gateways of the same operator may report on each other's messages; empty: this one "
             "reports on its own only"
@@ -80,6 +80,7 @@ class SmsGateway(models.Model):
         validators=[MinValueValidator(0.0)],
         help_text=_("Short messages a second over all connections; 0: none"),
     )
+    # A list, as people write it: `directory` makes numbers of it that recipients can begin with.
     prefixes = models.JSONField(
         _("number prefixes"),
         default=list,
@@ -112,7 +113,7 @@ class SmsGateway(models.Model):
     own_process = models.BooleanField(
         _("own process"),
         default=False,
-        db_default=False,
+        db_default=False,  # a release without this column may still write rows
         help_text=_(
             "Only a sender that is started for it serves it, and nothing else: manage.py up starts "
             "one; elsewhere start run_sms_sender with --gateway and its name."

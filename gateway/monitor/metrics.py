@@ -23,7 +23,7 @@ from msgplatform.core.flows import Sample, Status, Wait
 _PRIORITIES = range(10)
 # The front of a list, where the oldest are: what is scheduled and tried again goes before them.
 _LOOKED_AT = 1000
-_READ_AT_ONCE = 100
+_READ_AT_ONCE = 100  # as a rule the first portion is enough
 # What stands between the gateways and the archive: name → (kind of key, key) whose sizes add up.
 _STAGES = {
     "awaiting_response": [("scard", keys.SUBMITED)],
@@ -50,6 +50,7 @@ class Queue:
 
     @property
     def oldest_seconds(self) -> float | None:
+        """How long it has been due."""
         # This machine's clock may be a little behind that of Redis.
         return None if self.oldest_at is None else max(0.0, time.time() - self.oldest_at)
 

@@ -32,6 +32,7 @@ class NetThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout)
 
     def stop(self) -> None:
+        # The loop is closed by its own thread, once it has stopped.
         self.call(self._loop.stop)
         if self._thread.is_alive():
             self._thread.join(_JOIN_SECONDS)

@@ -29,7 +29,8 @@ from notify import intake
 
 log = logging.get(__name__)
 
-# How often one is looked up again, and for how long (seconds).
+# How often one is looked up again, and for how long (seconds): its message may be in the hands of
+# a pump that was killed, until SMS_LEASE_SECONDS (30 by default) are over.
 AGAIN_SECONDS = 20.0
 PATIENCE_SECONDS = 120.0
 _CLOCKS_APART = timedelta(minutes=10)  # at most, of two machines
@@ -101,9 +102,13 @@ def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipM
             state=report.state, error_code=report.error, reported_at=at
         )
         if mt is None or not _ends(mt, report, part):
-            return None
+            return None  # the retention has deleted it, or other parts are still open
         mt.save(update_fields=["final", "error_code", "error", "reported_at", "ended_at"])
-        _recount(mt, row.archived_at)
+        # In the statistics of the time at which it was archived as unknown.
+        subject = mt.biz_id, mt.account_id, mt.gateway_id
+        counts = Counter(archive.ending(*subject, mt.final, str(mt.error_code)))
+        counts.subtract(archive.ending(*subject, SgipMt.Final.UNKNOWN, ""))
+        MinuteCounter.correct(archive.FLOW, counts, mt.archived_at, row.archived_at)
         return mt
 
 
@@ -125,14 +130,6 @@ def _ends(mt: SgipMt, report: ReportIn, part: SgipMtPart) -> bool:
     mt.error = events.ending(str(mt.error_code))[1][:100]
     mt.reported_at = mt.ended_at = datetime.fromtimestamp(report.at, UTC)
     return True
-
-
-def _recount(mt: SgipMt, now: datetime) -> None:
-    """Correct the statistics of the time at which it was archived as unknown."""
-    subject = mt.biz_id, mt.account_id, mt.gateway_id
-    counts = Counter(archive.ending(*subject, mt.final, str(mt.error_code)))
-    counts.subtract(archive.ending(*subject, SgipMt.Final.UNKNOWN, ""))
-    MinuteCounter.correct(archive.FLOW, counts, mt.archived_at, now)
 
 
 def _written(row: SgipReport) -> bool:

@@ -66,6 +66,7 @@ def _write_messages(
         _insert(SgipMt, rows)
         if not are_ours():
             raise LeaseOver
+        # Archived before: our own rows of just now carry our time.
         there = SgipMt.objects.filter(id__in=wanted).exclude(archived_at=now)
         known = dict(there.values_list("id", "final"))
         billed = _segments_archived(known)
@@ -81,8 +82,9 @@ def _write_messages(
             for model, field in ((SgipMt, "id"), (SgipMtPart, "mt_id"), (SgipReport, "mt_id")):
                 model._default_manager.filter(**{f"{field}__in": again}).delete()
             _insert(SgipMt, [row for row in rows if row["id"] in again])
-        _insert_tuples(SgipMtPart, _PART_COLUMNS, list(_part_rows(found, blocks[0])))
-        _insert_tuples(SgipReport, _REPORT_COLUMNS, list(_report_rows(found, blocks[1], now)))
+        parts, reports = _rows_of_parts(found, blocks, now)
+        _insert_tuples(SgipMtPart, _PART_COLUMNS, parts)
+        _insert_tuples(SgipReport, _REPORT_COLUMNS, reports)
         count_messages(found, known, billed, now)
 
 
@@ -113,34 +115,33 @@ def coding_of(text: str, signature: str) -> int:
     return int(sgip.choose_coding(text + signature))
 
 
-def _part_rows(found: Iterable[Finished], block: ids.Block) -> Iterable[tuple[Any, ...]]:
-    """A row for each Submit of each message; those of earlier tries too, for late Reports."""
-    number = iter(block.ids([0] * block.count))
+def _rows_of_parts(
+    found: Iterable[Finished], blocks: tuple[ids.Block, ids.Block], now: datetime
+) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """A row for each Submit of each message, of earlier tries too, for late Reports; and a row for
+    each Report."""
+    part_ids, report_ids = (iter(block.ids([0] * block.count)) for block in blocks)
+    parts: list[tuple[Any, ...]] = []
+    reports: list[tuple[Any, ...]] = []
     for message in found:
         last = {sent.part: sent for sent in message.sent}
         for sent in message.sent:
+            # What the gateway answered belongs to the last try.
             counts = last[sent.part] is sent
             result = message.results.get(sent.part) if counts else None
             report = message.reports.get(sent.part) if counts else None
             state, error, at = report or (None, None, 0.0)
-            yield (
-                next(number), int(message.id), sent.part, sent.node, sent.ts, sent.seqno,
+            parts.append((
+                next(part_ids), int(message.id), sent.part, sent.node, sent.ts, sent.seqno,
                 message.mt.user_number, result, state, error, _time(at),
-            )  # fmt: skip
-
-
-def _report_rows(
-    found: Iterable[Finished], block: ids.Block, now: datetime
-) -> Iterable[tuple[Any, ...]]:
-    number = iter(block.ids([0] * block.count))
-    for message in found:
-        last = {sent.part: sent for sent in message.sent}
+            ))  # fmt: skip
         for part, (state, error, at) in message.reports.items():
             sent = last[part]  # a Report is taken only for a part that was sent
-            yield (
-                next(number), int(message.id), part, sent.node, sent.ts, sent.seqno,
+            reports.append((
+                next(report_ids), int(message.id), part, sent.node, sent.ts, sent.seqno,
                 message.mt.user_number, state, error, _time(at), now,
-            )  # fmt: skip
+            ))  # fmt: skip
+    return parts, reports
 
 
 def write_mos(found: Sequence[Mo]) -> None:
@@ -196,7 +197,7 @@ def segments(message: Finished) -> int:
 
 
 def _segments_archived(known: Iterable[int]) -> Counter[int]:
-    """Message → the same, of those that are in the archive."""
+    """Message → segments that were counted for it, of messages that are in the archive."""
     rows = SgipMtPart.objects.filter(mt_id__in=list(known)).values_list("mt_id", "part", "result")
     refused = {(message, part) for message, part, result in rows if result}
     sent = {(message, part) for message, part, _result in rows}
@@ -207,7 +208,7 @@ def count_messages(
     found: Sequence[Finished], known: Mapping[int, str], billed: Mapping[int, int], now: datetime
 ) -> None:
     """Count each once; one that is there with another ending (it turned out later) changes its
-    count. `billed` are the segments that were counted for those that are there."""
+    count. `billed` are the segments that were counted for the messages that are there."""
     endings: Counter[tuple[int, int, int, str, str]] = Counter()
     counts: Counter[tuple[int, int, str]] = Counter()
     for message in found:
@@ -218,7 +219,7 @@ def count_messages(
         if before not in (None, message.final):
             endings[*subject, before, ""] -= 1
         more = segments(message) - billed.get(int(message.id), 0)
-        for of in (message.mt.account, -message.gateway):
+        for of in (message.mt.account, -message.gateway):  # a gateway's subject is negative
             counts[message.mt.biz, of, SEGMENTS] += more
     for ended, count in endings.items():
         for key in ending(*ended):

@@ -17,7 +17,8 @@ from msgplatform.core.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Values, None where nothing was asked. Times are message ids: since <= id < until."""
+    """Values, None where nothing was asked. Times are message ids (ids grow with time, and the
+    archive has no index by time): since <= id < until."""
 
     id: int | None = None
     ids: tuple[int, ...] | None = None
@@ -31,7 +32,7 @@ class Filter:
     until: int | None = None
 
     def indexed(self) -> QuerySet[SgipMt]:
-        """Rows by what indexes can narrow, newest first; `fits` judges the rest."""
+        """Rows by what indexes can narrow, newest first; `fits` decides about the rest."""
         wanted = {
             "id": self.id, "id__in": self.ids, "user_number": self.number,
             "account_id": self.account, "final": self.state,
@@ -42,7 +43,7 @@ class Filter:
 
     @property
     def residual(self) -> bool:
-        """Whether `fits` asks anything."""
+        """Whether `fits` may refuse a row that `indexed` gives."""
         return any(value is not None for value in (self.biz, self.reference, self.key))
 
     def fits(self, biz: int, reference: str, key: str) -> bool:
@@ -58,17 +59,17 @@ def parse(given: Mapping[str, Any], allowed: Iterable[str], required: Iterable[s
     return Filter(**filters.values(given, _READERS, allowed, required))
 
 
-def _number(text: str, field: str) -> str:
+def read_number(text: str, field: str) -> str:
     return sgip.international(filters.searchable(text, field))
 
 
-def _state(text: str, field: str) -> str:
+def read_state(text: str, field: str) -> str:
     if text not in SgipMt.Final.values:
         raise InvalidInput(_("use one of %s") % ", ".join(SgipMt.Final.values), field)
     return text
 
 
-def _account(text: str, field: str) -> int:
+def read_account(text: str, field: str) -> int:
     found = (
         SmsAccount.objects.filter(name=filters.searchable(text, field))
         .values_list("pk", flat=True)
@@ -79,4 +80,4 @@ def _account(text: str, field: str) -> int:
     return found
 
 
-_READERS = {**filters.READERS, "number": _number, "account": _account, "state": _state}
+_READERS = {**filters.READERS, "number": read_number, "account": read_account, "state": read_state}

@@ -47,6 +47,7 @@ def search(query: str, limit: int) -> list[Hit]:
     query = query.strip()
     if not query or "\x00" in query:
         return []
+    # The most telling meaning first: an id is also digits, as a number is, and a key may be both.
     asked = [Filter(key=query), Filter(reference=query)]
     if query.isascii() and query.lstrip("+").isdigit():
         asked = [Filter(number=parse({"number": query}, ("number",)).number), *asked]
@@ -81,6 +82,7 @@ def _run(filter: Filter, before: int, limit: int) -> Found:
 def _page(filter: Filter, limit: int, taken: Container[int], before: int) -> Candidates:
     """Rows of the archive below `before`; those in `taken` are in the answer already."""
     size = BATCH if filter.residual else limit + 1
+    # Few columns: a text is read only of what is shown.
     columns = ("id", "biz_id", "reference", "idempotency_key")
     rows = list(filter.indexed().filter(id__lt=before).values_list(*columns)[:size])
     judged = [

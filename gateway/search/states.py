@@ -16,7 +16,7 @@ from gateway.lifecycle import store
 from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt, SmsAccount
 
-MOST = 1000
+MOST = 1000  # ids of one call
 _MAX_ID = 2**63 - 1
 
 
@@ -42,8 +42,8 @@ class State(msgspec.Struct, frozen=True):
 
 
 def states(biz: int, ids: Sequence[str]) -> dict[str, State]:
-    """Id → state of those that this business system sent. Raises RedisError."""
-    # What is no BIGINT is nobody's id.
+    """Id → state of the messages that this business system sent. Raises RedisError."""
+    # What is no BIGINT is the id of nothing.
     wanted = [
         id
         for id in dict.fromkeys(ids)
@@ -51,24 +51,24 @@ def states(biz: int, ids: Sequence[str]) -> dict[str, State]:
     ]
     if not wanted:
         return {}
-    live = {found.mt.id: found for found in store.read(wanted)}
-    gone = [int(id) for id in wanted if id not in live]
+    kept = {found.mt.id: found for found in store.read(wanted)}
+    gone = [int(id) for id in wanted if id not in kept]
     rows = list(SgipMt.objects.filter(id__in=gone, biz_id=biz)) if gone else []
-    mine = [found for found in live.values() if found.mt.biz == biz]
+    mine = [found for found in kept.values() if found.mt.biz == biz]
     names = _names({found.mt.account for found in mine} | {row.account_id for row in rows})
     return {
-        **{found.mt.id: _live(found, names.get(found.mt.account, "")) for found in mine},
-        **{str(row.pk): archived(row, names.get(row.account_id, "")) for row in rows},
+        **{found.mt.id: live_state(found, names.get(found.mt.account, "")) for found in mine},
+        **{str(row.pk): archived_state(row, names.get(row.account_id, "")) for row in rows},
     }
 
 
 def archived_states(rows: Sequence[SgipMt]) -> list[State]:
     """Rows of the archive, in their order."""
     names = _names({row.account_id for row in rows})
-    return [archived(row, names.get(row.account_id, "")) for row in rows]
+    return [archived_state(row, names.get(row.account_id, "")) for row in rows]
 
 
-def archived(row: SgipMt, account: str) -> State:
+def archived_state(row: SgipMt, account: str) -> State:
     return State(
         id=str(row.pk),
         state=row.final,
@@ -88,7 +88,7 @@ def archived(row: SgipMt, account: str) -> State:
     )
 
 
-def _live(found: Finished, account: str) -> State:
+def live_state(found: Finished, account: str) -> State:
     code, sentence = events.ending(found.error)
     return State(
         id=found.mt.id,

@@ -25,6 +25,7 @@ from msgplatform.core.flows import Page, TimelineEntry
 from msgplatform.models import Biz
 from notify.search import find as events_search
 
+_LINK = '<a href="{}">{}</a>'
 _FIELDS = "admin:gateway_sgipmt_change"
 _STATES = {
     0: ("delivered", gettext_lazy("delivered")), 1: ("waiting", gettext_lazy("waiting")),
@@ -100,7 +101,7 @@ def _archived_page(row: SgipMt) -> Page:
             row.biz_id, row.account_id, row.gateway_id, row.sp_number, row.parts, row.reference,
             row.idempotency_key, str(row.get_final_display()),
         )
-        | {_("All fields"): _link(reverse(_FIELDS, args=[row.pk]), _("show"))},
+        | {_("All fields"): format_html(_LINK, reverse(_FIELDS, args=[row.pk]), _("show"))},
         body=row.text,
         timeline=timeline + _resent(row.biz_id, str(row.pk), row.idempotency_key),
     )  # fmt: skip
@@ -162,11 +163,12 @@ def _published(message: str) -> Iterator[TimelineEntry]:
 
 
 def _resent(biz: int, message: str, key: str) -> list[TimelineEntry]:
+    """What this message repeats, and what repeats it; of the latter Redis knows for a month."""
     made = []
     if original := resent.original_of(key):
         text = format_html(_("This is another try of {}"), _page_of("sms", original))
         made.append(TimelineEntry(None, text, "linked"))
-    with suppress(RedisError):
+    with suppress(RedisError):  # the page is worth showing without it
         made += [
             TimelineEntry(
                 None, format_html(_("Sent again as {}"), _page_of("sms", again)), "linked"
@@ -178,11 +180,7 @@ def _resent(biz: int, message: str, key: str) -> list[TimelineEntry]:
 
 def _page_of(flow: str, id: str) -> SafeString:
     """A message's id, leading to its page."""
-    return _link(reverse("console:message", args=[flow, id]), id)
-
-
-def _link(address: str, text: str) -> SafeString:
-    return format_html('<a href="{}">{}</a>', address, text)
+    return format_html(_LINK, reverse("console:message", args=[flow, id]), id)
 
 
 def _at(moment: float) -> datetime | None:

@@ -42,7 +42,7 @@ class Journal:
     """A line `+ <tab> frame in hexadecimal` for each command, before it is sent, and a line
     `- <tab> sequence in hexadecimal <tab> Result` when it was answered for good.
 
-    Opened again after a kill it still owes what has no answer: those are sent as they were.
+    Opened again after a kill it still owes what has no answer: the same frames are sent again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,7 +62,7 @@ class Journal:
         return list(self._owed.values())
 
     def unreported(self, log: Path) -> Iterator[tuple[SequenceNumber, str]]:
-        """What the log says was accepted and has no Report yet, because a kill came between."""
+        """Submits and users that the log has as accepted, without a Report: a kill came between."""
         for submit, user, result in read_users(log):
             if not result and (submit, user) not in self._reported:
                 yield submit, user

@@ -38,6 +38,7 @@ class Outbox:
             self._journal.put(frame)
 
     def pump(self) -> None:
+        # What is sent must be in the journal: a kill may come before its answer does.
         if self._journal:
             self._journal.flush()
         for link in self._links():
@@ -55,9 +56,9 @@ class Outbox:
                 self.answers[result] = self.answers.get(result, 0) + 1
                 if self._journal:
                     self._journal.answered(event.frame, result)
-                if result in RETRY_RESULTS:
+                if result in RETRY_RESULTS:  # the same sequence, later
                     self._waiting.append(event.frame)
             elif type(event) is TimedOut:
                 self._waiting.append(event.frame)
-            elif type(event) is Closed:
+            elif type(event) is Closed:  # in front, in their order
                 self._waiting.extendleft(frame for _, frame in reversed(event.unanswered))

@@ -68,6 +68,7 @@ def personality(name: str, changes: Sequence[str]) -> Personality:
 
 
 def _value(default: object, text: str) -> object:
+    """As the field's default is; a number for a field whose default is None."""
     if text.lower() in ("none", ""):
         return None
     if isinstance(default, bool):

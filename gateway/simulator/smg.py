@@ -76,15 +76,15 @@ class Simulator:
         self.changed = asyncio.Event()  # set whenever something came
         self._host, self._port = host, port
         self._login = login or Login("sp", "secret")
-        self._known = dict(read_log(log))
+        self._known = dict(read_log(log))  # Submit's sequence → Result
         # What came together is one write: a killed simulator leaves no half of a Submit.
         self._log = log.open("a", encoding="ascii", buffering=_LOG_BUFFER)
         # Not from 0: what it sent before a restart, or another one, must not be a duplicate.
         self._sequences = SequenceSource(NODE, start=random.getrandbits(31))
         self._submits: Counter[Connection] = Counter()
         self._references = 0
-        self._second = (0, 0)
-        self._server = Server(Side.SMG, self._check, self, limits=limits)
+        self._second = (0, 0)  # which one, and how many Submits came in it
+        self._server = Server(Side.SMG, self.check, self, limits=limits)
         self._client: Client | None = None
         if listener is not None and not self.personality.on_submit_link:
             mine = smg_login or Login("smg", self._login.password)
@@ -147,6 +147,11 @@ class Simulator:
         self._pump()
         return len(parts.contents)
 
+    def check(self, _: Connection, bind: Bind) -> int:
+        """The Result for a Bind."""
+        known = (bind.login_name, bind.login_password) == (self._login.name, self._login.password)
+        return self.personality.login_result or (0 if known else 1)
+
     def on_events(self, connection: Connection, events: list[Event]) -> None:
         submits = [event for event in events if type(event) is Submit]
         results = [(submit, self._accept(connection, submit)) for submit in submits]
@@ -172,6 +177,7 @@ class Simulator:
         self.changed.set()
 
     def _accept(self, connection: Connection, submit: Submit) -> int:
+        # From the log of an earlier run: Submits of this run that come again the session answers.
         if (known := self._known.get(submit.sequence)) is not None:
             return known
         result = self.personality.result
@@ -223,10 +229,6 @@ class Simulator:
 
     def _links(self) -> list[Connection]:
         return self._client.bound if self._client else list(self._server.connections)
-
-    def _check(self, _: Connection, bind: Bind) -> int:
-        known = (bind.login_name, bind.login_password) == (self._login.name, self._login.password)
-        return self.personality.login_result or (0 if known else 1)
 
     def _next(self) -> SequenceNumber:
         return self._sequences.next(datetime.now(UTC))

@@ -23,6 +23,7 @@ class _Unmarshaller(xmlrpc.client.Unmarshaller):
         super().__init__(use_datetime=True)
         self._depth = 0
 
+    # Called by the parser for each element, so that a body that is too deep is not read to its end.
     def start(self, tag: str, attrs: Any) -> None:
         self._depth += 1
         if self._depth > MAX_DEPTH:
@@ -65,15 +66,18 @@ def _aware(value: Any) -> Any:
 
 
 def answer(value: Any) -> bytes:
+    """The body of a response with one value."""
     return xmlrpc.client.dumps((_writable(value),), methodresponse=True).encode()
 
 
 def fault(found: faults.Fault) -> bytes:
+    """The body of a response with a fault."""
     shown = xmlrpc.client.Fault(found.code, found.text)
     return xmlrpc.client.dumps(shown, methodresponse=True).encode()
 
 
 def _writable(value: Any) -> Any:
+    """Without the characters that would make the answer no XML."""
     if isinstance(value, str):
         return _FORBIDDEN.sub("\ufffd", value)
     if isinstance(value, list):

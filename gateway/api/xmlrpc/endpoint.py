@@ -31,6 +31,7 @@ log = logging.get(__name__)
 MAX_BODY_BYTES = 1024 * 1024
 
 
+# The key is in the body: a browser does not add it, so that there is nothing to forge.
 @csrf_exempt
 def endpoint(request: HttpRequest) -> HttpResponse:
     """Answers a methodCall; another HTTP method gets a page that says how to call."""
@@ -88,6 +89,7 @@ def _admitted(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
     asked = SimpleNamespace(method=method, user=caller)
     if not throttle.allow_request(cast(Any, asked), cast(Any, None)):
         raise Throttled(throttle.wait())
+    # After the throttle: what is refused counts as a call, too.
     if scope not in caller.scopes:
         raise MissingScope(scope)
     return caller

@@ -30,7 +30,7 @@ SERVED: dict[Side, frozenset[type]] = {
     Side.SP: frozenset({Deliver, Report, UserRpt}),
     Side.SMG: frozenset({Submit, Trace}),
 }
-# The login types that a side accepts.
+# The login types that a side accepts: the SMG's login to an SP, and an SP's to an SMG.
 LOGIN_TYPES: dict[Side, frozenset[int]] = {
     Side.SP: frozenset({LoginType.SMG_TO_SP}),
     Side.SMG: frozenset({LoginType.SP_TO_SMG, LoginType.TRACE}),

@@ -72,6 +72,7 @@ class Window:
 
     def drain(self) -> tuple[tuple[Any, bytes], ...]:
         """All that waits, as (context, frame), oldest first; the window is empty then."""
+        # By the first time: what was sent again stands at the end of the dict, and is older.
         waiting = sorted(self._sent.values(), key=lambda sent: sent[2])
         self._sent = {}
         return tuple((context, frame) for frame, context, _, _, _ in waiting)
