@@ -81,12 +81,11 @@ class Link:
     @property
     def capacity(self) -> int:
         """How many Submits may be given now; also to a link that sleeps, for they wake it."""
-        row = self.gateway.row
         coming = len(self._ready) + self._given - self._got
         if not self.connections:
             return 0
         if self.asleep:
-            return int(row.window * self.connections) - coming
+            return int(self.gateway.row.window * self.connections) - coming
         return sum(connection.capacity for connection in list(self.bound_since)) - coming
 
     @property
@@ -107,10 +106,8 @@ class Link:
         gateway = self.gateway.id
         where = f"{self.gateway.row.host}:{self.gateway.row.port}"
         if not self.bound_since:
-            since = time.time()
-            if not self.connections:
-                return [LinkState(gateway, "standby", where, since, self.open)]
-            return [LinkState(gateway, "submit", where, since, self.open, problem=self.problem)]
+            kind, problem = ("submit", self.problem) if self.connections else ("standby", "")
+            return [LinkState(gateway, kind, where, time.time(), self.open, problem=problem)]
         return [
             LinkState(
                 gateway, "submit", where, since, connection.session.waiting, self.sent,
@@ -120,11 +117,8 @@ class Link:
         ]  # fmt: skip
 
     def take(self) -> list[Response]:
-        """The responses since the last call."""
-        taken = []
-        while self._answers:
-            taken.append(self._answers.popleft())
-        return taken
+        """The responses since the last call; the loop may append meanwhile."""
+        return [self._answers.popleft() for _ in range(len(self._answers))]
 
     # -- in the loop -----------------------------------------------------------------------------
     def start(self) -> None:

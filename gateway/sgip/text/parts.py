@@ -102,7 +102,7 @@ def _capacity(coding: Coding, header: int, options: SplitOptions) -> int:
 def _cuts(text: str, coding: Coding, capacity: int, signature: int) -> list[int]:
     """Where the parts of the encoded text begin and end, in bytes; between characters only."""
     if capacity - signature < 4:  # the widest character has 4 bytes
-        raise TextError("the signature leaves no room for the text")
+        raise TextError("the signature leaves no space for the text")
     if coding is Coding.UCS2:
         widths = [4 if character > "\uffff" else 2 for character in text]
     else:

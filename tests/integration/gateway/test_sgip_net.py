@@ -51,10 +51,10 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "accepted.log"
 
 
-def run(story: Callable[[], Awaitable[None]]) -> None:
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
         async with asyncio.timeout(2 * WAIT):
-            await story()
+            await scenario()
 
     asyncio.run(bounded())
 
@@ -82,7 +82,7 @@ async def sent_and_reported(
     "name", ["happy", "slow", "dropping", "early-reports", "submit-link", "duplicating", "garbage"]
 )
 def test_nothing_is_lost_and_nothing_is_accepted_twice(name: str, log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Sp() as sp:
             smg = await sent_and_reported(log, PERSONALITIES[name], 100, sp, users=3)
             assert smg.accepted == {0: 100}
@@ -98,22 +98,22 @@ def test_nothing_is_lost_and_nothing_is_accepted_twice(name: str, log: Path) -> 
                 await sp.until(lambda: len(sp.reports) == 600)
                 assert len({found.sequence for found in sp.reports}) == 600
 
-    run(story)
+    run(scenario)
 
 
 def test_many_messages_over_several_connections(log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Sp(connections=3) as sp:
             smg = await sent_and_reported(log, PERSONALITIES["happy"], 2000, sp)
             assert smg.accepted == {0: 2000}
             assert sp.most_waiting == 32
             assert set(sp.reasons()) <= {CloseReason.UNBOUND}  # when the gateway left
 
-    run(story)
+    run(scenario)
 
 
 def test_the_window_is_used_and_kept(log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         limits = Limits(window=8)
         async with Sp(limits) as sp:
             await sent_and_reported(
@@ -121,11 +121,11 @@ def test_the_window_is_used_and_kept(log: Path) -> None:
             )
             assert sp.most_waiting == 8
 
-    run(story)
+    run(scenario)
 
 
 def test_a_gateway_that_never_answers_is_asked_again_and_left(log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Sp(FAST) as sp, Simulator(log, PERSONALITIES["silent"]) as smg:
             sp.connect(smg.port)
             submits = sp.submit(50)
@@ -138,11 +138,11 @@ def test_a_gateway_that_never_answers_is_asked_again_and_left(log: Path) -> None
             assert set(found.values()) == {1}
             assert len(found) >= 32
 
-    run(story)
+    run(scenario)
 
 
 def test_a_refusal_is_an_answer(log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Sp() as sp, Simulator(log, PERSONALITIES["refusing"]) as smg:
             sp.connect(smg.port)
             sp.submit(40)
@@ -150,20 +150,20 @@ def test_a_refusal_is_an_answer(log: Path) -> None:
             assert set(sp.results.values()) == {Result.NO_ROUTE}
             assert sp.reports == []
 
-    run(story)
+    run(scenario)
 
 
 def test_a_failed_message_has_a_report_with_its_code(log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Sp() as sp:
             await sent_and_reported(log, PERSONALITIES["failing"], 5, sp)
             assert {(found.state, found.error_code) for found in sp.reports} == {(2, 29)}
 
-    run(story)
+    run(scenario)
 
 
 def test_throttled_commands_are_told_so(log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         personality = replace(PERSONALITIES["throttling"], per_second=10)
         async with Sp() as sp, Simulator(log, personality) as smg:
             sp.connect(smg.port)
@@ -182,11 +182,11 @@ def test_throttled_commands_are_told_so(log: Path) -> None:
             await sp.until(lambda: sp.results)
             assert sp.results == {throttled: 0}
 
-    run(story)
+    run(scenario)
 
 
 def test_a_refused_login_is_tried_again_later_and_later(log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Sp() as sp, Simulator(log, PERSONALITIES["unwelcoming"]) as smg:
             client = sp.connect(smg.port)
             await sp.until(lambda: len(sp.refused) == 3)
@@ -196,32 +196,32 @@ def test_a_refused_login_is_tried_again_later_and_later(log: Path) -> None:
             smg.personality = PERSONALITIES["happy"]
             await sp.until(lambda: client.bound)
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize("login", [Login("sp", "wrong"), Login("sp", "secret", 2)])
 def test_a_wrong_login_is_refused(login: Login, log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Sp() as sp, Simulator(log) as smg:
             sp.connect(smg.port, login)
             await sp.until(lambda: sp.refused)
             assert sp.refused[0] == (4 if login.login_type == LoginType.SMG_TO_SP else 1)
             assert sp.reasons()[CloseReason.REFUSED] >= 1
 
-    run(story)
+    run(scenario)
 
 
 def test_a_login_that_does_not_fit_is_an_error_at_once() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Sp() as sp:
             with pytest.raises(FieldError):
                 sp.connect(1, Login("a name of 17 chars", "secret"))
 
-    run(story)
+    run(scenario)
 
 
 def test_a_gateway_that_is_away_is_found_when_it_comes(log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -233,11 +233,11 @@ def test_a_gateway_that_is_away_is_found_when_it_comes(log: Path) -> None:
             async with Simulator(log, port=port):
                 await sp.until(lambda: len(sp.results) == 3)
 
-    run(story)
+    run(scenario)
 
 
 def test_messages_of_users_arrive_whole(log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Sp() as sp:
             listener = ("127.0.0.1", sp.listener.port)
             async with Simulator(log, listener=listener) as smg:
@@ -248,21 +248,21 @@ def test_messages_of_users_arrive_whole(log: Path) -> None:
                 assert sizes[0] == 1
                 assert min(sizes[1:]) > 1
 
-    run(story)
+    run(scenario)
 
 
 def test_messages_of_users_arrive_over_the_connection_of_the_sp(log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Sp() as sp, Simulator(log, PERSONALITIES["submit-link"]) as smg:
             smg.deliver("8613012345678", "10690001", "early")  # before anybody is there
             sp.connect(smg.port)
             await sp.until(lambda: sp.texts == ["early"])
 
-    run(story)
+    run(scenario)
 
 
 def test_a_report_that_the_sp_could_not_take_comes_again(log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Sp() as sp:
             sp.report_result = Result.BUSY
             listener = ("127.0.0.1", sp.listener.port)
@@ -274,11 +274,11 @@ def test_a_report_that_the_sp_could_not_take_comes_again(log: Path) -> None:
                 await sp.until(lambda: sp.reports)
                 assert sp.reports[0].submit_sequence == submit.sequence
 
-    run(story)
+    run(scenario)
 
 
 def test_reports_whose_responses_were_lost_come_again_and_are_taken_once(log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Sp() as sp:
             sp.drop_next_reports = True
             async with Simulator(log, listener=("127.0.0.1", sp.listener.port)) as smg:
@@ -290,22 +290,22 @@ def test_reports_whose_responses_were_lost_come_again_and_are_taken_once(log: Pa
                 assert found == {submit.sequence: 1 for submit in submits}
                 assert sp.reasons()[CloseReason.LOST] == 1
 
-    run(story)
+    run(scenario)
 
 
 def test_what_a_handler_fails_on_comes_again(log: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Sp() as sp:
             sp.fail_on_reports = 2
             await sent_and_reported(log, PERSONALITIES["happy"], 50, sp)
             assert sp.fail_on_reports == 0
 
-    run(story)
+    run(scenario)
     assert "planted" in caplog.text
 
 
 def test_a_gateway_that_was_started_again_knows_what_it_accepted(log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Sp() as sp:
             async with Simulator(log) as smg:
                 client = sp.connect(smg.port)
@@ -321,11 +321,11 @@ def test_a_gateway_that_was_started_again_knows_what_it_accepted(log: Path) -> N
             assert len(list(logged(log))) == 10
             await client.stop()
 
-    run(story)
+    run(scenario)
 
 
 def test_processes_share_a_port() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         one, other = (Server(Side.SP, lambda _, bind: 0, Keeper()) for _ in range(2))
         await one.start("127.0.0.1", 0, reuse_port=True)
         await other.start("127.0.0.1", one.port, reuse_port=True)
@@ -333,11 +333,11 @@ def test_processes_share_a_port() -> None:
         await one.stop()
         await other.stop()
 
-    run(story)
+    run(scenario)
 
 
 def test_a_long_message_has_a_line_for_each_part(log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Sp() as sp, Simulator(log) as smg:
             sp.connect(smg.port)
             parts = split("长" * 100, 5)
@@ -358,11 +358,11 @@ def test_a_long_message_has_a_line_for_each_part(log: Path) -> None:
             await sp.until(lambda: len(sp.results) == 2)
             assert [part for _, _, part, _ in logged(log)] == ["1/2", "2/2"]
 
-    run(story)
+    run(scenario)
 
 
 def test_an_idle_connection_is_unbound_and_comes_again_when_it_is_wanted(log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Sp(Limits(idle_timeout=0.05)) as sp, Simulator(log) as smg:
             client = sp.connect(smg.port)
             await sp.until(lambda: sp.ends)
@@ -374,11 +374,11 @@ def test_an_idle_connection_is_unbound_and_comes_again_when_it_is_wanted(log: Pa
             await sp.until(lambda: len(sp.results) == 1)
             assert client.attempts == 2
 
-    run(story)
+    run(scenario)
 
 
 def test_a_gateway_may_answer_unbind_under_a_time_of_its_own() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         received: list[Command] = []
         server = await asyncio.get_running_loop().create_server(
             lambda: OwnTimeSmg(received), "127.0.0.1", 0
@@ -395,11 +395,11 @@ def test_a_gateway_may_answer_unbind_under_a_time_of_its_own() -> None:
             assert sp.reasons() == {CloseReason.UNBOUND: 2}
             assert [type(command) for command in received] == [Bind, Unbind, Bind, Submit, Unbind]
 
-    run(story)
+    run(scenario)
 
 
 def test_reports_come_after_a_quiet_time_and_after_an_unbind_of_the_peer(log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Sp() as sp:
             listener = ("127.0.0.1", sp.listener.port)
             quiet = Limits(idle_timeout=0.05)
@@ -410,11 +410,11 @@ def test_reports_come_after_a_quiet_time_and_after_an_unbind_of_the_peer(log: Pa
                 sp.submit(5)
                 await sp.until(lambda: len(sp.reports) == 5)
 
-    run(story)
+    run(scenario)
 
 
 def test_what_the_peer_unbound_without_an_answer_is_sent_again(log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Sp() as sp, Simulator(log, PERSONALITIES["silent"]) as smg:
             client = sp.connect(smg.port)
             await sp.until(lambda: client.bound)
@@ -429,11 +429,11 @@ def test_what_the_peer_unbound_without_an_answer_is_sent_again(log: Path) -> Non
             assert len(sp.ends[0].unanswered) == 5
             await sp.until(lambda: client.attempts == 2 and client.bound)
 
-    run(story)
+    run(scenario)
 
 
 def test_stopping_awaits_what_was_sent(log: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         personality = replace(PERSONALITIES["slow"], response_delay=0.1)
         async with Sp() as sp, Simulator(log, personality) as smg:
             client = sp.connect(smg.port)
@@ -443,7 +443,7 @@ def test_stopping_awaits_what_was_sent(log: Path) -> None:
             assert len(sp.results) == 20
             assert sp.reasons() == {CloseReason.UNBOUND: 1}
 
-    run(story)
+    run(scenario)
 
 
 class Keeper:
@@ -463,7 +463,7 @@ class Keeper:
 
 
 def test_the_bytes_on_the_wire_are_those_of_the_vectors() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         keeper = Keeper()
         server = Server(Side.SMG, lambda _, bind: int(bind.login_password != "sppass"), keeper)
         await server.start("127.0.0.1", 0)
@@ -486,11 +486,11 @@ def test_the_bytes_on_the_wire_are_those_of_the_vectors() -> None:
         writer.close()
         await server.stop()
 
-    run(story)
+    run(scenario)
 
 
 def test_what_is_sent_in_one_turn_leaves_in_one_piece() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         loop = asyncio.get_running_loop()
         keeper, pieces, done = Keeper(), list[bytes](), asyncio.Event()
 
@@ -525,11 +525,11 @@ def test_what_is_sent_in_one_turn_leaves_in_one_piece() -> None:
         await connection.closed
         server.close()
 
-    run(story)
+    run(scenario)
 
 
 def test_a_peer_that_does_not_read_is_sent_no_more() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         keeper = Keeper()
         server = Server(Side.SMG, lambda _, bind: 0, keeper)
         await server.start("127.0.0.1", 0)
@@ -541,7 +541,7 @@ def test_a_peer_that_does_not_read_is_sent_no_more() -> None:
         assert connection.capacity == 32
         connection.write_raw(bytes(20_000_000))
         assert connection.capacity == 0
-        while not connection.capacity:  # reading makes room again
+        while not connection.capacity:  # reading lets it send again
             assert await reader.read(1 << 20)
         connection.respond(decode(VECTORS["submit_ascii"]))  # type: ignore[arg-type]
         writer.close()
@@ -550,11 +550,11 @@ def test_a_peer_that_does_not_read_is_sent_no_more() -> None:
         connection.respond(decode(VECTORS["submit_ascii"]))  # type: ignore[arg-type]  # to nobody
         await server.stop()
 
-    run(story)
+    run(scenario)
 
 
 def test_a_connection_that_says_nothing_is_closed() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         keeper = Keeper()
         server = Server(Side.SP, lambda _, bind: 0, keeper, limits=FAST)
         await server.start("127.0.0.1", 0)
@@ -566,11 +566,11 @@ def test_a_connection_that_says_nothing_is_closed() -> None:
         await server.stop()
         await server.stop()
 
-    run(story)
+    run(scenario)
 
 
 def test_noise_is_no_harm() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         server = Server(Side.SP, lambda _, bind: 0, Keeper())
         await server.start("127.0.0.1", 0)
         for noise in (b"GET / HTTP/1.1\r\n\r\n", bytes(100), SubmitResp((1, 2, 3)).encode()):
@@ -583,4 +583,4 @@ def test_noise_is_no_harm() -> None:
         assert LOGIN.name in repr(LOGIN)
         assert LOGIN.password not in repr(LOGIN)
 
-    run(story)
+    run(scenario)

@@ -211,7 +211,7 @@ def test_why_a_message_failed(shop: Caller) -> None:
 
 
 def test_a_refusal_is_no_report(shop: Caller) -> None:
-    """Only the response said it; the console still knows when it ended."""
+    """Only the response ended it; the console still knows when."""
     (message,) = shop.post(SMS, TEXT).json()["ids"]
     respond(submit(gateway_id())[message][0], result=5)
     live = shop.get(f"{SMS}/{message}").json()

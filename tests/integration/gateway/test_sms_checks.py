@@ -124,16 +124,16 @@ def test_a_redis_that_forbids_config(shop: Caller) -> None:
 
 
 def test_doctor_says_how_the_redis_writes(shop: Caller, other_redis: Any) -> None:
-    def said() -> list[tuple[str, str]]:
+    def found() -> list[tuple[str, str]]:
         return [
             (f.level, f.what)
             for f in doctor.examine()
             if f.what.startswith("SMS_REDIS_URL") and "accepted messages" in f.what
         ]
 
-    assert said() == [("ok", "SMS_REDIS_URL: accepted messages are kept (appendfsync always)")]
+    assert found() == [("ok", "SMS_REDIS_URL: accepted messages are kept (appendfsync always)")]
     other_redis.config_set("appendfsync", "everysec")
-    ((level, what),) = said()
+    ((level, what),) = found()
     assert (level, "(appendfsync everysec)" in what) == ("bad", True)
 
 

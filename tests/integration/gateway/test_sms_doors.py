@@ -241,8 +241,8 @@ class TestReports:
         with Raw(receiver.port) as raw:
             assert raw.bind(login) == 0
             user = mt(1, [1]).user_number
-            told = sgip.Report((node, TS, 1), (NODE, TS, 10), 0, user, state, 0)
-            assert raw.ask(told) == 0
+            sent = sgip.Report((node, TS, 1), (NODE, TS, 10), 0, user, state, 0)
+            assert raw.ask(sent) == 0
 
     def test_count_from_the_gateway_of_the_submit(
         self, pair: tuple[SmsGateway, SmsGateway], sms_redis: Any
@@ -263,8 +263,8 @@ class TestReports:
         name = self.submitted(pair[0])
         with listening() as receiver, Raw(receiver.port) as raw:
             assert raw.bind() == 0
-            told = sgip.Report((NODE, TS, 1), (NODE, TS, 10), 0, mt(1, [1]).user_number, 0, 0)
-            raw.send(told, sgip.Unbind((NODE, TS, 2)))
+            sent = sgip.Report((NODE, TS, 1), (NODE, TS, 10), 0, mt(1, [1]).user_number, 0, 0)
+            raw.send(sent, sgip.Unbind((NODE, TS, 2)))
             until(lambda: ended([name]))
         assert ended([name])[name].final == "delivered"
 

@@ -1,4 +1,4 @@
-"""SMS in the console: how it stands, how a message is found, its story, and sending it again."""
+"""SMS in the console: how it stands, how a message is found, its timeline, and sending it again."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class TestForwarder:
 
 
 def test_a_pump_with_another_late_report(shop: Caller) -> None:
-    """Two Reports that contradict each other: the first that is written counts, and is told."""
+    """Two Reports that contradict each other: the first one written counts, and is published."""
     _, seqno = unknown(shop)
     Forwarder().turn()
     Pump().turn()

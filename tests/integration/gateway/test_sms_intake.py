@@ -230,7 +230,7 @@ class TestRepeats:
         assert ask(stock.biz, idempotency_key="k").outcome == "created"
 
     def test_what_was_accepted_stays_accepted(self, shop: Caller) -> None:
-        """A caller that repeats after a lost answer must not be told that nothing was sent."""
+        """A caller that repeats after a lost answer must not read that nothing was sent."""
         SmsAccount.objects.update(daily_limit=1)
         first = ask(shop.biz, idempotency_key="k")
         assert ask(shop.biz, idempotency_key="k").ids == first.ids

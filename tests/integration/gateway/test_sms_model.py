@@ -69,13 +69,13 @@ class Endings(Steps):
     @rule(which=numbers, user=numbers, state=st.sampled_from([0, 0, 1, 2]))
     def report(self, which: int, user: int, state: int) -> None:
         packet = self.model.kept()[which % len(self.model.kept())]
-        self.tell(packet, list(packet.users)[user % len(packet.users)], state)
+        self.report_state(packet, list(packet.users)[user % len(packet.users)], state)
 
     @precondition(lambda self: self.model.packets)
     @rule(which=numbers, user=numbers, state=st.sampled_from([0, 1]))
     def report_late(self, which: int, user: int, state: int) -> None:
         packet = list(self.model.packets.values())[which % len(self.model.packets)]
-        self.tell(packet, list(packet.users)[user % len(packet.users)], state)
+        self.report_state(packet, list(packet.users)[user % len(packet.users)], state)
 
     @precondition(lambda self: any(message.waits for message in self.kept()))
     @rule()
@@ -177,7 +177,7 @@ class Life(Endings):
         packet = list(self.model.packets.values())[which % len(self.model.packets)]
         name = "1:1" if what == "name" else packet.name
         user = "0" if what == "user" else next(iter(packet.users))
-        self.tell(Packet(name, NODE + (what == "node"), 0, 1, b"", {}), user, 0)
+        self.report_state(Packet(name, NODE + (what == "node"), 0, 1, b"", {}), user, 0)
 
 
 class Mos(MoSteps):

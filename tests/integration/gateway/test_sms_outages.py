@@ -1,4 +1,4 @@
-"""Somebody is told of a gateway without a connection, once, and of its return."""
+"""An alert for a gateway without a connection: one, which is resolved when it has one again."""
 
 from __future__ import annotations
 

@@ -394,7 +394,7 @@ class TestLateReports:
         Pump().turn()
         assert SgipMt.objects.get().final == "delivered"
         assert len(published()) == 2
-        # What the gateway said is kept.
+        # What the gateway reported is kept.
         assert SgipReport.objects.count() == 2
 
     def test_settled_twice_is_settled_once(self, shop: Caller, sms_redis: Any) -> None:
@@ -412,7 +412,7 @@ class TestLateReports:
     def test_a_stranger_waits_and_is_kept(self, shop: Caller, sms_redis: Any) -> None:
         assert report(4711, NUMBER) == "unmatched"
         Pump().turn()
-        assert SgipReport.objects.count() == 0  # its message may be on its way into the archive
+        assert SgipReport.objects.count() == 0  # a pump may be about to archive its message
         assert sms_redis.zcard(keys.UNMATCHED) == 1
         old = ReportIn(
             4712, TS, NODE, NUMBER, 2, 25, time.time() - late_reports.PATIENCE_SECONDS - 1

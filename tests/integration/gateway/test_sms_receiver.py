@@ -142,8 +142,8 @@ class TestReports:
 
     def test_a_failed_one_without_86(self, raw: Raw) -> None:
         name = submitted(2, 11)
-        told = report(raw, 2, 11, state=2, error=29)
-        short = sgip.Report(told.sequence, told.submit_sequence, 0, told.user_number[2:], 2, 29)
+        sent = report(raw, 2, 11, state=2, error=29)
+        short = sgip.Report(sent.sequence, sent.submit_sequence, 0, sent.user_number[2:], 2, 29)
         assert raw.ask(short) == 0
         assert (ended([name])[name].final, ended([name])[name].error) == ("failed", "29")
 
@@ -257,8 +257,8 @@ class TestMos:
     def test_one_that_cannot_be_taken_in_holds_up_nobody(
         self, raw: Raw, sms_redis: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Its first part was spoiled in Redis: somebody is told, it is to come again, and is tried
-        again then."""
+        """Its first part was spoiled in Redis: an alert is raised, and it is tried when it comes
+        again."""
         monkeypatch.setattr(inbox, "ASIDE_SECONDS", 2.0)
         first, second, last = long_mo(raw, "坏" * 150)
         assert [raw.ask(first), raw.ask(second)] == [0, 0]

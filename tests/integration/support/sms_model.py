@@ -1,7 +1,7 @@
 """What becomes of short messages: a model without Redis, for test_sms_model.py.
 
 Each method is one step of the lifecycle; it changes the model and gives the answer that Redis must
-give. Time is a yes or a no: a lease, a schedule or a deadline is over, or it is far away.
+give. Time is a yes or a no: a lease, a schedule or a deadline is over, or it is far off.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Steps of the life of short messages, each done in Redis and in the model of sms_model.py.
 
 Holders, forwarders and pumps die by doing nothing more; a lease, a schedule or a deadline is over
-at once, or far away until `time_passes`.
+at once, or far off until `time_passes`.
 """
 
 from __future__ import annotations
@@ -124,13 +124,13 @@ class Steps(RuleBasedStateMachine):
         filled = [whose for whose, hand in self.hands.items() if hand]
         return filled[which % len(filled)]
 
-    # -- what gateways tell ----------------------------------------------------------------------
+    # -- what gateways report ---------------------------------------------------------------------
     def answer(self, name: str, verdict: str, at_once: bool) -> None:
         expected = self.model.respond(name, verdict, str(RESULTS[verdict]), at_once, TRIES)
         given = Response(name, RESULTS[verdict], verdict, seconds(at_once))
         assert store.respond([given], TRIES) == [expected]
 
-    def tell(self, packet: Packet, user: str, state: int) -> None:
+    def report_state(self, packet: Packet, user: str, state: int) -> None:
         expected = self.model.report(packet.name, packet.node, user, state)
         seqno, ts = map(int, packet.name.split(":"))
         given = ReportIn(seqno, ts, packet.node, user, state, 25 if state == 2 else 0)
@@ -234,4 +234,4 @@ class Steps(RuleBasedStateMachine):
         for packet in packets:
             for user, id in packet.users.items():
                 if self.model.messages[id].is_open:
-                    self.tell(packet, user, 0)
+                    self.report_state(packet, user, 0)

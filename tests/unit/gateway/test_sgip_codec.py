@@ -1,4 +1,4 @@
-"""Commands to frames and back; what is wrong with a frame or a field is said, with its type."""
+"""Commands to frames and back; an error names what is wrong with a frame or a field, and where."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_submit_without_users_or_with_too_many_is_answered(count: int) -> None
     frame = submit().encode()
     head, one, tail = frame[4:62], frame[63:84], frame[84:]
     body = head + bytes((count,)) + one * count + tail
-    if len(body) + 4 > 4096:  # 255 users have no room in a frame at all
+    if len(body) + 4 > 4096:  # 255 users do not fit into a frame at all
         with pytest.raises(OverlongFrame):
             decode(struct.pack(">I", len(body) + 4) + body)
         return

@@ -134,8 +134,8 @@ def test_there_are_at_most_255_parts() -> None:
         split("a" * 134 * 255 + "a")
 
 
-def test_a_signature_that_leaves_no_room_is_refused() -> None:
-    with pytest.raises(TextError, match="room"):
+def test_a_signature_that_leaves_no_space_is_refused() -> None:
+    with pytest.raises(TextError, match="space"):
         split("a" * 141, 0, SplitOptions(signature="b" * 131))
 
 

@@ -55,13 +55,13 @@ def test_an_unanswered_command_is_sent_again_under_the_same_sequence() -> None:
 def test_a_command_that_is_never_answered_is_given_up() -> None:
     one, _ = bound(limits=Limits(resends=2, response_timeout=30))
     one.send(submit(1), 0, "context")
-    copies = 0
+    sent = 0
     for now in (30, 60, 90):
         give(one, report(now), now=now - 1)  # the peer is there, but does not answer this
         assert one.next_tick() == now
         events = one.tick(now)
-        copies += one.data_to_send().count(submit(1).encode())
-    assert copies == 3  # the first, and two more
+        sent += one.data_to_send().count(submit(1).encode())
+    assert sent == 3  # the first, and two more
     assert events == [TimedOut("context", submit(1).encode())]
     assert one.phase is Phase.BOUND
     assert one.capacity == 32

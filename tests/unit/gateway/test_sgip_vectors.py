@@ -73,11 +73,11 @@ def test_a_frame_is_decoded_into_its_fields_and_encoded_again(entry: dict[str, A
     "entry", [entry for entry in CANONICAL if "message_content" in entry["fields"]], ids=by_name
 )
 def test_the_text_of_a_frame_is_read(entry: dict[str, Any]) -> None:
-    command, said = decode(bytes.fromhex(entry["hex"])), entry["fields"]["message_content"]
+    command, expected = decode(bytes.fromhex(entry["hex"])), entry["fields"]["message_content"]
     assert isinstance(command, sgip.Submit | sgip.Deliver)
     part = part_of(command)
-    assert decode_text(part.payload, command.message_coding) == said["text"]
-    header = said.get("udh", {"ref": 0, "total": 1, "seq": 1})
+    assert decode_text(part.payload, command.message_coding) == expected["text"]
+    header = expected.get("udh", {"ref": 0, "total": 1, "seq": 1})
     assert (part.reference, part.total, part.number) == tuple(header.values())
 
 
