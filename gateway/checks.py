@@ -65,7 +65,16 @@ def deploy_check(
 def redis_check() -> list[CheckMessage]:
     """Whether the SMS Redis keeps what it has answered; a warning where that cannot be read."""
     try:
-        found = _redis_facts()
+        client: Any = sms_redis()
+        info = client.info()
+        found = {
+            "version": str(info.get("redis_version", "")),
+            "aof": str(info.get("aof_enabled", "")),
+            "policy": str(info.get("maxmemory_policy", "")),
+        }
+        # A hosted Redis may forbid CONFIG. One pattern for both options: Redis 6.2 takes only one.
+        with suppress(ResponseError):
+            found |= client.config_get("*appendfsync*")
     except RedisError as error:
         return [
             Warning(
@@ -76,21 +85,6 @@ def redis_check() -> list[CheckMessage]:
             )
         ]
     return list(_judged(found))
-
-
-def _redis_facts() -> dict[str, str]:
-    """With `appendfsync` and `no-appendfsync-on-rewrite`, unless a hosted Redis forbids CONFIG."""
-    client: Any = sms_redis()
-    info = client.info()
-    found = {
-        "version": str(info.get("redis_version", "")),
-        "aof": str(info.get("aof_enabled", "")),
-        "policy": str(info.get("maxmemory_policy", "")),
-    }
-    with suppress(ResponseError):
-        # One pattern for both: Redis 6.2 takes only one.
-        found |= client.config_get("*appendfsync*")
-    return found
 
 
 def _judged(found: dict[str, str]) -> Iterator[CheckMessage]:
@@ -109,7 +103,7 @@ def _judged(found: dict[str, str]) -> Iterator[CheckMessage]:
             obj="SMS_REDIS_URL",
             id="gateway.E203",
         )
-    if found["aof"] != "0":
+    if found["aof"] != "0":  # without a file there is nothing to be in time for
         yield from _judged_fsync(found)
     numbers = tuple(int(part) for part in found["version"].split(".")[:2] if part.isdigit())
     if (numbers or OLDEST_REDIS) < OLDEST_REDIS:
@@ -149,7 +143,7 @@ def rows_check() -> list[CheckMessage]:
     try:
         gateways = list(SmsGateway.objects.filter(enabled=True))
         accounts = list(SmsAccount.objects.filter(enabled=True))
-    except DatabaseError:
+    except DatabaseError:  # `check` runs before `migrate`, too
         return []
     return [
         *_shared_nodes(gateways),
@@ -165,6 +159,7 @@ def _shared_nodes(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
     for row in gateways:
         node = row.node_id
         node = sgip.sp_node_id(row.area_code, row.corp_id) if node is None else node
+        # Of one operator or one host, they are the same network.
         hosts[node][row.operator or f"host {row.host}"] = row.name
     for node, names in hosts.items():
         if len(names) > 1:

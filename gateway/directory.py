@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_network
@@ -152,7 +152,7 @@ class Directory(Snapshot[Known]):
         if name:
             return next((account for account in mine if account.row.name == name), None)
         default = [account for account in mine if account.row.is_default]
-        return _first(default or (mine if len(mine) == 1 else []))
+        return next(iter(default or (mine if len(mine) == 1 else [])), None)
 
     def owner_of(self, sp_number: str, text: str) -> Account | None:
         """Whose an MO is: the longest SP number that it begins with, then a keyword."""
@@ -166,11 +166,7 @@ class Directory(Snapshot[Known]):
         word = text.strip().casefold()
         named = [a for a in best if any(word.startswith(k.casefold()) for k in a.keywords)]
         silent = [a for a in best if not a.keywords] or [a for a in best if a.row.is_default]
-        return _first(named or silent or (best if len(best) == 1 else []))
-
-
-def _first(accounts: Sequence[Account]) -> Account | None:
-    return accounts[0] if accounts else None
+        return next(iter(named or silent or (best if len(best) == 1 else [])), None)
 
 
 def _prefix(written: str) -> str:

@@ -42,6 +42,7 @@ def announced(found: Finished, final: str, payload: bytes) -> Event:
 def late_report(mt: SgipMt) -> Event:
     """The real ending of an archived message that had ended as unknown."""
     times = (mt.accepted_at, mt.submitted_at, mt.reported_at)
+    # From the database, for the pump has no directory: a late Report is rare.
     names = SmsAccount.objects.filter(pk=mt.account_id).values_list("name", flat=True)
     return _report(
         mt.biz_id,

@@ -22,6 +22,7 @@ from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.servers.private_server import free_port
 
+# On its own: gateways with an own process get one each, see `own_processes`.
 _SENDER = flows.Daemon("run_sms_sender", priority=580, help="sends to the gateways")
 
 

@@ -17,7 +17,7 @@ from functools import partial
 from django.db.utils import InterfaceError, OperationalError
 
 from gateway import bells, sgip
-from gateway.directory import Directory, Gateway
+from gateway.directory import Directory
 from gateway.incoming import MoIntake
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import ReportIn
@@ -89,6 +89,7 @@ class Arrivals:
         if done:
             safe = bisect.isolate(self._reports, self._make_reports_safe, self._set_aside)
             bells.FORWARDER.ring()
+            # Killed here: the gateway sends them again, and Redis knows them by then.
             failpoint("sms_receiver_after_report")
             self._respond(safe)
             self._reports = []
@@ -110,8 +111,17 @@ class Arrivals:
         became = store.report(list(of_submits.values())) if of_submits else []
         foreign = [a for a, what in zip(of_submits, became, strict=True) if what == "foreign"]
         if foreign and self._next_alert.take():
-            gateway = self._directory.gateways.get(foreign[0].gateway)
-            alerts.raise_event(_foreign(of_submits[foreign[0]], gateway, foreign[0].gateway))
+            first, id = of_submits[foreign[0]], foreign[0].gateway
+            gateway = self._directory.gateways.get(id)
+            name = gateway.name if gateway else str(id)
+            event = alerts.AlertEvent(
+                "sms.report",
+                f"The gateway {name} reports on messages of another gateway",
+                f"{first.node}:{first.ts}:{first.seqno}, for one. Such Reports do not count. If "
+                "one operator gave you both gateways, give both the same operator in the console.",
+                key=f"sms.report:{id}",
+            )
+            alerts.raise_event(event)
         return arrivals
 
     def _take_mos(self) -> int:
@@ -161,14 +171,3 @@ class Arrivals:
             f"{sequence}: {type(error).__name__}: {error}. The gateway sends it again."[:1000],
             key=f"sms.mo:{arrival.gateway}",
         )
-
-
-def _foreign(report: ReportIn, gateway: Gateway | None, id: int) -> alerts.AlertEvent:
-    name = gateway.name if gateway else str(id)
-    return alerts.AlertEvent(
-        "sms.report",
-        f"The gateway {name} reports on messages of another gateway",
-        f"{report.node}:{report.ts}:{report.seqno}, for one. Such Reports do not count. If one "
-        "operator gave you both gateways, give both the same operator in the console.",
-        key=f"sms.report:{id}",
-    )

@@ -15,7 +15,7 @@ from msgplatform.core.data import ids
 
 log = logging.get(__name__)
 
-_LATE_AT_ONCE = 100
+_LATE_AT_ONCE = 100  # messages; the receiver looks for them every few seconds
 
 
 class MoIntake:
@@ -23,6 +23,7 @@ class MoIntake:
 
     def take(self, requests: Sequence[tuple[int, sgip.Deliver | sgip.UserRpt]]) -> None:
         """(gateway's id, request) each; when it returns, all are safe."""
+        # An id for each request, also for a part: its message gets the first one's.
         made = ids.reserve(len(requests)).ids([ids.bucket(0, None) for _ in requests])
         whole: list[tuple[Mo, mo_store.SequenceWords]] = []
         for (gateway, request), message in zip(requests, map(str, made), strict=True):
@@ -67,6 +68,7 @@ class MoIntake:
         """The id is that of the first part that came, so that a repeat makes the same message."""
         if not parts:
             return
+        # Ids grow with time.
         first = min(parts.values(), key=lambda part: int(part.id))
         contents = {number: part.content for number, part in parts.items()}
         whole = msgspec.structs.replace(

@@ -48,6 +48,7 @@ def process_name() -> str:
 
 def report(process: str, states: Iterable[LinkState]) -> None:
     """Publish a process' connections; call again within TTL_SECONDS."""
+    # Only here: what makes the states need not know which process it is in.
     mine = [msgspec.structs.replace(state, process=process) for state in states]
     _links.report({process: mine})
 
@@ -73,5 +74,6 @@ def share(connections: int, process: str, others: Collection[str]) -> int:
     During a change two may hold one too many for a moment: the gateway then answers 3, and the
     login is tried again.
     """
+    # The same list in each process, so that all shares together are what the gateway allows.
     everybody: Sequence[str] = sorted({process, *others})
     return len(range(everybody.index(process), connections, len(everybody)))

@@ -27,6 +27,7 @@ MT_FLAGS: Choices = [
     (MoreLateToMt.NOT_AFTER_MO, _("2: not caused by an MO")),
     (MoreLateToMt.SYSTEM, _("3: the system's own answer")),
 ]
+# Without 3, which carries a monthly fee and no message to the user.
 REPORT_FLAGS: Choices = [
     (ReportFlag.ON_FAILURE, _("0: on failure")),
     (ReportFlag.ALWAYS, _("1: always")),
@@ -58,6 +59,7 @@ def meaning(choices: Choices, number: int) -> str:
 
 def meaning_of_result(code: int) -> str:
     """Of a Result or ErrorCode."""
+    # A code that the specification does not have is its own text.
     text = sgip.result_text(code)
     return text if text != str(code) else gettext("a code of the gateway's own")
 

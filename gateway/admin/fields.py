@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.admin import PasswordInput
 from msgplatform.core.fields import Unreadable
 
+# Labels as in RFC 1123, and with underscores, which inner networks use.
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 
 
@@ -71,4 +72,5 @@ class PasswordField(forms.CharField):
             self.help_text = _("Never shown; leave it empty to keep it.")
 
     def clean(self, value: Any) -> str:
+        # Empty: what is stored stays. It never leaves the server.
         return super().clean(value) or self._stored

@@ -21,7 +21,7 @@ from gateway.search import find
 from msgplatform.admin import ChoiceFilter, IdTimeFilter, cells
 from msgplatform.templatetags.humanize_age import age
 
-_FOUND = 500  # what a search shows at most
+_FOUND = 500  # what a search shows at most: the page makes an IN of them
 _Final = SgipMt.Final
 _TONES: dict[str, str] = {
     _Final.DELIVERED: "good", _Final.ACCEPTED: "plain", _Final.EXPIRED: "warn",
@@ -95,6 +95,7 @@ class SgipMtAdmin(ArchiveAdmin):
 
     @admin.action(description=_("Send again"), permissions=["operate"])
     def send_again(self, request: HttpRequest, queryset: QuerySet[SgipMt]) -> HttpResponse | None:
+        # One more than may be, instead of counting a selection of any size.
         rows = list(queryset.order_by()[: again.MOST + 1])
         if len(rows) > again.MOST:
             messages.warning(

@@ -82,6 +82,7 @@ class SmsVerdictsSerializer(serializers.Serializer[dict[str, Any]]):
     results = SmsVerdictSerializer(many=True)
 
 
+# The lists make all their items at once: by item it would be a query each.
 class _StateListSerializer(serializers.ListSerializer[SgipMt]):
     def to_representation(self, data: Any) -> Any:
         """All at once: the accounts' names are one query."""

@@ -39,7 +39,7 @@ from msgplatform.api.query import SINCE, UNTIL, ListView, accepted_between
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.verdicts import Verdict
 
-_FINALS = frozenset(SgipMt.Final.values)
+_FINALS = frozenset(SgipMt.Final.values)  # an ending, for the list shows what has ended
 
 
 @extend_schema(tags=["sms"])
@@ -113,6 +113,7 @@ class SmsListView(ListView):
         return answer(verdict)
 
 
+# A POST of one text is taken in before Django is asked: see `SingleIntake`.
 SEND = SingleIntake("/api/v1/sms", requests.Send, requests.accept_later)
 
 

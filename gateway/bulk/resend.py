@@ -81,6 +81,7 @@ def _filter(given: Mapping[str, Any]) -> Filter:
     if state not in _AGAIN:
         raise InvalidInput(_("use one of %s") % ", ".join(_AGAIN), "state")
     values = {name: getattr(filter, name) for name in Filter.__slots__}
+    # Older ones are left out silently: their key may be forgotten, and they would be sent twice.
     since = max(filter.since or 0, oldest)
     return Filter(**{**values, "state": state, "since": min(since, MAX_ID)})
 
@@ -107,6 +108,7 @@ def _send(rows: Sequence[SgipMt]) -> int:
 
 
 def _request(row: SgipMt, account: SmsAccount) -> Request:
+    # An account's number may have changed since: then there is no extension to repeat.
     own = account.sp_number
     extension = row.sp_number[len(own) :] if row.sp_number.startswith(own) else ""
     return Request(

@@ -84,7 +84,16 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
         run.say(f"sms: {count} messages from {len(tokens)} business systems over")
         for operator in cast.OPERATORS:
             run.say(f"sms:   {operator.name:<15} {operator.description}")
-        _await_links()
+        # Until every gateway is bound both ways, messages would wait, and users' texts have nobody
+        # to go to.
+        names = [operator.name for operator in cast.OPERATORS]
+        gateways = SmsGateway.objects.filter(name__in=names).values_list("pk", flat=True)
+        wanted = {(pk, kind) for pk in gateways for kind in ("submit", "report")}
+        deadline = time.monotonic() + _LINK_SECONDS
+        while missing := wanted - {(s.gateway, s.kind) for s in presence.live() if not s.problem}:
+            if time.monotonic() > deadline:
+                raise PlatformError(f"gateways are not bound: {sorted(missing)}")
+            time.sleep(0.1)
         callers = _send(run, tokens, count)
         mos = cast.mos(_MOS)
         smgs["city"].deliver([mo[1:] for mo in mos])
@@ -106,18 +115,6 @@ def _running(folder: Path) -> Iterator[tuple[dict[str, SmgProcess], dict[str, Ea
             for operator in cast.OPERATORS
         }
         yield smgs, ears
-
-
-def _await_links() -> None:
-    """Until every gateway is bound both ways. Raises PlatformError."""
-    names = [operator.name for operator in cast.OPERATORS]
-    gateways = set(SmsGateway.objects.filter(name__in=names).values_list("pk", flat=True))
-    wanted = {(pk, kind) for pk in gateways for kind in ("submit", "report")}
-    deadline = time.monotonic() + _LINK_SECONDS
-    while missing := wanted - {(s.gateway, s.kind) for s in presence.live() if not s.problem}:
-        if time.monotonic() > deadline:
-            raise PlatformError(f"gateways are not bound: {sorted(missing)}")
-        time.sleep(0.1)
 
 
 def _send(run: DemoRun, tokens: Mapping[str, str], count: int) -> list[Caller]:

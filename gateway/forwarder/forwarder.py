@@ -91,6 +91,7 @@ class Forwarder(Worker):
             if payload := payloads.get(message.id, event.payload):
                 made.append(replace(event, payload=payload))
         _publish(made)
+        # A forwarder that is killed here publishes the same keys once more.
         failpoint("forwarder_after_publish")
         store.published({message.id: message.final for message in found})
         # Archived already, by an earlier entry of the same id.

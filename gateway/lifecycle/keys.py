@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 
+# In braces: in a cluster of Redis all keys are on one node, as a script needs them.
 PREFIX = "{sms}:"
 
+# What waits for the gateways.
 SUBMITED = PREFIX + "set:submited"
 RESPONSE_SUCC = PREFIX + "set:response-succ"
 RESPONSE_FAIL = PREFIX + "set:response-fail"
 REPORT_DUE = PREFIX + "zset:report-due"
+# A list, and the set of what somebody has taken from it, until the lease is over.
 LIST_REPORT = PREFIX + "list:report"
 REPORTING = PREFIX + "zset:reporting"
 LIST_FINISH = PREFIX + "list:finish"
@@ -21,9 +24,11 @@ MO_REPORTING = PREFIX + "zset:mo-reporting"
 LIST_MO_FINISH = PREFIX + "list:mo-finish"
 MO_FINISHING = PREFIX + "zset:mo-finishing"
 MO_PARTS = PREFIX + "zset:mo-part"
+# Counters: of messages ever accepted and received, and of sequences.
 MT_COUNT = PREFIX + "mt-GID"
 MO_COUNT = PREFIX + "mo-GID"
 SEQNO = PREFIX + "seqno"
+# process → its connections, see `presence`.
 LINKS = PREFIX + "link"
 
 

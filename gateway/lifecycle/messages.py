@@ -46,6 +46,7 @@ class Mt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def pack(self) -> tuple[Any, ...]:
         """Messages with the same of this go into one Submit."""
+        # All that a Submit holds but the recipient, and what decides how the text is split.
         return (
             self.text, self.sp_number, self.corp_id, self.service_type, self.charge_number,
             self.fee_type, self.fee_value, self.given_value, self.agent_flag,
@@ -136,10 +137,10 @@ class Mo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tp_pid: int = 0
     tp_udhi: int = 0
     parts: int = 1
-    missing: int = 0
+    missing: int = 0  # parts that did not come in time
     user_condition: int = 0
     sequence: str = ""
-    at: float = 0.0
+    at: float = 0.0  # when it came, the first part of a long one
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -189,11 +190,13 @@ class Finished(msgspec.Struct, frozen=True):
     @classmethod
     def of_row(cls, row: Sequence[bytes | None]) -> Finished:
         """What read.lua gives for a message."""
+        # One that is new has few of its fields yet.
         state, final, error, gateway, parts, *times, submits, results, reports = (
             (value or b"").decode() for value in row[1:13]
         )
         unknown, expired = row[13:]
         accepted_at, submitted_at, responded_at, ended_at = (float(at or 0) for at in times)
+        # part/state:error:time, and part/node/seqno:ts.
         by_part: dict[int, tuple[int, int, float]] = {}
         for part, report in _by_part(reports):
             code, report_error, at = report.split(":")

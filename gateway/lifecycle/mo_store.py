@@ -60,6 +60,7 @@ def keep_part(parts_key: str, number: int, total: int, part: Mo, sequence: Seque
 def join_parts(parts_key: str, mo: Mo, parts: Mapping[int, Mo]) -> bool:
     """Take in the message that was made of these parts; False when that was done already, or when
     others are there by now."""
+    # With what they contain: a new message with this reference may have begun meanwhile.
     arguments: list[scripts.Argument] = [mo.id, msgspec.json.encode(mo)]
     for number, part in parts.items():
         arguments += [number, _digest(part)]
@@ -68,6 +69,7 @@ def join_parts(parts_key: str, mo: Mo, parts: Mapping[int, Mo]) -> bool:
 
 def late_parts(count: int) -> dict[str, dict[int, Mo]]:
     """Parts that waited long enough for the others, by their key."""
+    # By Redis' clock, which set the times. Whoever joins them first deletes them.
     client: Any = sms_redis()
     names = client.zrangebyscore(keys.MO_PARTS, "-inf", clock(client), 0, count)
     return {name.decode(): _parts(client.hgetall(name)) for name in names}

@@ -71,6 +71,7 @@ def accept(calls: Sequence[Call], idempotency_seconds: int) -> list[First | None
                 mt.id, mt.gateways[0], mt.priority, mt.report_flag, mt.schedule_at,
                 msgspec.json.encode(mt),
             ]  # fmt: skip
+    # One script for all calls: with `appendfsync always`, one wait for the disk.
     answers = scripts.run("accept", arguments)
     return [msgspec.json.decode(answer, type=First) if answer else None for answer in answers]
 

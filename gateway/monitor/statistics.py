@@ -84,6 +84,7 @@ def of(since: date, account: int | None = None, gateway: int | None = None) -> S
         total.counts[name] += value
         if name.startswith(_ERROR):
             errors[name.removeprefix(_ERROR)] += value
+    # A negative subject is a gateway.
     by_account = {s: line for s, line in by_subject.items() if s >= 0}
     return Statistics(
         days=[days[day] for day in sorted(days, reverse=True)],
@@ -113,6 +114,7 @@ def _rows(since: date, account: int | None, gateway: int | None) -> Any:
 
 
 def _named(model: Any, lines: dict[int, Line]) -> list[Line]:
+    # One that was deleted keeps its counts, under its id.
     names = {row.pk: str(row) for row in model.objects.filter(pk__in=lines)}
     found = [Line(names.get(pk, str(pk)), line.counts) for pk, line in lines.items()]
     return sorted(found, key=lambda line: (-line.sent, line.title))
@@ -138,6 +140,7 @@ def csv_rows(
     accounts = dict(SmsAccount.objects.values_list("pk", "name"))
     numbers = dict(SmsAccount.objects.values_list("pk", "sp_number"))
     systems = dict(Biz.objects.values_list("pk", "name"))
+    # Accounts of one number or system are added up.
     counts: Counter[tuple[str, ...]] = Counter()
     for day, biz, subject, name, value in _rows(since, account, gateway):
         if subject < 0:

@@ -73,7 +73,7 @@ class Client:
         self._duplicates = Duplicates()
         self._count = connections
         self._tasks: set[asyncio.Task[None]] = set()
-        self._wanted = asyncio.Event()
+        self._wanted = asyncio.Event()  # there is something to send, or too many connections
         self._stopping = False
         self._reasons: dict[Connection, CloseReason] = {}  # of those that were bound
         self.bound: list[Connection] = []
@@ -104,6 +104,7 @@ class Client:
             connection.unbind(self._next_sequence())
         if closing:
             await asyncio.wait([connection.closed for connection in closing], timeout=timeout)
+        # They end by themselves only after their pause; what is still open they drop.
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

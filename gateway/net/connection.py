@@ -49,6 +49,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self._open_session, self._handler, self._on_open = open_session, handler, on_open
         self._loop = asyncio.get_running_loop()
+        # Of the loop: a flush at the end of this turn, the session's next tick, and the last grace.
         self._flush_handle: asyncio.Handle | None = None
         self._tick_handle: asyncio.TimerHandle | None = None
         self._abort_handle: asyncio.TimerHandle | None = None

@@ -58,6 +58,7 @@ class Server:
         if self._server is None:
             return
         self._server.close()
+        # Taken first: a connection that is dropped leaves `connections`.
         closing = [connection.closed for connection in self.connections]
         for connection in list(self.connections):
             connection.drop()
@@ -74,6 +75,7 @@ class Server:
         self._handler.on_events(connection, events)
 
     def _connect(self) -> Connection:
+        # The session's login is asked with its connection, which is made with the session.
         connection: Connection
 
         def open_session(now: float) -> Session:

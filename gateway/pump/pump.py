@@ -65,6 +65,7 @@ def _archive_messages(leased: store.Leased, ids: Sequence[str]) -> Sequence[str]
     except rows.LeaseOver:
         log.warning("lease_over", messages=len(found))
         return ids
+    # A pump that is killed here writes the same rows once more.
     failpoint("pump_after_commit_before_forget")
     store.forget(found)
     # Archived already, by an earlier entry of the same id.

@@ -34,7 +34,7 @@ MOST_CONNECTIONS = 32
 # kept for addresses from which a gateway has logged in.
 MOST_FROM_ADDRESS = 2 * MOST_CONNECTIONS
 MOST_IN_ALL, KEPT_FOR_KNOWN = 1024, 256
-_MOST_KNOWN = 1024
+_MOST_KNOWN = 1024  # addresses from which a gateway has logged in; the oldest is forgotten
 _LOG_SECONDS = 10.0
 _ALERT_SECONDS = 3600.0
 
@@ -69,6 +69,7 @@ class Doorkeeper:
 
     def _objection(self, address: str) -> str:
         """Why a connection from there is closed at once, as the log has it; '': it is not."""
+        # In this order: what costs least and says most comes first.
         gateways = self.networks.gateways(address)
         if not gateways:
             self._last_stranger = address
@@ -107,6 +108,7 @@ class Doorkeeper:
             self.wrong_logins.add(who, name=bind.login_name)
             return int(sgip.Result.LOGIN)
         self._checked[connection] = gateway.id
+        # The login was right, so that it is no guess, and delays nobody.
         mine = sum(1 for other, _ in self._gateways.values() if other == gateway.id)
         if mine >= MOST_CONNECTIONS:
             self._refused["too_many"] += 1
@@ -139,6 +141,7 @@ class Doorkeeper:
 
     def states(self) -> Iterable[LinkState]:
         now = time.time()
+        # A gateway whose password cannot be decrypted cannot log in: the console shows why.
         unusable = [
             LinkState(gateway.id, "report", "", now, problem=gateway.problem)
             for gateway in self._directory.gateways.values()

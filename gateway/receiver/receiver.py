@@ -26,8 +26,8 @@ log = logging.get(__name__)
 
 _REPORT_SECONDS = 1.0  # others take a process for dead after presence.TTL_SECONDS
 _REFRESH_SECONDS = 0.5  # the directory knows itself whether it is due
-_LATE_SECONDS = 5.0
-_WAIT_SECONDS = 0.5
+_LATE_SECONDS = 5.0  # between two looks for long MOs that waited too long
+_WAIT_SECONDS = 0.5  # the longest pause of a turn: reports and alerts are due meanwhile
 
 
 class SmsReceiver(Worker):

@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from gateway import sgip
+from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt, SmsAccount
 from msgplatform.api import filters
 from msgplatform.core.errors import InvalidInput
@@ -46,11 +47,26 @@ class Filter:
         """Whether `fits` may refuse a row that `indexed` gives."""
         return any(value is not None for value in (self.biz, self.reference, self.key))
 
+    # What no index narrows, see `indexed`.
     def fits(self, biz: int, reference: str, key: str) -> bool:
         return (
             self.biz in (None, biz)
             and self.reference in (None, reference)
             and self.key in (None, key)
+        )
+
+    def matches(self, found: Finished) -> bool:
+        """The whole filter, for a message in Redis."""
+        mt = found.mt
+        message_id = int(mt.id)
+        return (
+            self.fits(mt.biz, mt.reference, mt.key)
+            and self.number in (None, mt.user_number)
+            and self.account in (None, mt.account)
+            and self.state in (None, found.final)
+            and (self.since is None or message_id >= self.since)
+            and (self.until is None or message_id < self.until)
+            and self.id in (None, message_id)
         )
 
 

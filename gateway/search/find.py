@@ -17,7 +17,6 @@ from django.utils.translation import gettext_lazy
 
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys, store
-from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt
 from gateway.search.filters import Filter, parse
 from msgplatform.api.filters import MAX_ID, number
@@ -100,7 +99,7 @@ def _live(filter: Filter) -> list[Hit]:
         wanted = ids_of_key(filter.key)
     else:
         return []
-    rows = [found for found in store.read(wanted) if _matches(filter, found)]
+    rows = [found for found in store.read(wanted) if filter.matches(found)]
     names = _names({found.mt.biz for found in rows})
     return [
         Hit(
@@ -120,20 +119,6 @@ def ids_of_key(key: str, bizs: Iterable[int] | None = None) -> list[str]:
     names = [keys.idempotency(biz, key) for biz in owners]
     rows: Any = sms_redis().mget(names) if names else ()
     return [id for row in rows if row for id in msgspec.json.decode(row, type=store.First).ids]
-
-
-def _matches(filter: Filter, found: Finished) -> bool:
-    mt = found.mt
-    message_id = int(mt.id)
-    return (
-        filter.fits(mt.biz, mt.reference, mt.key)
-        and filter.number in (None, mt.user_number)
-        and filter.account in (None, mt.account)
-        and filter.state in (None, found.final)
-        and (filter.since is None or message_id >= filter.since)
-        and (filter.until is None or message_id < filter.until)
-        and filter.id in (None, message_id)
-    )
 
 
 def _archived(found: Sequence[int]) -> list[Hit]:

@@ -92,7 +92,7 @@ def live_state(found: Finished, account: str) -> State:
     code, sentence = events.ending(found.error)
     return State(
         id=found.mt.id,
-        state=found.final or found.state,
+        state=found.final or found.state,  # the ending counts before the step
         to=found.mt.user_number,
         text=found.mt.text,
         account=account,

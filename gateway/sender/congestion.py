@@ -48,6 +48,7 @@ class Pace:
         if not rate:
             return packs
         wanted = sum(map(cost, packs)) - int(self._credit)
+        # Redis is asked for what is missing only: credit of earlier turns is used first.
         if wanted > 0:
             allowed, _ = self._limit.take(rate, wanted)
             self._credit += allowed

@@ -53,13 +53,11 @@ class Outages:
         down = {id for id, since in self._since.items() if now - since >= self._patience}
         # Of a gateway that others serve we know nothing, and an outage may be short: alerts about
         # these stay as they are.
-        undecided = {_key(id) for id in known.gateways if id not in looked_at or id in self._since}
+        undecided = {
+            f"{KIND}:{id}" for id in known.gateways if id not in looked_at or id in self._since
+        }
         holding = [_outage(looked_at[id], states) for id in sorted(down)]
         alerts.reconcile([KIND], holding, undecided)
-
-
-def _key(gateway: int) -> str:
-    return f"{KIND}:{gateway}"
 
 
 def _outage(gateway: Gateway, states: Iterable[LinkState]) -> alerts.Condition:
@@ -73,4 +71,4 @@ def _outage(gateway: Gateway, states: Iterable[LinkState]) -> alerts.Condition:
         "where": where,
         "why": why,
     }
-    return alerts.Condition(_key(gateway.id), subject, text)
+    return alerts.Condition(f"{KIND}:{gateway.id}", subject, text)

@@ -38,7 +38,7 @@ def reroute(
         target = next((other for other in mt.gateways if other != gateway and other in up), 0)
         if 0 < mt.expire_at <= now:
             expired.append((mt.id, "expired", ""))
-        elif target and not item.was_sent:
+        elif target and not item.was_sent:  # else this gateway may have accepted it
             moved.setdefault(target, []).append(mt.id)
         else:
             stay.append(item)
@@ -66,18 +66,18 @@ class Stranded:
         """
         if not self._next.take():
             return 0
-        return sum(self._move(gateway, up()) for gateway in closed)
-
-    def _move(self, gateway: int, up: Collection[int]) -> int:
         moved = 0
-        waiting: list[str] = []
-        for _ in range(_MOST_BATCHES):
-            claimed = store.claim(gateway, self._holder, _BATCH, float(settings.SMS_LEASE_SECONDS))
-            stay = reroute(gateway, self._holder, claimed, up)
-            waiting += [item.mt.id for item in stay]
-            moved += len(claimed) - len(stay)
-            if len(claimed) < _BATCH:
-                break
-        # Only now: given back at once, the next batch would be the same messages again.
-        store.release(gateway, self._holder, waiting)
+        for gateway in closed:
+            bound = up()
+            waiting: list[str] = []
+            for _ in range(_MOST_BATCHES):
+                lease = float(settings.SMS_LEASE_SECONDS)
+                claimed = store.claim(gateway, self._holder, _BATCH, lease)
+                stay = reroute(gateway, self._holder, claimed, bound)
+                waiting += [item.mt.id for item in stay]
+                moved += len(claimed) - len(stay)
+                if len(claimed) < _BATCH:
+                    break
+            # Only now: given back at once, the next batch would be the same messages again.
+            store.release(gateway, self._holder, waiting)
         return moved

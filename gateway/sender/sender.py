@@ -15,6 +15,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Collection
+from functools import partial
 
 from gateway import bells, presence
 from gateway.directory import Directory, Gateway
@@ -75,7 +76,7 @@ class SmsSender(Worker):
 
     def turn(self) -> bool:
         """One round over all gateways; waits for changes itself when there is nothing to do."""
-        if not self.directory.gateways:
+        if not self.directory.gateways:  # the first turn, which is not to do nothing
             self.directory.refresh()
         self.changed.clear()
         self._report_links()
@@ -118,7 +119,7 @@ class SmsSender(Worker):
         self._listener.stop()
         self._refresher.stop()
         self._close(list(self.workers.values()))
-        self.net.stop()
+        self.net.stop()  # after the last Unbind
         try:
             presence.withdraw(self.name)  # its share is the others' at once
         except RedisError as error:
@@ -147,15 +148,14 @@ class SmsSender(Worker):
             # How many of the gateway's connections are this sender's.
             share = presence.share(gateway.row.connections, self.name, senders)
             if gateway_id not in self.workers:
-                self.workers[gateway_id] = self._open(gateway, share)
+                link = Link(gateway, share, self.arrivals, self.changed)
+                self.net.call(link.start)
+                self.workers[gateway_id] = GatewayWorker(
+                    gateway, link, self.name, partial(self.net.call, link.put)
+                )
             elif share != (link := self.workers[gateway_id].link).connections:
                 log.info("link_share", gateway=gateway.name, connections=share)
                 self.net.call(link.resize, share)
-
-    def _open(self, gateway: Gateway, connections: int) -> GatewayWorker:
-        link = Link(gateway, connections, self.arrivals, self.changed)
-        self.net.call(link.start)
-        return GatewayWorker(gateway, link, self.name, lambda outs: self.net.call(link.put, outs))
 
     def _close(self, workers: list[GatewayWorker]) -> None:
         """Unbind in order; what gets no response in time is due again by itself."""

@@ -30,7 +30,7 @@ from .fields import (
 from .frames import parser
 
 _LENGTH = Struct(">I")
-_DELIVER_LENGTH = 77
+_DELIVER_LENGTH = 77  # without its content
 _REPORT = Struct(">8IB21s2B8s").pack
 _REPORT_BODY = Struct(">20x3IB21s2B8s").unpack
 

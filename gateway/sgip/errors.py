@@ -29,6 +29,7 @@ from .constants import Result
 class SgipError(Exception):
     """Root of all errors of this package."""
 
+    # Subclasses name only what differs.
     closes = False
     result = int(Result.PARAMETER)
 

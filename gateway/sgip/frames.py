@@ -48,6 +48,7 @@ class FrameStream:
         """The frames that are whole now, in order."""
         if self.error:
             return []
+        # As a rule nothing is left over, and nothing is copied.
         data = self._rest + data if self._rest else bytes(data)
         frames, at, end = [], 0, len(data)
         while end - at >= _LENGTH_BYTES:

@@ -175,6 +175,7 @@ def read_unbind_resp(frame: bytes, sequence: SequenceNumber) -> UnbindResp:
 
 @parser(CommandId.TRACE_RESP)
 def read_trace_resp(frame: bytes, sequence: SequenceNumber) -> TraceResp:
+    # Count, then as many hops.
     wanted = HEADER_LENGTH + 1 + (_HOP_LENGTH * frame[20] if len(frame) > HEADER_LENGTH else 0)
     if len(frame) != wanted:
         raise body_error("Trace_Resp", frame, wanted)

@@ -176,6 +176,7 @@ def _layout(count: int) -> Struct:
     return Struct(f">20x21s21sx{'21s' * count}{_OPTIONS.size}sI")
 
 
+# A name of the module is reached quicker than one of the class.
 _make: Callable[..., Submit] = Submit.make
 
 
@@ -190,6 +191,7 @@ def read_submit(frame: bytes, sequence: SequenceNumber) -> Submit:
     sp_number, charge_number, *users, options, length = _layout(count).unpack_from(frame)
     if size != SUBMIT_LENGTH + NUMBER * count + length:
         raise body_error("Submit", frame, SUBMIT_LENGTH + NUMBER * count + length)
+    # After the lengths: a frame that was cut wrongly is a fault of the stream, not of a field.
     if not 1 <= count <= MAX_USERS:
         raise FieldError(f"1 to {MAX_USERS} is needed, got {count}", "user_count")
     return _make(

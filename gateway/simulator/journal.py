@@ -9,7 +9,7 @@ from pathlib import Path
 from gateway.sgip import RETRY_RESULTS, Report, SequenceNumber, decode
 
 _SEQUENCE = slice(8, 20)  # of a frame
-_BUFFER = 1 << 20  # bytes
+_BUFFER = 1 << 20  # bytes: what came together is one write, at `flush`
 
 
 def read_users(log: Path) -> Iterator[tuple[SequenceNumber, str, int]]:
@@ -72,6 +72,7 @@ class Journal:
         self._file.write(f"+\t{frame.hex()}\n")
 
     def answered(self, frame: bytes, result: int) -> None:
+        # Refused for now: it is still owed.
         if result not in RETRY_RESULTS:
             self._owed.pop(frame[_SEQUENCE], None)
             self._file.write(f"-\t{frame[_SEQUENCE].hex()}\t{result}\n")

@@ -46,6 +46,7 @@ class Options:
 
 def parse_mo(text: str) -> Mo:
     """Raises ValueError for what is not `user:sp:text`."""
+    # Only the first two colons: a text may hold more.
     user, _, rest = text.rstrip("\r\n").partition(":")
     sp_number, _, content = rest.partition(":")
     if not (user.isdigit() and sp_number.isdigit() and content):
@@ -80,6 +81,7 @@ def _value(default: object, text: str) -> object:
 
 async def run(options: Options, say: Callable[[str], object]) -> None:
     """Until a signal; `say` gets a line for people, the first one when it listens."""
+    # With a signal, `async with` still closes the log and the journal in order.
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -96,7 +96,11 @@ class Simulator:
             )  # fmt: skip
         self._journal = Journal(journal) if journal else None
         how = self.personality
-        self.outbox = Outbox(self._links, twice=how.resent_reports, journal=self._journal)
+        self.outbox = Outbox(
+            lambda: self._client.bound if self._client else self.connections,
+            twice=how.resent_reports,
+            journal=self._journal,
+        )
         if self._journal and how.reports is not ReportTime.NEVER:
             for submit, user in self._journal.unreported(log):
                 self.outbox.put(Report(self._next(), submit, 0, user, how.state, how.error_code))
@@ -226,9 +230,6 @@ class Simulator:
         self.outbox.pump()
         if self._client and len(self.outbox):
             self._client.wake()  # it may be unbound because nothing happened
-
-    def _links(self) -> list[Connection]:
-        return self._client.bound if self._client else list(self._server.connections)
 
     def _next(self) -> SequenceNumber:
         return self._sequences.next(datetime.now(UTC))

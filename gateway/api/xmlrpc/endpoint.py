@@ -36,7 +36,17 @@ MAX_BODY_BYTES = 1024 * 1024
 def endpoint(request: HttpRequest) -> HttpResponse:
     """Answers a methodCall; another HTTP method gets a page that says how to call."""
     if request.method != "POST":
-        return _usage(request)
+        text = _(
+            "This is the XML-RPC address of the SMS gateway: send a POST.\n\n"
+            "In Python:\n\n"
+            "    import xmlrpc.client\n"
+            '    sms = xmlrpc.client.ServerProxy("%(url)s").sms\n'
+            '    sms.send("mp_… (your API key)", ["13800000000"], "Hello", {"reference": "7"})\n\n'
+            "system.listMethods names the methods, system.methodHelp explains one.\n"
+        ) % {"url": request.build_absolute_uri("/rpc/")}
+        return HttpResponse(
+            text, status=405, content_type="text/plain; charset=utf-8", headers={"Allow": "POST"}
+        )
     try:
         name, parameters = codec.read_call(read_body(request, MAX_BODY_BYTES))
         answer = codec.answer(_dispatch(request, name, parameters))
@@ -103,18 +113,3 @@ def _fault(error: Exception) -> faults.Fault:
     error_id = secrets.token_hex(8)
     log.exception("rpc_failed", error_id=error_id)
     return faults.Fault(faults.INTERNAL, f"Something broke on our side: error_id {error_id}.")
-
-
-def _usage(request: HttpRequest) -> HttpResponse:
-    url = request.build_absolute_uri("/rpc/")
-    text = _(
-        "This is the XML-RPC address of the SMS gateway: send a POST.\n\n"
-        "In Python:\n\n"
-        "    import xmlrpc.client\n"
-        '    sms = xmlrpc.client.ServerProxy("%(url)s").sms\n'
-        '    sms.send("mp_… (your API key)", ["13800000000"], "Hello", {"reference": "7"})\n\n'
-        "system.listMethods names the methods, system.methodHelp explains one.\n"
-    ) % {"url": url}
-    return HttpResponse(
-        text, status=405, content_type="text/plain; charset=utf-8", headers={"Allow": "POST"}
-    )

@@ -14,10 +14,12 @@ from msgplatform.api.problems import BodyTooLarge, MissingScope
 from msgplatform.core import errors
 from msgplatform.core.connections import RedisError
 
+# The XML-RPC specification extension "Fault Code Interoperability".
 NOT_XML: Final = -32700
 NO_METHOD: Final = -32601
 WRONG_PARAMETERS: Final = -32602
 INTERNAL: Final = -32603
+# HTTP's status for the same over REST.
 INVALID: Final = 400
 UNAUTHENTICATED: Final = 401
 MISSING_SCOPE: Final = 403
@@ -55,6 +57,7 @@ def of(error: Exception) -> Fault | None:
             return Fault(THROTTLED, f"Too many calls: repeat after {seconds} seconds.")
         case drf.ParseError() | drf.UnsupportedMediaType():
             return Fault(NOT_XML, str(error.detail))
+        # Before Temporary: whether it is stored is unknown, so that a repeat needs its key.
         case errors.OutcomeUnknown():
             return Fault(
                 OUTCOME_UNKNOWN,

@@ -22,7 +22,7 @@ from msgplatform.core.verdicts import judge_each, limit_items
 MULTICALL = "system.multicall"
 MOST_CALLS = 100
 MOST_INCOMING = 200
-_INTEGERS = frozenset({"priority"})
+_INTEGERS = frozenset({"priority"})  # the only field that is a number in REST's body, too
 Struct = dict[str, Any]
 
 
@@ -170,7 +170,7 @@ def _read(value: Any, type: Any) -> Any:
 def _with_texts(value: Any) -> Any:
     """Digits that were sent as an integer, as PHP does, are text wherever that is meant."""
     match value:
-        case bool():
+        case bool():  # before int, of which it is one
             return value
         case int():
             return str(value)

@@ -12,7 +12,7 @@ from gateway.simulator.program import Options, parse_mo, personality, run
 
 class Command(BaseCommand):
     help = "A simulated operator's gateway (SMG): takes Submits, sends Reports and MOs."
-    requires_system_checks = []
+    requires_system_checks = []  # it needs neither a database nor Redis
 
     def add_arguments(self, parser: CommandParser) -> None:
         add = parser.add_argument
@@ -38,26 +38,21 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **given: Any) -> None:
         try:
-            options = _options(given)
+            options = Options(
+                log=given["log"] or settings.STATE_DIR / "smg-simulator.log",
+                personality=personality(given["personality"], given["changes"]),
+                host=given["host"],
+                port=given["port"],
+                listener=(given["sp_host"], given["sp_port"]) if given["sp_port"] else None,
+                login=Login(given["login_name"], given["login_password"]),
+                smg_login=Login(given["smg_login_name"], given["smg_login_password"]),
+                mos=[parse_mo(mo) for mo in given["mo"]],
+                journal=given["journal"],
+            )
             asyncio.run(run(options, self._say))
         except (ValueError, KeyError, OSError) as error:
             raise CommandError(str(error)) from None
 
     def _say(self, line: str) -> None:
         self.stdout.write(line)
-        self.stdout.flush()
-
-
-def _options(given: dict[str, Any]) -> Options:
-    listener = (given["sp_host"], given["sp_port"]) if given["sp_port"] else None
-    return Options(
-        log=given["log"] or settings.STATE_DIR / "smg-simulator.log",
-        personality=personality(given["personality"], given["changes"]),
-        host=given["host"],
-        port=given["port"],
-        listener=listener,
-        login=Login(given["login_name"], given["login_password"]),
-        smg_login=Login(given["smg_login_name"], given["smg_login_password"]),
-        mos=[parse_mo(mo) for mo in given["mo"]],
-        journal=given["journal"],
-    )
+        self.stdout.flush()  # the demo and tests wait for the first line

@@ -28,6 +28,7 @@ class Duplicates:
         For one that came before: UNANSWERED, or the Result of its response; for another command
         under the same sequence Result.SEQUENCE.
         """
+        # A hash is enough: a peer that makes its own commands collide harms itself.
         key, fingerprint = frame[8:20], hash(frame)
         known = self._young.get(key)
         if known is None:

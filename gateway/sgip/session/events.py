@@ -41,7 +41,7 @@ class BindRefused:
 class Answered:
     """The response to a command that was sent, with what `send` was given."""
 
-    make: ClassVar[Callable[..., Any]]
+    make: ClassVar[Callable[..., Any]]  # `fields.record` adds it
     response: Command
     context: Any
     frame: bytes
