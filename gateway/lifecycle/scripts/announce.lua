@@ -1,8 +1,8 @@
--- Endings that a better one may overtake (unknown, expired), before they are published. ARGV: id, ending,
+-- Endings that a higher one may replace (unknown, expired), before they are published. ARGV: id, ending,
 -- the event's payload, … flat. Returns for each the payload under which that ending was announced
 -- first, or '' when the message has another ending now.
--- Who overtakes it publishes what was announced before: whoever announced it may stand still, and
--- go on much later; its event is a repeat then.
+-- Who publishes a higher ending publishes first what was announced before: the forwarder that
+-- announced it may be frozen, and go on much later; its event is a repeat then.
 local out = {}
 for i = 1, #ARGV, 3 do
   local mt, field = P .. 'mt:' .. ARGV[i], 'said:' .. ARGV[i + 1]

@@ -79,7 +79,8 @@ end
 
 local FINAL = {delivered = 3, failed = 3, accepted = 3, expired = 2, unknown = 1}
 
--- The message's end: published once; again when what was unknown turns out. `before` is its `final`.
+-- The message's end. It is published once, and again when a higher ending follows. `before` is its
+-- `final`.
 local function finish(id, before, final, err)
   if before and (FINAL[before] or 0) >= FINAL[final] then return 0 end
   redis.call('HSET', P .. 'mt:' .. id, 'final', final, 'error', err, 'state', 'reported',
@@ -90,7 +91,7 @@ local function finish(id, before, final, err)
   return 1
 end
 
--- Ends as unknown what is there and has no better ending.
+-- End a message as unknown, unless it is gone or has a higher ending.
 local function lose(id, err)
   local m = redis.call('HMGET', P .. 'mt:' .. id, 'gateway', 'final')
   if m[1] then finish(id, m[2], 'unknown', err) end

@@ -41,7 +41,7 @@ local function refused(name, sub, result, verdict, delay)
     if m[1] and not m[2] then
       open[#open + 1] = id
     elseif m[1] then
-      -- It ended before, by another part: this one is not sent again, and nobody bills it.
+      -- It ended before, by another part: this one is not sent again, and not billed.
       redis.call('HSETNX', P .. 'mt:' .. id, 'r:' .. sub.part, result)
     end
   end

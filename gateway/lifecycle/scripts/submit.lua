@@ -56,7 +56,7 @@ for n = 1, tonumber(ARGV[5]) do
   out[n] = mine and 1 or 0
   i = i + 8 + count
 end
--- All parts of a message come in one call: only then is nobody to claim it any more.
+-- All parts of a message come in one call: only after it the message is no longer claimed.
 for id, m in pairs(released) do
   local mt = P .. 'mt:' .. id
   zrem(P .. 'zset:claimed-' .. gateway, id)
