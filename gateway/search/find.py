@@ -6,7 +6,7 @@ cursor goes on from there.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -74,7 +74,19 @@ def _run(filter: Filter, before: int, limit: int) -> Found:
         live, problem = [], _("The SMS Redis does not answer: only the archive was searched.")
     taken = {int(hit.id) for hit in live}
     page = scan(partial(_page, filter, limit, taken), before, limit, SCANNED)
-    hits = sorted([*live, *_archived(page.ids)], key=lambda hit: int(hit.id), reverse=True)
+    rows = list(SgipMt.objects.filter(id__in=page.ids))
+    names = _names({row.biz_id for row in rows})
+    archived = [
+        Hit(
+            id=str(row.pk),
+            title=_title(row.user_number, row.text),
+            state=_("%s (archived)") % row.get_final_display(),
+            at=row.accepted_at,
+            biz=names.get(row.biz_id, str(row.biz_id)),
+        )
+        for row in rows
+    ]
+    hits = sorted([*live, *archived], key=lambda hit: int(hit.id), reverse=True)
     return page.found(hits, problem)
 
 
@@ -119,21 +131,6 @@ def ids_of_key(key: str, bizs: Iterable[int] | None = None) -> list[str]:
     names = [keys.idempotency(biz, key) for biz in owners]
     rows: Any = sms_redis().mget(names) if names else ()
     return [id for row in rows if row for id in msgspec.json.decode(row, type=store.First).ids]
-
-
-def _archived(found: Sequence[int]) -> list[Hit]:
-    rows = list(SgipMt.objects.filter(id__in=found))
-    names = _names({row.biz_id for row in rows})
-    return [
-        Hit(
-            id=str(row.pk),
-            title=_title(row.user_number, row.text),
-            state=_("%s (archived)") % row.get_final_display(),
-            at=row.accepted_at,
-            biz=names.get(row.biz_id, str(row.biz_id)),
-        )
-        for row in rows
-    ]
 
 
 def _names(bizs: set[int]) -> dict[int, str]:

@@ -38,7 +38,13 @@ class Method:
 
 
 def send(caller: ApiCaller, to: Any, text: Any, options: Any = None) -> Struct:
-    body = _read({**_options(options), "to": to, "text": text}, requests.Send)
+    if options is None or options == []:  # PHP writes an empty struct as an empty array
+        options = {}
+    if not isinstance(options, dict):
+        raise InvalidInput("give a struct", "options")
+    if taken := {"to", "text"} & set(options):
+        raise InvalidInput("it is a parameter of its own", sorted(taken)[0])
+    body = _read({**options, "to": to, "text": text}, requests.Send)
     (verdict,) = requests.accept([requests.request(caller.biz_id, body)])
     verdict.raise_rejected()
     return verdict.shown()
@@ -146,16 +152,6 @@ METHODS: Mapping[str, Method] = {
         "Answers for each, in order: an array of one value, or a struct {faultCode, faultString}.",
     ),
 }
-
-
-def _options(given: Any) -> Struct:
-    if given is None or given == []:  # PHP writes an empty struct as an empty array
-        return {}
-    if not isinstance(given, dict):
-        raise InvalidInput("give a struct", "options")
-    if taken := {"to", "text"} & set(given):
-        raise InvalidInput("it is a parameter of its own", sorted(taken)[0])
-    return given
 
 
 def _read(value: Any, type: Any) -> Any:
