@@ -41,6 +41,7 @@ class Work:
     """Messages in the hands of a forwarder or a pump, as it read them."""
 
     read: list[Finished] = field(default_factory=list)
+    leased: store.Leased = field(default_factory=lambda: store.Leased([], "", 0.0))
     is_written: bool = False
 
 
@@ -141,7 +142,7 @@ class Steps(RuleBasedStateMachine):
         """Its next step: take and read, publish, pass on."""
         work = self.forwarding.setdefault(who, Work())
         if not work.read:
-            work.read = self._take(keys.LIST_REPORT, keys.REPORTING, most, lost)
+            self._take(work, keys.LIST_REPORT, keys.REPORTING, most, lost)
         elif not work.is_written:
             work.is_written = True
             for message in work.read:
@@ -156,8 +157,11 @@ class Steps(RuleBasedStateMachine):
         """Its next step: take and read, write, forget."""
         work = self.pumping.setdefault(who, Work())
         if not work.read:
-            work.read = self._take(keys.LIST_FINISH, keys.FINISHING, most, lost)
+            self._take(work, keys.LIST_FINISH, keys.FINISHING, most, lost)
         elif not work.is_written:
+            if not store.holds(work.leased, [message.id for message in work.read]):
+                del self.pumping[who]  # another pump has taken one over, and may have written it
+                return
             work.is_written = True
             for read in work.read:
                 message = self.model.messages[read.id]
@@ -168,13 +172,13 @@ class Steps(RuleBasedStateMachine):
             expected = self.model.forget(archived)
             assert store.forget(archived) == expected
 
-    def _take(self, source: str, leased: str, most: int, lost: bool) -> list[Finished]:
+    def _take(self, work: Work, source: str, leased: str, most: int, lost: bool) -> None:
         """As they were read at once."""
-        ids = store.take(source, leased, most, seconds(lost))
+        work.leased = store.lease_some(source, leased, most, seconds(lost))
+        ids = work.leased.entries
         assert len(ids) == len(set(ids)) <= most
-        read = store.read(ids)
-        store.drop(leased, list(set(ids).difference(message.id for message in read)))
-        return read
+        work.read = store.read(ids)
+        store.drop(leased, list(set(ids).difference(message.id for message in work.read)))
 
     # -- time ------------------------------------------------------------------------------------
     def pass_time(self, what: str) -> None:
