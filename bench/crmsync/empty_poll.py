@@ -13,8 +13,8 @@ from django.db import connection
 from bench.crmsync import leads
 from bench.harness.processes import BenchFailed
 from crmsync.models import lead_triggers
-from crmsync.poller.increment import Increment, Watermark
-from crmsync.poller.source import Columns, Source
+from crmsync.poller.reading.increment import Increment, Watermark
+from crmsync.poller.reading.source import Columns, Source
 
 LEADS = Source(
     "lead",

@@ -20,7 +20,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from crmsync import run_requests
 from crmsync.api.sync_serializers import (
     LeadCrmsSerializer,
     NewRunSerializer,
@@ -31,6 +30,7 @@ from crmsync.api.sync_serializers import (
 )
 from crmsync.models import Lead, Policy, Run
 from crmsync.monitor import progress
+from crmsync.policies import run_requests
 from crmsync.search import crm_states, policies
 from msgplatform.api import filters
 from msgplatform.api.access.authentication import caller_of

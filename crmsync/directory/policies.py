@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from crmsync import mapping, models
-from crmsync.mapping import FieldMapping
+from crmsync import models
+from crmsync.policies import mapping
+from crmsync.policies.mapping import FieldMapping
 from msgplatform.core import alerts
 from msgplatform.core.daemons.snapshot import Rows, Snapshot
 

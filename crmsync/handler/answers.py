@@ -18,16 +18,17 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Unsent:
-    """Nobody tried; due again in `after` seconds."""
+    """The record was not sent; it is due again in `after` seconds."""
 
     after: float = 0.0
 
 
 @dataclass(slots=True)
 class Answer:
-    """`remote_id` is what the CRM calls the record, as far as delivery heard of it.
+    """What became of one entry. `remote_id` is the record's id in the CRM, '' while not known.
 
-    A failure that `is_free` costs no attempt: it was the breaker's probe.
+    A failure that `is_free` costs no attempt: it was the breaker's probe, and only that record
+    happened to be sent while the CRM was down.
     """
 
     entry: Entry

@@ -5,19 +5,24 @@ from __future__ import annotations
 import threading
 import time
 
-from crmsync.crm_status import Live
 from crmsync.directory import Crm
 from crmsync.handler.gate import Gate
 from crmsync.handler.lane import Count, Lane
+from crmsync.monitor.crm_status import Live
 from msgplatform.core.rates import breaker
 
 
 class CrmLanes:
-    """`before` is what the handler that served the CRM until now last reported of it."""
+    """Started, stopped and told who owns the CRM by the program's loop.
+
+    `before` is what the handler that served the CRM until now last reported of it.
+    """
 
     def __init__(self, crm: Crm, policy: breaker.Policy, before: Live | None, count: Count) -> None:
         self.crm = crm
         self.gate = Gate(crm.id, policy, before)
+        # Written by the loop and read by the lanes: a lane takes no order once it is over, even
+        # when the loop hangs.
         self._owned_until = 0.0
         self._stopping = threading.Event()
         self._lanes = [
@@ -35,7 +40,7 @@ class CrmLanes:
             lane.wake()
 
     def own(self, seconds: float) -> None:
-        """Nobody else takes this CRM's orders for so long."""
+        """No other handler takes this CRM's orders for so many seconds."""
         self._owned_until = time.monotonic() + seconds
 
     def is_owned(self) -> bool:
@@ -47,16 +52,16 @@ class CrmLanes:
 
     @property
     def is_held(self) -> bool:
-        """A limit or the breaker keeps it from sending, which nobody else knows."""
+        """A limit or the breaker keeps it from sending, which only this process knows."""
         return self.gate.pause()[0] > 0
 
     def is_over(self, seconds: float) -> bool:
-        """Without work for so long, and nothing to remember."""
+        """It had no work for so long, and the gate has nothing to remember."""
         now = time.monotonic()
         return not self.is_busy and now > self._owned_until + seconds and not self.is_held
 
     def keep_leases(self) -> None:
-        """Raises what a database raises that is away."""
+        """Raises what an unavailable database raises."""
         for lane in self._lanes:
             if hand := lane.hand:
                 hand.renew_if_due()

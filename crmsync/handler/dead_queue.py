@@ -24,8 +24,11 @@ _SHOWN = (
 
 
 def mirror(crms: Iterable[Crm]) -> None:
-    """Make these CRMs' mirrors anew where they are missing or old; nothing while another handler
-    does. Raises RedisError, and what a database raises that is away."""
+    """Write these CRMs' mirrors anew where they are missing or old.
+
+    Raises RedisError, and what an unavailable database raises.
+    """
+    # One handler at a time does this; half of the interval, so that the next turn is not left out.
     if not work_redis().set("crm:dead", 1, nx=True, px=int(EVERY_SECONDS * 500)):
         return
     for crm in crms:
@@ -33,6 +36,7 @@ def mirror(crms: Iterable[Crm]) -> None:
             crm_id=crm.id, state=RecoveryEntry.State.OPEN, record_id__isnull=False
         ).order_by("-id")
         found = list(entries.values_list("id", "version", "attempts", "error_class")[:MOST])
+        # A digest of what would be written: an unchanged mirror costs one query and no write.
         is_like = hashlib.sha256(msgspec.json.encode(found)).hexdigest()
         key, queue = f"crm:dead:{crm.id}", DeadQueue(crm.name)
         known: Any = work_redis().get(key)

@@ -29,11 +29,11 @@ from msgplatform.core.connections import RedisError
 
 log = logging.get(__name__)
 
-# A longer wait for a limit gives the records back, so that the lane is not kept for it.
+# For a longer wait (seconds) the records are released: the lane must not be kept for a limit.
 _LONGEST_WAIT = 20.0
-_NO_REDIS = 1.0
-_FRAMES = 5
-_LOOK_SECONDS = 0.05
+_NO_REDIS = 1.0  # due again after so many seconds, while Redis cannot say whether a call may go
+_FRAMES = 5  # of an adapter's error, in the log
+_LOOK_SECONDS = 0.05  # how often a lane looks whether another lane's probe is over
 
 
 class Delivery:
@@ -47,24 +47,25 @@ class Delivery:
         self._refusing: Auth | Throttled | None = None  # what all further records get too
         self._in_conflict: set[int] = set()  # records that are sent once more already
         self._made = Delivered()
-        # Of the call that was answered last:
+        # About the call that was answered last:
         self._milliseconds, self._is_free = 0, False
 
     def run(self, entries: Collection[Entry], replaced: Collection[Entry]) -> Delivered:
-        """`replaced` are not sent."""
+        """Deliver `entries`; `replaced` have a newer version, and are not sent."""
         self._unsent(replaced, 0.0)
         self._send(entries)
         return self._made
 
     def _send(self, entries: Collection[Entry]) -> None:
-        """First what must be looked up; what that leaves is sent with the others."""
+        """First what must be looked up, so that what the CRM does not hold goes with the others."""
         rest = deque(sorted(entries, key=lambda entry: not self._is_unsure(entry)))
         while rest:
             if self._refusing:
                 self._made.answers += [Answer(entry, self._refusing) for entry in rest]
                 return
             unsure = self._is_unsure(rest[0])
-            # Those at the front: others of the kind may stand behind some of the other kind.
+            # One call looks up or stores. At the front are records of one kind, but more of them
+            # may come after some of the other kind: what a conflict sends once more is at the end.
             kinds = [self._is_unsure(entry) for entry in rest]
             most = kinds.index(not unsure) if (not unsure) in kinds else len(kinds)
             size, after = self._admitted(min(most, self._adapter.batch_size))
@@ -82,7 +83,7 @@ class Delivery:
         return entry.check and not self._adapter.is_upsert
 
     def _admitted(self, records: int) -> tuple[int, float]:
-        """How many records the next call may have; else when the rest is due again."""
+        """How many records the next call may have; with 0 the seconds until the rest is due."""
         while (after := self._refused()) is None:
             try:
                 size, wait = self._gate.admit(self._adapter, records)
@@ -94,8 +95,8 @@ class Delivery:
         return 0, after
 
     def _refused(self) -> float | None:
-        """None when a call may go, else when the rest is due again. Another lane's probe is waited
-        for: it is over soon."""
+        """None when a call may go, else the seconds until the rest is due again. While another lane
+        probes the CRM this waits: the probe is over soon, and tells whether calls may go."""
         while not self._stopping.is_set() and not self._hand.is_lost:
             pause, is_probe = self._gate.pause()
             if not pause:
@@ -107,14 +108,15 @@ class Delivery:
 
     # -- calls -----------------------------------------------------------------------------------
     def _look_up(self, batch: Sequence[Entry]) -> list[Entry]:
-        """Answers those that are clear; returns those that are to be sent."""
+        """Ask the CRM what it holds. Answers the records that are certain now, returns those that
+        are to be sent."""
         outcomes = self._call(batch, self._adapter.look_up)
         if outcomes is None:
             return []
         to_send = []
         for entry, outcome in zip(batch, outcomes, strict=True):
             match outcome:
-                case Retry():
+                case Retry():  # the CRM does not hold it
                     entry.check = False
                     to_send.append(entry)
                 case Conflict(existing_id=remote_id) if remote_id:
@@ -125,14 +127,15 @@ class Delivery:
         return to_send
 
     def _store(self, batch: Sequence[Entry]) -> list[Entry]:
-        """Answers those that are clear; returns those that are sent once more."""
+        """Send a batch. Answers the records that are certain now, returns those that are sent once
+        more: the CRM said under which id it holds them."""
         outcomes = self._call(batch, self._adapter.send)
         if outcomes is None:
             return []
         again, refused = [], []
         for entry, outcome in zip(batch, outcomes, strict=True):
             match outcome:
-                case Refused() if len(batch) > 1:
+                case Refused() if len(batch) > 1:  # one record spoils the others: find out which
                     refused.append(entry)
                 case Refused(message=text):
                     self._answer(entry, Invalid("", text))
@@ -158,7 +161,7 @@ class Delivery:
         batch: Sequence[Entry],
         work: Callable[[Sequence[Record]], Sequence[Outcome]],
     ) -> Sequence[Outcome] | None:
-        """The outcomes of one call; None when all of the batch is answered already."""
+        """Call the adapter once. Returns the outcomes, or None when the whole batch is answered."""
         while (is_probe := self._gate.begin(len(batch))) is None:
             if (after := self._refused()) is not None:
                 self._unsent(batch, after)
@@ -195,7 +198,7 @@ class Delivery:
         self._made.answers += [Answer(entry, Unsent(after)) for entry in entries]
 
     def _note(self, batch: Sequence[Entry], outcomes: Sequence[Outcome], failed: bool) -> None:
-        """What concerns more than one record."""
+        """Keep what concerns more than one record: a CRM that refuses, a call that failed."""
         refusing = next((o for o in outcomes if isinstance(o, Auth | Throttled)), None)
         if refusing:
             self._refusing = refusing
@@ -211,15 +214,15 @@ class Delivery:
             )
 
     def _fault(self, batch: Sequence[Entry], error: Exception) -> None:
-        """The adapter raised an error: it is narrowed down to the record that makes it so. Others
-        of the batch may be stored by now."""
+        """The adapter raised an error: halve the batch until the record is found that causes it.
+        Other records of the batch may be stored by now, so all of them are looked up first."""
         for entry in batch:
             entry.check = True
         if len(batch) > 1:
             self._halves(batch)
             return
         text = self._adapter.clean(f"{type(error).__name__}: {error}")
-        # The error's own text may hold values of the record: only where it was raised.
+        # The error's own text may hold values of the record: the log says only where it was raised.
         where = traceback.format_tb(error.__traceback__)[-_FRAMES:]
         kind = type(error).__name__
         log.error("crm_adapter_failed", crm=self._hand.order.crm, error=kind, where=where)
@@ -227,7 +230,7 @@ class Delivery:
 
 
 def _kind(outcome: Outcome) -> tuple[str, str]:
-    """Of a call that failed as a whole, for the exception log."""
+    """Kind and message of a call that failed as a whole, for the exception log."""
     match outcome:
         case Auth(message=text):
             return "auth", text

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from typing import Any
 
 from crmsync.adapters.base import CRMAdapter
-from crmsync.crm_status import Live
+from crmsync.monitor.crm_status import Live
 from msgplatform.core import logging
 from msgplatform.core.connections import work_redis
 from msgplatform.core.rates import breaker
@@ -22,13 +22,16 @@ from msgplatform.core.rates.shared import Quota, SharedRateLimit
 log = logging.get(__name__)
 
 DAY_SECONDS = 86_400.0
-# A CRM that asks for fewer calls without saying how long; and the longest that it is believed.
+# A CRM may ask for fewer calls without saying how long, or name an absurd time.
 _LEAST_HOLD, _LONGEST_HOLD = 1.0, DAY_SECONDS
-_SMOOTHING = 0.3  # how much a second, or a call, counts in what is measured
+_SMOOTHING = 0.3  # the share of the newest second, or call, in a moving mean
 
 
 class Gate:
-    """Of CRM `crm`. `before` is what the handler that served it until now last reported."""
+    """The gate of CRM `crm`, shared by its lanes; `_lock` guards everything in memory.
+
+    `before` is what the handler that served the CRM until now last reported.
+    """
 
     def __init__(self, crm: int, policy: breaker.Policy, before: Live | None = None) -> None:
         self._crm = crm
@@ -39,6 +42,7 @@ class Gate:
             # A probe that was under way has no result any more.
             wait = before.retry_in if before.breaker is breaker.State.OPEN else 0.0
             self._breaker.resume(now, wait, 1, now)
+        # Shared by all processes, so that two handlers that follow each other keep the limits.
         self._rate = SharedRateLimit(work_redis, f"crm:rate:{crm}")
         self._quota = Quota(work_redis)
         self._held_until = 0.0  # monotonic
@@ -58,8 +62,8 @@ class Gate:
             return max(held, self._breaker.wait(now))
 
     def pause(self) -> tuple[float, bool]:
-        """As `closed_for`, by what this process knows already; for what is in hand. And whether it
-        is only for the probe, which is under way."""
+        """As `closed_for`, by what this process knows already, without asking Redis; for an order
+        in hand. The second value says whether this only waits for a probe that is in flight."""
         now = time.monotonic()
         with self._lock:
             held = max(0.0, self._held_until - now)
@@ -67,8 +71,8 @@ class Gate:
             return max(held, self._breaker.wait(now)), is_probing and not held
 
     def begin(self, records: int) -> bool | None:
-        """A call with so many records may go: None when the breaker says no, else whether it is
-        the breaker's probe. `answered` must follow."""
+        """Begin a call with so many records. None when the breaker does not allow it, else whether
+        the call is the breaker's probe; then `answered` must follow."""
         with self._lock:
             if not self._breaker.allow(time.monotonic()):
                 return None
@@ -77,9 +81,9 @@ class Gate:
 
     # -- before a call ---------------------------------------------------------------------------
     def admit(self, adapter: CRMAdapter, records: int) -> tuple[int, float]:
-        """How many of so many records may be sent now, and else the seconds until some may.
+        """How many of so many records may be sent now; with 0 the seconds until some may.
 
-        What is admitted counts as called.
+        What is admitted counts as called, whether it is sent or not.
         """
         wanted = adapter.calls(records)
         if adapter.per_second:
@@ -89,27 +93,23 @@ class Gate:
                 return 0, max(wait, 0.001)
             if allowed < wanted:
                 records = bisect_right(range(1, records + 1), allowed, key=adapter.calls)
-        if adapter.per_day:
-            return self._spend(adapter, records)
-        return records, 0.0
-
-    def _spend(self, adapter: CRMAdapter, records: int) -> tuple[int, float]:
-        """As `admit`, by the limit of a day; towards its end ever fewer."""
-        key, wait = f"crm:day:{self._crm}", 0.0
+        if not adapter.per_day:
+            return records, 0.0
+        wait = 0.0
         while records:
             calls = adapter.calls(records)
-            wait = self._quota.spend(key, adapter.per_day, DAY_SECONDS, calls)
+            wait = self._quota.spend(f"crm:day:{self._crm}", adapter.per_day, DAY_SECONDS, calls)
             if not wait:
                 return records, 0.0
-            records //= 2
+            records //= 2  # what is left of the day may do for fewer
         self.hold(wait)
         return 0, wait
 
     def hold(self, seconds: float) -> None:
-        """Nothing is sent to the CRM for so long, by any process."""
+        """Keep every process from sending to the CRM for so many seconds."""
         seconds = min(_LONGEST_HOLD, max(_LEAST_HOLD, seconds))
         key, milliseconds = f"crm:hold:{self._crm}", int(seconds * 1000)
-        # A shorter one must not end a longer one; both at once do no harm.
+        # A shorter hold must not end a longer one. Two processes that both write do no harm.
         left: Any = work_redis().pttl(key)
         if left < milliseconds:
             work_redis().set(key, 1, px=milliseconds)
@@ -137,7 +137,7 @@ class Gate:
             log.info("breaker", crm=self._crm, state=state, wait=round(wait, 1))
 
     def idle(self) -> None:
-        """A lane found nothing to send, so that this second says nothing of the CRM's speed."""
+        """A lane found nothing to send."""
         self._was_idle = True
 
     def live(self, handler: str) -> Live:

@@ -16,15 +16,19 @@ from msgplatform.core.queues import jobs
 
 log = logging.get(__name__)
 
-# A call takes less than this (seconds), so that it is answered within the lease.
+# The longest that a call may take, in seconds: it has to be answered within the lease.
 CALL_SECONDS = 60.0
-# Whoever has an order for longer hangs: then the lease may end.
+# A lane that has an order for longer hangs: its lease is renewed no more, so that another handler
+# gets the records.
 _LONGEST_SECONDS = 1800.0
 
 
 class Hand:
-    """`check` reads the records and drops those that are not ours any more; `renew_if_due`, called
-    now and then by the program's loop, keeps the lease."""
+    """The lane calls `check` and asks `is_lost`; the thread that keeps the leases calls
+    `renew_if_due` every now and then.
+
+        in hand ── is_lost: less of the lease is left than a call takes ──> nothing more is sent
+    """
 
     def __init__(self, claimed: jobs.Claimed) -> None:
         self.claimed = claimed
@@ -34,10 +38,14 @@ class Hand:
         self._ids: Sequence[int] = ()
 
     def check(self) -> tuple[list[Entry], list[Entry]]:
-        """Entries that are still to be sent, and those that a newer version has replaced. Raises
-        what a database raises that is away."""
+        """Read the records, and drop those that no longer carry the order's claim. Returns entries
+        that are still to be sent, and those that a newer version has replaced.
+
+        Raises what an unavailable database raises.
+        """
         wanted = {entry.record: entry for entry in self.order.entries}
         rows, now = self._read(list(wanted))
+        # An order may have waited in the queue until little of its lease is left.
         if rows and min(until for *_, until in rows) < now + _spare():
             claim = claims.Claim(self.order.claim, [row_id for row_id, *_ in rows], now)
             claims.renew(Record, claim, settings.CRM_LEASE_SECONDS, until="next_at")
@@ -69,7 +77,7 @@ class Hand:
         return time.monotonic() > self._ends - least
 
     def renew_if_due(self) -> None:
-        """Raises what a database raises that is away."""
+        """Raises what an unavailable database raises."""
         now = time.monotonic()
         if not self._ids or now < self._ends - _spare().total_seconds():
             return

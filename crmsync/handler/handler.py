@@ -12,11 +12,12 @@ import uuid
 
 from django.conf import settings
 
-from crmsync import bells, crm_status
+from crmsync import bells
 from crmsync.directory import Crm, Crms
 from crmsync.handler import dead_queue, pause
 from crmsync.handler.crm_lanes import CrmLanes
 from crmsync.handler.hand import CALL_SECONDS
+from crmsync.monitor import crm_status
 from crmsync.queues import MainQueue, RetryQueue
 from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.daemon import Worker
@@ -26,17 +27,17 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.queues import owners
 from msgplatform.core.rates import breaker
 
-# A CRM belongs to one handler at a time; a killed owner's CRM is free after this long.
+# How long a CRM belongs to its handler unless that repeats it: after a kill it is free by then.
 OWNERSHIP_SECONDS = 5.0
-# Nobody rings when a CRM's limit is over, or when its owner is gone.
+# The bell wakes the loop for new orders, but not when a CRM's limit is over or its owner is gone.
 _TURN_SECONDS = 0.1
 _IDLE_TURN_SECONDS = 0.5
 _REPORT_SECONDS = 1.0
-_LOOK_AFTER_SECONDS = 10.0
+_RECONCILE_SECONDS = 10.0
 _KEEP_SECONDS = 0.5
-# Threads of a CRM without work are kept for so long.
+# The threads of a CRM without work are kept for so long.
 _IDLE_SECONDS = 60.0
-# A handler that serves its share takes further CRMs only so often: others come before it.
+# A handler that serves its share takes further CRMs only so often: handlers with fewer come first.
 _MORE_SECONDS = 1.0
 
 
@@ -51,13 +52,14 @@ class DataHandler(Worker):
         self._policy = policy or breaker.Policy(
             cap=settings.CRM_BREAKER_SECONDS, probe_timeout=2 * CALL_SECONDS
         )
+        # Both belong to the loop; the keeper's thread reads them.
         self._served: dict[int, CrmLanes] = {}
-        self._ending: list[CrmLanes] = []
+        self._ending: list[CrmLanes] = []  # they finish what they have in hand
         self._counting = threading.Lock()
-        # Beside the loop, which a Redis that is away holds up.
+        # In a thread of its own: an unavailable Redis holds up the loop, and leases would run out.
         self._keeper = ThreadLoop("crm-leases", self._keep_leases, every=_KEEP_SECONDS)
         self._next_report = Every(_REPORT_SECONDS)
-        self._next_look = Every(_LOOK_AFTER_SECONDS)
+        self._next_reconcile = Every(_RECONCILE_SECONDS)
         self._handlers = 1
         self._next_more = Every(_MORE_SECONDS)
         self._next_more.restart()
@@ -69,21 +71,28 @@ class DataHandler(Worker):
 
     def turn(self) -> bool:
         self.crms.refresh()
-        self._stop_changed()
+        self._ending = [lanes for lanes in self._ending if not lanes.has_ended]
+        for pk, lanes in list(self._served.items()):
+            # Set up otherwise since, or without work for long.
+            if self.crms.get(pk) != lanes.crm or lanes.is_over(_IDLE_SECONDS):
+                lanes.stop()
+                self._ending.append(lanes)
+                del self._served[pk]
         if self._next_report.take():
             self._report()
         self._own()
-        if self._next_look.take():
+        if self._next_reconcile.take():
             pause.reconcile()
         if self._next_mirror.take():
             dead_queue.mirror(self.crms.known.values())
-        # Not in the loop, whose pauses grow: what is new must be owned soon.
+        # Waits here and says that it worked: the daemon's own pauses grow, and a CRM with new work
+        # must be owned soon.
         is_busy = any(lanes.is_busy or lanes.is_held for lanes in self._served.values())
         self.stopping.wait_for_work(_TURN_SECONDS if is_busy else _IDLE_TURN_SECONDS)
         return True
 
     def drain(self, deadline: float) -> None:
-        """Finish the orders in hand; a call that is cut off may be repeated."""
+        """Finish the orders in hand: what is cut off has to be looked up or sent once more."""
         every = [*self._served.values(), *self._ending]
         for lanes in every:
             lanes.stop()
@@ -100,21 +109,12 @@ class DataHandler(Worker):
             owners.disown([_owned_name(lanes.crm) for lanes in self._served.values()], self.name)
             crm_status.withdraw(self._reported)
         except AWAY:
-            return
+            return  # what this handler owned is free after OWNERSHIP_SECONDS
 
     # -- which CRMs ------------------------------------------------------------------------------
-    def _stop_changed(self) -> None:
-        """Lanes of a CRM that is set up otherwise now, or has had no work for long."""
-        self._ending = [lanes for lanes in self._ending if not lanes.has_ended]
-        for pk, lanes in list(self._served.items()):
-            is_same = self.crms.get(pk) == lanes.crm
-            if not is_same or lanes.is_over(_IDLE_SECONDS):
-                lanes.stop()
-                self._ending.append(lanes)
-                del self._served[pk]
-
     def _own(self) -> None:
-        """Serve the CRMs that have work and that nobody else serves."""
+        """Serve the CRMs that have work and that no other handler serves."""
+        # The lanes of before have to end first: two adapters must not send the same records.
         ending = {lanes.crm.id for lanes in self._ending}
         wanted = {
             _owned_name(crm): crm
@@ -123,43 +123,43 @@ class DataHandler(Worker):
         }
         self._keep_owned()
         mine = {pk for pk, lanes in self._served.items() if lanes.is_owned()}
-        room = max(0, -(-len(wanted) // self._handlers) - len(mine))
+        capacity = max(0, -(-len(wanted) // self._handlers) - len(mine))
         if self._next_more.take():
-            room = len(wanted)
+            capacity = len(wanted)
         groups = {
             name: [MainQueue(crm.name).name, RetryQueue(crm.name).name]
             for name, crm in wanted.items()
-            if room or crm.id in mine
+            if capacity or crm.id in mine
         }
         won = owners.own_groups(groups, self.name, OWNERSHIP_SECONDS)
-        surplus = [name for name in won if wanted[name].id not in mine][room:]
+        surplus = [name for name in won if wanted[name].id not in mine][capacity:]
         owners.disown(surplus, self.name)
         for crm in (wanted[name] for name in won if name not in surplus):
             if crm.id not in self._served:
-                self._served[crm.id] = self._serve(crm)
+                before = crm_status.read().get(crm.id)
+                self._served[crm.id] = CrmLanes(crm, self._policy, before, self._count)
+                self._served[crm.id].start()
+            # A little less than Redis has it: lanes must not go on when another handler may.
             self._served[crm.id].own(OWNERSHIP_SECONDS - 2 * _TURN_SECONDS)
             self._served[crm.id].wake()
 
     def _keep_owned(self) -> None:
-        """Also without work in the queues, as long as something is in hand or to be waited for."""
+        """Stay the owner without work in the queues too, while an order is in hand or the gate is
+        closed: its state is in this process."""
         kept = [one for one in self._served.values() if one.is_busy or one.is_held]
         kept = [one for one in kept if one.is_owned()]
         owners.renew([_owned_name(one.crm) for one in kept], self.name, OWNERSHIP_SECONDS)
         for lanes in kept:
             lanes.own(OWNERSHIP_SECONDS - 2 * _TURN_SECONDS)
 
-    def _serve(self, crm: Crm) -> CrmLanes:
-        lanes = CrmLanes(crm, self._policy, crm_status.read().get(crm.id), self._count)
-        lanes.start()
-        return lanes
-
     def _keep_leases(self) -> None:
+        """Called in the keeper's thread."""
         for lanes in (*list(self._served.values()), *self._ending):
             lanes.keep_leases()
 
     # -- reports ---------------------------------------------------------------------------------
     def _count(self, done: int, failed: int) -> None:
-        """Called by the lanes."""
+        """Called in the lanes' threads."""
         with self._counting:
             self.heartbeat.done += done
             self.heartbeat.failed += failed
@@ -173,5 +173,5 @@ class DataHandler(Worker):
 
 
 def _owned_name(crm: Crm) -> str:
-    """What is owned: the work of a CRM, first tries and others."""
+    """The name under which a CRM's main and retry queue are owned together."""
     return f"crm-{crm.name}"

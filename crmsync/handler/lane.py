@@ -1,4 +1,9 @@
-"""A lane: a thread with an adapter of its own, which works off one order after the other."""
+"""A lane: a thread with an adapter of its own, which works off one order after the other.
+
+nothing in hand ── claim ──> in hand ── deliver ──> unmarked ── mark ──> nothing in hand
+                                │                      └── a server is unavailable: stays
+                                └── an error: released; its lease brings the records back
+"""
 
 from __future__ import annotations
 
@@ -26,14 +31,17 @@ from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
 
-# How often a lane that may not send looks whether it may.
+# How often a lane that may not send looks whether it may now.
 _LOOK_SECONDS = 0.1
 
-Count = Callable[[int, int], None]  # records that are done, and those of them that failed
+Count = Callable[[int, int], None]  # records that are done, and how many of them failed
 
 
 class Lane:
-    """Of `crm`; takes orders as long as `owned()`. `stopping` lets it finish the one in hand."""
+    """A lane of `crm` takes orders as long as `owned()`. `stopping` lets it finish the one in hand.
+
+    Everything belongs to its thread but `hand`, which others may read.
+    """
 
     def __init__(
         self,
@@ -48,7 +56,7 @@ class Lane:
         self._queues = deque([MainQueue(crm.name), RetryQueue(crm.name)])
         self._adapter: CRMAdapter | None = None
         self._unmarked: Delivered | None = None
-        self._idle = Backoff(first=0.01, factor=1.3, cap=1.0)  # it is woken
+        self._idle = Backoff(first=0.01, factor=1.3, cap=1.0)  # `wake` ends such a pause
         self.hand: Hand | None = None
         self._loop = ThreadLoop(f"crm-{crm.name}", self._turn, last=self._close)
         self._closed = threading.Event()
@@ -73,7 +81,7 @@ class Lane:
         return self._closed.wait(seconds)
 
     def _turn(self) -> float:
-        """Seconds until the next."""
+        """Work on one order. Returns seconds until the next turn."""
         if self.hand is None:
             if self._stopping.is_set() or not self._owned():
                 return _LOOK_SECONDS
@@ -97,32 +105,34 @@ class Lane:
             if claimed.data.crm == self._crm.id:
                 return Hand(claimed)
             log.error("order_of_another_crm", queue=claimed.queue, job=claimed.id)
-            jobs.done([claimed])  # a CRM that is gone had this name
+            jobs.done([claimed])  # an earlier CRM had this name
         return None
 
     def _work(self, hand: Hand) -> None:
-        """While a server is away the order stays in hand, and is gone on with in the next turn."""
+        """Deliver and mark. While a server is unavailable the order stays in hand: the next turn goes
+        on where this one stopped."""
         try:
             if self._unmarked is None:
-                self._unmarked = self._delivered(hand)
+                if self._adapter is None:
+                    self._adapter = self._crm.open()
+                ours, replaced = hand.check()
+                delivery = Delivery(self._adapter, self._gate, hand, self._stopping)
+                self._unmarked = delivery.run(ours, replaced)
+                # Killed here: the lease runs out, and the records are looked up before they are
+                # sent again.
                 failpoint("after_send_before_mark")
             self._mark(hand, self._unmarked)
         except AWAY:
             raise
-        except Exception:  # its lease brings the records back
+        except Exception:  # the end of its lease brings the records back
             self._forget(hand)
             raise
+        # Killed here: everything is marked, and `jobs.recover` drops the claimed order.
         failpoint("after_mark_before_done")
         self._forget(hand)
 
-    def _delivered(self, hand: Hand) -> Delivered:
-        if self._adapter is None:
-            self._adapter = self._crm.open()
-        ours, replaced = hand.check()
-        return Delivery(self._adapter, self._gate, hand, self._stopping).run(ours, replaced)
-
     def _mark(self, hand: Hand, delivered: Delivered) -> None:
-        # Before the marks: it can be repeated at any time, and they end with this order.
+        # Pause first: that can be repeated at any time, and after the marks the order is forgotten.
         refused = [a.outcome.message for a in delivered.answers if isinstance(a.outcome, Auth)]
         if refused:
             pause.pause(self._crm, refused[0])
@@ -135,6 +145,7 @@ class Lane:
         jobs.done([hand.claimed])
 
     def _close(self) -> None:
+        """The thread ends: mark what was delivered, if that is possible now."""
         try:
             if self.hand is not None and self._unmarked is not None:
                 self._work(self.hand)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
@@ -13,16 +13,16 @@ from django.db.models import F
 from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext as _
 
-from crmsync import operation_counts
 from crmsync.adapters.outcomes import Ok
 from crmsync.directory import Crm
 from crmsync.handler import recovery_entries
-from crmsync.handler.answers import Answer, Delivered, Fault, Unsent
+from crmsync.handler.answers import Answer, Delivered, FailedCall, Fault, Unsent
 from crmsync.handler.verdicts import Row, Verdicts, name_of
 from crmsync.models import ExceptionEntry, Item, Record
 from crmsync.models.crms import MAX_REMOTE_ID
 from crmsync.models.operations import MAX_MESSAGE
 from crmsync.monitor import counters
+from crmsync.operations import endings
 from crmsync.orders import Order
 from msgplatform.core import alerts
 from msgplatform.core.daemons.bisect import isolate
@@ -35,15 +35,15 @@ _ITEM = (
     "id", "operation_id", "record_id", "crm_id", "version", "attempt", "outcome", "remote_id",
     "field", "message", "at", "milliseconds",
 )  # fmt: skip
-# In one CASE, which is searched from its beginning for each row.
+# Rows of one CASE, which the database searches from its beginning for each row.
 _CASES = 100
 _EXCEPTION = ("id", "policy_id", "crm_id", "operation_id", "kind", "message", "records", "at")
 
 
 def apply(crm: Crm, order: Order, delivered: Delivered) -> None:
-    """Mark all of them; may be repeated. An answer that cannot be written is set aside as a fault.
+    """Mark all answers; may be repeated. An answer that cannot be written is set aside as a fault.
 
-    Raises what a database raises that is away: then nothing is marked.
+    Raises what an unavailable database raises; then nothing is marked.
     """
     part = partial(_apply, crm, order, delivered)
     isolate(delivered.answers, part, partial(_set_aside, crm, order))
@@ -52,42 +52,36 @@ def apply(crm: Crm, order: Order, delivered: Delivered) -> None:
 def _apply(
     crm: Crm, order: Order, delivered: Delivered, answers: Sequence[Answer]
 ) -> Sequence[Answer]:
-    # What concerns the order as a whole goes with its first answer.
+    # Usually `answers` are all of them; `isolate` halves them when one cannot be written. What
+    # concerns the order as a whole is written with its first answer, so once.
     is_first = answers[0] is delivered.answers[0]
     tried = [answer for answer in answers if not isinstance(answer.outcome, Unsent)]
     calls = delivered.failed_calls if is_first else []
     buckets = [answer.entry.record for answer in tried] + [order.policy] * len(calls)
+    # Ids come before the transaction, so that a repetition finds whether it was committed.
     made = ids.reserve(len(buckets)).ids(buckets) if buckets else []
 
     def once() -> None:
         with transaction.atomic(durable=True):
             if made and Item.objects.filter(pk=made[0]).exists():
-                return  # the connection broke while it was committed
+                return  # the connection broke after the commit
             now = sql.now()
-            verdicts = _judged(crm, order, answers, now)
+            row_ids = sorted(answer.entry.record for answer in answers)
+            # In the order of ids, as the poller locks them: nobody waits in a circle.
+            locked = Record.objects.select_for_update().filter(pk__in=row_ids).order_by("id")
+            rows = {values[0]: Row(*values) for values in locked.values_list(*_COLUMNS)}
+            verdicts = Verdicts(order.claim, crm.waits, now)
+            for answer in answers:
+                if row := rows.get(answer.entry.record):
+                    verdicts.judge(row, answer)
             _write(crm, verdicts, now)
-            counts = _counted(verdicts)
-            if is_first:
-                counts += Counter({(order.policy, k): n for k, n in delivered.counts.items()})
-            counters.add(counts, now)
-            _log_tries(crm, tried, made, now)
-            _log_calls(crm, order, delivered, made[len(tried) :], now)
+            _count(order, verdicts, delivered.counts if is_first else Counter(), now)
+            _log(crm, order, tried, calls, made, now)
 
     sql.retrying(once)
     for fault in [answer.outcome for answer in tried if isinstance(answer.outcome, Fault)][:1]:
         alerts.raise_event(_broken(crm, fault.message))
     return answers
-
-
-def _judged(crm: Crm, order: Order, answers: Sequence[Answer], now: datetime) -> Verdicts:
-    row_ids = sorted(answer.entry.record for answer in answers)
-    locked = Record.objects.select_for_update().filter(pk__in=row_ids).order_by("id")
-    rows = {values[0]: Row(*values) for values in locked.values_list(*_COLUMNS)}
-    verdicts = Verdicts(order.claim, crm.waits, now)
-    for answer in answers:
-        if row := rows.get(answer.entry.record):
-            verdicts.judge(row, answer)
-    return verdicts
 
 
 def _write(crm: Crm, verdicts: Verdicts, now: datetime) -> None:
@@ -98,7 +92,7 @@ def _write(crm: Crm, verdicts: Verdicts, now: datetime) -> None:
     sql.insert_or_update(
         table, (*_COLUMNS, "updated_at"), [(*_values(row), now) for row in verdicts.late]
     )
-    operation_counts.add(verdicts.ended, now)
+    endings.add(verdicts.ended, now)
     recovery_entries.open_for(verdicts.dead, crm.id, now)
     recovery_entries.solve([row.id for row, _ in verdicts.confirmed], crm.id, now)
 
@@ -121,17 +115,22 @@ def _confirm(confirmed: Sequence[tuple[Row, str]], now: datetime) -> None:
         claims.update_by_key(rows, {**values, "remote_id": remote_ids})
 
 
-def _counted(verdicts: Verdicts) -> counters.Counts:
+def _count(order: Order, verdicts: Verdicts, calls: Mapping[str, int], now: datetime) -> None:
     counts: counters.Counts = Counter()
     for (policy, outcome), number in verdicts.counted.items():
         name = counters.CONFIRMED if outcome == "ok" else counters.failed(outcome)
         counts[policy, name] += number
     for row, _answer, _error in verdicts.dead:
         counts[row.policy_id, counters.DEAD] += 1
-    return counts
+    counts += Counter({(order.policy, name): number for name, number in calls.items()})
+    counters.add(counts, now)
 
 
-def _log_tries(crm: Crm, tried: Sequence[Answer], made: Sequence[int], now: datetime) -> None:
+def _log(
+    crm: Crm, order: Order, tried: Sequence[Answer], calls: Sequence[FailedCall],
+    made: Sequence[int], now: datetime,
+) -> None:  # fmt: skip
+    """Each try of a record, and the calls that failed as a whole; `made` are ids for both."""
     rows = []
     for item, answer in zip(made, tried, strict=False):
         entry, outcome = answer.entry, answer.outcome
@@ -145,23 +144,18 @@ def _log_tries(crm: Crm, tried: Sequence[Answer], made: Sequence[int], now: date
             )
         )  # fmt: skip
     sql.insert(Item._meta.db_table, _ITEM, rows)
-
-
-def _log_calls(
-    crm: Crm, order: Order, delivered: Delivered, made: Sequence[int], now: datetime
-) -> None:
-    rows = [
+    failed = [
         (
             pk, order.policy, crm.id, call.operation, call.kind, call.message[:MAX_MESSAGE],
             call.records, now,
         )
-        for pk, call in zip(made, delivered.failed_calls, strict=False)
+        for pk, call in zip(made[len(tried) :], calls, strict=False)
     ]  # fmt: skip
-    sql.insert(ExceptionEntry._meta.db_table, _EXCEPTION, rows)
+    sql.insert(ExceptionEntry._meta.db_table, _EXCEPTION, failed)
 
 
 def _set_aside(crm: Crm, order: Order, answer: Answer, error: Exception) -> alerts.AlertEvent:
-    """Without what the CRM said, of which something cannot be written."""
+    """Mark this answer without the CRM's words, which the database does not take."""
     text = f"The answer cannot be written: {type(error).__name__}"
     is_ok = isinstance(answer.outcome, Ok)
     plain = Answer(answer.entry, Ok("") if is_ok else Fault(text), answer.milliseconds)

@@ -1,4 +1,8 @@
-"""CRMs that refuse their credentials: nothing is read for them or sent until somebody looks."""
+"""CRMs that refuse their credentials are paused: nothing is read for them and nothing sent.
+
+working ── the CRM refuses its credentials ──> paused
+paused ── Resume in the console, if the CRM passes the test ──> working
+"""
 
 from __future__ import annotations
 
@@ -18,24 +22,27 @@ log = logging.get(__name__)
 
 
 def pause(crm: Crm, because: str) -> None:
-    """Pause the CRM, unless somebody has corrected what it refused. Raises what a database raises
-    that is away."""
-    sql.retrying(lambda: _pause(crm, because))
+    """Pause the CRM, unless somebody has corrected meanwhile what it refused.
+
+    Raises what an unavailable database raises.
+    """
+
+    def once() -> None:
+        with transaction.atomic():
+            row = models.Crm.objects.select_for_update().filter(pk=crm.id).first()
+            # Another fingerprint: the refusal was about settings that are replaced by now.
+            if row is None or row.paused_at or fingerprint(row) != crm.fingerprint:
+                return
+            row.paused_at, row.paused_because = sql.now(), because[:MAX_MESSAGE]
+            row.save(update_fields=["paused_at", "paused_because"])
+        log.warning("crm_paused", crm=crm.name)
+
+    sql.retrying(once)
     reconcile()
 
 
-def _pause(crm: Crm, because: str) -> None:
-    with transaction.atomic():
-        row = models.Crm.objects.select_for_update().filter(pk=crm.id).first()
-        if row is None or row.paused_at or fingerprint(row) != crm.fingerprint:
-            return
-        row.paused_at, row.paused_because = sql.now(), because[:MAX_MESSAGE]
-        row.save(update_fields=["paused_at", "paused_because"])
-    log.warning("crm_paused", crm=crm.name)
-
-
 def reconcile() -> None:
-    """An alert is open for each CRM that was paused so, as long as it is."""
+    """Keep an alert open for each CRM that was paused by its refusal, as long as it is paused."""
     rows = models.Crm.objects.filter(paused_at__isnull=False).exclude(paused_because="")
     alerts.reconcile(
         [PAUSED],

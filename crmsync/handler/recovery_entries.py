@@ -1,4 +1,4 @@
-"""The entries of the recovery log that belong to marks; in the transaction that marks."""
+"""The entries of the recovery log that belong to marks, written in the transaction that marks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def said(outcome: object) -> tuple[str, str]:
 
 
 def open_for(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: datetime) -> None:
-    """One open entry for each of these records; one that was open says what is so now."""
+    """Open an entry for each of these records. A record has one open entry at most: one that is
+    open already is overwritten."""
     if not dead:
         return
     entries = RecoveryEntry.objects.filter(
@@ -75,7 +76,8 @@ def open_for(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: datetime
 
 
 def solve(record_ids: Sequence[int], crm_id: int, now: datetime) -> None:
-    """The CRM holds these records now."""
+    """The CRM holds these records now: their entries are solved."""
+    # Asked once for the whole order: nearly always nothing is open, and the rest costs nothing.
     unsolved = RecoveryEntry.objects.filter(crm_id=crm_id, state__in=(_State.OPEN, _State.RETRIED))
     if not record_ids or not unsolved.order_by().exists():
         return

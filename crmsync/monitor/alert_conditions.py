@@ -6,11 +6,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from crmsync import poller_status
 from crmsync.models import Record
-from crmsync.monitor import backlog, counters
+from crmsync.monitor import backlog, counters, poller_status
 from crmsync.monitor.backlog import Standing
-from crmsync.poller_status import Facts
+from crmsync.monitor.poller_status import Facts
 from msgplatform.core import alerts
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError

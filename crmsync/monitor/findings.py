@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from django.db import connection
 
-from crmsync import poller_status
 from crmsync.models import Crm, Policy
+from crmsync.monitor import poller_status
 from msgplatform.core.flows import Finding
 
 _TRIGGERS = ("lead_on_insert", "lead_on_update")

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 
 from django.utils.translation import gettext as _
 
-from crmsync import crm_status, poller_status, queues
+from crmsync import queues
 from crmsync.models import Crm, Record
-from crmsync.monitor import backlog, counters
+from crmsync.monitor import backlog, counters, crm_status, poller_status
 from crmsync.monitor.backlog import Standing
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql

@@ -7,7 +7,7 @@ from crmsync.directory import Crm, Policy
 from crmsync.models.sources import MOST_UNREAD
 from crmsync.poller import requests, runs
 from crmsync.poller.distribution import DistributionCenter
-from crmsync.poller.increment import Facts, Increment, Watermark
+from crmsync.poller.reading.increment import Facts, Increment, Watermark
 from crmsync.poller.store import Round, store
 from msgplatform.core.data import ids
 
@@ -15,7 +15,7 @@ _Kind = models.Policy.Kind
 
 
 class Changes:
-    """The changes of one source for one CRM. `run` is the one that is going on, 0: none."""
+    """The changes of one source for one CRM. `run` is the run that is going on, else 0."""
 
     def __init__(self, policy: Policy, holder: str, center: DistributionCenter) -> None:
         self._holder, self._center = holder, center
@@ -24,7 +24,8 @@ class Changes:
         self.facts: Facts | None = None
 
     def request(self, policy: Policy, increment: Increment) -> None:
-        """Begin the run that somebody asked for; one that is going on ends with it."""
+        """Begin the run that somebody asked for. It ends the one that is going on, and reads its
+        rest."""
         unread = increment.count_after(
             None if policy.requested == _Kind.FULL else self._watermark, MOST_UNREAD
         )
@@ -37,7 +38,7 @@ class Changes:
         self._watermark = stored_watermark(policy.id)
 
     def round(self, policy: Policy, crm: Crm, increment: Increment, limit: int) -> bool:
-        """Read and queue up to `limit` rows; whether there are more.
+        """Read and queue up to `limit` rows. Returns whether there are more.
 
         Raises what reading the source raises, LeaseLost, and RedisError after everything is stored.
         """
@@ -50,6 +51,7 @@ class Changes:
             unread = increment.count_after(self._watermark, MOST_UNREAD) if page.more else 0
             unread = max(unread, len(page.rows))
             self.run = runs.begin(policy, _Kind.CHANGES, unread) or 0
+        # The id comes before the transaction, which may be repeated.
         operation = ids.new(ids.bucket(policy.id, None))
         wanted = requests.wanted(policy, page.rows, operation)
         while requests.is_too_large(wanted):
@@ -57,6 +59,7 @@ class Changes:
             wanted = requests.wanted(policy, page.rows, operation)
         this = Round(policy, self._holder, crm.id, operation, self.run, wanted, page.watermark)
         stored = store(this)
+        # Only now: had the transaction failed, the same rows would have to come again.
         increment.stored(page)
         self._watermark = page.watermark
         if not page.more:

@@ -1,25 +1,33 @@
-"""Compare every row's version with what was read of it, and read those that are behind."""
+"""The version sweep: compare every row's version with what was read of it, and read those that are
+behind.
+
+It looks at every row, in pages by key, and asks no clock: so it finds what no watermark can, such
+as rows that were committed after a horizon that was only assumed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from crmsync import models
 from crmsync.directory import Crm, Policy
 from crmsync.models import Record, Run
 from crmsync.poller import requests, runs
 from crmsync.poller.distribution import DistributionCenter
-from crmsync.poller.increment import Increment, Key
-from crmsync.poller.source import Source
+from crmsync.poller.reading.database import Database
+from crmsync.poller.reading.increment import Increment, Key
+from crmsync.poller.reading.source import Source, SourceMismatch
 from crmsync.poller.store import Round, store
-from crmsync.poller.sweep import sweep
 from msgplatform.core import logging
 from msgplatform.core.data import ids, sql
 
 log = logging.get(__name__)
 
-_PAGES_A_NOTE = 50  # a killed poller's successor repeats so many at most
+# A run's place is written down so often: the successor of a killed poller repeats no more pages.
+_PAGES_A_NOTE = 50
 _Kind = models.Policy.Kind
+Sent = Callable[[Sequence[Key]], Mapping[Key, int]]
 
 
 class Comparison:
@@ -27,6 +35,7 @@ class Comparison:
 
     def __init__(self, policy: Policy, holder: str, center: DistributionCenter) -> None:
         self._holder, self._center = holder, center
+        # An earlier holder of the policy may have left one half-way.
         left = next((r for r in runs.unfinished(policy.id) if r.kind == _Kind.SWEEP), None)
         self.run = left.pk if left else 0
         self._after: Key | None = left.after if left else None
@@ -73,8 +82,43 @@ class Comparison:
             self._send(policy, crm, increment, keys[:half])
             self._send(policy, crm, increment, keys[half:])
             return
+        # No watermark: these rows lie anywhere in the order by time.
         this = Round(policy, self._holder, crm.id, operation, self.run, wanted, None)
         stored = store(this)
         if stored.operation:
             log.warning("rows_were_behind", policy=policy.name, count=len(stored.requests))
             self._center.distribute(crm, this, stored)
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """The keys of a page whose rows must be sent, and where to go on (None at the end).
+
+    `looked` is how many rows were compared.
+    """
+
+    behind: Sequence[Key]
+    after: Key | None
+    looked: int
+
+
+def sweep(source: Source, sent: Sent, after: Key | None = None, limit: int = 1_000) -> Swept:
+    """Compare up to `limit` rows after the key `after` with the versions that were sent.
+
+    `sent(keys)` gives the version that was sent for each of those keys; keys that were never sent
+    are left out. Softly deleted rows count like any other. Raises SourceMismatch when the source
+    has no version column, and what reading it raises.
+    """
+    if not source.columns.version:
+        raise SourceMismatch("the source has no version column to compare")
+    database = Database(source)
+    key, version = database.quote(source.columns.key), database.quote(source.columns.version)
+    condition, parameters = ("", []) if after is None else (f"WHERE {key} > %s", [after])
+    rows = database.rows(
+        f"SELECT {key}, {version} FROM {database.quote(source.table)} {condition} "  # noqa: S608
+        f"ORDER BY {key} LIMIT {limit:d}",
+        parameters,
+    )
+    known = sent([row[0] for row in rows])
+    behind = [key for key, version in rows if key not in known or (version or 0) > known[key]]
+    return Swept(behind, rows[-1][0] if len(rows) == limit else None, len(rows))

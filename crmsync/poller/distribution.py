@@ -1,4 +1,4 @@
-"""DistributionCenter: hands each CRM its work, on its own queues, and no more than it can take."""
+"""DistributionCenter: puts work into the queues of a CRM, and no more than the CRM can take."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from contextlib import contextmanager
 
 from django.conf import settings
 
-from crmsync import crm_status, models, operations_cache, orders
+from crmsync import models, orders
 from crmsync.directory import Crm, Policy
 from crmsync.models.operations import UNKNOWN
+from crmsync.monitor import crm_status
+from crmsync.operations import cache
 from crmsync.orders import Entry, Order
 from crmsync.poller.due import Due
 from crmsync.poller.store import Round, Stored
@@ -23,8 +25,11 @@ log = logging.get(__name__)
 
 # Orders that wait for a CRM, beside those that are being sent: enough that no lane is idle.
 _AHEAD = 3
-# An order is worked off within this share of its lease, by the rate that was measured.
+# An order is worked off within this share of its lease, at the rate that was measured: what comes
+# later than the lease would be claimed and sent once more.
 _SHARE_OF_LEASE = 0.1
+# Records in an order: at least so many, since each order costs several statements; and so many
+# while nobody knows how fast the CRM is.
 _LEAST, _FIRST = 20, 100
 QUEUE = "queue"  # the error class of what a queue did not take
 
@@ -34,36 +39,47 @@ class DistributionCenter:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._refused = True  # by an earlier process, perhaps
+        # Whether entries may be open that say that the queue did not take work. An earlier process
+        # may have left some.
+        self._refused = True
 
-    def room(self, crm: Crm, live: crm_status.Live | None) -> int:
-        """How many records may be queued now; 0: later. Raises RedisError."""
+    def capacity(self, crm: Crm, live: crm_status.Live | None) -> int:
+        """How many records may be queued now; 0: none yet. Raises RedisError."""
         waiting = MainQueue(crm.name).depth() + RetryQueue(crm.name).depth()
         if live and live.held_for > 1:
             return 0
-        if live and live.is_open:  # one order, for the probe
+        if live and live.is_open:  # the breaker lets one call through: one order, for that probe
             return 0 if waiting or live.retry_in > 1 else _LEAST
         if waiting >= _AHEAD + crm.concurrency:
             return 0
-        if not live or not live.per_second:  # how fast it is shows with the first order
+        if not live or not live.per_second:  # the first orders show how fast the CRM is
             return _FIRST if waiting else orders.MAX_ENTRIES
         within = live.per_second * settings.CRM_LEASE_SECONDS * _SHARE_OF_LEASE
         return max(_LEAST, min(orders.MAX_ENTRIES, int(within)))
 
     def distribute(self, crm: Crm, this: Round, stored: Stored) -> None:
-        """What a round has read, after its commit. Raises RedisError."""
+        """Queue what a round has read, after its commit. Raises RedisError."""
+        # A poller that dies here leaves records that are queued in the database only: they are due
+        # when their lease is over.
         failpoint("after_store_before_queue")
         with self._reported(crm, stored.entries, this.claim):
             if stored.operation:
-                operations_cache.remember(stored.operation)
+                cache.remember(stored.operation)
             self._put(MainQueue(crm.name), crm, stored.entries, this.claim, stored.lease_until)
 
     def retry(self, crm: Crm, due: Due) -> None:
-        """What is due again. Raises RedisError."""
+        """Queue what is due again. Raises RedisError."""
         with self._reported(crm, due.entries, due.claim):
             self._put(RetryQueue(crm.name), crm, due.entries, due.claim, due.lease_until)
         if self._refused:
-            self._solve()
+            # The queue takes work again, and what it did not take was due before this.
+            rows = models.RecoveryEntry.objects.filter(
+                policy_id=self._policy.id, record_id=None, state=models.RecoveryEntry.State.OPEN
+            )
+            rows.filter(error_class=QUEUE).update(
+                state=models.RecoveryEntry.State.SOLVED, handled_at=sql.now()
+            )
+            self._refused = False
 
     def _put(
         self, queue: Queue, crm: Crm, entries: Sequence[Entry], claim: str, lease_until: float
@@ -76,28 +92,30 @@ class DistributionCenter:
 
     @contextmanager
     def _reported(self, crm: Crm, entries: Sequence[Entry], claim: str) -> Iterator[None]:
+        """When the queue does not take the entries, the recovery log says so, and the records are
+        due again at once. The queue may have taken them after all: then its handler finds that
+        they carry another claim, or is sending them already, which shows when they are marked."""
         try:
             yield
         except RedisError as error:
-            self._report(crm, entries, claim, error)
+            self._release(crm, entries, claim, error)
             raise
 
-    def _report(self, crm: Crm, entries: Sequence[Entry], claim: str, error: Exception) -> None:
-        """Into the recovery log; the records are due again at once. The queue may have taken them
-        after all: its handler finds that they carry another claim, or is sending them by now."""
+    def _release(self, crm: Crm, entries: Sequence[Entry], claim: str, error: Exception) -> None:
         self._refused = True
         now = sql.now()
         operations = {entry.operation for entry in entries}
-        told = models.RecoveryEntry.objects.filter(
+        rows = models.RecoveryEntry.objects.filter(
             operation_id__in=operations, record_id=None, state=models.RecoveryEntry.State.OPEN
         )
+        reported = set(rows.values_list("operation_id", flat=True))
         models.RecoveryEntry.objects.bulk_create(
             models.RecoveryEntry(
                 policy_id=self._policy.id, crm_id=crm.id, operation_id=operation,
                 error_class=QUEUE, created_at=now,
                 reason=f"The queue of {crm.name} did not take it: {error}"[:500],
             )
-            for operation in sorted(operations - set(told.values_list("operation_id", flat=True)))
+            for operation in sorted(operations - reported)
         )  # fmt: skip
         claims.update_by_key(
             models.Record.objects.filter(
@@ -110,13 +128,3 @@ class DistributionCenter:
                 "error_class": UNKNOWN,
             },
         )
-
-    def _solve(self) -> None:
-        """The queue takes work again, and what it did not take was due before this."""
-        rows = models.RecoveryEntry.objects.filter(
-            policy_id=self._policy.id, record_id=None, state=models.RecoveryEntry.State.OPEN
-        )
-        rows.filter(error_class=QUEUE).update(
-            state=models.RecoveryEntry.State.SOLVED, handled_at=sql.now()
-        )
-        self._refused = False

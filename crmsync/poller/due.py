@@ -1,4 +1,11 @@
-"""Records whose time has come: those that wait, those that failed, those whose lease is over."""
+"""Records that are due: those that wait, those that failed, and those whose lease is over.
+
+    waiting, retry ── next_at is reached ──> queued, with a new claim and lease
+    queued ── the lease is over: its handler died, or hangs ──> queued, looked up before it is sent
+    any of them ── its operation cannot be read any more ──> dead
+
+Only the poller that holds the policy claims its records.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +21,11 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Case, F, Value, When
 
-from crmsync import models, operation_counts, orders
+from crmsync import models, orders
 from crmsync.directory import Policy
 from crmsync.models.operations import UNKNOWN
 from crmsync.monitor import counters
+from crmsync.operations import endings
 from crmsync.orders import Entry, Request
 from msgplatform.core import logging
 from msgplatform.core.data import claims, sql
@@ -43,12 +51,12 @@ class Due:
 
 
 def is_due(policy_id: int, now: datetime) -> bool:
-    """Whether there is anything; one index dive for each state."""
+    """Whether any record is due; one index dive for each state."""
     return any(_due(policy_id, state, now).exists() for state in models.Record.OPEN)
 
 
 def claim(policy: Policy, crm_id: int, limit: int) -> Due:
-    """Up to `limit` due records, claimed; nobody but the policy's holder does so."""
+    """Claim up to `limit` due records, with their requests."""
     return sql.retrying(lambda: _claim(policy, crm_id, limit))
 
 
@@ -57,7 +65,13 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
         now = sql.now()
         lease = now + timedelta(seconds=settings.CRM_LEASE_SECONDS)
         due = Due([], uuid.uuid4().hex, lease.timestamp())
-        rows = _chosen(policy.id, now, limit)
+        found: list[dict[str, Any]] = []
+        for state in models.Record.OPEN:
+            if len(found) < limit:
+                locked = _due(policy.id, state, now).select_for_update()
+                found += locked.values(*_COLUMNS)[: limit - len(found)]
+        chosen = list(dict.fromkeys(row["operation_id"] for row in found))[:_OPERATIONS]
+        rows = [row for row in found if row["operation_id"] in chosen]
         if not rows:
             return due
         requests = _requests(policy, rows)
@@ -69,8 +83,9 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
             request = requests.get((operation, row["key"]))
             if request is None:
                 continue
-            # A version that left the CRM as it is has no request of its own.
+            # A newer version with the same values made no request of its own: it goes by this one.
             request = msgspec.structs.replace(request, version=row["version"])
+            # Whoever had it may have sent it: nobody heard how that ended.
             expired = row["state"] == _State.QUEUED
             check = expired or row["error_class"] == UNKNOWN
             due.entries.append(
@@ -80,7 +95,7 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
         gone = [row for row in rows if (row["operation_id"], row["key"]) not in requests]
         if gone:
             _give_up(policy, crm_id, gone, now, ended)
-        operation_counts.add(ended, now)
+        endings.add(ended, now)
         return due
 
 
@@ -89,19 +104,9 @@ def _due(policy_id: int, state: int, now: datetime) -> Any:
     return rows.order_by("next_at", "id")
 
 
-def _chosen(policy_id: int, now: datetime, limit: int) -> list[dict[str, Any]]:
-    """Those that are due for longest, of few operations, locked."""
-    found: list[dict[str, Any]] = []
-    for state in models.Record.OPEN:
-        if len(found) < limit:
-            rows = _due(policy_id, state, now).select_for_update()
-            found += rows.values(*_COLUMNS)[: limit - len(found)]
-    operations = list(dict.fromkeys(row["operation_id"] for row in found))[:_OPERATIONS]
-    return [row for row in found if row["operation_id"] in operations]
-
-
 def _requests(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[int, str], Request]:
-    """By operation and the source's key; one that says something else than its record is none."""
+    """Requests by operation and the source's key. One whose digest is not that of its record is
+    left out: it would send values that nobody decided to send."""
     wanted = {(row["operation_id"], policy.key_prefix + row["key"]): row["key"] for row in rows}
     found = {}
     operations = models.Operation.objects.filter(id__in={operation for operation, _ in wanted})
@@ -141,7 +146,8 @@ def _give_up(
     now: datetime,
     ended: Counter[tuple[int, str]],
 ) -> None:
-    """Their operation is gone or cannot be read: `sync_recover` can bring it back."""
+    """These records are dead: their operation is gone or cannot be read. `sync_recover` can bring
+    it back from Redis."""
     row_ids = [row["id"] for row in rows]
     models.Record.objects.filter(pk__in=row_ids).update(
         state=_State.DEAD, next_at=None, claimed_by="", sending_operation=0, error_class="fault"
@@ -153,8 +159,8 @@ def _give_up(
         models.RecoveryEntry(
             policy_id=policy.id, crm_id=crm_id, operation_id=row["operation_id"],
             record_id=row["id"], key=row["key"], version=row["version"], error_class="fault",
-            reason="Its operation cannot be read any more. Run: manage.py sync_recover --operation "
-            f"{row['operation_id']}",
+            reason="The operation of this record can no longer be read. Run: manage.py "
+            f"sync_recover --operation {row['operation_id']}",
             attempts=row["attempt"], created_at=now,
         )
         for row in rows

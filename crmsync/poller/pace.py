@@ -1,22 +1,23 @@
-"""Slower when a CRM or the database has much to do."""
+"""Look less often when the CRM or the database has much to do."""
 
 from __future__ import annotations
 
 import os
 
-from crmsync import crm_status
+from crmsync.monitor import crm_status
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import load
 
 SLOWEST = 8.0  # times the interval
-# Answers that take this long, in seconds, are those of a CRM that has enough to do.
+# A CRM whose calls take longer than this, in seconds, has enough to do.
 _SLOW_ANSWER = 2.0
+# Statements that run at once, for each core of this machine; more of them wait for each other.
 _THREADS_A_CORE = 4
 _LOOK_SECONDS = 5.0
 
 
 class Pace:
-    """By what an interval is multiplied, from 1 to SLOWEST; for one thread."""
+    """The factor by which an interval is multiplied, from 1 to SLOWEST; for one thread."""
 
     def __init__(self) -> None:
         self._next_look = Every(_LOOK_SECONDS)

@@ -1,4 +1,12 @@
-"""One policy's part of the poller: what is due, what changed, and the comparison of versions."""
+"""One policy in the poller, round by round.
+
+    each turn    queue the records that are due
+    when it is time, or somebody asked      read what changed (a run of changes, or of everything)
+    when its schedule says so, or somebody asked      compare versions (a sweep), page by page
+
+A round reads one page and stores it; between two rounds the policy is looked at again, so that a
+long run notices what people change.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +16,25 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from crmsync import crm_status, models, schedule
+from crmsync import models
 from crmsync.directory import Crm, Crms, Policies, Policy
 from crmsync.models.operations import MAX_MESSAGE
+from crmsync.monitor import crm_status
+from crmsync.monitor.poller_status import Facts
+from crmsync.policies import schedule
 from crmsync.poller import due
 from crmsync.poller.changes import Changes
 from crmsync.poller.comparison import Comparison
 from crmsync.poller.distribution import DistributionCenter
-from crmsync.poller.increment import Increment
 from crmsync.poller.pace import Pace
-from crmsync.poller.source import (
+from crmsync.poller.reading.increment import Increment
+from crmsync.poller.reading.source import (
     Columns,
     Source,
     SourceMismatch,
     SourceRefused,
     SourceUnavailable,
 )
-from crmsync.poller_status import Facts
 from msgplatform.core import logging
 from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.data import ids, sql
@@ -33,15 +43,19 @@ from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
 
-# How long nothing that is due is looked for; also how soon a change in the console is noticed.
+# The pause without work: records that become due, and changes in the console, wait so long at most.
 _IDLE_SECONDS = 1.0
+# The first pause while the CRM's queues are full: handlers empty them within milliseconds.
 _FULL_SECONDS = 0.02
 _Kind = models.Policy.Kind
 _SOURCE_ERRORS = (SourceUnavailable, SourceRefused, SourceMismatch, InvalidInput)
 
 
 class PolicyPoll:
-    """Its turn is called by a thread of its own: a source that hangs holds up no other policy."""
+    """Its turn is called by a thread of its own: a source that hangs holds up no other policy.
+
+    Everything belongs to that thread; the poller's loop calls `facts`, which may be a moment old.
+    """
 
     def __init__(
         self,
@@ -60,10 +74,10 @@ class PolicyPoll:
         self._parts: tuple[DistributionCenter, Changes, Comparison] | None = None
         self._source: Source | None = None
         self._increment: Increment | None = None
-        # Whose request is taken: it is known for two seconds more.
+        # The policy whose request was taken: `policies` shows that request for two seconds more.
         self._asked: Policy | None = None
-        self._looked: datetime | None = None
-        self._compared: datetime | None = None
+        self._looked: datetime | None = None  # the last look that found nothing more
+        self._compared: datetime | None = None  # as `swept_at`, which is known two seconds later
         self._problem, self._problem_since, self._read_at = "", 0.0, 0.0
         self._next_in = 0.0
 
@@ -80,11 +94,12 @@ class PolicyPoll:
             return self._report(policy, str(error))
         except LeaseLost as error:
             log.warning("policy_lost", policy=policy.name, why=str(error))
-            self._parts = None  # what it knew of runs and watermark is no longer true
+            # Another poller went on from here: the run and watermark in memory are out of date.
+            self._parts = None
             return _IDLE_SECONDS
         except AWAY:
             raise
-        except Exception as error:
+        except Exception as error:  # one policy must not end the thread that retries it
             log.exception("policy_failed", policy=policy.name)
             return self._report(policy, f"{type(error).__name__}: see the poller's log.")
 
@@ -95,18 +110,19 @@ class PolicyPoll:
             self._parts = center, changes, Comparison(policy, self._holder, center)
         center, changes, comparison = self._parts
         live = crm_status.read().get(crm.id)
-        room = center.room(crm, live)
+        capacity = center.capacity(crm, live)
         now = sql.now()
-        if room and due.is_due(policy.id, now):
-            center.retry(crm, due.claim(policy, crm.id, room))
-            room = center.room(crm, live)
+        # What is due comes first: it is older than what a look would find.
+        if capacity and due.is_due(policy.id, now):
+            center.retry(crm, due.claim(policy, crm.id, capacity))
+            capacity = center.capacity(crm, live)
         wait = self._wait(policy, changes, live, now)
         if wait > 0 and not comparison.run:
             return min(wait, _IDLE_SECONDS)
-        if not room:
+        if not capacity:
             return self._full.next()
         self._full.reset()
-        limit = min(room, policy.batch_size)
+        limit = min(capacity, policy.batch_size)
         source, increment = self._opened(policy)
         if self._requested(policy) in (_Kind.CHANGES, _Kind.FULL):
             changes.request(policy, increment)
@@ -115,7 +131,8 @@ class PolicyPoll:
             more = changes.round(policy, crm, increment, limit)
             self._read_at = time.time()
             self._looked = None if more else now
-            self._recovered()
+            self._problem, self._problem_since = "", 0.0
+            self._trouble.reset()
         self._compare(policy, crm, comparison, source, increment, limit, now)
         self._worked(1)
         return 0.0
@@ -153,7 +170,7 @@ class PolicyPoll:
         if comparison.run:
             try:
                 comparison.round(policy, crm, source, increment, limit)
-            except SourceMismatch as error:  # it has no versions: not a reason to stop reading
+            except SourceMismatch as error:  # without versions changes can still be read
                 comparison.fail(str(error))
 
     def _requested(self, policy: Policy) -> str:
@@ -173,8 +190,9 @@ class PolicyPoll:
         return source, self._increment
 
     def _report(self, policy: Policy, problem: str) -> float:
-        """The source cannot be read: into the exception log when that is news."""
-        self._increment = None
+        """The source cannot be read: the exception log says so, once for each problem. Returns the
+        pause."""
+        self._increment = None  # the next turn looks at the table anew: it may have been corrected
         if problem != self._problem:
             log.warning("source_not_read", policy=policy.name, why=problem)
             models.ExceptionEntry.objects.create(
@@ -184,10 +202,6 @@ class PolicyPoll:
             self._problem_since = self._problem_since or time.time()
         self._problem = problem
         return self._trouble.next()
-
-    def _recovered(self) -> None:
-        self._problem, self._problem_since = "", 0.0
-        self._trouble.reset()
 
     def facts(self) -> Facts:
         """For console, metrics and alerts; called by another thread."""

@@ -1,6 +1,7 @@
-"""Poll: holds policies, reads what changed at their sources and gives it to the CRMs.
+"""Poll: holds policies, reads what changed at their sources and queues it for the CRMs.
 
-A thread for each policy that it holds (`policy_poll`), beside the loop that keeps the leases.
+Each policy that it holds has a thread (`policy_poll`). The loop keeps the leases, begins and stops
+those threads, reports, and raises alerts; deleting what is old has a thread of its own.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ import gc
 import time
 from collections.abc import Collection
 
-from crmsync import poller_status
 from crmsync.directory import Crms, Policies
+from crmsync.monitor import poller_status
 from crmsync.monitor.alert_conditions import AlertConditions
-from crmsync.poller.holdings import Holdings
+from crmsync.poller.leases import PolicyLeases
 from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.retention import Housekeeping
 from msgplatform.core import logging
@@ -23,11 +24,13 @@ from msgplatform.core.queues import jobs, names
 
 log = logging.get(__name__)
 
-_SAY_SECONDS = 1.0
+_REPORT_SECONDS = 1.0
 _RECOVER_SECONDS = 10.0
 _ALERT_SECONDS = 10.0
 _CLEAN_SECONDS = 30.0
-_ROUND_SECONDS = 20.0  # a round that has begun is waited for
+# How long the threads of released policies may finish the round that they have begun. Shorter than
+# a lease: the loop that waits renews the others.
+_ROUND_SECONDS = 20.0
 
 
 class Poll(Worker):
@@ -36,15 +39,16 @@ class Poll(Worker):
     def __init__(self) -> None:
         super().__init__()
         self.policies, self.crms = Policies(), Crms()
-        self.holdings = Holdings(self._let_go)
+        self.leases = PolicyLeases(self.stop_threads)
         self._polls: dict[int, tuple[PolicyPoll, ThreadLoop]] = {}
-        self._next_say, self._next_recover = Every(_SAY_SECONDS), Every(_RECOVER_SECONDS)
+        self._next_report, self._next_recover = Every(_REPORT_SECONDS), Every(_RECOVER_SECONDS)
         self._housekeeping = Housekeeping()
         self._cleaner = ThreadLoop("cleaner", self._clean)  # a statement there may take long
         self._alert_conditions, self._next_alerts = AlertConditions(), Every(_ALERT_SECONDS)
 
     def start(self) -> None:
-        # What was imported lives for ever, and rows die by themselves: collect seldom.
+        # What was imported stays for ever, and rows are freed without the collector: let it run
+        # seldom.
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
         self._cleaner.start()
@@ -54,13 +58,16 @@ class Poll(Worker):
         self.policies.refresh()
         self.crms.refresh()
         enabled = [policy.id for policy in self.policies.known.values() if policy.enabled]
-        self.holdings.turn(enabled)
-        for policy_id in self.holdings.held - self._polls.keys():
-            self._begin(policy_id)
-        if self._next_say.take():
+        self.leases.turn(enabled)
+        for policy_id in self.leases.held - self._polls.keys():
+            poll = PolicyPoll(policy_id, self.leases.token, self.policies, self.crms, self._worked)
+            loop = ThreadLoop(f"policy-{policy_id}", poll.turn, longest_pause=10.0)
+            self._polls[policy_id] = poll, loop
+            loop.start()
+        if self._next_report.take():
             poller_status.report({key: poll.facts() for key, (poll, _) in self._polls.items()})
         if self._next_recover.take():
-            # An order can be made again from the database.
+            # Orders that killed handlers had claimed; the database has the records of all of them.
             jobs.recover(put_back=names.holds_only_copies)
         if self._next_alerts.take():
             self._alert_conditions.reconcile()
@@ -68,24 +75,18 @@ class Poll(Worker):
 
     def drain(self, deadline: float) -> None:
         self._cleaner.stop()
-        self._let_go(list(self._polls))
+        self.stop_threads(list(self._polls))
 
     def stop(self) -> None:
-        self.holdings.end()
+        self.leases.end()
 
-    def _begin(self, policy_id: int) -> None:
-        poll = PolicyPoll(policy_id, self.holdings.token, self.policies, self.crms, self._worked)
-        loop = ThreadLoop(f"policy-{policy_id}", poll.turn, longest_pause=10.0)
-        self._polls[policy_id] = poll, loop
-        loop.start()
-
-    def _let_go(self, policies: Collection[int]) -> None:
-        """Ends their threads. One that hangs at its source can store nothing more: another
-        poller's claim is not its own."""
+    def stop_threads(self, policies: Collection[int]) -> None:
+        """End the threads of these policies. One that hangs at its source for longer can store
+        nothing more: its claim is no longer on the policy's row."""
         loops = [self._polls.pop(key)[1] for key in policies if key in self._polls]
         for loop in loops:
             loop.stop()
-        end = time.monotonic() + _ROUND_SECONDS  # of all: the leases of others are to be renewed
+        end = time.monotonic() + _ROUND_SECONDS  # for all of them together
         for loop in loops:
             loop.stop(wait=max(0.01, end - time.monotonic()))
         poller_status.withdraw(list(policies))

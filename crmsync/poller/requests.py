@@ -1,4 +1,4 @@
-"""From rows of a source to what a CRM is asked to hold."""
+"""Rows of a source become requests: what a CRM is asked to hold."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import msgspec
 from crmsync.directory import Policy
 from crmsync.models.operations import MAX_KEY
 from crmsync.orders import Request, digest
-from crmsync.poller.increment import Row
-from crmsync.poller.source import SourceMismatch
+from crmsync.poller.reading.increment import Row
+from crmsync.poller.reading.source import SourceMismatch
 from msgplatform.core.errors import InvalidInput
 
-# Of an operation's data, which is one value of one statement: servers take 16 MiB by default.
+# The size of an operation's data, which is one value of one statement: servers take 16 MiB by
+# default (max_allowed_packet).
 MAX_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One row as the CRM is to have it; `problem` says why the mapping cannot make it so."""
+    """One row as the CRM is to hold it. With a `problem` the mapping could not make a request."""
 
     key: str
     request: Request
@@ -29,14 +30,18 @@ class Wanted:
 
 
 def wanted(policy: Policy, rows: Iterable[Row], operation: int) -> list[Wanted]:
-    """For each row that is the policy's. A source without versions gets the operation's id as one:
-    later readings have larger ones.
+    """Requests for the rows that this policy carries.
+
+    Where the source has no versions, the operation's id is the version: ids grow with time, so that
+    what is read later counts as newer.
 
     Raises SourceMismatch for a key that is too long.
     """
     found = []
     for row in rows:
-        if not _is_ours(policy, row):
+        if policy.biz_id is not None and row.values.get("biz_id") != policy.biz_id:
+            continue
+        if policy.appkeys and row.values.get("appkey") not in policy.appkeys:
             continue
         key = str(row.key)
         if len(key) > MAX_KEY:
@@ -53,13 +58,6 @@ def wanted(policy: Policy, rows: Iterable[Row], operation: int) -> list[Wanted]:
 
 
 def is_too_large(wanted: Sequence[Wanted]) -> bool:
-    """Whether they are too much for one operation; one alone never is."""
+    """Whether these are too many bytes for one operation; one alone never is."""
     size = sum(len(msgspec.json.encode(each.request)) for each in wanted)
     return len(wanted) > 1 and size > MAX_BYTES
-
-
-def _is_ours(policy: Policy, row: Row) -> bool:
-    values = row.values
-    if policy.biz_id is not None and values.get("biz_id") != policy.biz_id:
-        return False
-    return not policy.appkeys or values.get("appkey") in policy.appkeys

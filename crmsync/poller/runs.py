@@ -1,4 +1,10 @@
-"""Runs as rows: begun with the first rows that are read, ended when everything is read."""
+"""The rows of runs.
+
+    reading ──> read       nothing more lies below the horizon
+       └──────> failed     the source has no versions to compare
+
+A run begins with the first rows that are read, so that looks that find nothing leave none.
+"""
 
 from __future__ import annotations
 
@@ -15,37 +21,38 @@ _MESSAGE = 500
 
 
 def begin(policy: Policy, kind: str, unread: int, requested: bool = False) -> int | None:
-    """A run's id. With `requested` the request is taken in the same step: None when it is gone.
+    """Begin a run and return its id. With `requested` the request is taken in the same transaction,
+    so that it makes one run only: None when somebody else has taken it.
 
     A run of everything forgets how far the source was read.
     """
     run_id = ids.new(ids.bucket(policy.id, None))
-    return sql.retrying(lambda: _begin(policy, kind, unread, requested, run_id))
 
+    def once() -> int | None:
+        with transaction.atomic():
+            if requested:
+                rows = models.Policy.objects.filter(pk=policy.id, requested=kind)
+                if not rows.update(requested="", requested_by=""):
+                    return None
+            if kind == models.Policy.Kind.FULL:
+                Watermark.objects.filter(policy_id=policy.id).delete()
+            Run.objects.create(
+                id=run_id, policy_id=policy.id, kind=kind, started_at=sql.now(), unread=unread,
+                requested_by=policy.requested_by if requested else "",
+            )  # fmt: skip
+        return run_id
 
-def _begin(policy: Policy, kind: str, unread: int, requested: bool, run_id: int) -> int | None:
-    with transaction.atomic():
-        if requested:
-            rows = models.Policy.objects.filter(pk=policy.id, requested=kind)
-            if not rows.update(requested="", requested_by=""):
-                return None
-        if kind == models.Policy.Kind.FULL:
-            Watermark.objects.filter(policy_id=policy.id).delete()
-        Run.objects.create(
-            id=run_id, policy_id=policy.id, kind=kind, started_at=sql.now(), unread=unread,
-            requested_by=policy.requested_by if requested else "",
-        )  # fmt: skip
-    return run_id
+    return sql.retrying(once)
 
 
 def finish(run_id: int, problem: str = "") -> None:
-    """Everything is read, or it cannot be read because of a `problem`."""
+    """The run has read everything, or could not because of a `problem`."""
     state = Run.State.FAILED if problem else Run.State.READ
     rows = Run.objects.filter(pk=run_id, state=Run.State.READING)
     sql.retrying(lambda: rows.update(state=state, read_at=sql.now(), problem=problem[:_MESSAGE]))
 
 
 def unfinished(policy_id: int) -> Sequence[Run]:
-    """Those that an earlier holder of the policy left, newest first."""
+    """Runs that an earlier holder of the policy did not finish, newest first."""
     rows = Run.objects.filter(policy_id=policy_id).order_by("-id")[:20]
     return [run for run in rows if run.state == Run.State.READING]

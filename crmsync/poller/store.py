@@ -1,4 +1,13 @@
-"""Store what a round has read: records, the operation and the watermark, in one transaction."""
+"""Store what a round has read: records, the operation and the watermark, in one transaction.
+
+What a version that was read does to its record (the states are in `models/operations.py`):
+
+    older, or the same version and values      nothing
+    the CRM holds these values already         confirmed, no call
+    in flight with an older version            stays queued; this one is sent when that has ended
+    refused by the mapping                     dead, with an entry of the recovery log
+    anything else                              queued with this round
+"""
 
 from __future__ import annotations
 
@@ -15,26 +24,27 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
-from crmsync import models, operation_counts
+from crmsync import models
 from crmsync.directory import Policy
 from crmsync.models.operations import MAX_MESSAGE, UNKNOWN
 from crmsync.monitor import counters
+from crmsync.operations import endings
 from crmsync.orders import Entry, Request, dump
-from crmsync.poller.increment import Watermark
+from crmsync.poller.reading.increment import Watermark
 from crmsync.poller.requests import Wanted
 from msgplatform.core.data import claims, ids, sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import LeaseLost
 
 _State = models.Record.State
-# Of a record as it is stored, in this order.
+# The columns of a record as it is stored, in this order.
 COLUMNS = (
     "id", "policy_id", "key", "version", "deleted", "operation_id", "sending_operation", "digest",
     "state", "attempt", "next_at", "claimed_by", "sent_version", "sent_digest", "remote_id",
     "error_class", "updated_at",
 )  # fmt: skip
 _values = itemgetter(*COLUMNS)
-MAPPING = "mapping"  # that of a row which the mapping cannot make a request of
+MAPPING = "mapping"  # the error class of a row of which the mapping cannot make a request
 
 
 @dataclass(slots=True)
@@ -53,7 +63,7 @@ class Round:
 
 @dataclass(slots=True)
 class Stored:
-    """What a round became: the entries to queue, which carry its claim until `lease_until`.
+    """What became of a round: the entries to queue, which carry its claim until `lease_until`.
 
     `requests` are those of the operation, which is None when there was nothing to send.
     """
@@ -66,7 +76,9 @@ class Stored:
 
 
 def store(this: Round) -> Stored:
-    """Raises LeaseLost when another poller holds the policy; then nothing is stored."""
+    """Store the round. Raises LeaseLost when another poller holds the policy; then nothing is
+    stored."""
+    # Ids come before the transaction, which may be repeated: most of them are not used.
     buckets = [ids.bucket(this.policy.id, each.key) for each in this.wanted]
     new_ids = ids.reserve(max(1, len(buckets))).ids(buckets)
     return sql.retrying(lambda: _store(this, new_ids))
@@ -74,18 +86,25 @@ def store(this: Round) -> Stored:
 
 def _store(this: Round, new_ids: Sequence[int]) -> Stored:
     with transaction.atomic():
+        # The policy's row is the fence: whoever lost its lease, however slowly it goes on, finds
+        # another token here, and stores nothing.
         rows = models.Policy.objects.select_for_update().filter(pk=this.policy.id)
         now = sql.now()
         holder, until = rows.values_list("claimed_by", "lease_until").first() or ("", None)
         if holder != this.holder or until is None or until <= now:
             raise LeaseLost(f"the policy {this.policy.name} is held by another poller")
-        known = _known(this.policy.id, [each.key for each in this.wanted])
+        known = {}
+        for some in chunks([each.key for each in this.wanted], claims.CHUNK):
+            records = models.Record.objects.filter(policy_id=this.policy.id, key__in=some)
+            # Locked, because a handler may be marking them.
+            for row in records.select_for_update().order_by().values(*COLUMNS):
+                known[row["key"]] = row
         decided = _Decisions(this, now)
         for each, new_id in zip(this.wanted, new_ids, strict=True):
             decided.take(each, known.get(each.key), new_id)
         decided.write()
         if this.watermark:
-            _move(this.policy.id, this.watermark, now)
+            _move_watermark(this.policy.id, this.watermark, now)
         if this.run:
             models.Run.objects.filter(pk=this.run).update(
                 read=F("read") + len(this.wanted), unchanged=F("unchanged") + decided.made.unchanged
@@ -93,17 +112,7 @@ def _store(this: Round, new_ids: Sequence[int]) -> Stored:
     return decided.made
 
 
-def _known(policy_id: int, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The records with these keys, locked: a handler may be marking them."""
-    found = {}
-    for some in chunks(keys, claims.CHUNK):
-        rows = models.Record.objects.filter(policy_id=policy_id, key__in=some)
-        for row in rows.select_for_update().order_by().values(*COLUMNS):
-            found[row["key"]] = row
-    return found
-
-
-def _move(policy_id: int, watermark: Watermark, now: datetime) -> None:
+def _move_watermark(policy_id: int, watermark: Watermark, now: datetime) -> None:
     # The key is JSON: a number and the same digits as text are different keys.
     key = msgspec.json.encode(watermark.key).decode()
     sql.insert_or_update(
@@ -120,7 +129,7 @@ class _Decisions:
     def __init__(self, this: Round, now: datetime) -> None:
         self._this, self._now = this, now
         self._lease = now + timedelta(seconds=settings.CRM_LEASE_SECONDS)
-        # The same in hundreds of rows: as they are stored, once.
+        # Hundreds of rows have the same two times: they are converted once.
         self._now_stored, self._lease_stored = sql.stored(now), sql.stored(self._lease)
         self._rows: list[tuple[Any, ...]] = []
         self._ended: Counter[tuple[int, str]] = Counter()
@@ -129,7 +138,7 @@ class _Decisions:
         self.made = Stored(lease_until=self._lease.timestamp())
 
     def take(self, each: Wanted, known: Mapping[str, Any] | None, new_id: int) -> None:
-        """An older version is left, and so is one that is known already."""
+        """Decide what becomes of a record; `known` is its row, `new_id` is for one without."""
         version = each.request.version
         if known is None:
             self._new(each, new_id)
@@ -145,12 +154,14 @@ class _Decisions:
             row["sent_version"] = version
             self._keep(row)
             return
-        # Its handler sees the newer version when it marks; one without a request cannot wait.
+        # The handler that has it finds the newer version when it marks. Not one that the mapping
+        # refused: there is nothing to send later, so that it is dead now.
         if held and not each.problem:
-            if sending != operation:
+            if sending != operation:  # a version in between was never sent
                 self._ended[operation, "replaced"] += 1
             row["operation_id"] = self._this.operation
-            self._send_later(row, each)
+            self._rows.append(_values(row))
+            self.made.requests.append(each.request)
             return
         if known["state"] in models.Record.OPEN:
             for each_operation in {operation, sending} - {0}:
@@ -165,7 +176,7 @@ class _Decisions:
             "version": each.request.version, "digest": each.digest,
             "deleted": each.request.deleted, "sent_version": 0, "updated_at": self._now_stored,
         }  # fmt: skip
-        if each.request.deleted:  # the CRM never heard of it
+        if each.request.deleted:  # the CRM never heard of it: there is nothing to delete
             row |= {
                 "operation_id": 0, "sending_operation": 0, "state": int(_State.CONFIRMED),
                 "attempt": 0, "next_at": None, "sent_version": each.request.version,
@@ -180,12 +191,8 @@ class _Decisions:
         self._rows.append(_values(row))
         self.made.unchanged += 1
 
-    def _send_later(self, row: dict[str, Any], each: Wanted) -> None:
-        self._rows.append(_values(row))
-        self.made.requests.append(each.request)
-
     def _send(self, row: dict[str, Any], each: Wanted, check: bool) -> None:
-        """On its way with this round, unless the mapping refuses it."""
+        """The record is queued with this round, unless the mapping refused it."""
         this = self._this
         row |= {"operation_id": this.operation, "attempt": 0}
         if each.problem:
@@ -204,11 +211,12 @@ class _Decisions:
             self.made.entries.append(
                 Entry(row["id"], this.operation, each.request, row["remote_id"], check=check)
             )
-        self._send_later(row, each)
+        self._rows.append(_values(row))
+        self.made.requests.append(each.request)
 
     def write(self) -> None:
         this, made, table = self._this, self.made, models.Record._meta.db_table
-        # In the order of ids, as handlers lock them.
+        # In the order of ids, in which handlers lock them too: so nobody waits in a circle.
         sql.insert_or_update(table, COLUMNS, sorted(self._rows, key=itemgetter(0)))
         if made.requests:
             made.operation = models.Operation.objects.create(
@@ -217,7 +225,7 @@ class _Decisions:
                 records=len(made.requests),
             )  # fmt: skip
         if self._ended:
-            operation_counts.add(self._ended, self._now)
+            endings.add(self._ended, self._now)
         if self._refused:
             self._report_refused()
         names = {

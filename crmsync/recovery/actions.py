@@ -14,11 +14,12 @@ import msgspec
 from django.db import transaction
 from django.utils.translation import gettext as _
 
-from crmsync import directory, models, operations_cache, orders
+from crmsync import directory, models, orders
 from crmsync.adapters.base import CredentialsRefused, UnknownField
-from crmsync.mapping import MAX_FIELD, MAX_RULES
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
+from crmsync.operations import cache
 from crmsync.orders import Request
+from crmsync.policies.mapping import MAX_FIELD, MAX_RULES
 from crmsync.recovery import entries
 from msgplatform.api.filters import MAX_SELECTION
 from msgplatform.core.connections import RedisError
@@ -55,7 +56,7 @@ def edit_and_retry(entry_id: int, fields: Mapping[str, Any], by: str) -> None:
     operation_id = ids.new(ids.bucket_of(entry.record_id))
     made = sql.retrying(partial(_edit, entry_id, dict(fields), operation_id, by))
     with contextlib.suppress(RedisError):  # the database has it
-        operations_cache.remember(made)
+        cache.remember(made)
 
 
 def _edit(entry_id: int, fields: dict[str, Any], operation_id: int, by: str) -> Operation:

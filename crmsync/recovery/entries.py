@@ -20,9 +20,9 @@ from django.db import transaction
 from django.db.models import Case, F, Value, When
 from django.db.models.functions import Now
 
-from crmsync import operation_counts
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.models.operations import UNKNOWN
+from crmsync.operations import endings
 from msgplatform.core.data import claims, sql
 
 MAPPING = "mapping"  # that of a row of which the mapping made no request
@@ -103,7 +103,7 @@ def split(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
 def begin_anew(records: Sequence[Record], **also: Any) -> None:
     """Records that are locked and not on their way are sent again, now; with `also` changed."""
     ended = {_State.CONFIRMED: "confirmed", _State.DEAD: "dead"}
-    operation_counts.take_back(
+    endings.take_back(
         Counter(
             (record.operation_id, ended[_State(record.state)])
             for record in records

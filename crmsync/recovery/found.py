@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from crmsync import operations_cache, orders
+from crmsync import orders
 from crmsync.models import Operation
+from crmsync.operations import cache
 from crmsync.orders import Request
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
@@ -58,7 +59,7 @@ class Finder:
                 break
             after = page[-1].pk
         try:
-            for some in operations_cache.since(start):
+            for some in cache.since(start):
                 yield from self._only_in_redis(some)
         except RedisError as error:
             self.problem = str(error)[:200]
@@ -86,7 +87,7 @@ class Finder:
     def _only_in_redis(self, operation_ids: Sequence[int]) -> Iterator[Found]:
         for some in chunks(operation_ids, PAGE):
             stored = set(Operation.objects.filter(id__in=some).values_list("id", flat=True))
-            copies = operations_cache.read([each for each in some if each not in stored])
+            copies = cache.read([each for each in some if each not in stored])
             for copy in sorted(copies.values(), key=lambda copy: copy.id):
                 if self._policy in (None, copy.policy_id):
                     requests = _requests(copy.id, copy.data)

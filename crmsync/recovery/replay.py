@@ -14,9 +14,10 @@ from functools import partial
 
 from django.db import transaction
 
-from crmsync import operation_counts, orders
+from crmsync import orders
 from crmsync.models import Operation, Policy, Record
 from crmsync.models.operations import UNKNOWN
+from crmsync.operations import endings
 from crmsync.orders import Request
 from crmsync.recovery import resend
 from crmsync.recovery.found import Found
@@ -169,7 +170,7 @@ def _take_over(plan: _Plan, now: datetime, by: str) -> None:
             if record.state == _State.QUEUED:  # whoever marks it, or queues it again, counts that
                 counted.discard(record.sending_operation)
             replaced.update((each, "replaced") for each in counted)
-    operation_counts.add(replaced, now)
+    endings.add(replaced, now)
     resend.solve_entries([record.pk for record in plan.older], by)
     for record in [*plan.new, *plan.older]:
         record.state, record.attempt, record.next_at = _State.WAITING, 0, now
@@ -199,4 +200,4 @@ def _store(plan: _Plan, now: datetime) -> None:
         policy_id=operation.policy_id,
         records=len(plan.newest),
     )
-    operation_counts.add({(operation.id, "replaced"): len(plan.newest) - mine}, now)
+    endings.add({(operation.id, "replaced"): len(plan.newest) - mine}, now)

@@ -9,8 +9,8 @@ from django.db import connection
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from crmsync import crm_status
 from crmsync.models import Crm, RecoveryEntry
+from crmsync.monitor import crm_status
 from crmsync.queues import MainQueue, RetryQueue
 from msgplatform.admin import cells
 from msgplatform.core.connections import RedisError

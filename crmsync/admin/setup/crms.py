@@ -17,12 +17,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from crmsync import mapping
 from crmsync.adapters.base import Check
 from crmsync.adapters.registry import open_adapter
 from crmsync.admin.setup import crm_health, probes
 from crmsync.admin.setup.crm_form import CrmForm, kind_title
 from crmsync.models import Crm, Policy, RecoveryEntry
+from crmsync.policies import mapping
 from msgplatform.admin import PlainList, UndeletableAdmin, audit, cells
 from msgplatform.core.errors import InvalidInput, PlatformError
 

@@ -15,12 +15,12 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from crmsync import run_requests
 from crmsync.admin import run_cells
 from crmsync.admin.setup import policy_health, trial
 from crmsync.admin.setup.policy_form import PolicyForm
 from crmsync.models import Policy, Run
 from crmsync.monitor import progress
+from crmsync.policies import run_requests
 from msgplatform.admin import (
     AutocompleteFilter,
     PlainList,

@@ -9,8 +9,8 @@ from django import forms
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
-from crmsync import mapping, schedule
 from crmsync.models import Policy, Record, Source
+from crmsync.policies import mapping, schedule
 from msgplatform.admin import Textarea
 from msgplatform.admin.fields import LinesField
 from msgplatform.core.errors import InvalidInput

@@ -10,9 +10,8 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from crmsync import poller_status
 from crmsync.models import Policy, Run, Watermark
-from crmsync.monitor import progress
+from crmsync.monitor import poller_status, progress
 from msgplatform.admin import cells
 from msgplatform.core.connections import RedisError
 from msgplatform.templatetags.humanize_age import age

@@ -17,8 +17,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from crmsync import preview
-from crmsync.admin.setup import probes
+from crmsync.admin.setup import preview, probes
 from crmsync.models import Source
 from crmsync.models.sources import HIVE
 from crmsync.poller.policy_poll import described

@@ -10,9 +10,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from crmsync import directory, personal, preview
+from crmsync import directory, personal
 from crmsync.adapters.registry import open_adapter
-from crmsync.admin.setup import probes
+from crmsync.admin.setup import preview, probes
 from crmsync.models import Crm, Policy, Source
 from msgplatform.admin import ModelAdmin, audit, row_id
 from msgplatform.core.errors import PlatformError

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from crmsync.poller.source import Source
+from crmsync.poller.reading.source import Source
 from msgplatform.core.servers.embedded import MariaDb
 from tests.integration.crmsync.lead_tables import LEADS, MYSQL_TABLE
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import MySQLdb
 
-from crmsync.poller.source import Columns
+from crmsync.poller.reading.source import Columns
 
 LEADS = Columns(
     key="id",

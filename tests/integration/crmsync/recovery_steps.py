@@ -7,9 +7,10 @@ from typing import Any
 
 from django.db.models.functions import Now
 
-from crmsync import operation_counts, orders
+from crmsync import orders
 from crmsync.directory import crms, policies
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
+from crmsync.operations import endings
 from crmsync.orders import Request
 from crmsync.poller import due
 from crmsync.poller.distribution import DistributionCenter
@@ -42,7 +43,7 @@ def record(operation: Operation, one: Request, state: int, **fields: Any) -> Rec
 
 
 def ended(operation: Operation, how: str) -> None:
-    operation_counts.add({(operation.pk, how): 1}, sql.now())
+    endings.add({(operation.pk, how): 1}, sql.now())
 
 
 def confirmed(policy: Policy, key: str, version: int = 1) -> Record:

@@ -18,11 +18,11 @@ from django.test import Client
 from django.urls import reverse
 from django.utils.html import escape
 
-from crmsync import crm_status
 from crmsync.adapters.registry import registry
 from crmsync.admin.setup import probes
 from crmsync.models import Crm, Policy, Source
-from crmsync.poller import source as described
+from crmsync.monitor import crm_status
+from crmsync.poller.reading import source as described
 from msgplatform.core.data import encryption, sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.rates.breaker import State

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from crmsync import crm_status
 from crmsync.adapters.registry import registry
 from crmsync.models import Crm, ExceptionEntry, Item, Record, RecoveryEntry
+from crmsync.monitor import crm_status
 from crmsync.queues import DeadQueue, MainQueue
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs

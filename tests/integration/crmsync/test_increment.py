@@ -19,9 +19,9 @@ import pytest
 from django.db import transaction
 
 from crmsync.models import Lead
-from crmsync.poller.database import Database
-from crmsync.poller.increment import WAITING_CAP, Increment, Page, Row, Watermark
-from crmsync.poller.source import Source, SourceUnavailable
+from crmsync.poller.reading.database import Database
+from crmsync.poller.reading.increment import WAITING_CAP, Increment, Page, Row, Watermark
+from crmsync.poller.reading.source import Source, SourceUnavailable
 from msgplatform.core.data import ids, sql
 from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.models import Biz

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from crmsync.poller.horizon import MysqlHorizon, Reading
-from crmsync.poller.increment import Increment, Row, Watermark
-from crmsync.poller.source import Source
+from crmsync.poller.reading.horizon import MysqlHorizon, Reading
+from crmsync.poller.reading.increment import Increment, Row, Watermark
+from crmsync.poller.reading.source import Source
 from msgplatform.core.servers.embedded import MariaDb
 from tests.integration.crmsync.conftest import NAME
 from tests.integration.crmsync.lead_tables import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from crmsync import models
 from crmsync.directory import Crms, Page, Policies
 from crmsync.hive import intake
 from crmsync.models import ExceptionEntry, Lead, Operation, Record, Run
-from crmsync.poller.holdings import Holdings
+from crmsync.poller.leases import PolicyLeases
 from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.poller.poller import Poll
 from crmsync.queues import MainQueue, RetryQueue
@@ -235,36 +235,39 @@ class TestTrouble:
         assert sql.now() >= soon
 
 
-class TestHoldings:
+def look_again(leases: PolicyLeases, policies: Sequence[int]) -> None:
+    """A turn that does not wait for the next renewal."""
+    leases._next_renew.at_once()
+    leases._next_look.at_once()
+    leases.turn(policies)
+
+
+class TestPolicyLeases:
     def test_two_share_and_one_takes_over(self, work_redis: redis.Redis) -> None:
         rows = [policy(name).pk for name in ("a", "b", "c", "d")]
-        let_go: list[int] = []
-        one, two = Holdings(let_go.extend), Holdings(let_go.extend)
+        stopped: list[int] = []
+        one, two = PolicyLeases(stopped.extend), PolicyLeases(stopped.extend)
         one.turn(rows)
         assert one.held == set(rows)
         two.turn(rows)
         assert two.held == set()
-        one.look_soon()
-        one.turn(rows)
+        look_again(one, rows)
         assert len(one.held) == 2
-        assert set(let_go) == set(rows) - one.held
-        two.look_soon()
-        two.turn(rows)
+        assert set(stopped) == set(rows) - one.held
+        look_again(two, rows)
         assert two.held == set(rows) - one.held
         one.end()
-        two.look_soon()
-        two.turn(rows)
+        look_again(two, rows)
         assert two.held == set(rows)
 
-    def test_what_another_took_is_let_go(self, work_redis: redis.Redis) -> None:
+    def test_work_stops_on_what_another_took(self, work_redis: redis.Redis) -> None:
         row = policy()
-        let_go: list[int] = []
-        holdings = Holdings(let_go.extend)
-        holdings.turn([row.pk])
+        stopped: list[int] = []
+        leases = PolicyLeases(stopped.extend)
+        leases.turn([row.pk])
         models.Policy.objects.update(claimed_by="x" * 32)
-        holdings.look_soon()
-        holdings.turn([row.pk])
-        assert (holdings.held, let_go) == (set(), [row.pk])
+        look_again(leases, [row.pk])
+        assert (leases.held, stopped) == (set(), [row.pk])
 
 
 def test_the_program_reads_in_threads_of_its_own() -> None:
@@ -303,6 +306,6 @@ def test_policies_whose_sources_hang_are_waited_for_together(
         loop.start()
     begun.wait(60)
     started = time.monotonic()
-    program._let_go(range(8))
+    program.stop_threads(range(8))
     answered.set()
     assert time.monotonic() - started < 4

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import redis
 
-from crmsync import models, operations_cache, orders
+from crmsync import models, orders
 from crmsync.directory import crms, policies
 from crmsync.models import Operation, Record, RecoveryEntry
+from crmsync.operations import cache
 from crmsync.orders import Order
 from crmsync.poller import due, requests
 from crmsync.poller.distribution import DistributionCenter
-from crmsync.poller.increment import Row, Watermark
+from crmsync.poller.reading.increment import Row, Watermark
 from crmsync.poller.store import Round, Stored, store
 from crmsync.queues import MainQueue, RetryQueue
 from crmsync.recovery import resend
@@ -296,7 +297,7 @@ class TestQueues:
         content = json.loads(work_redis.get(f"crm:operation:{this.operation}"))  # type: ignore[arg-type]
         assert list(content) == ["id", "data", "start_at", "end_at", "result"]
         assert isinstance(content["start_at"], int)
-        assert operations_cache.read([this.operation])[this.operation].requests() == orders.load(
+        assert cache.read([this.operation])[this.operation].requests() == orders.load(
             bytes(Operation.objects.get().data)
         )
 
@@ -328,7 +329,7 @@ class TestQueues:
         self, poller: Poller, work_redis: redis.Redis
     ) -> None:
         this, stored = poller.round(lead(1))
-        work_redis.set(operations_cache.INDEX, "in the way")
+        work_redis.set(cache.INDEX, "in the way")
         with pytest.raises(redis.RedisError):
             DistributionCenter(poller.policy).distribute(poller.crm, this, stored)
         assert RecoveryEntry.objects.get().error_class == "queue"
@@ -336,6 +337,6 @@ class TestQueues:
 
     def test_no_more_than_a_crm_can_take(self, poller: Poller, work_redis: redis.Redis) -> None:
         center = DistributionCenter(poller.policy)
-        assert center.room(poller.crm, None) > 0
+        assert center.capacity(poller.crm, None) > 0
         jobs.put(MainQueue("sales").name, [{}] * 4, ttl=60)
-        assert center.room(poller.crm, None) == 0
+        assert center.capacity(poller.crm, None) == 0

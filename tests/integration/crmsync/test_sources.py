@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from crmsync.poller.database import Database
-from crmsync.poller.increment import Increment, Watermark
-from crmsync.poller.source import Source, SourceMismatch, SourceRefused, SourceUnavailable
-from crmsync.poller.sweep import sweep
+from crmsync.poller.comparison import sweep
+from crmsync.poller.reading.database import Database
+from crmsync.poller.reading.increment import Increment, Watermark
+from crmsync.poller.reading.source import Source, SourceMismatch, SourceRefused, SourceUnavailable
 from msgplatform.core.errors import InvalidInput, PlatformError
 from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.core.servers.private_server import free_port

@@ -10,8 +10,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from crmsync import run_requests
 from crmsync.models import Crm, Item, Lead, Policy, Record, Run, Source
+from crmsync.policies import run_requests
 from msgplatform.api.access import keys, throttling
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import NotNow

@@ -12,14 +12,13 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
-from crmsync import crm_status, poller_status
-from crmsync.crm_status import Live
 from crmsync.models import Crm, Policy, Record, Watermark, lead_triggers
-from crmsync.monitor import alert_conditions, backlog, counters, findings
+from crmsync.monitor import alert_conditions, backlog, counters, crm_status, findings, poller_status
 from crmsync.monitor import metrics as gauges
 from crmsync.monitor.alert_conditions import AlertConditions
+from crmsync.monitor.crm_status import Live
+from crmsync.monitor.poller_status import Facts
 from crmsync.orders import Order
-from crmsync.poller_status import Facts
 from crmsync.queues import RetryQueue
 from msgplatform.core import flows, metrics
 from msgplatform.core.data import sql

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from crmsync import crm_status, orders, poller_status
+from crmsync import orders
 from crmsync.models import (
     Crm,
     ExceptionEntry,
@@ -29,6 +29,7 @@ from crmsync.models import (
     Watermark,
 )
 from crmsync.models.sources import HIVE_COLUMNS
+from crmsync.monitor import crm_status, poller_status
 from crmsync.orders import Request
 from msgplatform.core.data import ids, sql
 from msgplatform.core.rates.breaker import State

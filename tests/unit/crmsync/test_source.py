@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from crmsync.poller.source import Columns, Source, earliest_wall_clock, parse_zone
+from crmsync.poller.reading.source import Columns, Source, earliest_wall_clock, parse_zone
 from msgplatform.core.errors import InvalidInput
 
 BERLIN = ZoneInfo("Europe/Berlin")

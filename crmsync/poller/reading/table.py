@@ -1,14 +1,14 @@
-"""A source's table as it really is, held against its description."""
+"""A source's table as it really is, compared with its description."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 
-from crmsync.poller.database import Database
-from crmsync.poller.source import Source, SourceMismatch, parse_zone
+from crmsync.poller.reading.database import Database
+from crmsync.poller.reading.source import Source, SourceMismatch, parse_zone
 
-# Rows whose time is NULL or zero are at no place of the order, so that they would never be read.
+# Rows whose time is NULL or zero have no place in the order by time: they would never be read.
 FIRST_TIME = "1970-01-01 00:00:01"
 _INTEGERS = {"tinyint", "smallint", "mediumint", "int", "integer", "bigint", "bit", "bool"}
 _TEXTS = {"char", "varchar", "text", "uuid"}
@@ -43,7 +43,7 @@ class Table:
 def inspect(source: Source, database: Database) -> Table:
     """Look at the source's table. Raises SourceMismatch with what is wrong, or what `rows` raises.
 
-    A view has no keys of its own: that its key is unique is believed.
+    A view has no indexes of its own: that its key is unique is taken on trust.
     """
     read = _mysql_table if database.is_mysql else _sqlite_table
     columns, indexes, is_view = read(source.table, database)
@@ -55,16 +55,19 @@ def inspect(source: Source, database: Database) -> Table:
             raise SourceMismatch(
                 f"the table {source.table} has no column {name}, or it may not be read"
             )
-    _check_types(source, by_name, "mysql" if database.is_mysql else "sqlite")
-    if not is_view:
-        _check_key(source, by_name, indexes)
+    _check_columns(source, by_name, "mysql" if database.is_mysql else "sqlite")
+    key = source.columns.key.lower()
+    if not is_view and by_name[key].nullable:
+        raise SourceMismatch(f"the column {source.columns.key} must not allow NULL: it is the key")
+    if not is_view and not any(index.unique and index.columns == (key,) for index in indexes):
+        raise SourceMismatch(f"the column {source.columns.key} is not unique: it is the key")
     _check_times(source, database)
     kind = by_name[source.columns.update_time.lower()].type
     is_utc = database.is_mysql and kind == "timestamp"
     return Table(UTC if is_utc else parse_zone(source.zone), _order_index(source, indexes))
 
 
-def _check_types(source: Source, columns: dict[str, Column], vendor: str) -> None:
+def _check_columns(source: Source, columns: dict[str, Column], vendor: str) -> None:
     rules = (
         (source.columns.update_time, _TIMES[vendor], "a date with a time"),
         (source.columns.key, _INTEGERS | _TEXTS, "an integer or text"),
@@ -74,14 +77,6 @@ def _check_types(source: Source, columns: dict[str, Column], vendor: str) -> Non
     for name, allowed, wanted in rules:
         if name and (kind := columns[name.lower()].type) not in allowed:
             raise SourceMismatch(f"the column {name} has the type {kind}, it must be {wanted}")
-
-
-def _check_key(source: Source, columns: dict[str, Column], indexes: list[Index]) -> None:
-    key = source.columns.key.lower()
-    if columns[key].nullable:
-        raise SourceMismatch(f"the column {source.columns.key} must not allow NULL: it is the key")
-    if not any(index.unique and index.columns == (key,) for index in indexes):
-        raise SourceMismatch(f"the column {source.columns.key} is not unique: it is the key")
 
 
 def _check_times(source: Source, database: Database) -> None:
@@ -95,6 +90,7 @@ def _check_times(source: Source, database: Database) -> None:
             )
     if database.is_mysql:
         return
+    # SQLite stores whatever text it is given, and texts of another form are in another order.
     newest = database.rows(f"SELECT MAX({time}) || '' FROM {table}")[0][0]  # noqa: S608
     if newest and not (newest[:4].isdigit() and newest[10:11] == " "):
         raise SourceMismatch(
@@ -104,7 +100,8 @@ def _check_times(source: Source, database: Database) -> None:
 
 
 def _order_index(source: Source, indexes: list[Index]) -> str:
-    """The index by (time, key). One by time alone does too: rows of equal time lie by key in it."""
+    """The name of the index by (time, key), '' when there is none. One by time alone will do where
+    the key is the primary key: InnoDB adds that to every index."""
     time, key = source.columns.update_time.lower(), source.columns.key.lower()
     primary = next((index.columns for index in indexes if index.name == "PRIMARY"), ())
     for wanted in ((time, key), (time,)):

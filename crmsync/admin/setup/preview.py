@@ -13,12 +13,12 @@ from typing import Any, Literal
 from crmsync.adapters.base import CRMAdapter, Stored
 from crmsync.adapters.records import same
 from crmsync.directory import Policy
-from crmsync.poller.database import Database
-from crmsync.poller.increment import Increment, Row
 from crmsync.poller.policy_poll import described
+from crmsync.poller.reading.database import Database
+from crmsync.poller.reading.increment import Increment, Row
+from crmsync.poller.reading.source import Source
+from crmsync.poller.reading.table import inspect
 from crmsync.poller.requests import wanted
-from crmsync.poller.source import Source
-from crmsync.poller.table import inspect
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import Permanent
 

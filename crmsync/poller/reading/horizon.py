@@ -1,10 +1,10 @@
-"""The safe horizon: the time below which no row can still appear at a source.
+"""The safe horizon: the time below which no further row can appear at a source.
 
 `UpdateTime` is set when a statement begins, and its row appears when the transaction commits, so
-rows do not appear in the order of their times. Whoever reads up to the newest row loses those that
-are committed behind it.
+rows do not appear in the order of their times. Whoever reads up to the newest row misses those that
+are committed later with an earlier time.
 
-**MySQL, MariaDB.** A row that will still appear is written by a statement that runs now, in a
+**MySQL, MariaDB.** A row that is yet to appear is written by a statement that runs now, in a
 transaction that is open now, or by one that begins later. So nothing can appear below the smallest
 of: the present time, the beginning of the oldest statement that runs, the beginning of the oldest
 transaction that has written. They are asked for in this order, before the rows are read:
@@ -35,12 +35,18 @@ from typing import Protocol
 
 from django.db import OperationalError
 
-from crmsync.poller.database import NEEDS_PROCESS, Database
-from crmsync.poller.source import Source, SourceRefused, SourceUnavailable, earliest_wall_clock
+from crmsync.poller.reading.database import NEEDS_PROCESS, Database
+from crmsync.poller.reading.source import (
+    Source,
+    SourceRefused,
+    SourceUnavailable,
+    earliest_wall_clock,
+)
 from msgplatform.core import logging
 
 log = logging.get(__name__)
 
+# Kept back beyond the three bounds, two of which are in whole seconds.
 MARGIN = timedelta(seconds=2)
 _RENEWAL_SECONDS = 0.12  # INNODB_TRX is renewed when nobody asked for 0.1 s
 _RENEWALS = 20
@@ -126,7 +132,9 @@ class MysqlHorizon:
                 log.warning("source_horizon_is_bounded", reason="no PROCESS privilege")
                 self._exact = False
         if not self._exact:
-            return self._bounded(now)
+            assumed = now - self._lag
+            early = self._spelled(now - min(MARGIN, self._lag))
+            return Reading(now, assumed, self._spelled(assumed), early, False)
         bounds = [begun]  # the oldest copy of INNODB_TRX that is accepted is as old
         if running is not None:
             bounds.append(now - timedelta(seconds=int(running)) - _SECOND)
@@ -137,8 +145,8 @@ class MysqlHorizon:
         return Reading(now, horizon, until, until, True)
 
     def _oldest_transaction(self, since: datetime) -> datetime | None:
-        """When the oldest of the transactions began that have written and are open, by a list that
-        was made at `since` (whole seconds) or later."""
+        """When the oldest open transaction began that has written; None when there is none. By a
+        list that the server made at `since` (whole seconds) or later."""
         since_text = str(since.replace(tzinfo=None))
         self._database.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         try:
@@ -148,6 +156,7 @@ class MysqlHorizon:
                     return None if oldest is None else _utc(oldest)
                 time.sleep(_RENEWAL_SECONDS)
         finally:
+            # An error may have closed the connection, and with it the transaction.
             if self._database.connection.connection is not None:
                 self._database.rows("COMMIT")
         raise SourceUnavailable(
@@ -155,15 +164,12 @@ class MysqlHorizon:
             "server does not renew it: ask less often than every 0.1 s"
         )
 
-    def _bounded(self, now: datetime) -> Reading:
-        horizon, until = now - self._lag, now - min(MARGIN, self._lag)
-        return Reading(now, horizon, self._spelled(horizon), self._spelled(until), False)
-
     def _spelled(self, moment: datetime) -> str:
         return f"{earliest_wall_clock(moment, self._zone):%Y-%m-%d %H:%M:%S.%f}"
 
     def _is_written_here(self) -> bool:
-        """Whether all writers are on this server, so that it knows their transactions."""
+        """Whether all writers are on this server, so that it knows their transactions: not so on a
+        replica, or in a cluster."""
         rows = self._database.rows(
             "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'wsrep_on')"
         )
@@ -180,7 +186,7 @@ class SqliteHorizon:
         self._zone = zone
         self._table = database.quote(source.table)
         self._time = database.quote(source.columns.update_time)
-        # A lock of a file that cannot be written is granted and locks nothing.
+        # SQLite grants a lock of a file that cannot be written, which keeps nobody from writing.
         files = [str(row[2]) for row in database.rows("PRAGMA database_list") if row[1] == "main"]
         self._can_lock = not files[0] or os.access(files[0], os.W_OK)
 
@@ -196,7 +202,7 @@ class SqliteHorizon:
             [self._spelled(now)],
         )
         until = newest[0][0] if newest else self._spelled(now - self._lag)
-        if not self._can_lock:  # or the newest row would wait for ever
+        if not self._can_lock:  # the newest row is not below itself: it would never be read
             until = max(until, self._spelled(now - self._lag))
         horizon = datetime.fromisoformat(until).replace(tzinfo=self._zone).astimezone(UTC)
         return Reading(now, horizon, until, until, self._can_lock)
@@ -207,7 +213,8 @@ class SqliteHorizon:
         ((timeout,),) = run("PRAGMA busy_timeout")
         ((only_read,),) = run("PRAGMA query_only")
         run("PRAGMA busy_timeout = 0")
-        run("PRAGMA query_only = OFF")  # it refuses the lock too; nothing is written under it
+        # `query_only` refuses the lock too. Nothing is written under the lock.
+        run("PRAGMA query_only = OFF")
         try:
             run("BEGIN IMMEDIATE")
             try:

@@ -58,8 +58,8 @@ class Source:
 
     `database` is a URL, or empty for the platform's own. `zone` is the time zone in which a
     DATETIME column (or text in SQLite) is written: an IANA name, or an offset such as +08:00;
-    TIMESTAMP columns need none. `lag` is used only where the database does not let us see its open
-    transactions: what is committed later than this after it was written is missed.
+    TIMESTAMP columns need none. `lag` is used only where the database does not show its open
+    transactions: a change that is committed later than this after it was written is missed.
 
     Raises InvalidInput; `field` says which part.
     """

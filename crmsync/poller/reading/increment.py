@@ -1,8 +1,8 @@
-"""Increment: what changed at a source since a watermark, without ever losing a row.
+"""Increment: which rows of a source changed since a watermark, without ever missing one.
 
 A page is read by keyset in the order (time, key), from the watermark up to the safe horizon
 (`horizon.py`), which is asked for before the rows are read. A row that changes while it is being
-read gets a later time and is read once more; a soft delete is a change like others.
+read gets a later time and is read once more. A soft delete is a change like any other.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from crmsync.poller.database import Database
-from crmsync.poller.horizon import Reading, horizon_of
-from crmsync.poller.source import Source
-from crmsync.poller.table import FIRST_TIME, inspect
+from crmsync.poller.reading.database import Database
+from crmsync.poller.reading.horizon import Reading, horizon_of
+from crmsync.poller.reading.source import Source
+from crmsync.poller.reading.table import FIRST_TIME, inspect
 from msgplatform.core import logging
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
@@ -57,12 +57,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is to be shown of a source, and alerted on; times are in UTC.
+    """What the console shows of a source, and what alerts go by; times are in UTC.
 
     `horizon`: nothing can appear before it. Its `age` grows while a transaction is left open.
     `waiting` rows lie beyond it, counted up to WAITING_CAP. `exact` is False where the horizon is
-    only assumed, by the source's `lag`. When the server's clock went back (by `clock_back`, else
-    0), rows may lie behind the watermark: a sweep by version finds them.
+    only assumed, by the source's `lag`. `clock_back` is by how much the server's clock went back,
+    0 when it did not: then rows may lie behind the watermark, which the sweep by version finds.
     """
 
     horizon: datetime
@@ -99,7 +99,8 @@ class Increment:
         self._reading: Reading | None = None
         self._read_at = 0.0
         self._clock_back = timedelta(0)
-        # Rows beyond a horizon that is only assumed, which were read early: key → time.
+        # Rows beyond a horizon that is only assumed: key → the time with which they were read
+        # early. They are read again once they lie below the horizon, and left out then.
         self._early: dict[Key, str] = {}
         self.is_indexed = bool(table.index)
 
@@ -114,7 +115,7 @@ class Increment:
             raise RuntimeError("changes are read outside any transaction")
         reading = self._read_horizon()
         rows: list[Row] = []
-        place = watermark  # how far it was looked
+        place = watermark  # the last row that was looked at; beyond the watermark for early rows
         more = True
         while more and len(rows) < limit and (place is None or place.time < reading.until):
             found = self._select.page(place, reading.until, limit - len(rows))
@@ -134,11 +135,11 @@ class Increment:
         self._early = {key: when for key, when in self._early.items() if when > settled}
 
     def rows(self, keys: Sequence[Key]) -> list[Row]:
-        """The rows with these keys as they are now; those that are gone are left out."""
+        """The rows with these keys as they are now; keys without a row are left out."""
         return [row for some in chunks(keys, _KEYS_AT_ONCE) for row in self._select.of(some)]
 
     def count_after(self, watermark: Watermark | None, most: int) -> int:
-        """How many rows lie behind the watermark, up to `most`."""
+        """How many rows come after the watermark, counted up to `most`."""
         return self._select.count_after(watermark, most)
 
     def _read_horizon(self) -> Reading:
@@ -147,18 +148,16 @@ class Increment:
             return before
         self._reading = reading = self._horizon.read()
         self._read_at = time.monotonic()
-        if before:
-            self._note_clock_back(before.now + timedelta(seconds=since) - reading.now)
-        return reading
-
-    def _note_clock_back(self, back: timedelta) -> None:
+        # By this process's own clock, which never goes back.
+        back = before.now + timedelta(seconds=since) - reading.now if before else timedelta(0)
         if back > _CLOCK_TOLERANCE:
             log.warning("source_clock_went_back", seconds=round(back.total_seconds(), 3))
             self._clock_back = max(self._clock_back, back)
+        return reading
 
     def _facts(self, reading: Reading, watermark: Watermark | None) -> Facts:
         back = self._clock_back
-        if watermark:  # it was below a horizon once, so it is in the past
+        if watermark:  # it lay below a horizon once: a clock that shows less has gone back
             reached = datetime.fromisoformat(watermark.time).replace(tzinfo=self._zone, fold=0)
             ahead = reached.astimezone(UTC) - reading.now
             back = max(back, ahead)
@@ -168,7 +167,8 @@ class Increment:
 
 
 class _Select:
-    """The statements that read a source's rows."""
+    """The statements that read a source's rows. The server's optimizer does not choose the index:
+    with old statistics it may take another one, and sort the whole table for each page."""
 
     def __init__(self, source: Source, database: Database, index: str) -> None:
         self._database = database

@@ -12,11 +12,12 @@ from django.db import DatabaseError, InterfaceError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
-from crmsync.poller.source import Source, SourceMismatch, SourceRefused, SourceUnavailable
+from crmsync.poller.reading.source import Source, SourceMismatch, SourceRefused, SourceUnavailable
 from msgplatform.core.data import databases, sql
 from msgplatform.core.errors import PlatformError
 
 _PREFIX = "source-"
+# A server that hangs keeps a policy's thread no longer than these timeouts.
 _MYSQL: dict[str, Any] = {
     "charset": "utf8mb4",
     "isolation_level": "read committed",
@@ -28,6 +29,7 @@ _MYSQL: dict[str, Any] = {
 # The journal mode stays what its owner chose.
 _SQLITE: dict[str, Any] = {"timeout": 20, "init_command": "PRAGMA query_only = ON"}
 
+# Numbers of MySQL's errors, which MariaDB shares.
 NEEDS_PROCESS = 1227
 _REFUSED = {1044, 1045, 1142, 1143, 1698, NEEDS_PROCESS}
 _MISSING = {1049: "database", 1051: "table", 1054: "column", 1146: "table"}
@@ -37,8 +39,23 @@ class Database:
     """A source's database for the thread that uses it; reads outside any transaction."""
 
     def __init__(self, source: Source) -> None:
-        self.is_own = not source.database
-        self.alias = _alias(source.database) if source.database else "default"
+        """Make the database known to Django; opens no connection yet."""
+        self.alias = "default"
+        if not source.database:
+            return
+        # The alias is made of the URL: sources of one database share a connection in each thread.
+        self.alias = _PREFIX + hashlib.sha256(source.database.encode()).hexdigest()[:16]
+        if self.alias in connections.settings:
+            return
+        config = databases.configuration(source.database)
+        databases.refuse_unsafe(config)
+        if databases.is_mysql(config):
+            config["OPTIONS"] = {**config["OPTIONS"], **_MYSQL}
+        else:
+            # `mode=rw`: a file that does not exist is not created.
+            config["NAME"] = f"{Path(config['NAME']).absolute().as_uri()}?mode=rw"
+            config["OPTIONS"] = dict(_SQLITE)
+        databases.add(self.alias, config)
 
     @property
     def connection(self) -> BaseDatabaseWrapper:
@@ -61,57 +78,38 @@ class Database:
                 cursor.execute(statement, parameters)
                 return list(cursor.fetchall()) if cursor.description else []
         except (DatabaseError, InterfaceError) as error:
-            raise self._explained(error) from error
+            text = str(error.args[-1]) if error.args else type(error).__name__
+            if not self.is_mysql:
+                raise _sqlite_error(error, text) from error
+            code = sql.error_code(error)
+            if code in _REFUSED:
+                why = f"the source's server refuses this user ({text})"
+                raise SourceRefused(why, code) from error
+            if code in _MISSING:
+                why = f"the source has no such {_MISSING[code]} ({text})"
+                raise SourceMismatch(why) from error
+            # After any other error nobody knows whether the connection can still be used.
+            self.connection.close()
+            raise SourceUnavailable(f"the source's server does not answer ({text})") from error
 
-    def _explained(self, error: Exception) -> PlatformError:
-        if not self.is_mysql:
-            return _explained_sqlite(error)
-        code = sql.error_code(error)
-        if code in _REFUSED:
-            return SourceRefused(f"the source's server refuses this user ({_text(error)})", code)
-        if code in _MISSING:
-            return SourceMismatch(f"the source has no such {_MISSING[code]} ({_text(error)})")
-        # Of everything else it is unknown whether the connection can still be used.
-        self.connection.close()
-        return SourceUnavailable(f"the source's server does not answer ({_text(error)})")
 
-
-def _explained_sqlite(error: Exception) -> PlatformError:
-    text = _text(error)
+def _sqlite_error(error: Exception, text: str) -> PlatformError:
+    """SQLite has hardly any error numbers: its texts tell what is wrong."""
     if text.startswith(("no such table", "no such column")):
         return SourceMismatch(f"the source has {text}")
     if "unable to open" in text:
-        return SourceMismatch("there is no such file, or it must not be opened")
+        return SourceMismatch("there is no such file, or it may not be opened")
     code = getattr(error.__cause__, "sqlite_errorcode", 0)
     if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
         return SourceMismatch(f"the source's file cannot be read ({text})")
     return SourceUnavailable(f"the source's file cannot be read now ({text})")
 
 
-def _text(error: Exception) -> str:
-    return str(error.args[-1]) if error.args else type(error).__name__
-
-
-def _alias(url: str) -> str:
-    """Django's name of a database that is given by URL; makes it known, opens no connection."""
-    alias = _PREFIX + hashlib.sha256(url.encode()).hexdigest()[:16]
-    if alias in connections.settings:
-        return alias
-    config = databases.configuration(url)
-    databases.refuse_unsafe(config)
-    if databases.is_mysql(config):
-        config["OPTIONS"] = {**config["OPTIONS"], **_MYSQL}
-    else:
-        # A file that does not exist is not made.
-        config["NAME"] = f"{Path(config['NAME']).absolute().as_uri()}?mode=rw"
-        config["OPTIONS"] = dict(_SQLITE)
-    return databases.add(alias, config)
-
-
-def _only_read(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+def only_read(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+    """Whatever a user of a source's database may do, the poller's sessions write nothing."""
     if connection.alias.startswith(_PREFIX) and connection.vendor == "mysql":
         with connection.cursor() as cursor:
             cursor.execute("SET SESSION TRANSACTION READ ONLY")
 
 
-connection_created.connect(_only_read, dispatch_uid="crmsync.poller.database")
+connection_created.connect(only_read, dispatch_uid="crmsync.poller.reading.database")

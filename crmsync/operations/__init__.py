@@ -1,0 +1,1 @@
+"""What the programs share about operations: how their records ended, and their copies in Redis."""

@@ -1,0 +1,8 @@
+"""Reading a source: which rows changed since a watermark, without losing one.
+
+source       the description of a source, and the errors that reading raises
+database     connections to a source's database, which only read
+table        the table as it really is, compared with its description
+horizon      the time below which no further row can appear
+increment    pages of changed rows, up to the horizon
+"""
