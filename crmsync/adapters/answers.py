@@ -17,8 +17,10 @@ from crmsync.adapters.outcomes import (
 )
 from msgplatform.core.http.engine import Response
 
+# Errors of the engine before a byte was sent: the first pass, the second need a person.
 _NOT_SENT = ("dns", "connect", "tls")
 _NEVER_SENT = ("address_forbidden", "bad_url")
+# Waits for statuses that ask for one without saying how long.
 _LOCKED_SECONDS = 2.0
 _THROTTLED_SECONDS = 10.0
 
@@ -26,7 +28,7 @@ _THROTTLED_SECONDS = 10.0
 def judged(
     response: Response, size: int, is_upsert: bool, throttled: float = _THROTTLED_SECONDS
 ) -> Outcome | None:
-    """What the status alone says of `size` records; None for a whole answer with 2xx.
+    """What the status alone means for `size` records; None for a whole answer with 2xx.
 
     `throttled` is how long to wait in seconds after a 429 that does not say so.
     """
@@ -36,7 +38,7 @@ def judged(
     if not status or response.error:
         return _broken(response, text)
     if status >= 500:
-        # An error may come after the record was stored.
+        # The server may have failed after it had stored the record.
         wait = client.wait_seconds(response)
         return Retry(wait, text) if is_upsert else Unknown(text)
     if status == 429:

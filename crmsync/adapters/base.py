@@ -2,7 +2,7 @@
 
 An adapter is given records whose fields have the CRM's names already, and says what became of each.
 One thread at a time uses it. A new kind of CRM fills in `Settings`, `Credentials`, `fields`,
-`deliver` and `read`; everything that it needs but the outcomes is imported from here.
+`deliver` and `read`; all names that it needs are here, and the outcomes in `outcomes`.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class CRMAdapter(ABC):
 
     @abstractmethod
     def read(self, keys: Collection[str]) -> Mapping[str, Stored]:
-        """The records with these keys as the CRM holds them; those that it does not hold are
-        left out. Raises as `fields` does."""
+        """The records with these keys as the CRM holds them; keys that it does not hold are left
+        out. Raises as `fields` does."""
 
     def calls(self, count: int) -> int:
         """How many calls it takes to send so many records; what the rate limits count."""
@@ -132,7 +132,7 @@ class CRMAdapter(ABC):
         """One outcome for each record, in order.
 
         Of several versions of a record the newest is sent. After Auth or Throttled nothing more is
-        sent: the rest gets the same outcome. What is raised is a fault of the adapter.
+        sent: the rest gets the same outcome. An exception is a fault of the adapter.
         """
         newest: dict[str, Record] = {}
         for record in records:
@@ -182,7 +182,12 @@ class CRMAdapter(ABC):
             return
         for name in names:
             if name not in known:
-                raise UnknownField(self._unknown(name, known), name)
+                text = _("%(crm)s has no field %(name)s.")
+                similar = difflib.get_close_matches(name, known, n=1)
+                if similar:
+                    text = _("%(crm)s has no field %(name)s. Did you mean %(similar)s?")
+                words = {"crm": self.title, "name": name, "similar": "".join(similar)}
+                raise UnknownField(text % words, name)
             if not known[name].writable:
                 raise UnknownField(
                     _("The field %(name)s of %(crm)s cannot be written.")
@@ -190,24 +195,16 @@ class CRMAdapter(ABC):
                     name,
                 )
 
-    def _unknown(self, name: str, known: Collection[str]) -> str:
-        if similar := difflib.get_close_matches(name, known, n=1):
-            return _("%(crm)s has no field %(name)s. Did you mean %(similar)s?") % {
-                "crm": self.title,
-                "name": name,
-                "similar": similar[0],
-            }
-        return _("%(crm)s has no field %(name)s.") % {"crm": self.title, "name": name}
-
     def clean(self, text: str) -> str:
         """A message to be stored and shown: without secrets, on one line, capped."""
+        # The longest first: one secret may be part of another.
         for secret in sorted(filter(None, self.secrets()), key=len, reverse=True):
             text = text.replace(secret, "•••")
         return " ".join(text.split())[:_LONGEST_TEXT]
 
     def _deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
         given = self.deliver(batch)
-        if len(given) != len(batch):
+        if len(given) != len(batch):  # nobody knows which outcome belongs to which record
             why = _("The adapter gave %(given)s outcomes for %(count)s records.") % {
                 "given": len(given),
                 "count": len(batch),

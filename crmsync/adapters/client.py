@@ -16,9 +16,9 @@ from msgplatform.core.http.engine import Request, Response, engine_from_settings
 from msgplatform.core.http.response_headers import retry_after
 
 TIMEOUT_SECONDS = 30.0
-# Beyond the requests' own deadline: then the engine has failed us, not the CRM.
+# So long after the requests' own deadline it is the engine that has failed, not the CRM.
 _GRACE_SECONDS = 5.0
-_ANSWER_CAP = 8 * 1024 * 1024
+_ANSWER_CAP = 8 * 1024 * 1024  # bytes; a batch of 500 records with all fields has less
 _JSON = ("content-type", "application/json")
 # Where answers put the sentence for people.
 _MESSAGES = ("message", "detail", "error_description", "errmsg", "error", "title")
@@ -30,7 +30,7 @@ class HttpClient:
 
     def __init__(self, window: int = 1, timeout: float = TIMEOUT_SECONDS) -> None:
         # A process that was stopped for longer than its lease must not go on with a call: another
-        # one may have made it since. libcurl gives up what is late before it sends it.
+        # process may have made it meanwhile. libcurl gives up a late request before it sends it.
         self.timeout = min(timeout, settings.CRM_LEASE_SECONDS / 4)
         self._engine = engine_from_settings(window=window, body_cap=_ANSWER_CAP)
 
@@ -40,7 +40,10 @@ class HttpClient:
         for number, request in enumerate(requests):
             request.tag = (mine, number)
             self._engine.submit(request)
-        answers = [_nothing(request, self.timeout) for request in requests]
+        answers = [
+            Response(request, 0, b"", b"", self.timeout, "timeout", _("No answer came."), "")
+            for request in requests
+        ]
         missing = len(requests)
         end = time.monotonic() + self.timeout + _GRACE_SECONDS
         while missing and (left := end - time.monotonic()) > 0:
@@ -78,10 +81,6 @@ class HttpClient:
         self._engine.close()
 
 
-def _nothing(request: Request, seconds: float) -> Response:
-    return Response(request, 0, b"", b"", seconds, "timeout", _("No answer came."), "")
-
-
 def decoded(response: Response) -> Any:
     """The answer's JSON, or None when it is none."""
     try:
@@ -95,7 +94,7 @@ def json_object(response: Response) -> dict[str, Any]:
     raise_for(response)
     body = decoded(response)
     if not isinstance(body, dict):
-        # A login page, a proxy: nobody who says anything of the records.
+        # A login page, or a proxy: this answer is not the CRM's.
         raise Unavailable(_("The answer is no JSON object: is this the right address?"))
     return body
 

@@ -14,9 +14,9 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class AdapterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What every adapter can be set to; an adapter's own settings are added in a subclass.
+    """The settings that every adapter has; its own ones are added in a subclass.
 
-    `batch_size` 0 is the adapter's own, `per_second` and `per_day` 0 mean the adapter's own too.
+    With 0, `batch_size`, `per_second` and `per_day` are those of the adapter.
     """
 
     batch_size: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -37,9 +37,9 @@ class AdapterCredentials(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 def read_settings(kind: type[S], given: Mapping[str, Any]) -> S:
     """The settings as an instance of `kind`. Raises InvalidInput with the setting's name, and
     without its value, which may be a secret."""
-    for name in kind.__struct_fields__:
-        if name not in given and _is_required(kind, name):
-            raise InvalidInput(_("The setting %s is missing.") % name, name)
+    for field in msgspec.structs.fields(kind):
+        if field.required and field.name not in given:
+            raise InvalidInput(_("The setting %s is missing.") % field.name, field.name)
     for name in given:
         if name not in kind.__struct_fields__:
             raise InvalidInput(_("There is no setting %s.") % name, name)
@@ -55,7 +55,3 @@ def read_settings(kind: type[S], given: Mapping[str, Any]) -> S:
             % {"name": name, "expected": expected},
             name,
         ) from None
-
-
-def _is_required(kind: type[msgspec.Struct], name: str) -> bool:
-    return any(f.name == name and f.required for f in msgspec.structs.fields(kind))

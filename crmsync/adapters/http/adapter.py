@@ -65,6 +65,7 @@ class HttpAdapter(CRMAdapter):
         template.check(dict(given.headers), "headers", secrets)
         if given.records_per_call > 1 and "records" not in places(given.body):
             raise InvalidInput(_("body needs {records} when a call takes several records."), "body")
+        # One URL serves all records of a call, so it can hold secrets only.
         if given.records_per_call > 1 and any(places(given.url)):
             for place in places(given.url):
                 if not place.startswith("secret."):
@@ -88,6 +89,7 @@ class HttpAdapter(CRMAdapter):
                 groups.append(([record], given.update))
             else:
                 together.append(record)
+        # Each group becomes a request; without a call of its own it goes to `url`.
         groups += [(group, None) for group in chunks(together, given.records_per_call)]
         sent: list[tuple[Sequence[Record], Call | None]] = []
         requests: list[Request] = []
@@ -112,8 +114,8 @@ class HttpAdapter(CRMAdapter):
     def _identified(
         self, batch: Sequence[Record], outcomes: dict[str, Outcome]
     ) -> Sequence[Record]:
-        """With the remote ids without which a record cannot be deleted. A call without it might
-        delete something else; so others get an outcome, and are left out."""
+        """Add the remote ids that the deleting call names. Without its id a record is left out and
+        gets an outcome: the call might delete something else."""
         call = self.settings.delete
         if call is None or "remote_id" not in {*places(call.url), *places(call.body)}:
             return batch
@@ -123,7 +125,7 @@ class HttpAdapter(CRMAdapter):
         found: Mapping[str, Stored] = {}
         try:
             found = self.read(nameless)
-            other: Outcome = Ok("", created=False)
+            other: Outcome = Ok("", created=False)  # the CRM does not hold it: it is deleted
         except CredentialsRefused as error:
             other = Auth(str(error))
         except Unavailable as error:
@@ -140,7 +142,7 @@ class HttpAdapter(CRMAdapter):
         ]
 
     def _is_gone(self, response: Response) -> bool:
-        """Whether there is no record with the remote id that was sent."""
+        """Whether the CRM has no record with the remote id that was sent."""
         status = str(response.status)
         return status in ("404", "410") and status not in self.settings.answer.statuses
 
@@ -200,15 +202,22 @@ class HttpAdapter(CRMAdapter):
 
     # -- reading ---------------------------------------------------------------------------------
     def fields(self) -> Mapping[str, Field] | None:
-        """Those of the settings; calls `test` when there is one."""
+        """The fields that the settings list; calls `test` when there is such a call."""
         given = self.settings
         if given.test:
             response = self._client.exchange([self._about(Record("", 0, {}), given.test)])[0]
             raise_for(response)
-            # It is about no record, so that it lists no results.
+            # The test is about no record, so that its answer lists no results.
             rules = msgspec.structs.replace(given.answer, results="", failures="")
             outcome = understand(rules, response, [Record("", 0, {})], True)[0]
-            _raise_outcome(outcome)
+            match outcome:
+                case Ok():
+                    pass
+                case Auth(message=text):
+                    raise CredentialsRefused(_("The CRM refuses the credentials: %s") % text)
+                case _:
+                    text = _("The CRM answers the test with an error: %s")
+                    raise Unavailable(text % sentence(outcome))
         return {name: Field(name) for name in given.fields} or None
 
     def read(self, keys: Collection[str]) -> Mapping[str, Stored]:
@@ -238,13 +247,3 @@ class HttpAdapter(CRMAdapter):
 def _unwritable(error: Exception, size: int) -> Outcome:
     text = _("The values cannot be written as JSON: %s.") % type(error).__name__
     return Invalid("", text) if size == 1 else Refused(text)
-
-
-def _raise_outcome(outcome: Outcome) -> None:
-    match outcome:
-        case Auth(message=text):
-            raise CredentialsRefused(_("The CRM refuses the credentials: %s") % text)
-        case Ok():
-            return
-        case _:
-            raise Unavailable(_("The CRM answers the test with an error: %s") % sentence(outcome))

@@ -1,7 +1,7 @@
-"""What the body of an answer says of the records: for CRMs that answer 200 and mean an error.
+"""What the body of an answer means for the records: for CRMs that answer 200 and mean an error.
 
 纷享销客 answers 200 with an errorCode other than 0; 微伴助手 answers errcode 0 and lists the
-failures by phone. So the status is half of the answer; where the other half is, is a setting.
+failures by phone. So the status is half of the answer, and a setting says where the other half is.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 class AnswerRules(Rules, frozen=True, kw_only=True):
     """`statuses` says what an HTTP status means where the usual meaning is wrong.
 
-    Of several records in one call: `results` is the path of a list with a result for each, in
-    order, read by `result`; or `failures` is that of an object with the reasons of those that
-    failed, by their `failures_by` (`key`, or the name of a field).
+    With several records in one call: `results` is the path of a list with a result for each, in
+    order, which `result` says how to read; or `failures` is the path of an object with the reasons
+    of those that failed, by their `failures_by` (`key`, or the name of a field).
     """
 
     statuses: Mapping[str, Kind] = {}
@@ -118,7 +118,7 @@ def understand(
     elif by_status is not None:
         return [_with_words(by_status, rules, body)] * size
     if rules.code and code is None:
-        # A login page, a proxy: nobody who says anything of the records.
+        # A login page, or a proxy: this answer is not the CRM's.
         return [
             Unknown(
                 _("%(text)s, without %(path)s: is this the CRM?")

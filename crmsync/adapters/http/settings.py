@@ -16,7 +16,7 @@ _RECORD = {
 
 
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A call about one record. Without a body none is sent."""
+    """A call about one record; it may have no body."""
 
     url: str
     method: str = "GET"

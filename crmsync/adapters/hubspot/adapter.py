@@ -3,8 +3,8 @@
     batch/upsert   by the unique property       batch/update    by remote id, after a conflict
     batch/read     what HubSpot holds           batch/archive   a deleted record
 
-An answer to a batch is 200, or 207 when some records failed: what belongs to which record is said
-by `objectWriteTraceId`, and for lack of it by the unique property.
+HubSpot answers a batch with 200, or with 207 when some records failed. Which part belongs to which
+record is told by `objectWriteTraceId`, or by the unique property where that is missing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class HubSpotAdapter(RestAdapter):
     Settings = HubSpotSettings
     Credentials = HubSpotCredentials
     batch_size = _LARGEST_BATCH
-    # Of the smallest account, which all of its programs share: 100 in 10 s, 250,000 a day.
+    # A little below the limits of the smallest account, which all its programs share: 100 calls in
+    # 10 s, 250,000 a day.
     per_second = 9.0
     per_day = 240_000
     is_upsert = True
@@ -76,7 +77,7 @@ class HubSpotAdapter(RestAdapter):
         if known:
             updated, gone = self._updated(known)
             outcomes.update(updated)
-            # Deleted in HubSpot since: they are stored anew, by key.
+            # Somebody deleted them in HubSpot: they are stored anew, by key.
             others += [dataclasses.replace(record, remote_id="") for record in gone]
         if others:
             inputs = [
@@ -89,7 +90,7 @@ class HubSpotAdapter(RestAdapter):
         return outcomes
 
     def _updated(self, records: Sequence[Record]) -> tuple[dict[str, Outcome], Sequence[Record]]:
-        """By remote id; and the records that HubSpot does not hold."""
+        """Update by remote id. Returns the outcomes, and the records that HubSpot does not hold."""
         inputs = [{"id": record.remote_id, **self._given(record)} for record in records]
         response = self._batch("update", {"inputs": inputs})
         if len(records) == 1 and errors.is_not_found(response):
@@ -134,14 +135,15 @@ class HubSpotAdapter(RestAdapter):
         if left and len(faults) == len(records) == 1:
             found[left[0]] = errors.of_record(faults[0], self.settings.time_zone)
         elif left:
-            # It cannot be said whose error it was: alone each of them gets its own.
+            # Nobody knows whose error it was: sent alone, each record gets its own.
             text = _("HubSpot did not say what became of the record.")
             lost: Outcome = Refused(text) if len(records) > 1 else Unknown(text)
             found.update(dict.fromkeys(left, lost))
         return found
 
     def _archived(self, records: Sequence[Record]) -> dict[str, Outcome]:
-        """Archive, after finding the ids that nobody knows. What is not there counts as done."""
+        """Archive records, after looking up the ids that are not known. A record that HubSpot does
+        not hold counts as deleted."""
         ids = {record.key: record.remote_id for record in records if record.remote_id}
         missing = [record.key for record in records if not record.remote_id]
         if missing:
@@ -212,7 +214,7 @@ class HubSpotAdapter(RestAdapter):
         body, own = json_object(response), self.settings.id_property
         for error in body.get("errors") or ():
             if error.get("category") != errors.NOT_FOUND:
-                # What is not among the results may be there all the same.
+                # A record that is not among the results may exist all the same.
                 raise Unavailable(str(error.get("message") or error.get("category")))
         found: dict[str, Stored] = {}
         for result in body.get("results") or ():

@@ -1,4 +1,4 @@
-"""What HubSpot's errors mean, of a record and of a whole batch."""
+"""What HubSpot's errors mean for a record, and for a whole batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TEN_SECONDS = 10.0
 
 
 def of_batch(response: Response, size: int, time_zone: str) -> Outcome:
-    """Of a call that was not answered with a whole 2xx."""
+    """What a call means for each of its records when the answer is no whole 2xx."""
     body = client.decoded(response) if response.body else None
     error = body if isinstance(body, Mapping) else {}
     status = response.status
@@ -38,7 +38,7 @@ def of_batch(response: Response, size: int, time_zone: str) -> Outcome:
 
 
 def of_record(error: Mapping[str, Any], time_zone: str) -> Outcome:
-    """Of one record; `error` is HubSpot's object, every property of which is optional."""
+    """What an error means for one record; every property of HubSpot's object is optional."""
     category = str(error.get("category", ""))
     message = str(error.get("message") or category or _("HubSpot gave no reason."))
     if category == NOT_FOUND:
@@ -71,7 +71,8 @@ def not_found(response: Response) -> set[str]:
 
 
 def named(error: Mapping[str, Any]) -> tuple[set[str], set[str]]:
-    """The trace ids, and what else an error names: the ids that were sent are among it."""
+    """The trace ids that an error names, and everything else that it names: the ids that were sent
+    are among it."""
     context = error.get("context")
     listed = {name: _listed(v) for name, v in context.items()} if isinstance(context, dict) else {}
     traces = {*_listed(error.get("objectWriteTraceId")), *listed.pop("objectWriteTraceId", ())}

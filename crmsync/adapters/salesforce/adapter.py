@@ -59,7 +59,7 @@ class SalesforceAdapter(RestAdapter):
             if known:
                 updated, gone = self._updated(known)
                 outcomes.update(updated)
-                # Deleted in Salesforce since: they are stored anew, by key.
+                # Somebody deleted them in Salesforce: they are stored anew, by key.
                 others += [dataclasses.replace(record, remote_id="") for record in gone]
             if others:
                 outcomes.update(self._upserted(others))
@@ -71,7 +71,7 @@ class SalesforceAdapter(RestAdapter):
             left = [record.key for record in batch if record.key not in outcomes]
             outcomes.update(dict.fromkeys(left, Throttled(error.after)))
         except (Unavailable, InvalidInput) as error:
-            # Nothing was sent: there was no token, or it was not found what is to be deleted.
+            # Nothing was sent: there was no token, or the ids to be deleted could not be looked up.
             outcomes.update((r.key, Retry(0.0, str(error))) for r in batch if r.key not in outcomes)
         return outcomes
 
@@ -87,7 +87,8 @@ class SalesforceAdapter(RestAdapter):
         return outcomes
 
     def _updated(self, records: Sequence[Record]) -> tuple[dict[str, Outcome], Sequence[Record]]:
-        """By remote id; and the records that Salesforce does not hold."""
+        """Update by remote id. Returns the outcomes, and the records that Salesforce does not
+        hold."""
         if len(records) == 1:
             record = records[0]
             path = f"sobjects/{self.settings.object}/{quote(record.remote_id, safe='')}"
@@ -102,7 +103,8 @@ class SalesforceAdapter(RestAdapter):
     def _together(
         self, path: str, named: Sequence[tuple[Record, Mapping[str, str]]]
     ) -> tuple[dict[str, Outcome], list[Record]]:
-        """Outcomes of a call with several records, and those whose id Salesforce does not hold."""
+        """One call with several records. Returns the outcomes, and the records whose id Salesforce
+        does not hold."""
         given = self.settings
         made = [
             {
@@ -128,7 +130,7 @@ class SalesforceAdapter(RestAdapter):
         return outcomes, gone
 
     def _one(self, record: Record, response: Response) -> Outcome:
-        """Of a call with one record."""
+        """The outcome of a call with one record."""
         name = self.settings.external_id
         if response.status == 300:
             text = _("Several records of Salesforce have %(name)s %(key)s.")
@@ -141,7 +143,7 @@ class SalesforceAdapter(RestAdapter):
         return Ok(remote_id, bool(body.get("created", response.status == 201)))
 
     def _deleted(self, records: Sequence[Record]) -> dict[str, Outcome]:
-        """What is not there counts as done."""
+        """Delete records. One that Salesforce does not hold counts as deleted."""
         ids = {record.key: record.remote_id for record in records if record.remote_id}
         missing = [record.key for record in records if not record.remote_id]
         if missing:
@@ -182,7 +184,8 @@ class SalesforceAdapter(RestAdapter):
             name: Field(
                 name,
                 str(each.get("type", "")),
-                required=_is_required(each),
+                required=not each.get("nillable", True)
+                and not each.get("defaultedOnCreate", False),
                 writable=bool(each.get("createable") and each.get("updateable")),
                 max_length=int(each.get("length") or 0),
             )
@@ -213,7 +216,3 @@ class SalesforceAdapter(RestAdapter):
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("'", "\\'")
-
-
-def _is_required(each: Mapping[str, Any]) -> bool:
-    return not each.get("nillable", True) and not each.get("defaultedOnCreate", False)

@@ -1,4 +1,4 @@
-"""What Salesforce's errors mean, of a record and of a whole call.
+"""What Salesforce's errors mean for a record, and for a whole call.
 
 A refused call is answered with a list of errors that have an `errorCode`; in the result of a record
 the same thing is called `statusCode`.
@@ -37,7 +37,7 @@ _AUTH = {
 _DUPLICATES = {"DUPLICATES_DETECTED", "DUPLICATE_VALUE"}
 _GONE = {"ENTITY_IS_DELETED", "INVALID_CROSS_REFERENCE_KEY"}
 _ID = re.compile(r"\b([a-zA-Z0-9]{15}(?:[a-zA-Z0-9]{3})?)\b")
-# The daily limit is one of the last 24 hours: a little of it comes back all the time.
+# The daily limit counts the last 24 hours: a little of it becomes free all the time.
 _LIMIT_SECONDS = 900.0
 
 
@@ -58,7 +58,7 @@ def raise_for(response: Response) -> None:
 
 
 def of_call(response: Response, size: int) -> Outcome:
-    """Of a call that was not answered with what was expected."""
+    """What a call means for each of its records when the answer is not the expected one."""
     if client.is_whole(response):
         return Unknown(_("Salesforce's answer has no result for each record."))
     body = client.decoded(response) if response.body else None
@@ -77,7 +77,7 @@ def of_call(response: Response, size: int) -> Outcome:
 
 
 def of_result(result: Any, external_id: str) -> Outcome:
-    """Of one record in the answer to a call."""
+    """What a result in the answer to a call means for its record."""
     if not isinstance(result, Mapping):
         return Unknown(_("Salesforce's answer has a result that is no object."))
     if result.get("success"):
@@ -91,9 +91,9 @@ def of_result(result: Any, external_id: str) -> Outcome:
 
 
 def is_gone(result: Any) -> bool:
-    """Whether the record with the id that was sent is not there."""
+    """Whether Salesforce has no record with the id that was sent."""
     found = (result.get("errors") if isinstance(result, Mapping) else None) or ()
-    # With `fields` it is a reference of the record to another one that is wrong.
+    # With `fields` the id is that of another record, to which this one refers.
     return any(e.get("statusCode") in _GONE and not e.get("fields") for e in found)
 
 
@@ -106,7 +106,7 @@ def _meaning(code: str, error: Mapping[str, Any]) -> Outcome:
     if code in _DUPLICATES:
         if found := _ID.search(message.partition("with id")[2]):
             return Conflict(found[1])
-        # A duplicate rule found others, and does not say which: a person decides.
+        # A duplicate rule found others without saying which: a person decides.
         message = _("Salesforce holds a duplicate: %s") % message
     fields = error.get("fields") or ()
     return Invalid(str(fields[0]) if fields else "", message)

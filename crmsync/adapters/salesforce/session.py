@@ -27,14 +27,14 @@ class SalesforceSettings(AdapterSettings, frozen=True, kw_only=True):
 
 
 class SalesforceCredentials(AdapterCredentials, frozen=True, kw_only=True):
-    """Of a connected app with the client credentials flow."""
+    """The credentials of a connected app with the client credentials flow."""
 
     client_id: str
     client_secret: str
 
 
 class Session:
-    """`token` is that of the last login, '' before the first."""
+    """`token` comes from the last login; '' before the first."""
 
     def __init__(
         self,
@@ -46,12 +46,12 @@ class Session:
         self.token = self._instance = ""
 
     def ask(self, method: str, path: str, body: Any = None) -> Response:
-        """A call with a valid token. Raises Unavailable or CredentialsRefused when none can be
-        had: then nothing was sent."""
+        """A call with a valid token. Raises Unavailable or CredentialsRefused when there is none to
+        be had: then nothing was sent."""
         if not self.token:
             self._log_in()
         response = self._call(method, path, body)
-        if response.status == 401:
+        if response.status == 401:  # the token has expired
             self._log_in()
             response = self._call(method, path, body)
         return response

@@ -69,7 +69,8 @@ class SqlAdapter(CRMAdapter):
         config = databases.for_writing(self.credentials.url, "url")
         if not databases.is_mysql(config):  # a wrong path is an error, not a new database
             config["NAME"] = f"file:{quote(str(config['NAME']))}?mode=rw"
-        # Not among Django's own connections: this one is not migrated, and goes with the adapter.
+        # Not among Django's own connections: nothing migrates this one, and it is closed with the
+        # adapter.
         self._handler = ConnectionHandler({"default": config})
         self._mysql = databases.is_mysql(config)
         self._known: Table | None = None
@@ -132,7 +133,7 @@ class SqlAdapter(CRMAdapter):
         return [outcomes[record.key] for record in batch]
 
     def _write(self, table: Table, records: list[Record]) -> dict[str, Outcome]:
-        """All in one transaction."""
+        """Write all records in one transaction."""
         stage: Literal["begin", "work", "commit"] = "begin"
         try:
             connection = self._open()
@@ -149,10 +150,11 @@ class SqlAdapter(CRMAdapter):
             else:
                 self._drop()
             outcome = self._verdict(error, len(records))
+            # The server may have committed before the connection broke.
             if stage == "commit" and sql.error_code(error) in errors.LOST:
                 outcome = Unknown(_("The connection was lost while the transaction was committed."))
             return {record.key: outcome for record in records}
-        except BaseException:  # a value that the driver cannot write is a fault of ours
+        except BaseException:  # such as a value that the driver cannot write: a fault of ours
             self._drop()
             raise
 

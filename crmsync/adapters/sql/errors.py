@@ -28,7 +28,7 @@ _BUSY_SECONDS = 5.0
 
 
 def verdict(error: DatabaseError, size: int) -> Outcome:
-    """Of a statement that was rolled back, on `size` records: the same for each of them."""
+    """What a statement on `size` records that was rolled back means for each of them."""
     code, text = sql.error_code(error), message(error)
     if is_credentials(error) or is_setup(error):
         return Auth(text)

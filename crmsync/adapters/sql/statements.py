@@ -24,7 +24,7 @@ class SqlSettings(AdapterSettings, frozen=True, kw_only=True):
 
 
 class Statements:
-    """They raise DatabaseError."""
+    """All methods raise DatabaseError."""
 
     def __init__(self, cursor: Any, table: Table, settings: SqlSettings) -> None:
         self.cursor, self.table, self.settings = cursor, table, settings
@@ -50,14 +50,13 @@ class Statements:
         """An outcome for each record; counts once the transaction is committed."""
         given, table = self.settings, self.table
         before = self._present([record.key for record in records])
+        # Deletions without the values of a row are statements of their own.
         apart = [r for r in records if r.deleted and not (given.deleted_column and self._is_row(r))]
-        if given.deleted_column:
-            self._mark_deleted(apart)
-        else:
-            self._delete(apart)
+        self._delete(apart)
         others = {record.key for record in records} - {record.key for record in apart}
         kept = [record for record in records if record.key in others]
-        # In the order of keys, so that two writers lock rows in the same order.
+        # In the order of keys, so that two writers lock rows in the same order. Rows with the same
+        # columns go in one INSERT.
         kept.sort(key=lambda record: record.key)
         shapes: dict[tuple[str, ...], list[Record]] = {}
         for record in kept:
@@ -115,41 +114,30 @@ class Statements:
         return [*row, record.version]
 
     def _delete(self, records: Sequence[Record]) -> None:
-        table = self._quoted(self.settings.table)
+        """Delete the rows, or mark them where there is a column for it; newer rows stay."""
+        given, quoted = self.settings, self._quoted
+        table, key, version = map(quoted, (given.table, given.key_column, given.version_column))
         for some in chunks(records, _KEYS_AT_ONCE):
+            versions = [value for r in some for value in (self.table.key(r.key), r.version)]
+            each = f"({key} = %s AND ({version} IS NULL OR {version} <= %s))"
+            condition = " OR ".join([each] * len(some))
+            if not given.deleted_column:
+                self.cursor.execute(f"DELETE FROM {table} WHERE {condition}", versions)  # noqa: S608
+                continue
+            cases = "WHEN %s THEN %s " * len(some)
             self.cursor.execute(
-                f"DELETE FROM {table} WHERE {self._not_newer(len(some))}",  # noqa: S608
-                self._versions(some),
+                f"UPDATE {table} SET {quoted(given.deleted_column)} = 1, "  # noqa: S608
+                f"{version} = CASE {key} {cases}END WHERE {condition}",
+                versions * 2,
             )
 
     def _is_row(self, record: Record) -> bool:
-        """Whether a row can be made of it: the statement is refused otherwise, even where there is
-        a row already."""
+        """Whether the record has what an INSERT needs: without it the statement is refused, even
+        where the row exists already."""
         given = self.settings
         own = (given.key_column, given.version_column, given.deleted_column)
         needed = {name for name, field in self.table.columns.items() if field.required}
         return needed - {*own} <= record.fields.keys()
-
-    def _mark_deleted(self, records: Sequence[Record]) -> None:
-        given, quoted = self.settings, self._quoted
-        key, version = quoted(given.key_column), quoted(given.version_column)
-        for some in chunks(records, _KEYS_AT_ONCE):
-            cases = "WHEN %s THEN %s " * len(some)
-            self.cursor.execute(
-                f"UPDATE {quoted(given.table)} SET {quoted(given.deleted_column)} = 1, "  # noqa: S608
-                f"{version} = CASE {key} {cases}END WHERE {self._not_newer(len(some))}",
-                self._versions(some) * 2,
-            )
-
-    def _not_newer(self, count: int) -> str:
-        """The condition for rows of so many records, unless they are of a newer version."""
-        key = self._quoted(self.settings.key_column)
-        version = self._quoted(self.settings.version_column)
-        each = f"({key} = %s AND ({version} IS NULL OR {version} <= %s))"
-        return " OR ".join([each] * count)
-
-    def _versions(self, records: Sequence[Record]) -> list[str | int]:
-        return [value for r in records for value in (self.table.key(r.key), r.version)]
 
     def _present(self, keys: Collection[str]) -> set[str]:
         column = self._quoted(self.settings.key_column)

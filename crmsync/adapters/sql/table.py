@@ -1,4 +1,4 @@
-"""What a database says of a table, and which records it cannot take."""
+"""A table as the database describes it, and which records it cannot take."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _DECLARED = re.compile(r"char[a-z ]*\( *(\d+) *\)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Table:
-    """`required` columns take no NULL. `others` are the unique keys beside that of the key: a row
-    that is refused for one of them belongs to another record."""
+    """`required` columns take no NULL. `others` are the columns of other unique keys: a row that is
+    refused for one of them belongs to another record."""
 
     name: str
     connection: BaseDatabaseWrapper
@@ -37,11 +37,11 @@ class Table:
     @property
     def has_doubles(self) -> bool:
         """Whether an upsert may find a row that is not this record's: by another unique key, or by
-        a key that the column's collation takes for the same. Only MySQL does so silently."""
+        a key that the column's collation treats as equal. Only MySQL does so silently."""
         return self.connection.vendor == "mysql" and bool(self.others or not self.key_is_number)
 
     def problem(self, record: Record) -> Invalid | None:
-        """What can be seen before anything is sent."""
+        """Why the table cannot take the record, as far as that shows before anything is sent."""
         if not self.takes_key(record.key):
             return Invalid("", _("The key %r is no number.") % record.key)
         for name, value in record.fields.items():
@@ -88,7 +88,7 @@ class Table:
         return int(key) if self.key_is_number else key
 
     def value(self, value: Any) -> Any:
-        """As the driver takes it: a list or a mapping becomes JSON."""
+        """The value in a form that the driver takes: a list or a mapping becomes JSON."""
         if isinstance(value, datetime):
             return self.connection.ops.adapt_datetimefield_value(value)
         if isinstance(value, date):

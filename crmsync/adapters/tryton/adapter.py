@@ -50,7 +50,7 @@ class TrytonAdapter(RestAdapter):
     def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
         super().__init__(settings, credentials)
         self._session = Session(self.client, self.settings, self.credentials)
-        self._names: frozenset[str] | None = None
+        self._names: frozenset[str] | None = None  # of the model's fields
 
     def secrets(self) -> Iterable[str]:
         return [*super().secrets(), self._session.token]
@@ -59,7 +59,8 @@ class TrytonAdapter(RestAdapter):
     def store(self, batch: Sequence[Record]) -> Mapping[str, Outcome]:
         outcomes: dict[str, Outcome] = {}
         try:
-            known = self._known_fields()
+            if self._names is None:
+                self._names = frozenset(self._session.call("fields_get", [], 0))
             held = self._held(batch)
         except (NotAnswered, RpcError) as error:
             return dict.fromkeys((r.key for r in batch), errors.meaning(error, 1, sent=False))
@@ -67,7 +68,7 @@ class TrytonAdapter(RestAdapter):
         old: list[Record] = []
         gone: list[Record] = []
         for record in batch:
-            odd = next((name for name in record.fields if name not in known), None)
+            odd = next((name for name in record.fields if name not in self._names), None)
             if record.deleted and (record.key not in held or not held[record.key].active):
                 remote_id = str(held[record.key].id) if record.key in held else ""
                 outcomes[record.key] = Ok(remote_id, created=False)
@@ -113,7 +114,8 @@ class TrytonAdapter(RestAdapter):
         }
 
     def _late(self, record: Record, created: dict[str, Outcome]) -> dict[str, Outcome]:
-        """A key that is not unique: perhaps an earlier call, which was not answered, came late."""
+        """Tryton refused a key as not unique: perhaps an earlier call, which was not answered,
+        arrived late."""
         try:
             if record.key not in self._held([record]):
                 return created
@@ -123,7 +125,7 @@ class TrytonAdapter(RestAdapter):
         return {record.key: Retry(0.0, why)}
 
     def _write(self, records: Sequence[Record], held: Mapping[str, Held]) -> dict[str, Outcome]:
-        # Before the changes and in a call of its own: a hidden record takes no others.
+        # Shown again first, in a call of its own: a hidden record takes no other changes.
         hidden = [held[r.key].id for r in records if not held[r.key].active]
         if hidden:
             self._session.call("write", hidden, {"active": True})
@@ -171,11 +173,6 @@ class TrytonAdapter(RestAdapter):
             found = Held(number, str(row[key]), bool(row["active"]))
             held[by_id.get(number, found.key)] = found
         return held
-
-    def _known_fields(self) -> Collection[str]:
-        if self._names is None:
-            self._names = frozenset(self._session.call("fields_get", [], 0))
-        return self._names
 
     # -- reading ---------------------------------------------------------------------------------
     def fields(self) -> Mapping[str, Field]:

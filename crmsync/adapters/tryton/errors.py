@@ -26,7 +26,7 @@ class NotAnswered(Exception):
 
 
 def meaning(error: NotAnswered | RpcError, size: int, sent: bool) -> Outcome:
-    """Of `size` records; `sent`: a call that would change them."""
+    """What an error means for `size` records; `sent`: the call would have changed them."""
     if isinstance(error, NotAnswered):
         outcome = error.outcome
         # Looking for the keys changed nothing.

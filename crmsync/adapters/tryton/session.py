@@ -35,7 +35,7 @@ class TrytonCredentials(AdapterCredentials, frozen=True, kw_only=True):
 
 
 class Session:
-    """`token` is what stands for user and password, '' before the first call."""
+    """`token` stands for user and password; '' before the first call."""
 
     def __init__(
         self, client: HttpClient, settings: TrytonSettings, credentials: TrytonCredentials
@@ -46,7 +46,7 @@ class Session:
     def call(
         self, method: str, *params: Any, context: Mapping[str, Any] | None = None, model: str = ""
     ) -> Any:
-        """The result of a method of the model, that of the settings unless another is named.
+        """The result of a method of the model; of the settings' model unless another is named.
 
         Raises NotAnswered or RpcError.
         """
@@ -54,7 +54,7 @@ class Session:
         if not self.token:
             self._log_in()
         response = self._ask(name, [*params, dict(context or {})])
-        if response.status == 401:
+        if response.status == 401:  # the session has ended
             self._log_in()
             response = self._ask(name, [*params, dict(context or {})])
         return self._result(response)
