@@ -7,10 +7,10 @@ setup          CRMs, sources, policies: forms that can be tried before they are 
 runs           how far each reading of a source is
 operations     what was sent in one round, as it is stored, and what the CRM said
 records        what each CRM holds of each row; the exception log
-recovery       what is dead: tried again, corrected, dismissed
+recovery       dead records: tried again, corrected, dismissed
 request_form   the request of a dead record as a form
-rows           names, filters and pages that these lists share
-run_cells      a run's progress
+rows           names and filters that these lists share
+run_cells      a run's progress, as a cell
 """
 
 from crmsync.admin import landing_pages, leads, operations, records, recovery, runs, setup

@@ -1,4 +1,4 @@
-"""Landing pages: title, text, fields, where else they are hosted."""
+"""Landing pages: their title, text and fields, and where else they are hosted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from msgplatform.admin.fields import LinesField, each
 
 
 class FieldsField(LinesField):
-    """One field a line: `phone *`, or `budget: Your budget`; the asterisk makes it required."""
+    """One field on each line: `phone *`, or `budget: Your budget`; an asterisk: required."""
 
     def show(self, item: Any) -> str:
         star = " *" if item.get("required") else ""
@@ -31,11 +31,12 @@ class FieldsField(LinesField):
         return f"{item['name']}{star}{label}"
 
     def read(self, line: str) -> Any:
+        # Chinese keyboards write a wide colon.
         name, _colon, label = (part.strip() for part in line.replace("：", ":", 1).partition(":"))
         required = name.endswith("*")
         return {"name": name.rstrip("* "), "required": required, "label": label}
 
-    # Lists of dicts: what is there twice is an error, not left out.
+    # Items are dicts: a field that is there twice is an error, where other lists drop it.
     repeats = True
 
     def clean(self, value: Any) -> Any:

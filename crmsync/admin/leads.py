@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -70,7 +69,7 @@ class LeadAdmin(ReadOnlyAdmin):
     sortable_by = ()
     search_fields = ["id"]
     search_help_text = _("Id, phone number, UID or APPKEY, whole")
-    fields = ["id", "story", "biz", "appkey", "uid", "name", "phone", "extra", "is_delete",
+    fields = ["id", "timeline", "biz", "appkey", "uid", "name", "phone", "extra", "is_delete",
               "version", "created", "update_time"]  # fmt: skip
 
     list_before_template = "admin/crmsync/leads_bar.html"
@@ -89,7 +88,11 @@ class LeadAdmin(ReadOnlyAdmin):
         text = search_term.strip()
         if not text:
             return queryset, False
-        for condition in _conditions(text):
+        number = row_id(text)
+        conditions = [] if number is None else [Q(pk=number)]
+        with suppress(InvalidInput):
+            conditions.append(Q(phone=lead_fields.clean_phone(text)))
+        for condition in [*conditions, Q(uid=text), Q(appkey=text)]:
             # One index at a time: an OR over several ends in a pass over the table.
             if Lead.objects.filter(condition).exists():
                 return queryset.filter(condition), False
@@ -102,7 +105,7 @@ class LeadAdmin(ReadOnlyAdmin):
         return cells.mark(gettext("stored"), "good")
 
     @admin.display(description=_("at the CRMs"))
-    def story(self, row: Lead) -> str:
+    def timeline(self, row: Lead) -> str:
         return cells.message_link("crmsync", row.pk)
 
     @admin.display(description=_("created"))
@@ -112,13 +115,3 @@ class LeadAdmin(ReadOnlyAdmin):
     @admin.display(description=_("changed"))
     def changed(self, row: Lead) -> str:
         return cells.moment(row.update_time)
-
-
-def _conditions(text: str) -> Iterator[Q]:
-    number = row_id(text)
-    if number is not None:
-        yield Q(pk=number)
-    with suppress(InvalidInput):
-        yield Q(phone=lead_fields.clean_phone(text))
-    yield Q(uid=text)
-    yield Q(appkey=text)

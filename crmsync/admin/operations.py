@@ -18,7 +18,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync import personal
-from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter, story
+from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter, timeline_link
 from crmsync.models import Item, Operation, Record
 from msgplatform.admin import IdTimeFilter, PickFilter, audit, cells, row_id
 
@@ -63,7 +63,7 @@ class OperationAdmin(NamedRowsAdmin):
         ]
 
     def clear_view(self, request: HttpRequest, pk: str) -> HttpResponse:
-        """The same page with personal data in clear; who looked is written down first."""
+        """The same page with personal data in clear; before that, the audit log says who looked."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         row = self.row(request, pk)
@@ -80,7 +80,7 @@ class OperationAdmin(NamedRowsAdmin):
         for item in items:
             record = records.get(item.record_id)
             key = record.key if record else str(item.record_id)
-            item.story = story(item.record_id, key, row.is_of_hive)
+            item.timeline = timeline_link(item.record_id, key, row.is_of_hive)
             item.tone = TONES.get(item.outcome, "bad")
             item.says = item.message if clear else personal.in_sentence(item.message)
         return {
@@ -130,7 +130,7 @@ def personal_or_refuse(request: HttpRequest) -> None:
 
 
 def data_text(data: bytes, clear: bool) -> str:
-    """An operation's data, a record a line."""
+    """An operation's data, one record on each line."""
     try:
         requests = json.loads(data)
         found = [each if clear else masked_request(each) for each in requests]
@@ -146,7 +146,7 @@ def masked_request(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def moment(milliseconds: int | None) -> str:
-    """To the millisecond, in the platform's time zone."""
+    """A time to the millisecond, in the platform's time zone; '' for none."""
     if milliseconds is None:
         return ""
     when = timezone.localtime(datetime.fromtimestamp(milliseconds / 1000, UTC))

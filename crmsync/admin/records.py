@@ -1,4 +1,4 @@
-"""Records, and calls that failed: what each CRM holds of each row, and why it does not."""
+"""Records, and calls that failed: what each CRM holds of each row, or why it does not hold it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from crmsync import personal
-from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter, policy_ids, story, story_id
+from crmsync.admin.rows import (
+    CrmFilter,
+    NamedRowsAdmin,
+    PolicyFilter,
+    policy_ids,
+    timeline_id,
+    timeline_link,
+)
 from crmsync.models import ExceptionEntry, Record
 from msgplatform.admin import IdTimeFilter, PickFilter, cells, row_id
 from msgplatform.admin.filters import ChoiceFilter
@@ -24,7 +31,7 @@ _TONES = {
     _State.CONFIRMED: "good", _State.DEAD: "bad", _State.RETRY: "warn", _State.WAITING: "plain",
     _State.QUEUED: "plain", _State.DISMISSED: "plain",
 }  # fmt: skip
-# Of outcomes, and of what stops a record before it is sent.
+# What outcomes mean, and what stops a record before it is sent.
 ERROR_CLASSES: Sequence[tuple[str, Any]] = (
     ("invalid", _("refused by the CRM")),
     ("mapping", _("refused by the mapping")),
@@ -40,7 +47,7 @@ ERROR_CLASSES: Sequence[tuple[str, Any]] = (
 
 
 class StateFilter(ChoiceFilter):
-    """On the index, which begins with the policy."""
+    """Names all policies too: the index begins with the policy."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         found = super().queryset(request, queryset)
@@ -57,7 +64,7 @@ class ErrorFilter(PickFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         if not self.value():
             return queryset
-        # Those that are confirmed or dismissed have none: the index leaves them out.
+        # Only these states have an error class, and with them the condition can use the index.
         states = (*Record.OPEN, _State.DEAD)
         return queryset.filter(
             error_class=self.value(), state__in=states, policy_id__in=policy_ids()
@@ -75,7 +82,7 @@ class RecordAdmin(NamedRowsAdmin):
     search_help_text = _("Key, or id in the CRM, whole")
 
     def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
-        """One index at a time."""
+        """Ask one index at a time: an OR over several ends in a pass over the table."""
         for column in ("key", "remote_id"):
             if Record.objects.filter(**{column: text}).exists():
                 return rows.filter(**{column: text})
@@ -85,17 +92,17 @@ class RecordAdmin(NamedRowsAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """Its page is its story."""
+        """A record has no form: its page is its timeline."""
         row = self.row(request, object_id)
-        return redirect("console:message", "crmsync", story_id(row.pk, row.key, row.is_of_hive))
+        return redirect("console:message", "crmsync", timeline_id(row.pk, row.key, row.is_of_hive))
 
     @admin.display(description=_("key"))
     def key_link(self, row: Any) -> str:
-        return story(row.pk, row.key, row.is_of_hive)
+        return timeline_link(row.pk, row.key, row.is_of_hive)
 
     @admin.display(description=_("CRM"))
     def crm(self, row: Any) -> str:
-        """With the source below."""
+        """The CRM, with the source below."""
         return cells.lines(row.crm_name, _("from %s") % row.source_name)
 
     @admin.display(description=_("id in the CRM"))
@@ -104,7 +111,7 @@ class RecordAdmin(NamedRowsAdmin):
 
     @admin.display(description=_("state"))
     def state_mark(self, row: Record) -> str:
-        """With why below it."""
+        """The state, with the reason below."""
         state = _State(row.state)
         why = dict(ERROR_CLASSES).get(row.error_class, row.error_class)
         if row.attempt:
@@ -115,7 +122,7 @@ class RecordAdmin(NamedRowsAdmin):
 
     @admin.display(description=_("version"))
     def versions(self, row: Record) -> str:
-        """The newest, and the one that the CRM holds when it is another."""
+        """The newest version, and below the one that the CRM holds, when that is another."""
         if row.sent_version == row.version:
             return str(row.version)
         held = _("the CRM holds %d") % row.sent_version if row.sent_version else _("not sent yet")

@@ -1,4 +1,4 @@
-"""The recovery log: what is dead, why, and what a person does about it."""
+"""The recovery log: which records are dead, why, and what a person does about them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from crmsync import personal
 from crmsync.admin.operations import personal_or_refuse
 from crmsync.admin.records import ERROR_CLASSES
 from crmsync.admin.request_form import RequestForm, request_of, shown_fields
-from crmsync.admin.rows import CrmFilter, MomentFilter, NamedRowsAdmin, PolicyFilter, story
+from crmsync.admin.rows import CrmFilter, MomentFilter, NamedRowsAdmin, PolicyFilter, timeline_link
 from crmsync.models import Record, RecoveryEntry
 from crmsync.recovery import actions
 from msgplatform.admin import PickFilter, audit, cells, row_id
@@ -28,9 +28,9 @@ from msgplatform.core.errors import InvalidInput
 _State = RecoveryEntry.State
 _TONES = {_State.OPEN: "bad", _State.RETRIED: "plain", _State.SOLVED: "good",
           _State.DISMISSED: "plain"}  # fmt: skip
-_MOST = 500  # of a selection; more are a bulk job's work
+_MOST = 500  # entries of a selection; a bulk job takes more
 _ALL = "all"
-# The filter of the bulk job that each filter of the list becomes.
+# Filters of the list, and the filters of a bulk job that mean the same.
 _BULK = {"crm": "crm", "policy": "policy", "error": "error_class", "created_at_since": "since",
          "created_at_until": "until"}  # fmt: skip
 
@@ -105,28 +105,28 @@ class RecoveryAdmin(NamedRowsAdmin):
     # -- a few at once ---------------------------------------------------------------------------
     @admin.action(description=_("Try again"), permissions=["operate"])
     def retry(self, request: HttpRequest, queryset: QuerySet[RecoveryEntry]) -> Any:
-        return self._some(request, queryset, actions.retry, _retried)
+        return self._act_on(request, queryset, actions.retry, _retried)
 
     @admin.action(description=_("Dismiss"), permissions=["operate"])
     def dismiss(self, request: HttpRequest, queryset: QuerySet[RecoveryEntry]) -> Any:
-        return self._some(request, queryset, actions.dismiss, _dismissed)
+        return self._act_on(request, queryset, actions.dismiss, _dismissed)
 
-    def _some(
+    def _act_on(
         self,
         request: HttpRequest,
         rows: QuerySet[RecoveryEntry],
         act: Callable[[Sequence[int], str], int],
-        told: Callable[[int], str],
+        words: Callable[[int], str],
     ) -> HttpResponse | None:
         ids = list(rows.order_by().values_list("pk", flat=True)[: _MOST + 1])
         if len(ids) > _MOST:
             text = gettext(
-                "More than %d are selected: use “Try all again”, a bulk job which can be paced "
-                "and stopped."
+                "More than %d are selected: use “Try all again”, a bulk job that can be slowed "
+                "down and stopped."
             )
             messages.warning(request, text % _MOST)
             return None
-        _tell(request, act(ids, request.user.get_username()), len(ids), told)
+        _report(request, act(ids, request.user.get_username()), len(ids), words)
         return None
 
     # -- one -------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class RecoveryAdmin(NamedRowsAdmin):
             "reason": personal.in_sentence(row.reason),
             "error": dict(ERROR_CLASSES).get(row.error_class, row.error_class),
             "is_open": row.state == _State.OPEN,
-            "story": story(row.record_id, row.key, row.is_of_hive) if known else "",
+            "timeline": timeline_link(row.record_id, row.key, row.is_of_hive) if known else "",
             "may_edit": bool(sent and not sent.deleted),
             "may_see": request.user.has_perm(personal.PERMISSION),
             "tone": _TONES[_State(row.state)],
@@ -152,12 +152,13 @@ class RecoveryAdmin(NamedRowsAdmin):
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         row = self.row(request, pk, change=True)
-        act, told = found[what]
-        _tell(request, act([row.pk], request.user.get_username()), 1, told)
+        act, words = found[what]
+        _report(request, act([row.pk], request.user.get_username()), 1, words)
         return redirect("admin:crmsync_recoveryentry_change", pk)
 
     def edit_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """The request's fields in clear, to be corrected and sent; who looked is written down."""
+        """The request's fields in clear, to be corrected and sent; the audit log says who
+        looked."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         row = self.row(request, pk, change=True)
@@ -170,21 +171,18 @@ class RecoveryAdmin(NamedRowsAdmin):
         form = RequestForm(sent.fields, row, request.POST if "save" in request.POST else None)
         if not form.is_bound:
             audit(request, "personal_data_shown", f"recovery log {pk}")
-        elif form.is_valid() and self._edited(request, pk, form):
-            messages.success(request, gettext("It is sent again with these values."))
-            return back
+        elif form.is_valid():
+            try:
+                actions.edit_and_retry(pk, form.values(), request.user.get_username())
+            except InvalidInput as error:
+                form.refuse(error)
+            else:
+                messages.success(request, gettext("It is sent again with these values."))
+                return back
         return self.shown(
             request, row, template="admin/crmsync/recovery_edit.html", form=form,
             reason=row.reason, title=gettext("Edit and try again"),
         )  # fmt: skip
-
-    def _edited(self, request: HttpRequest, pk: int, form: RequestForm) -> bool:
-        try:
-            actions.edit_and_retry(pk, form.values(), request.user.get_username())
-        except InvalidInput as error:
-            form.refuse(error)
-            return False
-        return True
 
     # -- columns ---------------------------------------------------------------------------------
     @admin.display(description=_("since"))
@@ -196,16 +194,16 @@ class RecoveryAdmin(NamedRowsAdmin):
         if row.record_id is None:
             url = reverse("admin:crmsync_operation_change", args=[row.operation_id])
             return format_html('<a href="{}">{}</a>', url, gettext("an operation"))
-        return story(row.record_id, row.key, row.is_of_hive)
+        return timeline_link(row.record_id, row.key, row.is_of_hive)
 
     @admin.display(description=_("CRM"))
     def crm(self, row: Any) -> str:
-        """With the source below."""
+        """The CRM, with the source below."""
         return cells.lines(row.crm_name, gettext("from %s") % row.source_name)
 
     @admin.display(description=_("why"))
     def reason_cell(self, row: RecoveryEntry) -> str:
-        """In the CRM's words, with the field at fault; below, what that means."""
+        """The CRM's words with the field at fault; below, what kind of error that is."""
         words = str(dict(ERROR_CLASSES).get(row.error_class, row.error_class))
         reason = personal.in_sentence(row.reason) or words
         said = f"{row.field}: {reason}" if row.field else reason
@@ -217,14 +215,14 @@ class RecoveryAdmin(NamedRowsAdmin):
 
     @admin.display(description=_("state"))
     def state_mark(self, row: RecoveryEntry) -> str:
-        """With who did it below."""
+        """The state, with who decided it below."""
         state = _State(row.state)
         return cells.mark(str(state.label), _TONES[state], below=row.handled_by)
 
 
-def _tell(request: HttpRequest, done: int, given: int, told: Callable[[int], str]) -> None:
+def _report(request: HttpRequest, done: int, given: int, words: Callable[[int], str]) -> None:
     if done:
-        messages.success(request, told(done))
+        messages.success(request, words(done))
     if left := given - done:
         text = ngettext(
             "%d was left alone: it is no longer open, or its record is confirmed already.",

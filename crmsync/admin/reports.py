@@ -19,7 +19,7 @@ from msgplatform.admin import ModelAdmin, RowSelect, cells, report
 
 
 class ReportForm(report.PeriodForm):
-    """What to show."""
+    """The period, and the source and CRM to which the statistics are narrowed."""
 
     source = forms.ModelChoiceField(
         Source.objects,
@@ -35,7 +35,7 @@ class ReportForm(report.PeriodForm):
     )
 
     def policies(self) -> list[int] | None:
-        """Those of the source and of the CRM that were chosen; None for all."""
+        """The policies of the chosen source and CRM; None for all."""
         chosen = {name: row for name in ("source", "crm") if (row := self.cleaned_data.get(name))}
         if not chosen:
             return None
@@ -48,14 +48,15 @@ def page(model_admin: ModelAdmin) -> report.View:
 
 
 def as_csv(model_admin: ModelAdmin) -> report.View:
-    return report.as_csv(model_admin, ReportForm, _file)
+    """The same table as a file."""
 
+    def file(form: ReportForm) -> tuple[str, Iterable[list[str]]]:
+        since, until = form.period_of()
+        step = form.cleaned_data["step"]
+        rows = statistics.csv_rows(step, since, until, policies=form.policies())
+        return f"crm-sync-{step}-{timezone.localtime(until):%Y%m%d-%H%M}", rows
 
-def _file(form: ReportForm) -> tuple[str, Iterable[list[str]]]:
-    since, until = form.period_of()
-    step = form.cleaned_data["step"]
-    rows = statistics.csv_rows(step, since, until, policies=form.policies())
-    return f"crm-sync-{step}-{timezone.localtime(until):%Y%m%d-%H%M}", rows
+    return report.as_csv(model_admin, ReportForm, file)
 
 
 def _context(form: ReportForm) -> dict[str, Any]:
@@ -77,7 +78,7 @@ def _context(form: ReportForm) -> dict[str, Any]:
 
 
 def _grouped(found: Mapping[int, Point], name: Callable[[int], str]) -> list[dict[str, Any]]:
-    """A line for each name, the one with most confirmed first."""
+    """A line for each name; the one with the most confirmed records comes first."""
     groups: dict[str, list[Point]] = defaultdict(list)
     for policy, point in found.items():
         groups[name(policy)].append(point)

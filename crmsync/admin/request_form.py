@@ -32,7 +32,8 @@ def request_of(entry: RecoveryEntry) -> Request | None:
 
 
 def shown_fields(request: Request | None, at_fault: str, clear: bool) -> list[dict[str, Any]]:
-    """Name, text and whether the CRM blames it; one that it misses is shown too."""
+    """Each field's name and text, and whether the CRM blames it. A field that the CRM misses is
+    shown too."""
     fields: Mapping[str, Any] = request.fields if request else {}
     shown = [
         {
@@ -48,8 +49,8 @@ def shown_fields(request: Request | None, at_fault: str, clear: bool) -> list[di
 
 
 class ValueField(forms.CharField):
-    """Text stays text; a value that was a number, true, false, null or an object is written as JSON
-    writes it. Empty: the field is not sent."""
+    """Text stays text; a number, true, false, null or an object is written as JSON. An empty field
+    is not sent."""
 
     def __init__(self, value: Any, **kwargs: Any) -> None:
         text = _text(value)
@@ -71,7 +72,7 @@ class ValueField(forms.CharField):
 
 
 class RequestForm(forms.Form):
-    """A field for each field of the request; the one at fault has the CRM's reason."""
+    """A form field for each field of the request; the one at fault shows the CRM's reason."""
 
     def __init__(self, fields: Mapping[str, Any], entry: RecoveryEntry, data: Any = None) -> None:
         super().__init__(data)
@@ -91,7 +92,7 @@ class RequestForm(forms.Form):
         return sorted(found, key=lambda line: not line["is_wrong"])
 
     def values(self) -> dict[str, Any]:
-        """What is to be sent: what is empty is not."""
+        """The fields to be sent; empty ones are left out."""
         return {
             name.removeprefix(_PREFIX): value
             for name, value in self.cleaned_data.items()

@@ -1,4 +1,4 @@
-"""What the lists of CRM sync share: names of what rows refer to, filters by CRM and policy, pages.
+"""What the lists of CRM sync share: the names of what rows refer to, and filters.
 
 Rows refer to policies and CRMs by id; names are read for the rows of a page, all at once.
 """
@@ -22,7 +22,7 @@ _LISTED = 500  # CRMs or policies that a filter offers
 
 
 def named(rows: list[Any]) -> list[Any]:
-    """Rows with the names of their policy, source and CRM: two queries, however many they are."""
+    """Rows with the names of their policy, source and CRM: two queries for any number of rows."""
     policies: Mapping[int, Policy] = Policy.objects.select_related("source", "crm").in_bulk(
         {row.policy_id for row in rows}
     )
@@ -37,21 +37,21 @@ def named(rows: list[Any]) -> list[Any]:
     return rows
 
 
-def story(record_id: int, key: str, is_of_hive: bool) -> SafeString:
-    """The record's key, leading to the page that tells what happened to it."""
-    url = reverse("console:message", args=["crmsync", story_id(record_id, key, is_of_hive)])
+def timeline_link(record_id: int, key: str, is_of_hive: bool) -> SafeString:
+    """The record's key, as a link to the page with its timeline."""
+    url = reverse("console:message", args=["crmsync", timeline_id(record_id, key, is_of_hive)])
     return format_html(
         '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, key or record_id
     )
 
 
-def story_id(record_id: int, key: str, is_of_hive: bool) -> str:
-    """A lead's is told for all CRMs at once."""
+def timeline_id(record_id: int, key: str, is_of_hive: bool) -> str:
+    """A lead has one timeline for all CRMs; a record of another source has its own."""
     return key if is_of_hive and key.isdigit() else f"record-{record_id}"
 
 
 class CrmFilter(PickFilter):
-    """Rows that have a `crm_id`, or else those of the CRM's policies."""
+    """Rows of a CRM by their `crm_id`, or by the CRM's policies where rows have none."""
 
     title = _("CRM")
     parameter_name = "crm"
@@ -83,7 +83,7 @@ class PolicyFilter(PickFilter):
 
 
 def policy_ids(**condition: Any) -> list[int]:
-    """As a list: databases use the index for numbers, and not for a subquery."""
+    """A list, not a subquery: databases use the index for numbers only."""
     return list(Policy.objects.filter(**condition).order_by().values_list("pk", flat=True))
 
 

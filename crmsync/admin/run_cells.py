@@ -14,7 +14,7 @@ from msgplatform.templatetags.humanize_age import age
 
 
 def percent(run: Run, far: Progress) -> int:
-    """Of what is known to be there; 100 only when it is over."""
+    """How much of the known rows is done; 100 only when the run is over."""
     if far.is_over:
         return 100
     done = far.unchanged + far.confirmed + far.replaced + far.dead
@@ -23,10 +23,20 @@ def percent(run: Run, far: Progress) -> int:
 
 
 def progress(run: Run | None, far: Progress | None, link: bool = False) -> SafeString:
-    """A bar while it goes on, and afterwards how it ended."""
+    """A bar while the run goes on, and afterwards how it ended."""
     if run is None or far is None:
         return cells.NOTHING
-    shown = _state(run, far)
+    if not far.is_over:
+        share = percent(run, far)
+        shown = format_html(
+            '<progress max="100" value="{}"></progress> <small>{} %</small>', share, share
+        )
+    elif run.state == Run.State.FAILED:
+        shown = cells.mark(_("failed"), "bad", below=run.problem)
+    elif far.dead:
+        shown = cells.mark(_("%d dead") % far.dead, "bad")
+    else:
+        shown = cells.mark(_("done"), "good")
     if not link:
         return shown
     url = reverse("admin:crmsync_run_change", args=[run.pk])
@@ -35,19 +45,6 @@ def progress(run: Run | None, far: Progress | None, link: bool = False) -> SafeS
         '<span class="lines"><a href="{}">{}</a> <small class="why">{}</small></span>',
         url, shown, below,
     )  # fmt: skip
-
-
-def _state(run: Run, far: Progress) -> SafeString:
-    if run.state == Run.State.FAILED and far.is_over:
-        return cells.mark(_("failed"), "bad", below=run.problem)
-    if far.is_over:
-        if far.dead:
-            return cells.mark(_("%d dead") % far.dead, "bad")
-        return cells.mark(_("done"), "good")
-    share = percent(run, far)
-    return format_html(
-        '<progress max="100" value="{}"></progress> <small>{} %</small>', share, share
-    )
 
 
 def rate(far: Progress) -> str:

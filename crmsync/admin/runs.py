@@ -65,7 +65,7 @@ class RunAdmin(NamedRowsAdmin):
 
     @admin.display(description=_("what"))
     def what(self, row: Run) -> str:
-        """With who asked for it below."""
+        """The kind of run, with who asked for it below."""
         return cells.lines(str(row.get_kind_display()), row.requested_by)
 
     @admin.display(description=_("state"))
@@ -74,7 +74,7 @@ class RunAdmin(NamedRowsAdmin):
 
     @admin.display(description=_("read"))
     def read_rows(self, row: Run) -> str:
-        """With how many were unchanged below."""
+        """Rows that were read, with how many were unchanged below."""
         if not row.unchanged:
             return _count(row.read)
         return cells.lines(str(row.read), gettext("%d unchanged") % row.unchanged)

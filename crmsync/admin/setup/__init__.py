@@ -1,13 +1,15 @@
-"""What people set up: CRMs, sources, policies; each can be tried before it is saved.
+"""What people set up: CRMs, sources and policies; each can be tried before it is saved.
 
 crms           list with the live state, form, test, resume
 crm_form       the form of a CRM, and the help with its kind's settings
-crm_health     live state and queues of a page's CRMs, read in sets
+crm_health     live state and queues of all CRMs on a page, read at once
 sources        list, form, test
 policies       list, form, page of one: run now, watermark, last runs
 policy_form    the form of a policy
-trial          a sample, a dry run, the fields of both sides
-probes         questions to other systems, with an end
+policy_health  what pollers report of all policies on a page, and their last runs
+preview        what a policy would do to the newest rows
+trial          that on the page of a policy: a sample, a dry run, the fields of both sides
+probes         questions to other systems, with a deadline
 """
 
 from crmsync.admin.setup import crms, policies, sources

@@ -26,12 +26,13 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.fields import Unreadable
 
 _CODE = re.compile(r"`([^`]+)`")
-# Kinds that are no product, whose titles stand in sentences: “The database refuses …”.
+# Lists show these kinds under other titles, since theirs are made for sentences: “The database
+# refuses …”.
 _GENERIC = {"sql": _("Any SQL database"), "http": _("Any HTTP/JSON interface")}
 
 
 def kinds() -> list[tuple[str, str]]:
-    """The adapters that can be used, for a select."""
+    """The adapters that can be used, as choices of a select."""
     found = registry().adapters
     return [("", "---------"), *((name, kind_title(name)) for name in found)]
 
@@ -43,7 +44,7 @@ def kind_title(name: str) -> str:
 
 
 def broken_kinds() -> str:
-    """The adapters that cannot be used, with the reason."""
+    """The adapters that cannot be used, each with the reason."""
     lines = [
         gettext("%(name)s cannot be used: %(reason)s") % {"name": name, "reason": reason}
         for name, reason in registry().broken.items()
@@ -52,13 +53,17 @@ def broken_kinds() -> str:
 
 
 def settings_help() -> SafeString:
-    """For each kind its settings and credentials, folded; the page opens the chosen one."""
+    """The settings and credentials of each kind, folded; the page opens the chosen one."""
     shown = [
         {
             "name": name,
             "title": kind_title(name),
-            "settings": _own_first(kind.Settings),
-            # Those of the HTTP interface have any names, as its note says.
+            # A kind's own settings come first, then those that every kind has.
+            "settings": sorted(
+                _rows(kind.Settings),
+                key=lambda row: row["name"] in AdapterSettings.__struct_fields__,
+            ),
+            # The HTTP interface's credentials have any names, as its note says.
             "credentials": [
                 f.name for f in msgspec.structs.fields(kind.Credentials) if f.type is str
             ],
@@ -116,28 +121,18 @@ class CrmForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at ru
             try:
                 open_adapter(name, cleaned["settings"], cleaned["credentials"]).close()
             except InvalidInput as error:
-                field = _field_of(name, error)
+                kind = registry().adapters.get(name)
+                field = _field_of(kind, error) if kind else "adapter"
                 self.add_error(field if field in self.fields else None, ValidationError(str(error)))
         return cleaned
 
 
-def _field_of(adapter: str, error: InvalidInput) -> str:
+def _field_of(kind: type[CRMAdapter], error: InvalidInput) -> str:
     """The form's field that an adapter complains about."""
-    kind = registry().adapters.get(adapter)
-    if kind is None:
-        return "adapter"
     named = error.field.partition(".")[0].partition("[")[0]
-    return "credentials" if _is_secret(kind, named) else "settings"
-
-
-def _is_secret(kind: type[CRMAdapter], name: str) -> bool:
-    own = set(kind.Credentials.__struct_fields__) | {"database", "credentials"}
-    return name in own and name not in kind.Settings.__struct_fields__
-
-
-def _own_first(kind: type[msgspec.Struct]) -> list[Mapping[str, str]]:
-    """What every kind has comes last."""
-    return sorted(_rows(kind), key=lambda row: row["name"] in AdapterSettings.__struct_fields__)
+    secrets = set(kind.Credentials.__struct_fields__) | {"database", "credentials"}
+    is_secret = named in secrets and named not in kind.Settings.__struct_fields__
+    return "credentials" if is_secret else "settings"
 
 
 def _rows(kind: type[msgspec.Struct]) -> Iterable[Mapping[str, str]]:
@@ -153,7 +148,7 @@ def _rows(kind: type[msgspec.Struct]) -> Iterable[Mapping[str, str]]:
 
 
 def _words(kind: Any) -> str:
-    """A type as people say it."""
+    """A type, in words."""
     if get_origin(kind) is Annotated:
         kind, *_limits = get_args(kind)
     names = {
@@ -171,24 +166,23 @@ def _words(kind: Any) -> str:
 
 
 def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
-    """The settings that a setting holds itself, if it does."""
+    """The class of the settings inside a setting; None when it holds a plain value."""
     found = [each for each in (kind, *get_args(kind)) if isinstance(each, type)]
     return next((each for each in found if issubclass(each, msgspec.Struct)), None)
 
 
 def _notes(kind: type[CRMAdapter]) -> list[tuple[str, SafeString]]:
-    """What the classes say: of the settings, of those that are objects (with their names), of the
+    """The docstrings of the settings, of those inside them (with their names) and of the
     credentials."""
     named: dict[Any, list[str]] = {kind.Settings: []}
     for field in msgspec.structs.fields(kind.Settings):
         if inner := _struct_in(field.type):
             named.setdefault(inner, []).append(field.name)
     named[kind.Credentials] = [gettext("credentials")]
-    notes = [(", ".join(names), _prose(each)) for each, names in named.items()]
-    return [(names, prose) for names, prose in notes if prose]
-
-
-def _prose(kind: type[msgspec.Struct]) -> SafeString:
-    """What the class says of its settings, when it is its own text."""
-    text = " ".join((vars(kind).get("__doc__") or "").split())
-    return mark_safe(_CODE.sub(r"<code>\1</code>", escape(text)))  # noqa: S308 - escaped
+    notes: list[tuple[str, SafeString]] = []
+    for struct, names in named.items():
+        # By `vars`: a class without a docstring would show that of its parent.
+        if text := " ".join((vars(struct).get("__doc__") or "").split()):
+            prose = mark_safe(_CODE.sub(r"<code>\1</code>", escape(text)))  # noqa: S308 - escaped
+            notes.append((", ".join(names), prose))
+    return notes

@@ -1,4 +1,4 @@
-"""How CRMs are doing: read for all rows of a page in a fixed number of questions."""
+"""How CRMs are doing, read for all rows of a page with a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ COUNTED = 10_000
 
 @dataclass(frozen=True)
 class Health:
-    """Of one CRM now. Work orders in its queues are None while Redis is away; `live` is None when
-    no handler reports the CRM."""
+    """The state of one CRM now. `waiting` and `again` are work orders in its queues, None while
+    Redis is unavailable; `live` is None when no handler reports the CRM."""
 
     live: crm_status.Live | None
     waiting: int | None
@@ -33,7 +33,7 @@ class Health:
 
 
 def read(rows: Sequence[Crm]) -> dict[int, Health]:
-    """By CRM id: two questions to Redis, one to the database, however many rows."""
+    """By CRM id: two queries to Redis and one to the database for any number of rows."""
     dead = _open_entries([row.pk for row in rows])
     names = {row.pk: (MainQueue(row.name).name, RetryQueue(row.name).name) for row in rows}
     try:
@@ -64,7 +64,7 @@ def _open_entries(crm_ids: Sequence[int]) -> dict[int, int]:
 
 # -- as cells ------------------------------------------------------------------------------------
 def state(row: Crm, health: Health) -> SafeString:
-    """What it does now, and why it does not work when it does not."""
+    """What the CRM does now, or why it does nothing."""
     if row.paused_at:
         since = _("since %s") % cells.moment(row.paused_at)
         return cells.mark(_("paused"), "bad", below=f"{since}: {row.paused_because}")
@@ -95,7 +95,7 @@ def speed(health: Health) -> str:
 
 
 def queues(health: Health) -> str:
-    """Orders: waiting, and those of tries after the first."""
+    """Orders that wait, and below those of tries after the first."""
     if health.waiting is None or health.again is None:
         return cells.unknown()
     if not (health.waiting or health.again):

@@ -1,4 +1,4 @@
-"""CRMs: where leads are carried to, how each does now, whether it can be reached."""
+"""CRMs: where leads are carried to, how each is doing, and whether it can be reached."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from msgplatform.core.errors import InvalidInput, PlatformError
 
 
 class CrmList(PlainList):
-    """Reads how the CRMs do, for all that are shown at once."""
+    """Reads the state of all CRMs of the page at once."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -59,7 +59,7 @@ class CrmAdmin(UndeletableAdmin):
         return CrmList
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """The name is in its queues, and what it holds is known by its kind's ids."""
+        """The queues are named after the CRM, and its records are known by ids of its kind."""
         return ["name", "adapter", "kind"] if obj else []
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
@@ -67,7 +67,7 @@ class CrmAdmin(UndeletableAdmin):
         fieldsets = [head, *self.fieldsets[1:]]
         if obj is None or self.has_change_permission(request, obj):
             return fieldsets
-        # Who may only look is shown fields as they are stored: not the secrets, then.
+        # People who may only look see fields as they are stored, so the secrets are left out.
         return [*fieldsets[:2], (fieldsets[2][0], {"fields": ["settings"]})]
 
     def get_urls(self) -> list[URLPattern]:
@@ -110,7 +110,7 @@ class CrmAdmin(UndeletableAdmin):
 
     # -- asking the CRM --------------------------------------------------------------------------
     def test_view(self, request: HttpRequest, pk: int | None = None) -> HttpResponse:
-        """Ask the CRM of the form, which is not saved."""
+        """Ask the CRM that the form describes; the form is not saved."""
         form = probes.posted_form(self, request, pk)
         if isinstance(form, HttpResponse):
             return form
@@ -121,7 +121,7 @@ class CrmAdmin(UndeletableAdmin):
         return probes.piece(request, "answer.html", tone=tone, text=checked.message)
 
     def resume_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Send to a paused CRM again, when it passes the test."""
+        """Send to a paused CRM again, if it passes the test."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         row = Crm.objects.filter(pk=pk).first()
@@ -132,6 +132,7 @@ class CrmAdmin(UndeletableAdmin):
         checked = _check(row)
         if checked.kind == "ok":
             with transaction.atomic():
+                # Not when it was paused anew during the test.
                 rows = Crm.objects.filter(pk=pk, paused_at=row.paused_at)
                 if rows.update(paused_at=None, paused_because=""):
                     audit(request, "crm_resumed", row.name, paused_because=row.paused_because)
@@ -177,10 +178,10 @@ class CrmAdmin(UndeletableAdmin):
 
 
 def _check(row: Crm) -> Check:
-    """What the CRM says of its settings, credentials, and the fields of its mappings."""
+    """What the CRM answers about its settings, its credentials and the fields of its mappings."""
     names: list[str] = []
     for text in Policy.objects.filter(crm_id=row.pk).values_list("mapping", flat=True):
-        with suppress(InvalidInput):  # the policy says so itself
+        with suppress(InvalidInput):  # an alert about the policy says so
             names += mapping.parse(text).fields
     try:
         settings, credentials = row.settings, row.credentials

@@ -1,4 +1,4 @@
-"""Policies: what of a source goes to which CRM, how often; runs that people ask for."""
+"""Policies: what of a source goes to which CRM, and how often; runs that people ask for."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _VIEWS = {"sample": trial.sample_view, "dry-run": trial.dry_run_view, "fields": 
 
 
 class PolicyList(PlainList):
-    """Reads how the policies do, for all that are shown at once."""
+    """Reads the state of all policies of the page at once."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -70,7 +70,7 @@ class PolicyAdmin(UndeletableAdmin):
         return super().get_queryset(request).select_related("source", "crm")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Its records and how far it has read belong to both."""
+        """A policy's records and its watermark belong to this source and this CRM."""
         return ["source", "crm"] if obj else []
 
     def get_urls(self) -> list[URLPattern]:
@@ -94,7 +94,10 @@ class PolicyAdmin(UndeletableAdmin):
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> HttpResponse:
         row = context.get("original")
-        context["try_urls"] = {what.replace("-", "_"): _try_url(row, what) for what in _VIEWS}
+        name, given = ("crmsync_policy_try", [row.pk]) if row else ("crmsync_policy_try_new", [])
+        context["try_urls"] = {
+            what.replace("-", "_"): reverse(f"admin:{name}", args=[*given, what]) for what in _VIEWS
+        }
         if row:
             health = policy_health.read([row])[row.pk]
             runs = list(Run.objects.filter(policy_id=row.pk)[:_RUNS])
@@ -116,7 +119,7 @@ class PolicyAdmin(UndeletableAdmin):
         return _VIEWS[what](self, request, pk)
 
     def request_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Ask for a run, which its poller begins within seconds."""
+        """Ask for a run; the poller that holds the policy begins it within seconds."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         row = self.get_queryset(request).filter(pk=pk).first()
@@ -160,9 +163,3 @@ class PolicyAdmin(UndeletableAdmin):
     def last_run(self, row: Any) -> str:
         health = row.health
         return run_cells.progress(health.run, health.progress, link=True)
-
-
-def _try_url(row: Policy | None, what: str) -> str:
-    if row is None:
-        return reverse("admin:crmsync_policy_try_new", args=[what])
-    return reverse("admin:crmsync_policy_try", args=[row.pk, what])

@@ -1,4 +1,4 @@
-"""The form of a policy: each thing that is wrong has its sentence at its field."""
+"""The form of a policy: every mistake is explained beside its field."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django import forms
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
-from crmsync.models import Policy, Record, Source
+from crmsync.models import Policy, Record
 from crmsync.policies import mapping, schedule
 from msgplatform.admin import Textarea
 from msgplatform.admin.fields import LinesField
@@ -57,35 +57,26 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
         ):  # fmt: skip
             self._try(name, check, cleaned.get(name))
         if source:
-            self._try("mapping", lambda text: self._check_mapping(text, source),
+            known = source.value_columns
+            self._try("mapping", lambda text: mapping.parse(text).check_columns(known),
                       cleaned.get("mapping"))  # fmt: skip
-            self._check_selection(cleaned, source)
+            for name, column in (("biz", "biz_id"), ("appkeys", "appkey")):
+                if cleaned.get(name) and column not in known:
+                    words = _now("The source has no column %s: leave this empty.")
+                    self.add_error(name, words % column)
+            if cleaned.get("sweep_cron") and not source.version_column:
+                words = _now("The source has no version column to compare: leave this empty.")
+                self.add_error("sweep_cron", words)
         self._check_prefix(cleaned)
         return cleaned
 
     def _try(self, name: str, check: Callable[[Any], None], value: Any) -> None:
-        """What is wrong with a field's value becomes its error."""
+        """Check a field's value; a mistake becomes the field's error."""
         if value and name in self.fields:
             try:
                 check(value)
             except InvalidInput as error:
                 self.add_error(name, str(error))
-
-    def _check_mapping(self, text: str, source: Source) -> None:
-        mapping.parse(text).check_columns(source.value_columns)
-
-    def _check_selection(self, cleaned: dict[str, Any], source: Source) -> None:
-        for name, column in (("biz", "biz_id"), ("appkeys", "appkey")):
-            if cleaned.get(name) and column not in source.value_columns:
-                self.add_error(
-                    name,
-                    _now("The source has no column %s: leave this empty.") % column,
-                )
-        if cleaned.get("sweep_cron") and not source.version_column:
-            self.add_error(
-                "sweep_cron",
-                _now("The source has no version column to compare: leave this empty."),
-            )
 
     def _check_prefix(self, cleaned: dict[str, Any]) -> None:
         prefix, policy = cleaned.get("key_prefix"), self.instance

@@ -1,4 +1,4 @@
-"""How policies are doing: read for all rows of a page in a fixed number of questions."""
+"""How policies are doing, read for all rows of a page with a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from msgplatform.templatetags.humanize_age import age
 
 @dataclass(frozen=True)
 class Health:
-    """Of one policy now. `facts` is None when no poller reports it; `known` is False while Redis is
-    away. `run` is its newest one."""
+    """The state of one policy now. `facts` is None when no poller reports the policy; `known` is
+    False while Redis is unavailable. `run` is the newest run."""
 
     facts: poller_status.Facts | None
     known: bool
@@ -30,7 +30,7 @@ class Health:
 
 
 def read(rows: Sequence[Policy]) -> dict[int, Health]:
-    """By policy id: one question to Redis, five to the database, however many rows."""
+    """By policy id: one query to Redis and five to the database for any number of rows."""
     ids = [row.pk for row in rows]
     newest = Run.objects.filter(policy_id__in=ids).order_by().values("policy_id")
     runs = Run.objects.in_bulk([each["last"] for each in newest.annotate(last=Max("id"))])
@@ -51,7 +51,7 @@ def read(rows: Sequence[Policy]) -> dict[int, Health]:
 
 
 def state(row: Policy, health: Health) -> SafeString:
-    """What it does now, and why it does nothing when it does not."""
+    """What the policy does now, or why it does nothing."""
     if not row.enabled:
         return cells.enabled(False)
     if not row.crm.enabled:
@@ -71,12 +71,12 @@ def state(row: Policy, health: Health) -> SafeString:
 
 
 def problem(facts: poller_status.Facts) -> str:
-    """Why its source cannot be read, and for how long by now."""
+    """Why the source cannot be read, and for how long that has been so."""
     return _("%(why)s (for %(time)s)") % {"why": facts.problem, "time": age(facts.problem_for)}
 
 
 def watermark(health: Health) -> str:
-    """How far it has read, and when that moved last."""
+    """How far the source was read, and when that moved last."""
     mark = health.watermark
     if mark is None:
         return cells.NOTHING
@@ -85,6 +85,6 @@ def watermark(health: Health) -> str:
 
 
 def schedule(row: Policy) -> str:
-    """How often it looks, and the hours below."""
+    """How often the policy looks for changes, and the hours below."""
     often = row.cron or _("every %s") % age(row.interval_seconds).replace(".0", "")
     return cells.lines(often, row.hours)

@@ -23,7 +23,7 @@ from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import Permanent
 
 SAMPLE, DRY_RUN = 5, 100
-# Of which those of a policy's system and APPKEYs are taken.
+# Rows that are read when a policy carries only those of a system or of some APPKEYs.
 _LOOKED_AT = 1_000
 
 Fate = Literal["create", "change", "delete", "same", "refused"]
@@ -35,7 +35,7 @@ class NotReady(Permanent):
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A row and what the mapping makes of it. With a `problem`, `field` is the one at fault."""
+    """A row and what the mapping makes of it. With a `problem`, `field` is the field at fault."""
 
     key: str
     time: str
@@ -57,7 +57,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the test of a source found. `exact`: nothing that is committed late is missed."""
+    """What the test of a source found. `exact`: reading misses nothing that is committed late."""
 
     exact: bool
     behind: timedelta
@@ -75,15 +75,14 @@ def examine(source: Source) -> Facts:
 
 
 def sample(policy: Policy) -> list[Mapped]:
-    """The newest rows, mapped. Raises as `examine` does."""
+    """The newest rows, mapped. Raises what `examine` raises."""
     return _mapped(policy, SAMPLE)
 
 
 def dry_run(policy: Policy, adapter: CRMAdapter) -> list[Outcome]:
     """What a run would do to the newest rows, by what the CRM holds now.
 
-    Raises NotReady, what the CRM cannot be asked with (Unavailable, CredentialsRefused), and as
-    `examine` does.
+    Raises NotReady, Unavailable and CredentialsRefused of the CRM, and what `examine` raises.
     """
     checked = adapter.check(policy.mapping.fields)
     if checked.kind != "ok":
@@ -124,7 +123,7 @@ def _mapped(policy: Policy, limit: int) -> list[Mapped]:
 
 
 def _newest(source: Source, limit: int) -> list[Row]:
-    """The newest first."""
+    """The newest rows, the newest first. Without the horizon: what is missed here is no harm."""
     database = Database(source)
     index = inspect(source, database).index
     columns, quote = source.columns, database.quote

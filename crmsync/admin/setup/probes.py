@@ -1,6 +1,6 @@
-"""Questions that the console asks other systems: a few at a time, each with an end.
+"""Questions that the console asks other systems: a few at a time, each with a deadline.
 
-A form is posted as it stands, unsaved, and the answer is a piece of the page.
+A form is posted unsaved, as it stands, and the answer is a piece of the page.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _slots = threading.BoundedSemaphore(AT_ONCE)
 
 
 def ask(work: Callable[[], R], seconds: float = LONGEST_SECONDS) -> R:
-    """`work()` in a thread with connections of its own.
+    """Do `work()` in a thread with connections of its own, and return its result.
 
-    Raises the platform's errors that it raises, and Permanent for others, as an adapter of somebody
-    else may have them; Unavailable when it takes longer, or when others are being asked. What takes
-    longer goes on until its own deadline, and keeps its place so long.
+    Raises the platform's errors as they are, and Permanent for any other, which somebody else's
+    adapter may raise; Unavailable when it takes longer than `seconds`, or too many others are being
+    asked. Work that takes longer goes on until its own deadline, and keeps its slot until then.
     """
     if not _slots.acquire(blocking=False):
         raise Unavailable(_("Other tests wait for their answers; try again in a moment."))
@@ -69,8 +69,8 @@ def ask(work: Callable[[], R], seconds: float = LONGEST_SECONDS) -> R:
 def posted_form(
     model_admin: ModelAdmin, request: HttpRequest, pk: int | None
 ) -> forms.ModelForm[Any] | HttpResponse:
-    """The form of a row, or of a new one, as it was posted; else the answer that says what is
-    wrong with it. Raises PermissionDenied, Http404."""
+    """The form of a row, or of a new one, as it was posted; or an answer that says what is wrong
+    with the form. Raises PermissionDenied, Http404."""
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
     row = model_admin.get_object(request, str(pk)) if pk is not None else None
@@ -94,7 +94,7 @@ def posted_form(
 
 
 def piece(request: HttpRequest, template: str, **context: Any) -> HttpResponse:
-    """A part of a page, which is not to be kept."""
+    """A part of a page; browsers must not store it, since it may show personal data."""
     response = TemplateResponse(request, f"admin/crmsync/{template}", context)
     response["Cache-Control"] = "no-store"
     return response

@@ -28,7 +28,7 @@ from msgplatform.core.errors import InvalidInput, PlatformError, Undecryptable
 from msgplatform.core.fields import Unreadable
 from msgplatform.templatetags.humanize_age import age
 
-# The field of the form that a part of a source's description is.
+# Parts of a source's description, and the fields of the form that hold them.
 _FIELDS = {"key": "key_column", "update_time": "time_column", "columns": "value_columns",
            "lag": "lag_seconds", "url": "database"}  # fmt: skip
 _PLACE = ["table", "key_column", "time_column"]
@@ -113,8 +113,8 @@ class SourceAdmin(ModelAdmin):
         ]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """How far policies have read is a place in this table; and what was read of it, and what
-        the CRMs hold, has versions of this column."""
+        """The watermarks of policies are places in this table, and records have versions of this
+        column: with others in their place they would be meaningless."""
         fixed = [*_PLACE, "version_column"] if obj and obj.policies else []
         return [*fixed, "where", "columns_text"]
 
@@ -128,7 +128,7 @@ class SourceAdmin(ModelAdmin):
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         actions: dict[str, Any] = super().get_actions(request)
-        actions.pop("delete_selected", None)  # it asks about no row alone
+        actions.pop("delete_selected", None)  # it would not ask `has_delete_permission` for a row
         return actions
 
     def get_urls(self) -> list[URLPattern]:
@@ -164,10 +164,15 @@ class SourceAdmin(ModelAdmin):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def test_view(self, request: HttpRequest, pk: int | None = None) -> HttpResponse:
-        """Read one row of the source that the form describes, which is not saved."""
-        row = self._posted(request, pk)
-        if isinstance(row, HttpResponse):
-            return row
+        """Read one row of the source that the form describes; the form is not saved."""
+        # The hive has no form that could be posted: it is tested as it is.
+        row = Source.objects.filter(pk=pk, name=HIVE).first() if pk else None
+        may_test = request.method == "POST" and super().has_change_permission(request)
+        if row is None or not may_test:
+            form = probes.posted_form(self, request, pk)
+            if isinstance(form, HttpResponse):
+                return form
+            row = form.instance
         audit(request, "sync_source_tested", row.name)
         try:
             source = described(row)
@@ -178,14 +183,6 @@ class SourceAdmin(ModelAdmin):
             request, "answer.html", tone="good", text=_found(facts),
             more=list(_reservations(facts, row)),
         )  # fmt: skip
-
-    def _posted(self, request: HttpRequest, pk: int | None) -> Source | HttpResponse:
-        """The source as the form describes it; the hive, which has no form, as it is."""
-        hive = Source.objects.filter(pk=pk, name=HIVE).first() if pk else None
-        if hive and request.method == "POST" and super().has_change_permission(request):
-            return hive
-        form = probes.posted_form(self, request, pk)
-        return form if isinstance(form, HttpResponse) else form.instance
 
     # -- columns ---------------------------------------------------------------------------------
     @admin.display(description=_("database"))
@@ -233,7 +230,7 @@ def _found(facts: preview.Facts) -> str:
 
 
 def _reservations(facts: preview.Facts, row: Source) -> Any:
-    """What is to be known before it is used."""
+    """What somebody has to know before using the source."""
     if not facts.exact:
         yield gettext(
             "The database does not show its open transactions (the user needs the privilege "

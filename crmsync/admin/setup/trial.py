@@ -1,4 +1,5 @@
-"""A policy before it is saved: a mapped sample, a dry run, the fields that a mapping can name."""
+"""Trying a policy before it is saved: a mapped sample, a dry run, the fields that a mapping can
+name."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from crmsync.models import Crm, Policy, Source
 from msgplatform.admin import ModelAdmin, audit, row_id
 from msgplatform.core.errors import PlatformError
 
-# What would happen, what needs a look first; the words, and their tone.
+# What would happen to a row, in words and with a tone. What needs a look comes first.
 FATES: dict[preview.Fate, tuple[Any, str]] = {
     "refused": (gettext_lazy("refused by the mapping"), "bad"),
     "change": (gettext_lazy("changed"), "warn"),
@@ -97,7 +98,8 @@ def fields_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
 
 
 def _fields(crm: Crm) -> list[Any] | None:
-    """Those that must be filled in first, then those that may be written."""
+    """The CRM's fields; those that must be filled in come first, those that cannot be written
+    last."""
     adapter = open_adapter(crm.adapter, crm.settings, crm.credentials)
     try:
         found = adapter.fields()
@@ -114,7 +116,8 @@ def _chosen(model: Any, request: HttpRequest, name: str) -> Any:
 
 
 def _sees(request: HttpRequest, action: str, policy: Policy) -> bool:
-    """Whether personal data is shown in clear; who looked is written down first."""
+    """Whether personal data is shown in clear. The audit log says who looked, before anything is
+    shown."""
     clear = bool(request.user.has_perm(personal.PERMISSION))
     audit(request, action, str(policy), personal_data=clear)
     return clear
@@ -148,7 +151,7 @@ def _shown(outcome: preview.Outcome, clear: bool) -> dict[str, Any]:
 
 
 def _text(value: Any, clear: bool) -> str:
-    """A value as it is read: nothing is “empty”, and text has no quotation marks."""
+    """A value for people: nothing is “empty”, and text has no quotation marks."""
     if value is None or value == "":
         return _("empty")
     return str(value if clear else personal.masked(value))
