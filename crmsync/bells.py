@@ -1,4 +1,4 @@
-"""Who is woken by new work: a handler by orders in the queue of a CRM."""
+"""The bells of CRM sync: orders in the queue of a CRM wake the handlers."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from django.conf import settings
@@ -13,14 +12,14 @@ from msgplatform.api.access import rates
 
 @checks.register
 def rates_are_readable(app_configs: Any, **kwargs: Any) -> list[checks.CheckMessage]:
-    return list(_unreadable())
-
-
-def _unreadable() -> Iterator[checks.CheckMessage]:
+    found: list[checks.CheckMessage] = []
     for variable in ("CRM_RATE_ADDRESS", "CRM_RATE_APPKEY"):
         try:
             rates.parse(getattr(settings, variable))
         except ValueError as error:
-            yield checks.Error(
-                f"{variable}: {error}", hint=rates.HINT, obj=variable, id="crmsync.E001"
+            found.append(
+                checks.Error(
+                    f"{variable}: {error}", hint=rates.HINT, obj=variable, id="crmsync.E001"
+                )
             )
+    return found

@@ -18,7 +18,7 @@ from msgplatform.core.daemons.away import AWAY
 class CrmsyncFlow(flows.Flow):
     name = "crmsync"
     title = "CRM sync"
-    # The one with the highest priority stops first: what is in hand drains towards the handlers.
+    # Supervisor stops the highest priority first: the poller stops queueing before handlers end.
     daemons = (
         flows.Daemon(
             "run_sync_handler", priority=530, stop_seconds=75, help="sends records to CRMs"
@@ -76,7 +76,7 @@ class CrmsyncFlow(flows.Flow):
         return [*metrics.samples(), *retention.samples(ARCHIVE)]
 
     def demo_environment(self) -> Mapping[str, str]:
-        # All people of the demo have one address; a CRM that fails is probed soon.
+        # All leads of the demo come from one address; a CRM that fails is probed again soon.
         return {
             "CRM_RATE_ADDRESS": "off", "CRM_RATE_APPKEY": "off", "CRM_BREAKER_SECONDS": "4",
         }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The fields of a lead: what a landing page asks for, and whether an answer is usable.
+"""The fields of a lead: what a landing page asks for, and which answers are usable.
 
 A landing page keeps its fields as JSON, `[{"name": "phone", "required": true, "label": ""}, …]`.
 `name` and `phone` are columns of a lead, everything else goes into its `extra`.
@@ -24,7 +24,7 @@ COLUMNS = ("name", "phone")
 MAX_FIELDS = 30
 MAX_LABEL = 100
 MAX_UID = 64
-# What a form sends beside the fields; see `hive/pages.py`.
+# Names that a form or the API sends beside the fields; see `hive/pages.py`.
 RESERVED = frozenset(
     {"appkey", "contact_url", "csrfmiddlewaretoken", "extra", "form_key", "id", "uid", "version"}
 )
@@ -35,7 +35,7 @@ _PUNCTUATION = str.maketrans("", "", " -().\u00a0")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A field that the platform knows: its label, its length and what browsers fill in."""
+    """A field that the platform knows: its label, its length, and what browsers fill in for it."""
 
     label: str | Promise
     max_length: int
@@ -72,7 +72,7 @@ class LeadField:
 
     @property
     def path(self) -> str:
-        """Where the API has it."""
+        """Where the field is in the API's JSON."""
         return self.name if self.name in COLUMNS else f"extra.{self.name}"
 
 
@@ -128,8 +128,8 @@ def validate_fields(given: Any) -> None:
 def clean_all(
     fields: Iterable[LeadField], given: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """What was given for each field, usable, without what is empty; and what is wrong with each
-    of the others, by the field's name."""
+    """The usable values by the fields' names, without empty ones; and, by the fields' names too,
+    what is wrong with the others."""
     values: dict[str, Any] = {}
     errors: dict[str, str] = {}
     for field in fields:
@@ -144,7 +144,7 @@ def clean_all(
 
 
 def clean(field: LeadField, given: Any) -> Any:
-    """The usable value, '' for none; numbers and booleans of extra fields stay what they are.
+    """The usable value, '' for none. Numbers and booleans of extra fields stay what they are.
 
     Raises InvalidInput whose `field` is the path in the API.
     """
@@ -170,7 +170,8 @@ def clean(field: LeadField, given: Any) -> Any:
 
 
 def clean_text(given: str, most: int, path: str, lines: bool = False) -> str:
-    """Without blanks around it. Raises InvalidInput for what is too long or not to be printed."""
+    """The text without blanks around it. Raises InvalidInput when it is too long or has control
+    characters."""
     text = given.strip()
     if lines:
         text = text.replace("\r\n", "\n")
@@ -186,11 +187,11 @@ def clean_text(given: str, most: int, path: str, lines: bool = False) -> str:
 
 
 def clean_phone(text: str, path: str = "phone") -> str:
-    """Digits, with a + before them if there was one. Raises InvalidInput."""
+    """The digits of a phone number, after a + if it had one. Raises InvalidInput."""
     digits = unicodedata.normalize("NFKC", text).translate(_PUNCTUATION)
-    # Copied from an address book, a number may be wrapped in marks of direction.
+    # Numbers that are copied from an address book may have invisible marks of writing direction.
     digits = "".join(each for each in digits if unicodedata.category(each) != "Cf")
-    # 11 digits is what every number has that begins with 1: mobiles in China, North America.
+    # Numbers that begin with 1 have 11 digits: mobiles in China, and all in North America.
     if not _PHONE.fullmatch(digits) or (digits[0] == "1" and len(digits) != 11):
         raise InvalidInput(
             _("This is no phone number: write it as 13800000000 or +44 20 7946 0000."), path

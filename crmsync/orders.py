@@ -1,4 +1,8 @@
-"""What poller and handler say to each other: requests, kept in operations, and work orders."""
+"""What the poller hands to the handler: requests, which operations keep, and work orders.
+
+All of it is JSON in Redis and in the database, where an earlier or later version of the programs
+may read it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import msgspec
 
 from crmsync.adapters.base import Record
 
-# In one order at most: it is claimed, decoded and marked as a whole.
+# The most in one order, which is claimed, decoded and marked as a whole.
 MAX_ENTRIES = 500
 MAX_BYTES = 1024 * 1024
 
@@ -28,9 +32,9 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, array_like=True):
-    """One record of an order. `attempt` is how many tries failed before.
+    """One record of an order. `attempt` is how many tries have failed.
 
-    `check`: an earlier try may have been stored, so that it is looked up first unless the
+    `check`: the CRM may have stored an earlier try, so the record is looked up first, unless the
     adapter's calls can be repeated.
     """
 
@@ -64,13 +68,13 @@ _requests = msgspec.json.Decoder(list[Request])
 
 
 def digest(request: Request) -> str:
-    """The same for two requests that leave the CRM with the same values."""
+    """Equal for two requests that leave the CRM with the same values."""
     content = msgspec.json.encode([request.deleted, request.fields], order="sorted")
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def dump(requests: Sequence[Request]) -> bytes:
-    """As an operation's `data`."""
+    """Requests as the `data` of an operation."""
     return msgspec.json.encode(requests)
 
 
@@ -80,7 +84,7 @@ def load(data: bytes) -> list[Request]:
 
 
 def split(entries: Sequence[Entry]) -> Iterable[Sequence[Entry]]:
-    """Entries in their order, as many at a time as one order may hold."""
+    """The entries in parts of at most what one order may hold."""
     if len(entries) <= MAX_ENTRIES and len(msgspec.json.encode(entries)) <= MAX_BYTES:
         yield entries  # nearly always
         return

@@ -1,6 +1,6 @@
-"""Personal data as people see it who need not know whose it is: `138****0000`.
+"""Personal data, masked for people who need not know whose it is: `138****0000`.
 
-Keys, numbers of rows and words of a mapping stay; what may say who somebody is does not.
+Keys, row numbers and the words of a mapping stay; what may identify a person is masked.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from typing import Any
 
 PERMISSION = "crmsync.view_personal"
 _EMAIL = re.compile(r"([^\s@<>\"'(),:;]{1,64})@([\w.-]+\.\w+)")
-# 7 to 15 digits with what people write between them, but no date.
+# 7 to 15 digits (15 is the most of an international number), with what people write between them;
+# but no date.
 _PHONE = re.compile(r"(?<![\w.])(?!\d{4}-\d\d-\d\d)\+?\d(?:[ .()-]?\d){6,14}(?!\w)")
 _STARS = "****"
 
 
 def masked(value: Any) -> Any:
-    """A field's value, or a whole object of them, of the same shape."""
+    """A field's value, or an object of values, masked in the same shape."""
     if isinstance(value, Mapping):
         return {name: masked(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -33,7 +34,7 @@ def masked(value: Any) -> Any:
 
 
 def in_sentence(text: str) -> str:
-    """A sentence, such as a CRM's, without the telephone numbers and addresses in it."""
+    """A sentence, such as a CRM's, with its phone numbers and e-mail addresses masked."""
     text = _EMAIL.sub(lambda found: f"{found[1][0]}{_STARS}@{found[2]}", text)
     return _PHONE.sub(lambda found: _digits(found[0]), text)
 

@@ -1,6 +1,6 @@
 """The queues of each CRM: what is sent for the first time, what is tried again, what is dead.
 
-Names are those of the original, and hold no ":", which RQ splits on.
+Their names are those of the original platform. They hold no ":", at which RQ splits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from crmsync.orders import Order
 from msgplatform.core.queues import jobs
 
 PATTERN = r"crm-(main|retry|dead)-[a-z0-9][a-z0-9-]{0,39}"
-# An order whose lease is over has no use; the handler's clock may be behind.
+# An order is useless when its lease is over; a little longer, as the handler's clock may be behind.
 _SPARE_SECONDS = 60
 
 
@@ -28,39 +28,39 @@ class Queue:
         self.name = f"crm-{self.kind}-{crm}"
 
     def put(self, orders: Sequence[Order]) -> None:
-        """All of them, or none."""
+        """Queue all of the orders, or none."""
         jobs.put(self.name, orders, ttl=settings.CRM_LEASE_SECONDS + _SPARE_SECONDS)
         bells.HANDLER.ring()
 
     def claim(self) -> jobs.Claimed | None:
-        """Take the first order, which is a `jobs.Claimed` whose `data` is an Order; forget it with
-        `jobs.done`."""
+        """Take the first order: a `jobs.Claimed` whose `data` is an Order. `jobs.done` ends the
+        claim."""
         claimed, _ = jobs.claim_all([self.name], settings.CRM_LEASE_SECONDS, Order)
         return claimed[0] if claimed else None
 
     def depth(self) -> int:
-        """Orders that wait or are in somebody's hands."""
+        """How many orders wait, or are in a handler's hands."""
         return jobs.depths([self.name])[self.name]
 
 
 class MainQueue(Queue):
-    """What is sent for the first time."""
+    """Records that are sent for the first time."""
 
     kind = "main"
 
 
 class RetryQueue(Queue):
-    """What is tried again."""
+    """Records that are tried again."""
 
     kind = "retry"
 
 
 class DeadQueue(Queue):
-    """A mirror of the dead records for whoever looks at queues; the truth is in the database, and
-    nothing takes from it."""
+    """A mirror of the dead records for people who look at queues. The database has the records, and
+    nobody takes from this queue."""
 
     kind = "dead"
 
     def replace(self, parts: Sequence[Any]) -> None:
-        """Hold these and nothing else: any JSON."""
+        """Replace everything in the queue with these parts, which are any JSON."""
         jobs.replace(self.name, parts)

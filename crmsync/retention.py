@@ -1,8 +1,8 @@
-"""What is deleted when it has been kept for CRM_KEEP_DAYS: runs, operations with their items, the
-exception log, and entries of the recovery log that are not open.
+"""Deletes what is older than CRM_KEEP_DAYS: runs, operations with their items, the exception log,
+and entries of the recovery log that are not open.
 
 A run that still reads and an operation that has not ended stay, unless their policy is gone.
-Records stay: they say what the CRMs hold.
+Records stay for ever: they say what the CRMs hold.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from msgplatform.core.errors import Temporary
 
 log = logging.get(__name__)
 
-CHUNK = 500
+CHUNK = 500  # entries of the recovery log that are looked at, and deleted, at a time
 _State = RecoveryEntry.State
 _HANDLED = (_State.RETRIED, _State.SOLVED, _State.DISMISSED)
 
 
 def keep() -> float | None:
-    """Seconds; None: for ever."""
+    """How long things are kept, in seconds; None: for ever."""
     return float(settings.CRM_KEEP_DAYS) * DAY or None
 
 
@@ -43,7 +43,8 @@ def not_ended(now: datetime) -> Q:
 
 
 def _policies() -> list[int]:
-    # A list, because a month is looked at while its table is locked, and no other may be read.
+    # A list, not a subquery: a month is looked at while its table is locked, and MySQL then lets
+    # this connection read no other table.
     return list(Policy.objects.order_by("id").values_list("id", flat=True))
 
 
@@ -59,21 +60,23 @@ ARCHIVE = Archive(
 
 
 class Housekeeping:
-    """Makes partitions ahead and deletes what is old, a bounded number each time. Its owner's loop
-    asks as often as it likes; several processes may."""
+    """Creates partitions ahead and deletes what is old, a bounded amount in each turn. Its owner's
+    loop may call it as often as it likes, and so may several processes."""
 
     def __init__(self) -> None:
         self._archive, self._next = Retention(ARCHIVE), Every(EVERY_SECONDS)
         self._looked = dict.fromkeys(_HANDLED, 0)  # the last id that was looked at
 
     def turn_if_due(self) -> bool:
-        """True while there is more to delete. What goes wrong waits for the next time: it must not
-        keep its owner from its work."""
+        """True while there is more to delete. An error is logged and waits for the next time: it
+        must not keep the owner from its work."""
         if not self._next.is_due:
             return False
         try:
             more = self._archive.turn()
-            more = self._delete_entries() or more
+            if age := keep():
+                before = sql.now() - timedelta(seconds=age)
+                more = any(self._delete_page(state, before) for state in _HANDLED) or more
         except (DatabaseError, Temporary) as error:
             log.warning("sync_housekeeping_failed", error=str(error)[:300])
             more = False
@@ -81,17 +84,10 @@ class Housekeeping:
             self._next.restart()
         return more
 
-    def _delete_entries(self) -> bool:
-        """Entries of the recovery log; true while there are more to look at."""
-        age = keep()
-        if age is None:
-            return False
-        before = sql.now() - timedelta(seconds=age)
-        return any(self._delete_page(state, before) for state in _HANDLED)
-
     def _delete_page(self, state: _State, before: datetime) -> bool:
-        """Those handled before then, of the next ones by id. Ids follow the time of creation, so
-        that a page without an old one is the last."""
+        """Look at the next entries of the recovery log by id, and delete those that were handled
+        before then. True while there are more to look at. Ids follow the time of creation, so that
+        a page without an old entry is the last."""
         rows = sql.of_one(RecoveryEntry.objects.all(), "state", state)
         rows = rows.filter(id__gt=self._looked[state]).order_by("state", "id")
         page = list(rows.values_list("id", "created_at", "handled_at")[:CHUNK])

@@ -1,8 +1,8 @@
 """Pages hosted elsewhere: their scripts send leads with the landing page's public APPKEY.
 
-The browser says from where (`Origin`), and asks first whether it may (a preflight request). A
-caller that is no browser can claim any origin: the list keeps other people's pages from using an
-APPKEY, the limits bound everybody.
+The browser says where the page comes from (`Origin`), and asks first whether it may send (a
+preflight request). A caller that is no browser can claim any origin: the list of origins only keeps
+other people's pages from using an APPKEY. The limits hold for everybody.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PREFLIGHT_SECONDS = 600
 
 
 class KeyOrPage(HasScope):
-    """An API key with the scope, or a browser on a page: then the view checks the origin."""
+    """Admits an API key with the scope, and a browser on a page, whose origin the view checks."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         return may_be_page(request) or super().has_permission(request, view)
@@ -42,7 +42,7 @@ def is_preflight(request: Request) -> bool:
 
 
 def may_be_page(request: Request) -> bool:
-    """Without a key and with an origin."""
+    """Whether a page may have sent this: it has no key, and an origin."""
     if request.user is not None or not origin_of(request):
         return False
     return request.method == "POST" or is_preflight(request)
@@ -66,7 +66,7 @@ def admit(request: Request, page: Page) -> None:
 
 
 def preflight() -> Response:
-    """What is asked is allowed, as far as `add_headers` says so too."""
+    """Allows what the browser asks for, provided that `add_headers` allows the origin."""
     return Response(
         status=204,
         headers={
@@ -78,8 +78,8 @@ def preflight() -> Response:
 
 
 def add_headers(request: Request, response: HttpResponseBase) -> None:
-    """Let the page's script read the answer, also that of an error. Not for callers with a key:
-    a key does not belong into a page."""
+    """Let the page's script read the answer, errors included. Not for callers with a key, which
+    does not belong into a page."""
     patch_vary_headers(response, ["Origin"])
     if may_be_page(request) and directory.origins.allow(origin_of(request)):
         response["Access-Control-Allow-Origin"] = origin_of(request)

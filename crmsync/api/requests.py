@@ -1,4 +1,4 @@
-"""What a caller sends."""
+"""The bodies of the requests about leads, as msgspec decodes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Extra = dict[str, str | int | float | bool | None]
 
 
 class Columns(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What a lead can say; which extra fields there are is up to its landing page."""
+    """The fields of a lead; its landing page says which extra fields there are."""
 
     uid: str | UnsetType | None = UNSET
     name: str | UnsetType | None = UNSET
@@ -21,7 +21,7 @@ class Columns(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def columns(self) -> Mapping[str, Any]:
-        """Those that were sent."""
+        """The columns that were sent."""
         given = {"name": self.name, "phone": self.phone}
         return {name: value for name, value in given.items() if value is not UNSET}
 

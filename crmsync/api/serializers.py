@@ -16,7 +16,7 @@ from msgplatform.core.data import ids
 
 # The serializers of requests only document them: views decode bodies with msgspec.
 class LeadChangeSerializer(serializers.Serializer[dict[str, Any]]):
-    """What a lead can say; its landing page says which extra fields there are."""
+    """The fields of a lead; its landing page says which extra fields there are."""
 
     uid = serializers.CharField(
         max_length=MAX_UID,

@@ -13,7 +13,7 @@ _STATES = [UNREAD, *(state.name.lower() for state in Record.State)]
 
 
 class CrmStateSerializer(serializers.Serializer[dict[str, Any]]):
-    """A lead at one CRM; `unread` until it was read for it."""
+    """A lead at one CRM; `unread` until a poller has read the lead for this CRM."""
 
     crm = serializers.CharField()
     state = serializers.ChoiceField(choices=_STATES)
@@ -112,7 +112,7 @@ class RunSerializer(serializers.ModelSerializer[Run]):
 
 
 def crm_state(state: CrmState) -> dict[str, Any]:
-    """A `crm_states.CrmState` as it is answered."""
+    """The JSON of a `crm_states.CrmState`."""
     record = state.record
     return {
         "crm": state.policy.crm.name,

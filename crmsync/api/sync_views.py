@@ -1,6 +1,6 @@
-"""The REST endpoints of the CRM sync: what each CRM holds of a lead, policies, and their runs.
+"""The REST endpoints of CRM sync: what each CRM holds of a lead, policies, and their runs.
 
-A business system sees and starts the policies that are its own, and those of all systems.
+A business system sees and starts its own policies, and those that carry the leads of all systems.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class RunListView(ListView):
         return ("-policy_id", "-id") if "policy" in self.asked else ("-id",)
 
     def get_queryset(self) -> Any:
-        if getattr(self, "swagger_fake_view", False):  # there is no database then
+        if getattr(self, "swagger_fake_view", False):  # the schema is made without a database
             return Run.objects.none()
         seen = list(_policies(self.request).order_by("id").values_list("id", flat=True))
         if asked := self.asked.get("policy"):
@@ -163,7 +163,7 @@ class RunView(APIView):
 
 
 def _policies(request: Any) -> QuerySet[Policy]:
-    """Those that the caller may see and start."""
+    """The policies that the caller may see and start."""
     its = Q(biz__isnull=True) | Q(biz_id=caller_of(request).biz_id)
     secret = ("mapping", "source__database", "crm__settings", "crm__credentials")
     return Policy.objects.filter(its).select_related("source", "crm").defer(*secret)

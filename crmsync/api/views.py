@@ -100,7 +100,7 @@ class LeadListView(ListView):
         if uid := asked.get("uid"):
             rows = rows.filter(uid=uid)
         if since := asked.get("updated_since"):
-            # The + of a zone arrives as a space when the caller did not quote it.
+            # The + of a time zone arrives as a space when the caller did not quote it.
             text = since.replace(" ", "+") if "T" in since else since
             rows = rows.filter(update_time__gte=filters.moment(text, "updated_since"))
         deleted = asked.get("deleted", "")

@@ -21,8 +21,8 @@ from msgplatform.core.errors import InvalidInput
 
 COUNT_MOST = 100_000
 _COUNT_PAGE = 2000
-_COUNT_STEPS = 200  # pages with few matches: the count must not take minutes
-BY = "bulk"  # the job says who started it
+_COUNT_STEPS = 200  # pages that a count reads at most: with few matches it would take minutes
+BY = "bulk"  # as whoever handled an entry; the bulk job's own row says who started it
 
 
 class Chosen(Protocol):
@@ -34,18 +34,6 @@ class _Action:
     chosen: Callable[[Filter, datetime], Chosen]
     apply: Callable[[Sequence[int], datetime], int]
     shown: flows.BulkAction
-
-
-def _retry(ids: Sequence[int], begun: datetime) -> int:
-    return sql.retrying(partial(entries.retry, ids, BY))
-
-
-def _dismiss(ids: Sequence[int], begun: datetime) -> int:
-    return sql.retrying(partial(entries.dismiss, ids, BY))
-
-
-def _resend(ids: Sequence[int], begun: datetime) -> int:
-    return resend(ids, begun, BY)
 
 
 _CRM = _("Name or id of a CRM")
@@ -62,7 +50,7 @@ _ENTRIES = {
 ACTIONS: Mapping[str, _Action] = {
     "retry": _Action(
         OpenEntries,
-        _retry,
+        lambda ids, begun: sql.retrying(partial(entries.retry, ids, BY)),
         flows.BulkAction(
             _("Try dead records again"),
             _ENTRIES,
@@ -71,7 +59,7 @@ ACTIONS: Mapping[str, _Action] = {
     ),
     "dismiss": _Action(
         OpenEntries,
-        _dismiss,
+        lambda ids, begun: sql.retrying(partial(entries.dismiss, ids, BY)),
         flows.BulkAction(
             _("Dismiss dead records"),
             _ENTRIES,
@@ -80,7 +68,7 @@ ACTIONS: Mapping[str, _Action] = {
     ),
     "resend": _Action(
         Records,
-        _resend,
+        lambda ids, begun: resend(ids, begun, BY),
         flows.BulkAction(
             _("Send records again"),
             {
@@ -98,7 +86,7 @@ ACTIONS: Mapping[str, _Action] = {
 
 
 def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
-    """How many the action would touch now, to a bound."""
+    """How many rows the action would touch now, counted up to a bound."""
     _chosen_action, chosen = _chosen(action, given, sql.now())
     return bulk_cursor.count(chosen.page, COUNT_MOST, _COUNT_PAGE, _COUNT_STEPS)
 

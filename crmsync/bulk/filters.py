@@ -1,4 +1,4 @@
-"""What a person may narrow a bulk action of CRM sync by."""
+"""The filter by which a person narrows a bulk action of CRM sync."""
 
 from __future__ import annotations
 

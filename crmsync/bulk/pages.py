@@ -1,6 +1,7 @@
 """Which entries and records a bulk action is about, a page at a time.
 
-A page reads a bounded number of rows, whatever matches; its position is the last row it looked at.
+A page reads a bounded number of rows, however few of them match; its position is the last row that
+it looked at.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SCANNED = 5000
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Ids that a step is about, and the position after them; '' at the end."""
+    """The ids that a step is about, and the position after them; '' at the end."""
 
     ids: list[int]
     position: str
@@ -69,14 +70,14 @@ class OpenEntries:
             and asked.error_class in (None, error)
             and (asked.since is None or asked.since <= created_at)
             and (asked.until is None or created_at < asked.until)
-            # What dies again while the job runs waits for another job.
+            # A record that dies again while the job runs is left: the job would go on for ever.
             and created_at <= self._begun
         )
 
 
 class Records:
-    """Records of a CRM or a policy that are not on their way, policy by policy in the order of
-    their keys; times are those of their last change."""
+    """Records of a CRM or a policy that are not in flight, policy by policy in the order of their
+    keys; times are those of their last change."""
 
     def __init__(self, filter: Filter, begun: datetime) -> None:
         if filter.crm is None and filter.policy is None:
@@ -88,7 +89,12 @@ class Records:
         policy_text, _comma, after = position.partition(",")
         matches: list[int] = []
         scanned = 0
-        for policy in self._policies(read_id(policy_text)):
+        rows = Policy.objects.filter(id__gte=read_id(policy_text))
+        if self._filter.policy is not None:
+            rows = rows.filter(id=self._filter.policy)
+        if self._filter.crm is not None:
+            rows = rows.filter(crm_id=self._filter.crm)
+        for policy in list(rows.order_by("id").values_list("id", flat=True)):
             after = after if str(policy) == policy_text else ""
             for key, record_id in self._read(policy, after):
                 scanned += 1
@@ -98,16 +104,8 @@ class Records:
                     return Page(matches, f"{policy},{key}")
         return Page(matches, "")
 
-    def _policies(self, first: int) -> list[int]:
-        rows = Policy.objects.filter(id__gte=first)
-        if self._filter.policy is not None:
-            rows = rows.filter(id=self._filter.policy)
-        if self._filter.crm is not None:
-            rows = rows.filter(crm_id=self._filter.crm)
-        return list(rows.order_by("id").values_list("id", flat=True))
-
     def _read(self, policy: int, after: str) -> Iterator[tuple[str, int]]:
-        """Key and id of records; 0 of those that do not match."""
+        """Keys and ids of records; the id is 0 where a record does not match."""
         asked = self._filter
         rows = sql.of_one(Record.objects.all(), "policy_id", policy).filter(key__gt=after)
         if asked.key is not None:

@@ -1,7 +1,7 @@
-"""What each CRM must hold, and what it holds: field by field, deletions included.
+"""What each CRM must hold, compared with what it holds: field by field, deletions included.
 
-Standard library only: it is computed from the demo's own list of what was answered, by code that
-imports nothing of what it checks.
+Standard library only: it works on the demo's own list of what was answered, and imports nothing of
+what it checks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TABLE, CALL_CENTRE, HIVE = "sales-table", "call-centre", "hive"
 
 @dataclass(frozen=True)
 class Held:
-    """A record as somebody holds it; fields without a value are left out."""
+    """A record as a CRM or the hive holds it; fields without a value are left out."""
 
     id: str
     phone: str
@@ -27,7 +27,8 @@ class Held:
 
 @dataclass(frozen=True)
 class Side:
-    """Where leads end up. `fields` is what it makes of one; `refuses` is what it does not take."""
+    """A CRM, or the hive. `fields` says which fields a lead has there; `refuses` what it does not
+    take."""
 
     name: str
     fields: Callable[[Lead], Mapping[str, Any]]
@@ -47,7 +48,7 @@ class Side:
 @dataclass
 class Differences:
     """Phone numbers of leads that are not held as they must be; `more` are records that nobody
-    expects: of nobody, or one person's second."""
+    expects: of no lead, or a second one of a lead."""
 
     missing: list[str] = field(default_factory=list)
     different: list[str] = field(default_factory=list)

@@ -25,14 +25,14 @@ from urllib.parse import parse_qs, urlsplit
 PROPERTIES = {"LastName", "Phone", "Email", "Company", "Budget", "LeadSource"}
 BLOCKED = "@throwaway.example"
 _PAGE = 500
-# Which of its calls it answers how.
+# The numbers of the calls that are throttled, that fail after storing, and that are slow.
 _THROTTLED_EVERY = 15
 _FAILS, _IS_SLOW = 4, 8
 _SLOW_SECONDS = 1.5
 
 
 class Contacts:
-    """By external id. A deleted one stays, so that an older version does not come after it."""
+    """Contacts by external id. A deleted one stays, so that an older version cannot come back."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, dict[str, Any]] = {}
@@ -83,7 +83,7 @@ class Contacts:
 
 
 def _problem(contact: dict[str, Any], properties: dict[str, Any]) -> tuple[str, str] | None:
-    """(property, sentence) of what is not taken."""
+    """The property that is refused and a sentence about it; None when the contact is taken."""
     if contact["deleted"]:
         return None
     if strange := sorted(properties.keys() - PROPERTIES):

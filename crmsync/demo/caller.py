@@ -24,13 +24,14 @@ def body(lead: Lead) -> dict[str, Any]:
 
 
 class Script:
-    """On a page hosted elsewhere: it has the public APPKEY, and no key of the API."""
+    """A script on a page hosted elsewhere: it has the public APPKEY, and no key of the API."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def store(self, lead: Lead) -> int:
-        """How many requests of pages that are not allowed were refused. Raises RuntimeError."""
+        """Send a lead. Returns how many requests of pages that are not allowed were refused. Raises
+        RuntimeError."""
         headers = {"Origin": ORIGIN, "Idempotency-Key": uuid.uuid4().hex}
         answer = self._connection.json("POST", LEADS, body(lead), headers).require(200, 202)
         lead.id = answer.json()["id"]
@@ -57,8 +58,8 @@ class Business:
         lead.id = answer.json()["id"]
 
     def store_many(self, leads: Sequence[Lead]) -> int:
-        """In one request, with one more that cannot be used; how many of those were refused.
-        Raises RuntimeError."""
+        """Send leads in one request, with one more that cannot be used. Returns how many of those
+        were refused. Raises RuntimeError."""
         items = [{**body(lead), "idempotency_key": uuid.uuid4().hex} for lead in leads]
         wrong = {**body(leads[0]), "phone": "12"}
         answer = self._connection.json(
@@ -89,9 +90,5 @@ class Business:
                 fields |= row["extra"]
                 kept = {name: value for name, value in fields.items() if value != ""}
                 yield Held(row["id"], row["phone"], kept)
-            path = _path_of(found["next"])
-
-
-def _path_of(url: str | None) -> str:
-    parts = urlsplit(url or "")
-    return f"{parts.path}?{parts.query}" if url else ""
+            following = urlsplit(found["next"] or "")
+            path = f"{following.path}?{following.query}" if found["next"] else ""

@@ -1,4 +1,4 @@
-"""Who takes part: business systems with their landing pages, CRMs, a policy for each of them."""
+"""Who takes part: business systems with their landing pages, CRMs, and a policy for each CRM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from msgplatform.api.access import keys
 from msgplatform.core.errors import PlatformError
 from msgplatform.models import Biz
 
-STORIES = {
+DESCRIPTIONS = {
     account.TABLE: "rows of a table that wants a name and takes 40 characters of a company",
     account.CALL_CENTRE: "HTTP; wants fewer calls now and then, fails once after it has stored",
 }
@@ -45,7 +45,7 @@ LeadSource = "landing page"
 
 
 def create_pages() -> dict[str, str]:
-    """Systems, their landing pages, and an API key for each page's system, by page."""
+    """Create systems and their landing pages. Returns an API key of the system for each page."""
     tokens = {}
     for appkey, system in _SYSTEMS.items():
         biz, _ = Biz.objects.get_or_create(name=system, defaults={"title": system.title()})
@@ -67,7 +67,7 @@ def create_pages() -> dict[str, str]:
 
 
 def create_crms(table: SalesTable, call_centre: CallCentre) -> None:
-    """Both CRMs, tested as the console's button does, and the policies that fill them."""
+    """Create both CRMs, tested as by the console's button, and the policies that fill them."""
     _create(
         Crm(
             name=account.TABLE,
@@ -109,7 +109,7 @@ def _create(crm: Crm, lines: str) -> None:
 
 
 def _call_centre(url: str) -> dict[str, Any]:
-    """How the HTTP adapter speaks to it."""
+    """The settings with which the HTTP adapter speaks to the call centre."""
     return {
         "url": f"{url}/contacts",
         "headers": {"Authorization": "Bearer {secret.token}"},

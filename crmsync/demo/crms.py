@@ -1,4 +1,4 @@
-"""The two CRMs of the demo, as their owners see them: started, and read back past the platform."""
+"""The two CRMs of the demo as their owners see them: started, and read without the platform."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class CallCentre:
         return held
 
     def answers(self) -> dict[str, int]:
-        """How often it answered what, by status; `calls` are all."""
+        """How many calls it answered with each status; `calls` are all."""
         return dict(self._get("/answers"))
 
     def _get(self, path: str) -> Any:

@@ -31,10 +31,10 @@ _POISON: Mapping[int, Poison] = {5: "company", 105: "name", 204: "email", 307: "
 
 @dataclass
 class Lead:
-    """One person, as the demo knows it from what was answered.
+    """One person, as the demo knows them from what was answered.
 
-    `extra` has no empty fields. `id` is '' until the platform has told it. `corrected` are fields
-    that a person set in the recovery log, by the CRM's name.
+    `extra` has no empty fields. `id` is '' until the platform has answered with it. `corrected` are
+    fields that a person set in the recovery log, by the CRM's name.
     """
 
     number: int
@@ -49,8 +49,8 @@ class Lead:
 
     @property
     def route(self) -> Route:
-        """How it comes in: of twelve two fill in a form, one each comes from a page elsewhere and
-        alone over the API."""
+        """How the lead comes in: of twelve, two by a form, one by a script on a page elsewhere, one
+        alone over the API, the others in batches."""
         routes: tuple[Route, ...] = ("form", "form", "script", "single")
         place = self.number % 12
         return routes[place] if place < len(routes) else "batch"
@@ -71,7 +71,7 @@ def all_leads(count: int) -> list[Lead]:
 
 
 def lead(number: int) -> Lead:
-    """The one with this number, the same in each run."""
+    """The lead with this number; it is the same in each run."""
     poison = _POISON.get(number % _POISON_EVERY, "")
     page = PAGES[number % 2]
     name = f"{_NAMES[number % len(_NAMES)]} {number}"
@@ -99,7 +99,7 @@ def phone(number: int) -> str:
 
 
 def changes(one: Lead) -> Sequence[Change]:
-    """What becomes of a lead after it came in, in this order; nothing of most."""
+    """The changes to a lead after it came in, in this order; most leads have none."""
     if one.poison:
         return ()
     made: list[Change] = []
@@ -121,6 +121,6 @@ def changes(one: Lead) -> Sequence[Change]:
 
 
 def apply(one: Lead, change: Change) -> None:
-    """After it was answered."""
+    """Note a change in the demo's list, after it was answered."""
     one.name, one.extra = change.name, dict(change.extra)
     one.deleted = one.deleted or change.method == "DELETE"

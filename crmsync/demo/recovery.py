@@ -1,4 +1,4 @@
-"""What a person sees in the recovery log of the poisoned leads, and does about two of them."""
+"""What a person reads in the recovery log about the poisoned leads, and does about two of them."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ Entries = Mapping[Key, RecoveryEntry]
 
 
 def entries() -> Entries:
-    """The open ones."""
+    """The open entries."""
     names = dict(Crm.objects.values_list("id", "name"))
     rows = RecoveryEntry.objects.filter(state=RecoveryEntry.State.OPEN)
     return {(names.get(row.crm_id, ""), row.key): row for row in rows}
 
 
 def poisoned(leads: Sequence[Lead]) -> dict[Key, Lead]:
-    """What each CRM refuses."""
+    """The leads that each CRM refuses."""
     return {(s.name, lead.id): lead for s in CRMS for lead in leads if s.is_refused(lead)}
 
 
 def is_explained(found: Entries, key: Key, lead: Lead) -> bool:
-    """Whether a person knows what to change: the field has its place and is in the sentence."""
+    """Whether a person knows what to change: the entry names the field, and so does its reason."""
     entry, field = found.get(key), _FIELDS[lead.poison]
     return entry is not None and entry.field == field and field in entry.reason
 
 
 def repair_two(traffic: Traffic, found: Entries) -> list[str]:
-    """The first long company is corrected in the recovery log, where only this CRM gets the new
-    name; the second by its business system, as a change that every CRM gets. What was done."""
+    """Correct the first long company in the recovery log, so that only this CRM gets the new name,
+    and the second by its business system, so that every CRM does. Returns what was done."""
     long = [one for one in traffic.leads if one.poison == "company"][:2]
     if len(long) < 2:
         return []

@@ -16,7 +16,7 @@ from crmsync.demo.traffic import Traffic
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.flows import DemoRun
 
-# Below it the demo shows nothing and says so.
+# A demo with fewer leads proves nothing, and says so.
 MIN_LEADS = 2_000
 _SHARE = 4  # of the demo's messages; a lead is several records and requests
 _LOOK_SECONDS = 0.3
@@ -24,7 +24,7 @@ _LOOK_SECONDS = 0.3
 
 @dataclass
 class Account:
-    """The demo's own list, and what is held."""
+    """The demo's own list, compared with what the CRMs and the hive hold."""
 
     traffic: Traffic
     readers: Mapping[str, Callable[[], Sequence[Held]]]
@@ -66,7 +66,7 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
         traffic.learn_ids()
         deadline = time.monotonic() + run.timeout
         half = len(leads) // 2
-        _await(run, deadline, "leads on their way", lambda: half - min(accounting.held().values()))
+        _await(run, deadline, "leads in flight", lambda: half - min(accounting.held().values()))
         run.say("crmsync: the systems change and delete leads")
         traffic.change([one for one in leads if one.number not in early])
         _await(
@@ -90,8 +90,8 @@ def _introduce(run: DemoRun, traffic: Traffic) -> None:
         f"crmsync: {len(traffic.leads)} leads of {len(traffic.tokens)} business systems, "
         f"{forms} of them by real forms, to"
     )
-    for name, story in cast.STORIES.items():
-        run.say(f"crmsync:   {name:<15} {story}")
+    for name, words in cast.DESCRIPTIONS.items():
+        run.say(f"crmsync:   {name:<15} {words}")
 
 
 def _left(accounting: Account) -> int:
@@ -100,7 +100,7 @@ def _left(accounting: Account) -> int:
 
 
 def _await(run: DemoRun, deadline: float, what: str, left: Callable[[], int]) -> None:
-    """Until nothing is left or time is up."""
+    """Wait until nothing is left, or time is up."""
     progress = Every(2.0)
     while (count := left()) > 0 and time.monotonic() < deadline:
         if progress.take():
@@ -156,7 +156,7 @@ def _report(
 
 
 def _reasons() -> list[str]:
-    """One sentence of each kind in the recovery log, with how often it is there."""
+    """One reason of each kind in the recovery log, with how often it occurs."""
     by_kind: dict[tuple[str, str], list[str]] = {}
     for (crm, _), entry in sorted(recovery.entries().items()):
         by_kind.setdefault((crm, entry.field), []).append(entry.reason)

@@ -1,4 +1,4 @@
-"""Sends the leads and what changes of them, on several threads; keeps what was answered."""
+"""Sends the leads and their changes, on several threads, and keeps what was answered."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _THREADS = 8
 
 
 class Traffic:
-    """`tokens` are the API keys of the pages' systems. `refused` counts what was refused as it
-    has to be, by what was wrong with it."""
+    """`tokens` are the API keys of the pages' systems. `refused` counts by kind the wrong requests
+    that the platform refused, as it has to."""
 
     def __init__(self, base_url: str, tokens: Mapping[str, str], all_leads: Sequence[Lead]) -> None:
         self._base_url, self.tokens = base_url, tokens
@@ -30,25 +30,26 @@ class Traffic:
         self._lock = threading.Lock()
 
     def send_batches(self) -> None:
-        """Leads that systems send by the hundred. Raises RuntimeError."""
+        """Send the leads that systems send by the hundred. Raises RuntimeError."""
         self._spread(self._batches, [one for one in self.leads if one.route == "batch"])
 
     def send_singly(self) -> None:
-        """All others: forms, scripts, one at a time over the API. Raises RuntimeError."""
+        """Send all others: by forms, scripts, and one at a time over the API. Raises
+        RuntimeError."""
         self._spread(self._one_by_one, [one for one in self.leads if one.route != "batch"])
 
     def learn_ids(self) -> None:
-        """A form does not tell its lead's id: the system looks its leads up."""
+        """Look up the ids of leads that came by a form, which shows no id."""
         ids = {held.phone: held.id for held in self.listed()}
         for one in self.leads:
             one.id = one.id or ids.get(one.phone, "")
 
     def change(self, some: Sequence[Lead]) -> None:
-        """What becomes of these leads, which came in. Raises RuntimeError."""
+        """Make the changes to these leads, which came in. Raises RuntimeError."""
         self._spread(self._changes, [one for one in some if leads.changes(one) and one.id])
 
     def shorten_company(self, one: Lead, company: str) -> None:
-        """What a business system does about a lead that a CRM refuses."""
+        """Change a lead that a CRM refuses, as its business system would."""
         with closing(Connection(self._base_url)) as connection:
             extra = {**one.extra, "company": company}
             change = leads.Change("PATCH", {"extra": {"company": company}}, one.name, extra)
@@ -64,7 +65,8 @@ class Traffic:
     def _spread(
         self, work: Callable[[Connection, Sequence[Lead]], None], some: Sequence[Lead]
     ) -> None:
-        """On threads, each with a connection of its own; each lead is one thread's."""
+        """Share the leads out to threads, each with a connection of its own. A lead stays with one
+        thread, so that its changes keep their order."""
 
         def run(share: Sequence[Lead]) -> None:
             with closing(Connection(self._base_url)) as connection:

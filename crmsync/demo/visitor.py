@@ -12,7 +12,8 @@ from msgplatform.core.api_connection import Answer, Connection
 
 
 class Form(HTMLParser):
-    """What a browser knows of the page: the form's fields with their values, the marked ones."""
+    """What a browser knows of the page: the form's fields with their values, and which are marked
+    as wrong."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -31,7 +32,7 @@ class Form(HTMLParser):
 
 
 class Visitor:
-    """One person's browser; `connections` are two, for whoever presses twice."""
+    """One person's browser; `connections` are two, for a person who presses twice."""
 
     def __init__(self, connections: tuple[Connection, Connection], page: str) -> None:
         self._first, self._second = connections
@@ -43,12 +44,12 @@ class Visitor:
         self._show(self._first.request("GET", self._path, headers=self._headers()).require(200))
 
     def press(self, typed: Mapping[str, str]) -> bool:
-        """Send the form; whether it was taken. Else the page with its errors is shown."""
+        """Send the form. Returns whether it was taken; if not, the page shows the errors."""
         answer = self._first.request("POST", self._path, self._body(typed), self._headers(True))
         return self._taken(answer)
 
     def press_twice(self, typed: Mapping[str, str]) -> bool:
-        """Both requests are on their way before the first answer comes."""
+        """Send the form twice: both requests are in flight before the first answer comes."""
         body, headers = self._body(typed), self._headers(True)
         try:
             self._second.send("POST", self._path, body, headers)
@@ -95,20 +96,20 @@ class Visitor:
         return headers
 
     def _body(self, typed: Mapping[str, str]) -> str:
-        """Everything that the form has, as a browser sends it."""
+        """All fields of the form, as a browser sends them."""
         if strange := typed.keys() - self._form.fields.keys():
             raise RuntimeError(f"{self._path} has no field {', '.join(sorted(strange))}")
         return urlencode({**self._form.fields, **typed})
 
 
 def typed(lead: Lead) -> dict[str, str]:
-    """As people write: their number in groups."""
+    """The values as people type them: the phone number in groups."""
     phone = f"{lead.phone[:3]} {lead.phone[3:7]}-{lead.phone[7:]}"
     return {"name": lead.name, "phone": phone, **{k: str(v) for k, v in lead.extra.items()}}
 
 
 def fill_in(connections: tuple[Connection, Connection], lead: Lead) -> tuple[int, int]:
-    """The lead comes in by a form; (inputs that were refused, robots that were turned away).
+    """Send a lead by a form. Returns how many inputs were refused, and how many robots.
 
     Of six people one presses twice, one mistypes a number first, and one is followed by a robot
     that fills in what people do not see. Raises RuntimeError.

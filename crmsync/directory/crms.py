@@ -23,7 +23,8 @@ UNUSABLE = "crm.unusable"
 class Crm:
     """A CRM as it is set up. `fingerprint` changes with whatever its adapter is made of.
 
-    `waits` are the seconds before another try after each failure; one failure more is the end.
+    `waits` are the seconds before another try after each failure; after one failure more the
+    record is dead.
     """
 
     id: int
@@ -63,7 +64,7 @@ class Crms(Snapshot[Mapping[int, Crm]]):
 def from_row(row: models.Crm, opened: set[str] | None = None) -> Crm:
     """Raises InvalidInput for settings that its adapter does not take, Undecryptable.
 
-    `opened` has the fingerprints for which that was tried already: an adapter may start threads.
+    `opened` has the fingerprints that were tried already: opening an adapter may start threads.
     """
     made_of = fingerprint(row)
     if opened is None or made_of not in opened:

@@ -25,7 +25,7 @@ class Page:
 
 
 def page(appkey: str) -> Page | None:
-    """None when there is none, or it or its business system is switched off."""
+    """The landing page; None when there is none, or it or its business system is switched off."""
     row = LandingPage.objects.filter(appkey=appkey, enabled=True, biz__enabled=True).first()
     if row is None:
         return None
@@ -41,7 +41,7 @@ def page(appkey: str) -> Page | None:
 
 
 class Origins(Snapshot[frozenset[str]]):
-    """The origins that some landing page allows: a preflight request names no APPKEY."""
+    """The origins that any landing page allows: a preflight request names no APPKEY."""
 
     def __init__(self) -> None:
         super().__init__(frozenset())

@@ -35,7 +35,7 @@ class Policy:
     enabled: bool
     requested: str
     requested_by: str
-    swept_at: datetime  # or when it was made, when nothing was compared yet
+    swept_at: datetime  # when it was created, as long as nothing was compared
 
 
 class Policies(Snapshot[Mapping[int, Policy]]):

@@ -109,8 +109,8 @@ class Lane:
         return None
 
     def _work(self, hand: Hand) -> None:
-        """Deliver and mark. While a server is unavailable the order stays in hand: the next turn goes
-        on where this one stopped."""
+        """Deliver and mark. While a server is unavailable the order stays in hand, and the next
+        turn goes on where this one stopped."""
         try:
             if self._unmarked is None:
                 if self._adapter is None:

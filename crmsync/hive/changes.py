@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.db import transaction
@@ -18,7 +18,7 @@ from msgplatform.core.errors import InvalidInput
 def replace(
     biz: int, lead_id: int, columns: Mapping[str, Any], extra: Mapping[str, Any], uid: str
 ) -> Lead | None:
-    """Everything anew but the APPKEY. None when there is no such lead, or it is deleted.
+    """Replace everything but the APPKEY. None when there is no such lead, or it is deleted.
 
     Raises InvalidInput naming the field.
     """
@@ -33,9 +33,9 @@ def replace(
 def update(
     biz: int, lead_id: int, columns: Mapping[str, Any], extra: Mapping[str, Any], uid: str | None
 ) -> Lead | None:
-    """Only what is given; an extra field that is given as None or '' is taken away.
+    """Change only what is given; an extra field that is given as None or '' is taken away.
 
-    What was stored before the landing page changed its fields stays. Otherwise as `replace`.
+    Extra fields that the landing page no longer has stay. Otherwise as `replace`.
     """
 
     def written(row: Lead) -> dict[str, Any]:
@@ -59,26 +59,26 @@ def update(
 
 
 def delete(biz: int, lead_id: int) -> bool:
-    """Whether there is such a lead; a deleted one stays as it is."""
+    """Mark a lead as deleted, once. Returns whether there is such a lead, deleted or not."""
     rows = Lead.objects.filter(biz_id=biz, pk=lead_id)
     if sql.retrying(lambda: rows.filter(is_delete=False).update(is_delete=True)):
         return True
     return rows.exists()
 
 
-def _change(biz: int, lead_id: int, written: Any) -> Lead | None:
-    return sql.retrying(lambda: _change_once(biz, lead_id, written))
+def _change(biz: int, lead_id: int, written: Callable[[Lead], Mapping[str, Any]]) -> Lead | None:
+    def once() -> Lead | None:
+        with transaction.atomic():
+            rows = Lead.objects.filter(biz_id=biz, pk=lead_id, is_delete=False)
+            # Locked, so that two changes of `extra` at once do not lose one of them.
+            row = rows.select_for_update().first()
+            if row is None:
+                return None
+            if changed := written(row):
+                rows.update(**changed)
+            return rows.get()  # with UpdateTime and version, which the trigger has set
 
-
-def _change_once(biz: int, lead_id: int, written: Any) -> Lead | None:
-    with transaction.atomic():
-        rows = Lead.objects.filter(biz_id=biz, pk=lead_id, is_delete=False)
-        row = rows.select_for_update().first()
-        if row is None:
-            return None
-        if changed := written(row):
-            rows.update(**changed)
-        return rows.get()
+    return sql.retrying(once)
 
 
 def _page(row: Lead) -> directory.Page:

@@ -1,4 +1,4 @@
-"""Take leads in: durable before the answer, one of each whatever is repeated.
+"""Take leads in: stored durably before the answer, and once however often a request is repeated.
 
 The REST API and the landing page end here.
 """
@@ -26,7 +26,7 @@ from msgplatform.core.verdicts import Verdict
 
 @dataclass(frozen=True, slots=True)
 class NewLead:
-    """A checked lead."""
+    """A lead whose values are checked."""
 
     biz: int
     appkey: str
@@ -37,7 +37,7 @@ class NewLead:
     key: str | None = None
 
     def content(self) -> bytes:
-        """What makes two leads the same."""
+        """What has to be equal when a key is repeated."""
         parts = (self.appkey, self.uid, self.name, self.phone, self.extra)
         return json.dumps(parts, sort_keys=True).encode()
 
@@ -45,7 +45,7 @@ class NewLead:
 def checked(
     page: Page, columns: Mapping[str, Any], extra: Mapping[str, Any], uid: str, key: str | None
 ) -> NewLead:
-    """A lead from what a caller sent; None counts as not given.
+    """Make a lead of what a caller sent; None counts as not given.
 
     Raises InvalidInput naming the field.
     """
@@ -71,21 +71,21 @@ def check_known(page: Page, columns: Mapping[str, Any], extra: Mapping[str, Any]
 
 
 def new_lead(page: Page, values: Mapping[str, Any], uid: str, key: str | None) -> NewLead:
-    """`values` are clean, by the fields' names."""
+    """Make a lead of clean values, by the fields' names."""
     extra = {name: value for name, value in values.items() if value != ""}
     columns = {name: extra.pop(name, "") for name in lead_fields.COLUMNS}
     return NewLead(page.biz_id, page.appkey, uid, extra=extra, key=key, **columns)
 
 
 def public_key(page: Page, *parts: str) -> str:
-    """An idempotency key that a visitor's browser made: apart from those of the business system,
-    so that nobody can take one of its keys."""
+    """The idempotency key for a form or script of the public. Kept apart from the keys of the
+    business system, so that nobody can use up one of those."""
     text = "\n".join((page.appkey, *parts))
     return f"public:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def add(lead: NewLead) -> Verdict:
-    """Store one lead together with whatever else arrives in this process meanwhile.
+    """Store one lead, in one transaction with others that arrive in this process at that moment.
 
     Raises Unavailable (nothing happened) or OutcomeUnknown (repeat with the key).
     """
@@ -115,7 +115,7 @@ def _store(items: Sequence[Item[NewLead]]) -> list[Verdict]:
 
 
 def _insert(items: Sequence[Item[NewLead]], now: object) -> None:
-    """Without UpdateTime, IsDelete and version, which the database sets."""
+    """Insert leads; the database sets UpdateTime, IsDelete and version."""
     sql.insert_or_keep(
         Lead._meta.db_table,
         ("id", "biz_id", "appkey", "uid", "name", "phone", "extra"),

@@ -18,7 +18,7 @@ _quota = Quota(lambda: get_redis_connection("default"))
 
 
 def wait_of_address(address: str) -> int:
-    """Whole seconds until one more may come from there; 0: now, and it has been counted."""
+    """Whole seconds until one more lead may come from there; 0: now, and it has been counted."""
     return _wait(f"crm-leads:address:{address}", settings.CRM_RATE_ADDRESS)
 
 
@@ -28,7 +28,7 @@ def wait_of_page(appkey: str) -> int:
 
 
 def _wait(key: str, limit: str) -> int:
-    """0 also while Redis is unavailable: the limit protects, it is not the product."""
+    """As above; 0 also while Redis is unavailable: better no limit than no leads."""
     rate = rates.parse(limit)
     if rate is None:
         return 0

@@ -1,4 +1,4 @@
-"""The landing page at `/l/<appkey>`, and the one that says thank you."""
+"""The landing page at `/l/<appkey>`, and the page that says thank you."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from msgplatform.core.errors import Temporary
 
 log = logging.get(__name__)
 
-# A field that people do not see and programs fill in.
+# A field that people do not see, and that robots fill in.
 HONEYPOT = "contact_url"
-# Thirty fields as long as they may be, as forms are encoded.
+# Room for 30 fields of the greatest length, as forms are encoded.
 _MAX_BYTES = 256 * 1024
 _FORM_KEY = re.compile(r"[0-9a-f]{32}")
 
@@ -63,7 +63,7 @@ class PublicPage(View):
                 response = super().dispatch(request, *args, page=page, **kwargs)
         response["Content-Language"] = code
         patch_vary_headers(response, ["Accept-Language"])
-        # The form's key is one visitor's.
+        # The form holds a key that belongs to one visitor.
         response["Cache-Control"] = "no-store"
         return response
 
@@ -73,7 +73,7 @@ class LandingPageView(PublicPage):
     """The form, and what is sent with it."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        # Before anybody parses it: everybody may send here.
+        # Before anything is parsed: everybody may send to this address.
         if int(request.META.get("CONTENT_LENGTH") or 0) > _MAX_BYTES:
             return HttpResponse(status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         return super().dispatch(request, *args, **kwargs)
@@ -84,14 +84,15 @@ class LandingPageView(PublicPage):
     @method_decorator(csrf_protect)
     def post(self, request: HttpRequest, page: Page) -> HttpResponse:
         given = request.POST
-        if wait := self._wait(request, page):
-            told = ngettext(
+        wait = limits.wait_of_address(client_address(request)) or limits.wait_of_page(page.appkey)
+        if wait:
+            text = ngettext(
                 "Too many forms have been sent. Please try again in %d second.",
                 "Too many forms have been sent. Please try again in %d seconds.",
                 wait,
             )  # fmt: skip
             response = self._form(
-                request, page, given, {}, told % wait, HTTPStatus.TOO_MANY_REQUESTS
+                request, page, given, {}, text % wait, HTTPStatus.TOO_MANY_REQUESTS
             )
             response["Retry-After"] = str(wait)
             return response
@@ -106,8 +107,8 @@ class LandingPageView(PublicPage):
         return self._store(request, page, lead)
 
     def _store(self, request: HttpRequest, page: Page, lead: intake.NewLead) -> HttpResponse:
-        """The key is that of form and content: who goes back and corrects the name is not told of
-        a conflict."""
+        """Store the lead, and show the thanks. Its key is made of the form's key and the content:
+        pressing twice stores one lead, and going back to correct the name is no conflict."""
         key = intake.public_key(page, _form_key(request.POST), lead.content().decode())
         try:
             intake.add(replace(lead, key=key)).raise_rejected()
@@ -119,9 +120,6 @@ class LandingPageView(PublicPage):
         thanks = reverse("landing-page-thanks", args=[page.appkey])
         return HttpResponseRedirect(thanks, status=HTTPStatus.SEE_OTHER)
 
-    def _wait(self, request: HttpRequest, page: Page) -> int:
-        return limits.wait_of_address(client_address(request)) or limits.wait_of_page(page.appkey)
-
     def _form(
         self,
         request: HttpRequest,
@@ -131,7 +129,7 @@ class LandingPageView(PublicPage):
         problem: str = "",
         status: int = HTTPStatus.OK,
     ) -> HttpResponse:
-        """With what was typed, and the form's key kept: what is pressed again is the same form."""
+        """Show the form with what was typed, and with its key: it is still the same form."""
         rows = [
             Row(field, given.get(field.name, ""), errors.get(field.name, ""))
             for field in page.fields
@@ -153,6 +151,6 @@ class ThanksView(PublicPage):
 
 
 def _form_key(given: Mapping[str, Any]) -> str:
-    """The key of this form, a new one when none was sent."""
+    """The key that was sent with the form, or a new one."""
     key = given.get("form_key", "")
     return key if _FORM_KEY.fullmatch(key) else uuid.uuid4().hex

@@ -16,11 +16,11 @@ from msgplatform.models import Biz
 class Lead(models.Model):
     """What a person filled in.
 
-    UpdateTime and version are written by triggers (`lead_triggers.py`), whoever writes and whatever
-    he writes into them: `save()`, `QuerySet.update()`, raw SQL, another program. UpdateTime is the
+    Triggers set UpdateTime and version (`lead_triggers.py`) whoever writes, and whatever that
+    writes into them: `save()`, `QuerySet.update()`, raw SQL, another program. UpdateTime is the
     database's clock inside the writing transaction, always in UTC; version begins with 1 and goes
-    up by one with every UPDATE. An instance has the values that it was read with: read it again
-    for those of a write.
+    up by one with every UPDATE. An instance keeps the values that it was read with: read it again
+    after a write.
     """
 
     id = models.BigIntegerField(primary_key=True)

@@ -1,8 +1,16 @@
 """Records and operations: what each CRM is to hold, and what was sent to it.
 
-A record is one row of a source at one CRM. It is where all decisions are taken: one version of it
-is on its way at a time, and an older one never follows a newer. An operation keeps what was to be
-sent in one round, an item what became of one record in one try.
+A record is one row of a source at one CRM. All decisions are taken on records: one version of a
+record is in flight at a time, and an older one never follows a newer one.
+
+    (a row was read) ──> queued ──> confirmed ── a newer version ──> queued
+                          │  ^ ^
+         not sent, or a   │  │ └──── retry    a try failed; due after a while
+       newer version: ────┼─> waiting         due at once, or when the CRM may be called again
+                          └──> dead           refused, or its last try failed
+                                └── dismissed by a person, or tried again (waiting)
+
+An operation keeps what was to be sent in one round, an item what became of one record in one try.
 """
 
 from __future__ import annotations
@@ -15,7 +23,7 @@ from msgplatform.core.fields import ExactCharField
 
 MAX_KEY = 128
 MAX_MESSAGE = 500
-# The error class of a try that may have been stored: it is looked up before the next one.
+# The error class of a try that the CRM may have stored: the record is looked up before the next.
 UNKNOWN = "unknown"
 
 
@@ -24,9 +32,9 @@ class Record(models.Model):
 
     `version`, `deleted` and `digest` (of the request) are those of the newest version that was
     read; its request is in the operation `operation_id`. `sent_version` and `sent_digest` are
-    those that the CRM has confirmed. `next_at` is when it is due while it waits, and the end of
-    the lease while it is queued. `sending_operation` is the one that is on its way (0: none); it
-    is another than `operation_id` when a newer version was read meanwhile.
+    those that the CRM has confirmed. `next_at` is when the record is due while it waits, and the
+    end of the lease while it is queued. `sending_operation` is the one in flight (0: none); it is
+    another than `operation_id` when a newer version was read meanwhile.
     """
 
     class State(models.IntegerChoices):

@@ -1,4 +1,4 @@
-"""What needs a person: records that are dead, queues that took nothing; and calls that failed."""
+"""What needs a person: dead records, queues that took nothing, and calls that failed as a whole."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""What is counted and told of CRM sync: statistics, metrics, alerts, the state of runs."""
+"""What CRM sync counts and reports: counters, statistics, metrics, alerts, the progress of runs,
+and what handlers and pollers report of their CRMs and policies."""

@@ -1,4 +1,12 @@
-"""What needs a person as long as it holds; looked up and told every few seconds by each poller."""
+"""The alerts that stay open as long as a condition holds; each poller checks them every few
+seconds.
+
+crm.source      a source could not be read for a minute
+crm.horizon     a transaction at a source is open for ten minutes, and holds up the reading
+crm.stalled     a CRM has confirmed nothing for ten minutes while records wait for it
+crm.dead        more than 5 % of a policy's records ended dead in the last hour
+crm.recovery    entries of the recovery log are open for more than a day
+"""
 
 from __future__ import annotations
 
@@ -28,11 +36,12 @@ _HOUR = timedelta(hours=1)
 
 
 class AlertConditions:
-    """For one process, which remembers since when nothing is confirmed; several may run."""
+    """The conditions as one process sees them: it remembers since when nothing was confirmed.
+    Several processes may check them."""
 
     def __init__(self) -> None:
-        # CRM → the minute of its last confirmed record, and since when records were waiting
-        # whenever it was looked, by this process's clock.
+        # CRM → the minute of its last confirmed record, and since when (by this process's clock)
+        # every check found records waiting and that minute unchanged.
         self._stalls: dict[int, tuple[datetime | None, float]] = {}
 
     def reconcile(self) -> None:
@@ -41,13 +50,20 @@ class AlertConditions:
         standings = backlog.standings(now)
         working = [one for one in standings if one.takes_work]
         self._look(working)
-        alerts.reconcile([STALLED], self._stalled(working), self._undecided(now))
+        recently = now - timedelta(seconds=STALLED_SECONDS)
+        # Another process may have found these stalled before this one began to look.
+        undecided = {
+            f"{STALLED}:{crm}"
+            for crm, (at, _since) in self._stalls.items()
+            if at is None or at < recently
+        }
+        alerts.reconcile([STALLED], self._stalled(working), undecided)
         alerts.reconcile([DEAD], _dying(standings, now))
-        alerts.reconcile([RECOVERY], _left_lying(now))
+        alerts.reconcile([RECOVERY], _left_open(now))
         try:
             facts = poller_status.read()
         except RedisError:
-            return  # what was told of sources stays
+            return  # nobody knows how sources are: their alerts stay as they are
         unheld = [one.policy.pk for one in working if one.policy.pk not in facts]
         undecided = {f"{kind}:{policy}" for kind in (SOURCE, HORIZON) for policy in unheld}
         alerts.reconcile([SOURCE, HORIZON], _of_sources(working, facts), undecided)
@@ -77,12 +93,6 @@ class AlertConditions:
                     "Records wait for it. Look at its calls in the exception log, and see that "
                     "run_sync_handler is running.",
                 )
-
-    def _undecided(self, now: datetime) -> set[str]:
-        """Of CRMs that were told of before this process began to look."""
-        recently = now - timedelta(seconds=STALLED_SECONDS)
-        looked = self._stalls.items()
-        return {f"{STALLED}:{crm}" for crm, (at, _) in looked if at is None or at < recently}
 
 
 def _of_sources(working: Sequence[Standing], facts: Mapping[int, Facts]) -> Iterator[Condition]:
@@ -122,7 +132,7 @@ def _dying(standings: Sequence[Standing], now: datetime) -> Iterator[Condition]:
             )
 
 
-def _left_lying(now: datetime) -> Iterator[Condition]:
+def _left_open(now: datetime) -> Iterator[Condition]:
     count = backlog.open_entries(now - OPEN_FOR, _COUNTED)
     if count:
         shown = f"{count} or more" if count == _COUNTED else str(count)

@@ -1,4 +1,4 @@
-"""How records stand right now, at a bounded cost: how many, and since when they wait.
+"""How many records wait right now and since when, at a bounded cost.
 
 Counts stop at COUNTED: dead records pile up until a person looks at them, and an answer must not
 take longer each day.
@@ -21,9 +21,9 @@ from msgplatform.models import MinuteCounter
 
 COUNTED = 100_000
 _State = Record.State
-# Never the confirmed, whose number only grows.
+# Confirmed records are never counted: their number only grows.
 NOT_CONFIRMED = (*Record.OPEN, _State.DEAD)
-# A confirmed record is looked for no further back: each minute has a row for every counter.
+# How far back the last confirmed record is looked for: each minute has a row for every counter.
 LOOKED_BACK = timedelta(days=1)
 
 
@@ -50,7 +50,7 @@ class Standing(NamedTuple):
 
 
 def standings(now: datetime) -> list[Standing]:
-    """Every policy; one query."""
+    """Every policy with its backlog; one query."""
     rows = Policy.objects.select_related("source", "crm")
     secret = ("mapping", "source__database", "crm__settings", "crm__credentials")
     confirmed = MinuteCounter.objects.filter(
@@ -72,16 +72,17 @@ def standings(now: datetime) -> list[Standing]:
 def counts(
     policies: Iterable[int], states: Sequence[int] = NOT_CONFIRMED, most: int = COUNTED
 ) -> Counter[tuple[int, int]]:
-    """(policy, state) → its records, each counted up to `most`; a query for hundreds of them."""
+    """(policy, state) → how many records, each counted up to `most`; one query for hundreds of
+    pairs."""
     pairs = list(product(policies, map(int, states)))
     found = capped("sync_record", "policy_id = %s AND state = %s", pairs, most)
     return Counter(dict(zip(pairs, found, strict=True)))
 
 
 def open_entries(before: datetime, most: int) -> int:
-    """Entries of the recovery log that are open since before a time, counted up to `most`."""
+    """How many open entries of the recovery log are older than this, counted up to `most`."""
     rows = RecoveryEntry.objects.filter(state=RecoveryEntry.State.OPEN).order_by("id")
-    # Ids grow with time: the oldest come first in the index.
+    # Ids grow with time, so that the index has the oldest first.
     return sum(at < before for at in rows.values_list("created_at", flat=True)[:most])
 
 

@@ -1,4 +1,4 @@
-"""What `doctor` says of CRM sync."""
+"""What `doctor` says about CRM sync."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def examine() -> Iterator[Finding]:
     secret = ("mapping", "source__database", "crm__settings", "crm__credentials")
     policies = list(Policy.objects.select_related("source", "crm").defer(*secret).order_by("id"))
     if not policies:
-        yield Finding("ok", "CRM sync: no policy, so leads are stored and carried nowhere")
+        yield Finding("ok", "CRM sync: there is no policy: leads are stored, and sent to no CRM")
         return
     for crm in Crm.objects.filter(enabled=True, paused_at__isnull=False).order_by("name"):
         yield Finding(
             "bad", f"CRM sync: {crm.name} is paused: {crm.paused_because}",
-            "correct its settings in the console, and let it go on there",
+            "correct its settings in the console, and press Resume there",
         )  # fmt: skip
     facts = poller_status.read()
     for policy in policies:
@@ -39,7 +39,8 @@ def examine() -> Iterator[Finding]:
 
 
 def _triggers() -> Finding:
-    """A copy of the database that was made without triggers still works, and reads no change."""
+    """A database that was restored from a dump without triggers seems to work, but no change of a
+    lead is noticed."""
     statement = _MYSQL if connection.vendor == "mysql" else _SQLITE
     with connection.cursor() as cursor:
         cursor.execute(statement, _TRIGGERS)
@@ -62,7 +63,7 @@ def _policy(policy: Policy, known: poller_status.Facts | None) -> Finding:
     if not known.exact:
         return Finding(
             "warn", f"{name}: the source does not show its open transactions",
-            "GRANT PROCESS ON *.* to the source's user; until then the longest transaction that "
-            "is set for the source has to be right",
+            "GRANT PROCESS ON *.* to the source's user; until then no transaction may take longer "
+            "than is set for the source",
         )  # fmt: skip
     return Finding("ok", name)

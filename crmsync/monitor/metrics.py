@@ -1,9 +1,9 @@
-"""How CRM sync stands right now, for the overview and `/metrics`."""
+"""The state of CRM sync right now, for the overview and `/metrics`."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from django.utils.translation import gettext as _
@@ -24,13 +24,21 @@ _UP_TO = f"counted up to {backlog.COUNTED:,}"
 
 
 def status() -> Status:
-    """Backlog are the records that are not where they belong, without the dead."""
+    """The line of the overview. Its backlog: records that are not confirmed and not dead."""
     now = sql.now()
     standings = backlog.standings(now)
-    by_state = _by_state(backlog.counts(one.policy.pk for one in standings))
-    hour = _sums(counters.since(now - _HOUR))
+    by_state: Counter[int] = Counter()
+    for (_policy, state), count in backlog.counts(one.policy.pk for one in standings).items():
+        by_state[state] += count
+    hour: Counter[str] = Counter()
+    for (_policy, name), count in counters.since(now - _HOUR).items():
+        hour[name] += count
     facts: dict[str, int | float | str] = {
-        str(Record.State(state).label): _shown(count) for state, count in by_state.items() if count
+        str(Record.State(state).label): (
+            count if count < backlog.COUNTED else _("%d or more") % count
+        )
+        for state, count in by_state.items()
+        if count
     }
     facts[_("confirmed in the last hour")] = hour[counters.CONFIRMED]
     paused = sorted({str(one.policy.crm) for one in standings if one.policy.crm.paused_at})
@@ -41,7 +49,7 @@ def status() -> Status:
 
 
 def waits() -> Iterator[Wait]:
-    """The oldest due record at each CRM that takes work."""
+    """The oldest due record at each CRM that takes work; the platform alerts when it waits long."""
     now, first = sql.now(), dict[Crm, datetime]()
     for one in backlog.standings(now):
         if one.takes_work and one.due_at is not None and one.due_at <= now:
@@ -101,7 +109,7 @@ def _ages(standings: Sequence[Standing], now: datetime) -> Iterator[Sample]:
 
 
 def _tries(standings: Sequence[Standing], now: datetime) -> Iterator[Sample]:
-    """Gauges, as the counters behind them are deleted after a while."""
+    """Gauges of the last hour, not counters: the rows behind them are deleted after a while."""
     hour = counters.since(now - _HOUR)
     labels = {one.policy.pk: one.labels for one in standings}
     for (policy, name), count in sorted(hour.items()):
@@ -125,7 +133,7 @@ def _queues(crms: Sequence[Crm]) -> Iterator[Sample]:
 
 
 def _calls(crms: Sequence[Crm]) -> Iterator[Sample]:
-    """What handlers say of the CRMs that they serve."""
+    """What handlers report of the CRMs that they serve."""
     names = {crm.pk: crm.name for crm in crms}
     for pk, live in sorted(crm_status.read().items()):
         if pk not in names:
@@ -144,7 +152,7 @@ def _calls(crms: Sequence[Crm]) -> Iterator[Sample]:
 
 
 def _sources(standings: Sequence[Standing]) -> Iterator[Sample]:
-    """What pollers say of the policies that they hold."""
+    """What pollers report of the policies that they hold."""
     facts = poller_status.read()
     for one in standings:
         known = facts.get(one.policy.pk)
@@ -173,25 +181,7 @@ def _sources(standings: Sequence[Standing]) -> Iterator[Sample]:
 
 
 def _overdue(one: Standing, now: datetime) -> float | None:
-    """How long its oldest due record has been due, None when nothing is."""
+    """How long its oldest due record has been due; None when no record is."""
     if one.due_at is None or one.due_at > now:
         return None
     return (now - one.due_at).total_seconds()
-
-
-def _by_state(counted: Mapping[tuple[int, int], int]) -> Counter[int]:
-    found: Counter[int] = Counter()
-    for (_policy, state), count in counted.items():
-        found[state] += count
-    return found
-
-
-def _sums(counts: counters.Counts) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for (_policy, name), count in counts.items():
-        found[name] += count
-    return found
-
-
-def _shown(count: int) -> int | str:
-    return count if count < backlog.COUNTED else _("%d or more") % count

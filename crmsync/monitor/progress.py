@@ -68,7 +68,8 @@ def _progress(run: Run, counts: list[int], elapsed: float, partly: bool) -> Prog
     is_over = run.state != Run.State.READING and sent <= ended
     done = run.unchanged + ended
     rate = None if is_over else done / max(elapsed, 1.0)
-    # A reading that has passed what lay before it reads what came since: nobody knows how much.
+    # A run that has read more than it counted at its beginning reads rows that came since, and
+    # nobody knows how many those are.
     is_known = run.state != Run.State.READING or run.read < run.unread < MOST_UNREAD
     total = run.unchanged + sent if run.state != Run.State.READING else run.unread
     left = max(0, total - done) / rate if rate and is_known and not partly else None

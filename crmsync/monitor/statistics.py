@@ -1,4 +1,4 @@
-"""What was read and confirmed over time, for pages and CSV files.
+"""Statistics: what was read and confirmed over time, for pages and CSV files.
 
     series("hour", since, until)                 a Point per hour, gaps filled with zeros
     series("day", since, until, policies=[7])    of some policies
@@ -104,7 +104,7 @@ def series(
 def by_policy(
     step: Step, since: datetime, until: datetime, *, policies: Collection[int] | None = None
 ) -> dict[int, Point]:
-    """The whole time as one Point for every policy of which anything was counted."""
+    """One Point for the whole time for every policy of which anything was counted."""
     rows = _rows(step, since, until, policies)
     counts: dict[int, Counter[str]] = defaultdict(Counter)
     for policy, name, value in (
@@ -147,16 +147,16 @@ def csv_rows(
             found[policy][name] += value
         for policy, counts in sorted(found.items()):
             point = Point(time_steps.moment(at), counts)
-            yield [at.isoformat(), *names.get(policy, [str(policy), ""]), *_texts(point)]
-
-
-def _texts(point: Point) -> list[str]:
-    share, seconds = (
-        "" if each is None else f"{each:.4f}" for each in (point.success_share, point.seconds)
-    )
-    ended = [point.read, point.unchanged, point.confirmed, point.dead]
-    errors = [point.failed.get(name, 0) for name in ERRORS]
-    return [*map(str, ended), share, str(point.calls), seconds, *map(str, errors)]
+            share, seconds = (
+                "" if each is None else f"{each:.4f}"
+                for each in (point.success_share, point.seconds)
+            )
+            ended = [point.read, point.unchanged, point.confirmed, point.dead]
+            yield [
+                at.isoformat(), *names.get(policy, [str(policy), ""]), *map(str, ended), share,
+                str(point.calls), seconds,
+                *(str(point.failed.get(name, 0)) for name in ERRORS),
+            ]  # fmt: skip
 
 
 def _rows(

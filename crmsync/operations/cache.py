@@ -36,8 +36,8 @@ class _Content(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """An operation as Redis has it; times are milliseconds since 1970. `policy_id` is 0 when it
-    is not known any more."""
+    """An operation as Redis has it; times are milliseconds since 1970. `policy_id` is 0 when Redis
+    has lost it."""
 
     id: int
     policy_id: int
@@ -52,7 +52,7 @@ class Copy:
 
 
 def remember(operation: Operation) -> None:
-    """Write the copy, also again when the operation has ended. Old ids leave the index."""
+    """Write or overwrite the copy of an operation. Old ids leave the index."""
     days = settings.CRM_OPERATION_DAYS
     if not days:
         return
@@ -71,7 +71,7 @@ def remember(operation: Operation) -> None:
 
 
 def read(operation_ids: Sequence[int]) -> Mapping[int, Copy]:
-    """The copies that are still there, by id; one that cannot be read is left out."""
+    """The copies that Redis still has, by id; one that cannot be read is left out."""
     if not operation_ids:
         return {}
     client = work_redis()
@@ -95,7 +95,9 @@ def read(operation_ids: Sequence[int]) -> Mapping[int, Copy]:
 def since(start_ms: int) -> Iterator[list[int]]:
     """The ids of operations that began then or later, oldest first, at most PAGE at a time."""
     client = work_redis()
-    least, seen = start_ms, set[bytes]()  # `seen`: those that began in the millisecond `least`
+    # Pages begin at a time, not at an id: `seen` are the ids that began in the millisecond `least`
+    # and were given out with an earlier page.
+    least, seen = start_ms, set[bytes]()
     while True:
         limit = PAGE + len(seen)
         page = cast(

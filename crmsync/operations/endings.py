@@ -1,6 +1,9 @@
-"""How an operation's records ended: counted by whoever ends one, in the transaction that does.
+"""How the records of operations ended: counted in the transaction that ends them.
 
-Each record of an operation ends once: it is confirmed, replaced by a newer version, or dead.
+    open ── each of its records is confirmed, replaced by a newer version, or dead ──> ended
+    ended ── a dead record is tried again ──> open, until that record ends anew
+
+Each record of an operation ends once.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ Ended = Mapping[tuple[int, str], int]  # (operation, "confirmed", "replaced" or 
 
 def add(ended: Ended, now: datetime) -> None:
     """Add to the counts, and end the operations whose last record this was."""
+    # Operations with the same counts share a statement; usually all of them do.
     by_change: dict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
     of_operation: dict[int, list[tuple[str, int]]] = defaultdict(list)
     for (operation, name), count in sorted(ended.items()):
@@ -45,8 +49,8 @@ def add(ended: Ended, now: datetime) -> None:
 
 
 def take_back(ended: Ended) -> None:
-    """Records that had ended are sent again: they count no longer, and their operations are open
-    until they end anew. Operations that did not count so many stay as they are."""
+    """Records that had ended are sent again: they no longer count, and their operations are open
+    until they end anew. An operation that counts fewer stays as it is."""
     of_change: dict[tuple[str, int], list[int]] = defaultdict(list)
     for (operation, name), count in sorted(ended.items()):
         if operation and count:

@@ -1,4 +1,4 @@
-"""Mappings: which value of a row goes into which field of a CRM, a line each.
+"""Mappings: which value of a row goes into which field of a CRM, one line for each field.
 
     LastName = name
     Email = extra.email                 a property of a column that holds JSON
@@ -27,6 +27,7 @@ MAX_RULES = 200
 MAX_FIELD = 128
 _CHOICES = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"]+')
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
+# Constants that are written as words.
 _WORDS = {"true": True, "false": False, "null": None}
 _ONE = re.compile(r"\w[\w-]*(\.[\w-]+)*")
 
@@ -130,6 +131,7 @@ def _rules(text: str) -> Iterator[Rule]:
         if len(field) > MAX_FIELD:
             raise _wrong(number, _("a field's name has at most %d characters") % MAX_FIELD)
         words = _CHOICES.findall(right)
+        # Together the words are the whole line but for blanks outside of quotation marks.
         if "".join(words) != re.sub(r'\s+(?=(?:[^"]*"[^"]*")*[^"]*$)', "", right):
             raise _wrong(number, _("a quotation mark is missing"))
         if len(words) % 2 == 0 or any(word != "or" for word in words[1::2]):
@@ -158,11 +160,14 @@ def _wrong(line: int, why: str) -> InvalidInput:
 
 
 def _at(path: Path, values: Mapping[str, Any], opened: dict[str, Any]) -> Any:
-    """The value at a path, as JSON can carry it. Raises ValueError."""
+    """The value at a path, as JSON can carry it. Raises ValueError.
+
+    `opened` keeps decoded columns: several lines of a mapping may use the same one.
+    """
     value = values.get(path.column)
     if path.inside:
         if path.column not in opened:
-            opened[path.column] = _opened(value)
+            opened[path.column] = _decoded(value)
         value = opened[path.column]
         for name in path.inside:
             value = value.get(name) if isinstance(value, Mapping) else None
@@ -171,7 +176,7 @@ def _at(path: Path, values: Mapping[str, Any], opened: dict[str, Any]) -> Any:
     return _plain(value)
 
 
-def _opened(value: Any) -> Any:
+def _decoded(value: Any) -> Any:
     if isinstance(value, str | bytes):
         try:
             return msgspec.json.decode(value) if value else None

@@ -1,4 +1,4 @@
-"""Runs that somebody asks for: the poller that holds the policy begins them within seconds."""
+"""Runs that people ask for. The poller that holds the policy begins them within seconds."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from crmsync.models import Policy
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.models import AuditLog
 
-_MOST = 150  # characters of who asked
+_MOST = 150  # characters of the name of whoever asked
 
 
 def kinds(policy: Policy) -> list[str]:
-    """The runs that can be asked for."""
+    """The kinds of runs that can be asked for."""
     found = [Policy.Kind.CHANGES, Policy.Kind.FULL]
     if policy.source.version_column:
         found.append(Policy.Kind.SWEEP)
@@ -44,6 +44,7 @@ def ask(policy: Policy, kind: str, by: str) -> None:
     if why := refusal(policy):
         raise NotNow(why)
     with transaction.atomic():
+        # Conditional: of two people who ask at once, one is told so.
         rows = Policy.objects.filter(pk=policy.pk, requested="")
         if not rows.update(requested=kind, requested_by=by[:_MOST]):
             raise NotNow(_("Somebody asked for a run already; it begins within seconds."))

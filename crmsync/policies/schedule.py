@@ -1,6 +1,5 @@
-"""When a policy's source is looked at: an interval or a crontab line, and hours of the day.
-
-All in the time zone of the platform (TIME_ZONE).
+"""When a policy looks for changes at its source: an interval or a crontab line, and hours of the
+day. Everything is in the time zone of the platform (TIME_ZONE).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Hours of a day, from `begin` to before `end`; past midnight when `end` is earlier."""
+    """Hours of a day, from `begin` until before `end`; past midnight when `end` is the earlier."""
 
     begin: time
     end: time
@@ -34,7 +33,7 @@ class Span:
 
 
 def check_cron(text: str) -> None:
-    """Raises InvalidInput for what is no crontab line, or never comes."""
+    """Raises InvalidInput for text that is no crontab line, or whose time never comes."""
     if text:
         _next(text, timezone.localtime())
 
@@ -45,7 +44,7 @@ def check_hours(text: str) -> None:
 
 
 def spans(text: str) -> Sequence[Span]:
-    """`08:00-12:00, 13:00-18:00`; none for an empty text. Raises InvalidInput."""
+    """The spans in a text such as `08:00-12:00, 13:00-18:00`. Raises InvalidInput."""
     found = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = _SPAN.fullmatch(part)
@@ -64,8 +63,8 @@ def next_look(
 ) -> datetime:
     """When to look next, at `now` or later; `last` is the look before.
 
-    With a crontab line the interval does not count. Outside the hours it is their beginning.
-    Raises InvalidInput.
+    With a crontab line the interval does not count. A time outside of the hours moves to their next
+    beginning. Raises InvalidInput.
     """
     if cron:
         due = _next(cron, timezone.localtime(last or now))

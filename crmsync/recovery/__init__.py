@@ -1,2 +1,2 @@
-"""What a person does about dead records, and sending again what was sent; the console, `run_bulk`
-and `sync_recover` use it."""
+"""What a person does about dead records, and sending again what was sent. Used by the console,
+`run_bulk` and `sync_recover`."""

@@ -1,6 +1,6 @@
 """What the console does with entries of the recovery log, each with a line in the audit log.
 
-All raise InvalidInput, in the language of whoever asks.
+All functions raise InvalidInput, in the language of the person who asks.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def edit_and_retry(entry_id: int, fields: Mapping[str, Any], by: str) -> None:
     _ask_crm(entry.crm_id, fields)
     operation_id = ids.new(ids.bucket_of(entry.record_id))
     made = sql.retrying(partial(_edit, entry_id, dict(fields), operation_id, by))
-    with contextlib.suppress(RedisError):  # the database has it
+    with contextlib.suppress(RedisError):  # only a copy: the database has the operation
         cache.remember(made)
 
 
@@ -115,7 +115,7 @@ def _audit(by: str, action: str, entry: str, **detail: Any) -> None:
 
 
 def _check(fields: Mapping[str, Any]) -> None:
-    """Their number, names and size."""
+    """Check the number of the fields, their names and their size."""
     if not 1 <= len(fields) <= MAX_RULES:
         raise InvalidInput(_("Use 1 to %d fields.") % MAX_RULES, "fields")
     for name in fields:
@@ -132,14 +132,14 @@ def _check(fields: Mapping[str, Any]) -> None:
 
 
 def _ask_crm(crm_id: int, fields: Mapping[str, Any]) -> None:
-    """Raises UnknownField; what the CRM cannot be asked now, it says when the record is sent."""
+    """Raises UnknownField. A CRM that cannot be asked now will say so when the record is sent."""
     row = models.Crm.objects.filter(pk=crm_id).first()
     if row is None:
-        raise InvalidInput(_("The CRM of this entry is no longer there."))
+        raise InvalidInput(_("The CRM of this entry does not exist any more."))
     try:
         adapter = directory.crms.from_row(row).open()
     except (InvalidInput, Undecryptable):
-        return  # there is an alert for it
+        return  # an alert says that the CRM cannot be used
     try:
         adapter.check_mapping(list(fields))
     except UnknownField:

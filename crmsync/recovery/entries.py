@@ -1,12 +1,16 @@
 """Entries of the recovery log, tried again or dismissed: what the console and bulk jobs share.
 
+    open ── tried again ──> retried ── the CRM confirms the record ──> solved
+      ├──── dismissed ──> dismissed
+      └──── the CRM confirms the record, or its queue takes work again ──> solved
+
 How operations count: a dead record counted as dead when it ended. Tried again, it is taken back and
 its operation is open until it ends anew, so that handler and poller count it like any other. A
 dismissed record still counts as dead.
 
-Records are locked before entries, each by id, in the order of whoever marks records. An entry
-whose record is no longer dead is out of date, since a newer version was read: nothing is done to a
-record that is on its way or confirmed.
+Records are locked before entries, both in the order of ids, as handlers lock them when they mark.
+An entry whose record is no longer dead is out of date, since a newer version was read: nothing is
+done to a record that is in flight or confirmed.
 """
 
 from __future__ import annotations
@@ -25,26 +29,25 @@ from crmsync.models.operations import UNKNOWN
 from crmsync.operations import endings
 from msgplatform.core.data import claims, sql
 
-MAPPING = "mapping"  # that of a row of which the mapping made no request
+MAPPING = "mapping"  # the error class of a row of which the mapping made no request
 _State = Record.State
 
-# How a record begins anew; what may have been stored in the CRM is still looked up.
+# How a record begins anew. UNKNOWN stays: what the CRM may have stored is still looked up.
 AGAIN: Mapping[str, Any] = {
     "state": _State.WAITING, "next_at": Now(), "attempt": 0, "claimed_by": "",
     "updated_at": Now(),
     "error_class": Case(When(error_class=UNKNOWN, then=F("error_class")), default=Value("")),
 }  # fmt: skip
-# Older than any version, and like no request: whoever reads the row takes it for changed.
+# Older than any version, and equal to no request: a poller that reads the row finds it changed.
 _UNREAD: Mapping[str, Any] = {"version": -1, "digest": "", "updated_at": Now()}
 
 
 def retry(entry_ids: Sequence[int], by: str) -> int:
-    """Send the records of open entries again, now; how many entries that were.
+    """Send the records of open entries again, now. Returns how many entries those were.
 
-    What is sent is the newest version that was read. A row that the mapping refused, or whose
-    operation is no longer kept, has to be read again: a run of its policy is asked for. What a
-    queue did not take is due already. An entry whose record is confirmed becomes solved and does
-    not count.
+    The newest version that was read is sent. A row that the mapping refused, or whose operation is
+    no longer kept, has to be read again: this asks for a run of its policy. What a queue did not
+    take is due already. An entry whose record is confirmed becomes solved and does not count.
     """
     with transaction.atomic():
         entries, records = _locked(entry_ids)
@@ -65,7 +68,7 @@ def retry(entry_ids: Sequence[int], by: str) -> int:
 
 
 def dismiss(entry_ids: Sequence[int], by: str) -> int:
-    """Give up the dead records of open entries; how many entries that were.
+    """Give up the dead records of open entries. Returns how many entries those were.
 
     A version of the row that is read later is sent as usual.
     """
@@ -80,7 +83,8 @@ def dismiss(entry_ids: Sequence[int], by: str) -> int:
 
 
 def locked(entry_id: int) -> tuple[RecoveryEntry, Record] | None:
-    """An entry that is open and about a record, and that record, in the caller's transaction."""
+    """Lock an open entry about a record, and that record, in the caller's transaction; None when
+    there is no such entry."""
     entries, records = _locked([entry_id])
     for entry in entries:
         if record := records.get(entry.record_id or 0):
@@ -101,7 +105,7 @@ def split(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
 
 
 def begin_anew(records: Sequence[Record], **also: Any) -> None:
-    """Records that are locked and not on their way are sent again, now; with `also` changed."""
+    """Send records again, now, and change `also`. They are locked, and not in flight."""
     ended = {_State.CONFIRMED: "confirmed", _State.DEAD: "dead"}
     endings.take_back(
         Counter(
@@ -114,8 +118,8 @@ def begin_anew(records: Sequence[Record], **also: Any) -> None:
 
 
 def read_again(records: Sequence[Record], by: str, **also: Any) -> None:
-    """The rows of records that are locked and not on their way are read again, and sent then:
-    by a comparison of versions, or where the source has none, from the beginning."""
+    """Have the rows of records read again, and sent then: by a comparison of versions, or from the
+    beginning where the source has no versions. The records are locked, and not in flight."""
     _update([record.pk for record in records], {**_UNREAD, **also})
     policies = Policy.objects.filter(id__in={record.policy_id for record in records})
     for policy in policies.exclude(requested=Policy.Kind.FULL).select_related("source"):
@@ -124,14 +128,14 @@ def read_again(records: Sequence[Record], by: str, **also: Any) -> None:
 
 
 def close(entry_ids: Sequence[int], state: RecoveryEntry.State, now: datetime, by: str) -> None:
-    """Entries that are locked are no longer open."""
+    """End entries, which are locked, with this state."""
     if entry_ids:
         rows = RecoveryEntry.objects.filter(id__in=entry_ids)
         claims.update_by_key(rows, {"state": state, "handled_at": now, "handled_by": by[:150]})
 
 
 def _locked(entry_ids: Iterable[int]) -> tuple[list[RecoveryEntry], dict[int, Record]]:
-    """Those of the entries that are open, and their records by id."""
+    """The open ones of these entries, and their records by id; all of them locked."""
     # Their state is not asked in SQL: MariaDB would go by its index, and lock every open entry.
     chosen = RecoveryEntry.objects.filter(id__in=list(entry_ids)).order_by("id")
     of = {pk for pk in chosen.values_list("record_id", flat=True) if pk is not None}

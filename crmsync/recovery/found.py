@@ -19,15 +19,15 @@ from msgplatform.core.data.chunks import chunks
 
 log = logging.get(__name__)
 
-# Each may hold hundreds of requests, and a page is in memory as a whole.
+# Operations read at once: each may hold hundreds of requests.
 PAGE = 20
-# An id is made before its operation begins, by another clock.
+# An operation's id is older than its `start_at`, and made by another clock.
 _EARLIER = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An operation; `is_stored`: in the database, not only in Redis. `start_at` is milliseconds
+    """An operation. `is_stored`: the database has it, not only Redis. `start_at` is milliseconds
     since 1970."""
 
     id: int
@@ -38,8 +38,8 @@ class Found:
 
 
 class Finder:
-    """Reads page by page. `missing` are the ids that were asked for and are nowhere; `problem`
-    says why Redis could not be read, '' when it could."""
+    """Reads page by page. `missing` are the ids that were asked for and not found anywhere;
+    `problem` says why Redis could not be read, '' when it could."""
 
     def __init__(self, policy_id: int | None = None) -> None:
         self._policy = policy_id

@@ -1,7 +1,7 @@
-"""Replay operations, as they are found in the database or in Redis: their records are sent again.
+"""Replay operations that were found in the database or in Redis: send their records again.
 
-What the database does not have, because it was restored from an older backup, is made again from
-the copy in Redis: the operation, and records that are missing or older.
+What the database has lost, because it was restored from an older backup, is made anew from the copy
+in Redis: the operation, and records that are missing or older.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def replay(operation: Found, begun: datetime, by: str, dry_run: bool = False) ->
     """Send the operation's records again, each in the newest version that is known.
 
     A record that changed since `begun` stays as it is, so that one replay of many operations
-    sends it once; not so one that is older than the operation.
+    sends it once. A record that is older than the operation is sent all the same.
     """
     policy = Policy.objects.filter(pk=operation.policy_id).first()
     if policy is None:
@@ -80,8 +80,8 @@ def _by_key(requests: Iterable[Request], prefix: str) -> dict[str, Request]:
 
 @dataclass(slots=True)
 class _Plan:
-    """What is to be done with each record of an operation; a request without a record is `new`,
-    and `older` are records that know an older version only."""
+    """What is to be done with each record of an operation. `new` are requests without a record,
+    `older` are records of an older version; `flying` are in flight."""
 
     operation: Found
     newest: Mapping[str, Request]
@@ -131,7 +131,8 @@ class _Plan:
 
 
 def _was_made(request: Request) -> bool:
-    """Not of one that the mapping refused: its row is read again, by whoever finds it behind."""
+    """Whether the mapping made this request. A row that it refused has nothing to send: the next
+    comparison finds it behind, and reads it again."""
     return request.deleted or bool(request.fields)
 
 
@@ -167,7 +168,8 @@ def _take_over(plan: _Plan, now: datetime, by: str) -> None:
     for record in [*plan.older, *flying]:
         if record.state in Record.OPEN:
             counted = {record.operation_id, record.sending_operation} - {0}
-            if record.state == _State.QUEUED:  # whoever marks it, or queues it again, counts that
+            # The version in flight is counted by whoever marks the record or queues it again.
+            if record.state == _State.QUEUED:
                 counted.discard(record.sending_operation)
             replaced.update((each, "replaced") for each in counted)
     endings.add(replaced, now)
@@ -188,8 +190,8 @@ def _take_over(plan: _Plan, now: datetime, by: str) -> None:
 
 
 def _store(plan: _Plan, now: datetime) -> None:
-    """The row of an operation that the database has lost. It is open for the records that wait
-    for it; the others have a newer version, or ended."""
+    """Store the row of an operation that the database has lost. It is open for the records that
+    wait for it; the others have a newer version, or have ended."""
     operation = plan.operation
     waiting = [*plan.new, *plan.older, *plan.flying, *plan.again]
     mine = sum(record.operation_id == operation.id for record in waiting)

@@ -1,8 +1,8 @@
 """Send again what was sent: records forget what their CRM confirmed, and begin anew.
 
-What is on its way is left, since it comes anyway; dismissed records too, since a person gave them
-up. `remote_id` stays, because without it some CRMs would store a record twice. A record whose
-request is no longer stored is read again.
+Records in flight are left alone, since they are being sent anyway, and so are dismissed ones, since
+a person gave them up. `remote_id` stays, because without it some CRMs would store a record twice. A
+record whose request is no longer stored is read again.
 """
 
 from __future__ import annotations
@@ -25,17 +25,23 @@ FORGOTTEN: Mapping[str, Any] = {"sent_version": 0, "sent_digest": ""}
 
 
 def resend(record_ids: Sequence[int], begun: datetime, by: str) -> int:
-    """Send the newest version of these records again, now; how many.
+    """Send the newest version of these records again, now. Returns how many they were.
 
-    Only what last changed before `begun`: a step that is repeated finds what it did done.
+    Only records that last changed before `begun`: a step that is repeated does nothing twice.
     """
-    return sum(
-        sql.retrying(partial(_resend, some, begun, by)) for some in chunks(record_ids, claims.CHUNK)
-    )
+
+    def once(some: Sequence[int]) -> int:
+        with transaction.atomic():
+            rows = Record.objects.select_for_update().filter(id__in=some, updated_at__lte=begun)
+            records = list(rows.exclude(state__in=LEFT).order_by("id"))
+            forget(records, by)
+        return len(records)
+
+    return sum(sql.retrying(partial(once, some)) for some in chunks(record_ids, claims.CHUNK))
 
 
 def forget(records: Sequence[Record], by: str) -> None:
-    """Records that are locked, and neither on their way nor dismissed, are sent again."""
+    """Send records again. They are locked, and neither in flight nor dismissed."""
     solve_entries([record.pk for record in records if record.state == _State.DEAD], by)
     sendable, unread = entries.split(records)
     entries.begin_anew(sendable, **FORGOTTEN)
@@ -43,18 +49,10 @@ def forget(records: Sequence[Record], by: str) -> None:
 
 
 def solve_entries(record_ids: Sequence[int], by: str) -> None:
-    """The open entries of records that are sent again."""
+    """Close the open entries of records that are sent again."""
     if record_ids:
         rows = RecoveryEntry.objects.filter(
             record_id__in=record_ids, state=RecoveryEntry.State.OPEN
         )
         found = list(rows.select_for_update().order_by("id").values_list("id", flat=True))
         entries.close(found, RecoveryEntry.State.RETRIED, sql.now(), by)
-
-
-def _resend(record_ids: Sequence[int], begun: datetime, by: str) -> int:
-    with transaction.atomic():
-        rows = Record.objects.select_for_update().filter(id__in=record_ids, updated_at__lte=begun)
-        records = list(rows.exclude(state__in=LEFT).order_by("id"))
-        forget(records, by)
-    return len(records)

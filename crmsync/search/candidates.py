@@ -15,20 +15,20 @@ from crmsync.search.filters import Filter
 from crmsync.search.policies import Policies, of_crm
 from msgplatform.core.data import sql
 
-# Rows that are few enough to be read from an index of another order and sorted; more are found by
-# walking over all.
+# So many rows can be read from an index of another order, and sorted. When more match, a search
+# goes over all rows, where it finds enough of them soon.
 FEW = 20_000
 _LAST = "\U0010ffff"  # sorts behind every other character
 
 
 class Leads:
-    """Of leads; every one is still to be asked whether it matches the whole filter."""
+    """Ids of leads; `matches` says which of them match the whole filter."""
 
     def __init__(self, filter: Filter) -> None:
         self._filter = filter
 
     def page(self, before: int, size: int) -> list[int]:
-        """Up to `size` ids below `before`; fewer: there are no others."""
+        """Up to `size` ids below `before`. With fewer there are no others."""
         filter = self._filter
         if filter.id is not None:
             return [filter.id] if _in_bounds(filter, filter.id, before) else []
@@ -50,7 +50,7 @@ class Leads:
 
 
 class Records:
-    """Of records, as `Leads`."""
+    """Ids of records, as `Leads`."""
 
     def __init__(self, filter: Filter, policies: Policies) -> None:
         self._filter, self._policies = filter, policies
@@ -81,9 +81,9 @@ class Records:
 
 
 def named(leads: QuerySet[Lead], prefix: str) -> QuerySet[Lead]:
-    """Whose name begins so, read from the index on names."""
+    """Leads whose name begins so, read from the index on names."""
     if connections[leads.db].vendor == "mysql":
-        return leads.filter(name__istartswith=prefix)  # LIKE; the other one asks for bytes
+        return leads.filter(name__istartswith=prefix)  # LIKE; `startswith` compares bytes
     return leads.filter(name__gte=prefix, name__lt=prefix + _LAST)
 
 
@@ -101,7 +101,7 @@ def of_operation(operation_id: int, policies: Policies) -> list[int]:
 def _ordered(
     rows: QuerySet[Any], filter: Filter, before: int, column: str, value: Any
 ) -> QuerySet[Any, int]:
-    """One index holds the condition and the order."""
+    """Ids of rows with this value, from the one index that holds the condition and the order."""
     return _bounded(sql.of_one(rows, column, value), filter, before).order_by(f"-{column}", "-id")
 
 
@@ -115,6 +115,6 @@ def _in_bounds(filter: Filter, pk: int, before: int) -> bool:
 
 
 def _few(rows: QuerySet[Any]) -> list[int] | None:
-    """Their ids, descending; None when they are too many. Read once in a search."""
+    """The rows' ids, descending; None when there are too many."""
     found = list(rows.order_by().values_list("id", flat=True)[: FEW + 1])
     return None if len(found) > FEW else sorted(found, reverse=True)

@@ -1,4 +1,4 @@
-"""What each CRM holds of some leads, and what waits."""
+"""What each CRM holds of some leads, and what waits to be sent."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CrmState:
 
     @property
     def next_try_at(self) -> datetime | None:
-        """When it is sent next, while it waits."""
+        """When it is sent next; None unless it waits."""
         waits = self.record and self.record.state in (_State.WAITING, _State.RETRY)
         return self.record.next_at if self.record and waits else None
 
@@ -52,7 +52,7 @@ class CrmState:
 
 
 def of_leads(leads: Iterable[Lead], known: Policies) -> dict[int, list[CrmState]]:
-    """By lead, a state for each CRM that it is for or was sent to."""
+    """For each lead its states: one for each CRM that it is for, or was sent to."""
     rows = {lead.pk: lead for lead in leads}
     keys = {policies.key_of(pk): pk for pk in rows}
     records: dict[int, dict[int, Record]] = defaultdict(dict)
@@ -72,7 +72,7 @@ def of_leads(leads: Iterable[Lead], known: Policies) -> dict[int, list[CrmState]
 
 
 def messages(records: Sequence[Record]) -> dict[int, str]:
-    """Record → why it is not confirmed, where something is known of that; two queries."""
+    """Record → why it is not confirmed, where that is known; two queries."""
     open_ones = [record.pk for record in records if record.state != _State.CONFIRMED]
     if not open_ones:
         return {}

@@ -1,4 +1,4 @@
-"""What a person may narrow a search of CRM sync by."""
+"""The filter by which a person narrows a search of CRM sync."""
 
 from __future__ import annotations
 

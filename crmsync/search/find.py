@@ -1,8 +1,8 @@
 """Find leads, and records of every source, newest first.
 
-A search picks the index that narrows most, reads ids from it in pages, and asks the rest of the
-filter of each page. It goes over leads when it names one (a phone number, a landing page), over
-records when it only asks how they are doing at a CRM.
+A search picks the index that narrows most, reads ids from it in pages, and checks the rest of the
+filter for each page. It goes over leads when the filter says something about a lead (such as
+a phone number), and over records when it only asks how they are doing at a CRM.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def search(query: str, limit: int) -> list[Hit]:
     query = query.strip()
     if not query or "\x00" in query:
         return []
+    # What the text may be, the most exact first.
     for filter in _readings(query):
         if found := _Search(filter, limit).run(MAX_ID).hits:
             return list(found)

@@ -13,11 +13,11 @@ from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.flows import Hit
 from msgplatform.models import Biz
 
-RECORD = "record-"  # before a record's id, which is no lead's
+RECORD = "record-"  # stands before the id of a record, so that it is not taken for a lead's
 
 
 def of_leads(ids: Sequence[int], known: Policies) -> dict[int, Hit]:
-    """Lead → its line; a bounded number of queries, however many they are."""
+    """Lead → its line; a fixed number of queries for any number of leads."""
     leads = list(Lead.objects.filter(id__in=ids))
     names = _systems(lead.biz_id for lead in leads)
     states = crm_states.of_leads(leads, known)
@@ -45,10 +45,12 @@ def of_records(ids: Sequence[int], known: Policies) -> dict[int, Hit]:
     for record in records:
         lead = leads.get(keys.get(record.pk) or 0)
         policy = known[record.policy_id]
+        is_why = record.error_class and record.state != Record.State.CONFIRMED
+        why = f" ({record.error_class})" if is_why else ""
         lines[record.pk] = Hit(
             id=str(lead.pk) if lead else f"{RECORD}{record.pk}",
             title=title(lead) if lead else f"{policy.source} · {record.key}",
-            state=_state(record, str(policy.crm)),
+            state=f"{policy.crm}: {Record.State(record.state).label}{why}",
             at=id_numbers.datetime_of(record.pk),
             biz=names.get(lead.biz_id, "") if lead else str(policy.biz or ""),
         )
@@ -58,12 +60,6 @@ def of_records(ids: Sequence[int], known: Policies) -> dict[int, Hit]:
 def title(lead: Lead) -> str:
     shown = " · ".join(part for part in (lead.name, lead.phone) if part) or lead.uid or str(lead.pk)
     return _("%s (deleted)") % shown if lead.is_delete else shown
-
-
-def _state(record: Record, crm: str) -> str:
-    state = f"{crm}: {Record.State(record.state).label}"
-    is_why = record.error_class and record.state != Record.State.CONFIRMED
-    return f"{state} ({record.error_class})" if is_why else state
 
 
 def _systems(ids: object) -> dict[int, str]:

@@ -19,7 +19,7 @@ class Matches:
         self._filter, self._policies = filter, known
 
     def leads(self, ids: Sequence[int]) -> set[int]:
-        """Those of these leads."""
+        """Which of these leads match."""
         rows = self._matching_leads.filter(id__in=ids)
         found = set(rows.order_by().values_list("id", flat=True))
         if not found or not self._filter.asks_records:
@@ -29,7 +29,8 @@ class Matches:
         return {keys[row.key] for row in self._fitting(records)}
 
     def records(self, ids: Sequence[int]) -> set[int]:
-        """Those of these records. A system's are those of its leads, and of its own policies."""
+        """Which of these records match. To a business system belong the records of its leads, and
+        those of its own policies."""
         found = self._fitting(Record.objects.filter(id__in=ids))
         biz = self._filter.biz
         if biz is None:
@@ -48,8 +49,9 @@ class Matches:
         }
 
     def _fitting(self, rows: QuerySet[Record]) -> list[Any]:
-        """Those that match what is asked of records. Judged here: with more conditions a server
-        may take an index of a state with a million rows."""
+        """Rows that match the part of the filter about records. That part is checked here, not in
+        SQL: with more conditions a server may choose an index, such as that of a state with a
+        million rows."""
         columns = ("id", "policy_id", "key", "state", "error_class", "remote_id")
         found = rows.order_by().values_list(*columns, named=True)
         filter = self._filter
@@ -72,7 +74,7 @@ class Matches:
 
     @cached_property
     def _sent(self) -> set[int] | None:
-        """What the operation that is asked for was to send."""
+        """The records that the operation in the filter was to send; None without one."""
         if self._filter.operation is None:
             return None
         return set(candidates.of_operation(self._filter.operation, self._policies))

@@ -21,12 +21,12 @@ def of_hive(policies: Policies) -> list[int]:
 
 
 def of_crm(policies: Policies, crm: int | None) -> list[int]:
-    """Those of one CRM, or all."""
+    """The policies of one CRM, or all."""
     return [pk for pk, policy in policies.items() if crm in (None, policy.crm_id)]
 
 
 def of_lead(policies: Policies, lead: Lead) -> Iterator[Policy]:
-    """Those that carry it, as they are set up now."""
+    """The policies that carry the lead, as they are set up now."""
     for policy in policies.values():
         is_its = policy.biz_id in (None, lead.biz_id)
         if (
@@ -43,5 +43,5 @@ def key_of(lead_id: int) -> str:
 
 
 def lead_of(key: str) -> int | None:
-    """The lead of a record of the hive; None for what is no key of one."""
+    """The lead of a record of the hive; None when the key is no lead's id."""
     return int(key) if key.isascii() and key.isdigit() and len(key) <= 19 else None

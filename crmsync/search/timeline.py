@@ -1,7 +1,7 @@
 """Everything about one lead, or one record of another source: from the form to each CRM.
 
-A lead is shown as it is stored, to those who may see leads. What was sent and answered is masked,
-as everywhere in the console: the page of an operation shows it in clear, to those who may.
+A lead is shown as it is stored, to people who may see leads. What was sent and answered is masked,
+as everywhere in the console; the page of an operation shows it in clear to people who may see it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Page, TimelineEntry
 from msgplatform.models import Biz
 
-# Of all CRMs together, the latest ones.
+# The latest ones, of all CRMs together.
 SHOWN_OPERATIONS = 20
 SHOWN_TRIES = 100
 _State = Record.State
-# The colour of a step.
+# The colours of entries, by state.
 _DOTS = {
     "confirmed": "delivered", "dead": "failed", "retry": "waiting", "unread": "waiting",
 }  # fmt: skip
@@ -82,7 +82,7 @@ def _lead_page(lead: Lead, known: policies.Policies) -> Page:
             **_facts(states),
         },
         body=_json(fields),
-        timeline=[first, *_in_order([*timeline, *_story(states)])],
+        timeline=[first, *_in_order([*timeline, *_entries(states)])],
     )
 
 
@@ -97,7 +97,7 @@ def _record_page(record: Record, known: policies.Policies) -> Page:
         title=f"{policy.source} · {record.key}",
         facts=facts,
         body=_json(personal.masked(newest.fields)) if newest else "",
-        timeline=_in_order(_story(states)),
+        timeline=_in_order(_entries(states)),
     )
 
 
@@ -113,8 +113,8 @@ def _facts(states: Iterable[CrmState]) -> dict[str, str]:
     return found
 
 
-def _story(states: Sequence[CrmState]) -> Iterator[TimelineEntry]:
-    """What was read, each try, and how each record stands now."""
+def _entries(states: Sequence[CrmState]) -> Iterator[TimelineEntry]:
+    """What was read, each try, and the state of each record now."""
     by_record = {state.record.pk: state for state in states if state.record}
     rows = Item.objects.filter(record_id__in=by_record).order_by("-id")
     tries = list(rows[: SHOWN_TRIES + 1])[::-1]
@@ -130,7 +130,7 @@ def _story(states: Sequence[CrmState]) -> Iterator[TimelineEntry]:
 
 
 def _operations(states: Sequence[CrmState], tried: set[int]) -> Iterator[TimelineEntry]:
-    """Where each version was read, with the request as it was made of it."""
+    """When each version was read, with the request that the mapping made of it."""
     records = [state.record for state in states if state.record]
     named = {pk for each in records for pk in (each.operation_id, each.sending_operation) if pk}
     wanted = sorted(tried | named, reverse=True)
@@ -188,7 +188,7 @@ def _tried(crm: str, item: Item) -> TimelineEntry:
 
 
 def _ending(state: CrmState, now: datetime) -> TimelineEntry:
-    """How a record stands; without a time while something is still to happen."""
+    """The state of a record now; without a time while something is still to happen."""
     record, at, detail = state.record, None, ""
     message = personal.in_sentence(state.message)
     due = record.next_at if record else None
@@ -201,7 +201,7 @@ def _ending(state: CrmState, now: datetime) -> TimelineEntry:
     elif record.state == _State.QUEUED:
         detail = _wait(state)
         if due:
-            detail = detail or _("queued again at %s if nothing is heard of it") % _local(due)
+            detail = detail or _("queued again at %s if no answer comes") % _local(due)
     else:
         at = record.updated_at
         detail = message if record.state == _State.DEAD else ""
@@ -211,7 +211,7 @@ def _ending(state: CrmState, now: datetime) -> TimelineEntry:
 
 
 def _wait(state: CrmState) -> str:
-    """Why nothing goes on by itself, '' when it does."""
+    """Why nothing happens until a person acts; '' when it goes on by itself."""
     policy = state.policy
     if not policy.crm.enabled:
         return _("the CRM is switched off")
@@ -221,7 +221,7 @@ def _wait(state: CrmState) -> str:
 
 
 def _in_order(entries: Iterable[TimelineEntry]) -> list[TimelineEntry]:
-    """By time; what has none is still to come."""
+    """Sorted by time; entries without a time come last, since they are still to happen."""
     latest = datetime.max.replace(tzinfo=UTC)
     return sorted(entries, key=lambda entry: entry.at or latest)
 
@@ -231,5 +231,5 @@ def _local(moment: datetime) -> str:
 
 
 def _json(value: Any, indent: int | None = 2) -> str:
-    """For people: letters of every script as they are."""
+    """JSON for people, with the letters of every script as they are."""
     return json.dumps(value, ensure_ascii=False, indent=indent)

@@ -21,9 +21,9 @@ _PROGRESS_SECONDS = 5.0
 
 class Command(BaseCommand):
     help = (
-        "Send records to their CRMs again, by the operations that sent them: those in the "
-        "database, and those of which only Redis has a copy, such as after the database was "
-        "restored from an older backup. It can be interrupted and repeated while the platform runs."
+        "Send records to their CRMs again, by the operations that sent them. Operations that the "
+        "database has lost, because it was restored from an older backup, are taken from their "
+        "copies in Redis. It can be interrupted and repeated while the platform runs."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -66,20 +66,20 @@ class Command(BaseCommand):
             }
             self.stdout.write(json.dumps(summary))
         else:
-            self._tell(total, finder, options["dry_run"])
+            self._report(total, finder, options["dry_run"])
         if finder.missing:
             raise CommandError(
                 "These operations are neither in the database nor in Redis: "
                 + ", ".join(map(str, finder.missing))
             )
 
-    def _tell(self, total: Replayed, finder: Finder, dry_run: bool) -> None:
+    def _report(self, total: Replayed, finder: Finder, dry_run: bool) -> None:
         lines = ["This is what would be done:"] if dry_run else []
         lines += [
             f"Operations: {total.operations}, of them only in Redis: {total.from_redis}",
-            f"Records sent again: {total.again}, of them missing in the database or older there: "
+            f"Records sent again: {total.again}, of them missing or older in the database: "
             f"{total.made}",
-            f"Records left: {total.on_their_way} on their way, {total.dismissed} dismissed, "
+            f"Records left: {total.on_their_way} in flight, {total.dismissed} dismissed, "
             f"{total.since} changed since this began",
         ]
         if total.without_policy:
