@@ -89,12 +89,14 @@ class Verdicts:
         entry, request = answer.entry, answer.entry.request
         is_newest = row.operation_id == entry.operation
         remote_id = _usable(outcome.remote_id) or _usable(answer.remote_id) or row.remote_id
+        # Without the claim the operation may have counted this record already.
         if carries or (is_newest and row.state in Record.OPEN):
             self.ended[entry.operation, "confirmed"] += 1
         self.counted[row.policy_id, "ok"] += 1
         if is_newest:
             self.confirmed.append((row, remote_id))
             return
+        # A newer version was read meanwhile: note what the CRM holds now, and send that one next.
         if request.version >= row.sent_version:
             row.sent_version, row.sent_digest = request.version, digest(request)
         row.remote_id = remote_id
@@ -107,30 +109,28 @@ class Verdicts:
         entry, outcome = answer.entry, answer.outcome
         row.remote_id = _usable(answer.remote_id) or row.remote_id
         error = UNKNOWN if entry.check else name_of(outcome)
-        if row.operation_id != entry.operation:
+        if row.operation_id != entry.operation:  # a newer version was read meanwhile
             self.ended[entry.operation, "replaced"] += 1
             self._leave(row, _State.WAITING, self._now, 0, error if entry.check else "")
         else:
-            self._again(row, answer, error)
+            match outcome:
+                case Unsent(after=after):
+                    kept = error if entry.check else row.error_class
+                    self._leave(row, _State.WAITING, self._in(after), row.attempt, kept)
+                case Throttled(after=after):
+                    self._leave(row, _State.WAITING, self._in(after), row.attempt, error)
+                case Auth():
+                    due = self._in(_PAUSED_SECONDS)
+                    self._leave(row, _State.WAITING, due, row.attempt, error)
+                case Retry(after=after):
+                    self._count_attempt(row, answer, error, after)
+                case Unknown():
+                    self._count_attempt(row, answer, error, 0.0)
+                case Invalid() | Conflict() | Refused() | Fault():
+                    row.attempt += 1
+                    self._die(row, answer, name_of(outcome))
         if not isinstance(outcome, Unsent):
             self.counted[row.policy_id, name_of(outcome)] += 1
-
-    def _again(self, row: Row, answer: Answer, error: str) -> None:
-        match answer.outcome:
-            case Unsent(after=after):
-                kept = error if answer.entry.check else row.error_class
-                self._leave(row, _State.WAITING, self._in(after), row.attempt, kept)
-            case Throttled(after=after):
-                self._leave(row, _State.WAITING, self._in(after), row.attempt, error)
-            case Auth():
-                self._leave(row, _State.WAITING, self._in(_PAUSED_SECONDS), row.attempt, error)
-            case Retry(after=after):
-                self._count_attempt(row, answer, error, after)
-            case Unknown():
-                self._count_attempt(row, answer, error, 0.0)
-            case Invalid() | Conflict() | Refused() | Fault():
-                row.attempt += 1
-                self._die(row, answer, name_of(answer.outcome))
 
     def _count_attempt(self, row: Row, answer: Answer, error: str, after: float) -> None:
         attempt = row.attempt + (not answer.is_free)

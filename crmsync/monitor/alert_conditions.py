@@ -49,7 +49,7 @@ class AlertConditions:
         now = sql.now()
         standings = backlog.standings(now)
         working = [one for one in standings if one.takes_work]
-        self._look(working)
+        stalled = self._stalled(working)
         recently = now - timedelta(seconds=STALLED_SECONDS)
         # Another process may have found these stalled before this one began to look.
         undecided = {
@@ -57,8 +57,8 @@ class AlertConditions:
             for crm, (at, _since) in self._stalls.items()
             if at is None or at < recently
         }
-        alerts.reconcile([STALLED], self._stalled(working), undecided)
-        alerts.reconcile([DEAD], _dying(standings, now))
+        alerts.reconcile([STALLED], stalled, undecided)
+        alerts.reconcile([DEAD], _dead(standings, now))
         alerts.reconcile([RECOVERY], _left_open(now))
         try:
             facts = poller_status.read()
@@ -68,8 +68,8 @@ class AlertConditions:
         undecided = {f"{kind}:{policy}" for kind in (SOURCE, HORIZON) for policy in unheld}
         alerts.reconcile([SOURCE, HORIZON], _of_sources(working, facts), undecided)
 
-    # -- nothing is confirmed --------------------------------------------------------------------
-    def _look(self, working: Sequence[Standing]) -> None:
+    def _stalled(self, working: Sequence[Standing]) -> list[Condition]:
+        """CRMs that confirm nothing, though records wait for them."""
         counted = backlog.counts([one.policy.pk for one in working], Record.OPEN, most=1)
         waiting = [one for one in working if any(counted[one.policy.pk, s] for s in Record.OPEN)]
         confirmed: dict[int, datetime | None] = {one.policy.crm_id: None for one in waiting}
@@ -82,17 +82,17 @@ class AlertConditions:
             crm: old if (old := self._stalls.get(crm)) and old[0] == at else (at, begun)
             for crm, at in confirmed.items()
         }
-
-    def _stalled(self, working: Sequence[Standing]) -> Iterator[Condition]:
         names = {one.policy.crm_id: one.policy.crm.name for one in working}
-        for crm, (_at, since) in self._stalls.items():
-            if time.monotonic() - since > STALLED_SECONDS:
-                yield Condition(
-                    f"{STALLED}:{crm}",
-                    f"{names[crm]} has confirmed nothing for {STALLED_SECONDS / 60:.0f} minutes",
-                    "Records wait for it. Look at its calls in the exception log, and see that "
-                    "run_sync_handler is running.",
-                )
+        return [
+            Condition(
+                f"{STALLED}:{crm}",
+                f"{names[crm]} has confirmed nothing for {STALLED_SECONDS / 60:.0f} minutes",
+                "Records wait for it. Look at its calls in the exception log, and check that "
+                "run_sync_handler is running.",
+            )
+            for crm, (_at, since) in self._stalls.items()
+            if time.monotonic() - since > STALLED_SECONDS
+        ]
 
 
 def _of_sources(working: Sequence[Standing], facts: Mapping[int, Facts]) -> Iterator[Condition]:
@@ -105,7 +105,7 @@ def _of_sources(working: Sequence[Standing], facts: Mapping[int, Facts]) -> Iter
                 f"{SOURCE}:{policy.pk}",
                 f"The source {policy.source} cannot be read",
                 f"{known.problem} Nothing new reaches {policy.crm} until it can. Correct the "
-                "source in the console, or see to its database; reading goes on by itself.",
+                "source in the console, or repair its database; reading goes on by itself.",
             )
         # Where the horizon is only assumed, its age is what was set for the source.
         elif known.exact and known.horizon_age > HORIZON_SECONDS:
@@ -118,7 +118,7 @@ def _of_sources(working: Sequence[Standing], facts: Mapping[int, Facts]) -> Iter
             )
 
 
-def _dying(standings: Sequence[Standing], now: datetime) -> Iterator[Condition]:
+def _dead(standings: Sequence[Standing], now: datetime) -> Iterator[Condition]:
     hour = counters.since(now - _HOUR)
     for one in standings:
         policy = one.policy

@@ -35,7 +35,19 @@ def examine() -> Iterator[Finding]:
     for policy in policies:
         if not (policy.enabled and policy.crm.enabled):
             continue
-        yield _policy(policy, facts.get(policy.pk))
+        name, known = f"CRM sync: {policy}", facts.get(policy.pk)
+        if known is None:
+            yield Finding("warn", f"{name} is held by no poller", "manage.py run_sync_poller")
+        elif known.problem:
+            yield Finding("bad", f"{name}: {known.problem}", "correct the source in the console")
+        elif not known.exact:
+            yield Finding(
+                "warn", f"{name}: the source does not show its open transactions",
+                "GRANT PROCESS ON *.* to the source's user; until then no transaction may take "
+                "longer than is set for the source",
+            )  # fmt: skip
+        else:
+            yield Finding("ok", name)
 
 
 def _triggers() -> Finding:
@@ -52,18 +64,3 @@ def _triggers() -> Finding:
         "manage.py migrate crmsync 0001 --fake && manage.py migrate crmsync 0002 && "
         "manage.py migrate crmsync --fake",
     )  # fmt: skip
-
-
-def _policy(policy: Policy, known: poller_status.Facts | None) -> Finding:
-    name = f"CRM sync: {policy}"
-    if known is None:
-        return Finding("warn", f"{name} is held by no poller", "manage.py run_sync_poller")
-    if known.problem:
-        return Finding("bad", f"{name}: {known.problem}", "correct the source in the console")
-    if not known.exact:
-        return Finding(
-            "warn", f"{name}: the source does not show its open transactions",
-            "GRANT PROCESS ON *.* to the source's user; until then no transaction may take longer "
-            "than is set for the source",
-        )  # fmt: skip
-    return Finding("ok", name)

@@ -62,24 +62,23 @@ def samples() -> Iterator[Sample]:
     """Everything that `/metrics` says about CRM sync."""
     now = sql.now()
     standings = backlog.standings(now)
-    yield from _records(standings)
-    yield from _ages(standings, now)
-    yield from _tries(standings, now)
+    yield from _backlog(standings, now)
+    yield from _last_hour(standings, now)
     crms = list(Crm.objects.only("name", "enabled", "paused_at").order_by("name"))
     for crm in crms:
         yield Sample(
             "crmsync_paused", crm.paused_at is not None, {"crm": crm.name}, "1 while it is paused"
         )
     try:
-        found = [*_queues(crms), *_calls(crms), *_sources(standings)]
-    except RedisError:
+        found = [*_crms(crms), *_policies(standings)]
+    except RedisError:  # what the database says is still there to be read
         yield Sample("crmsync_redis_up", 0, help="1 when the work Redis answers")
         return
     yield from found
     yield Sample("crmsync_redis_up", 1, help="1 when the work Redis answers")
 
 
-def _records(standings: Sequence[Standing]) -> Iterator[Sample]:
+def _backlog(standings: Sequence[Standing], now: datetime) -> Iterator[Sample]:
     counted = backlog.counts(one.policy.pk for one in standings)
     for one in standings:
         for state in backlog.NOT_CONFIRMED:
@@ -88,9 +87,6 @@ def _records(standings: Sequence[Standing]) -> Iterator[Sample]:
                 {**one.labels, "state": Record.State(state).name.lower()},
                 f"Records that are not confirmed, by state; {_UP_TO}",
             )  # fmt: skip
-
-
-def _ages(standings: Sequence[Standing], now: datetime) -> Iterator[Sample]:
     for one in standings:
         yield Sample(
             "crmsync_oldest_due_seconds", _overdue(one, now) or 0.0, one.labels,
@@ -108,7 +104,7 @@ def _ages(standings: Sequence[Standing], now: datetime) -> Iterator[Sample]:
             )  # fmt: skip
 
 
-def _tries(standings: Sequence[Standing], now: datetime) -> Iterator[Sample]:
+def _last_hour(standings: Sequence[Standing], now: datetime) -> Iterator[Sample]:
     """Gauges of the last hour, not counters: the rows behind them are deleted after a while."""
     hour = counters.since(now - _HOUR)
     labels = {one.policy.pk: one.labels for one in standings}
@@ -121,7 +117,8 @@ def _tries(standings: Sequence[Standing], now: datetime) -> Iterator[Sample]:
             )  # fmt: skip
 
 
-def _queues(crms: Sequence[Crm]) -> Iterator[Sample]:
+def _crms(crms: Sequence[Crm]) -> Iterator[Sample]:
+    """The queues of each CRM, and what handlers report of the CRMs that they serve."""
     kinds = (queues.MainQueue, queues.RetryQueue, queues.DeadQueue)
     named = {kind(crm.name).name: (crm.name, kind.kind) for crm in crms for kind in kinds}
     for name, depth in jobs.depths(list(named)).items():
@@ -130,13 +127,9 @@ def _queues(crms: Sequence[Crm]) -> Iterator[Sample]:
             "crmsync_queue_orders", depth, {"crm": crm, "queue": kind},
             "Work orders that wait or are in a handler's hands",
         )  # fmt: skip
-
-
-def _calls(crms: Sequence[Crm]) -> Iterator[Sample]:
-    """What handlers report of the CRMs that they serve."""
     names = {crm.pk: crm.name for crm in crms}
     for pk, live in sorted(crm_status.read().items()):
-        if pk not in names:
+        if pk not in names:  # it was deleted
             continue
         labels = {"crm": names[pk]}
         yield Sample("crmsync_call_seconds", live.latency, labels, "What a call takes, moving mean")
@@ -151,7 +144,7 @@ def _calls(crms: Sequence[Crm]) -> Iterator[Sample]:
         )
 
 
-def _sources(standings: Sequence[Standing]) -> Iterator[Sample]:
+def _policies(standings: Sequence[Standing]) -> Iterator[Sample]:
     """What pollers report of the policies that they hold."""
     facts = poller_status.read()
     for one in standings:

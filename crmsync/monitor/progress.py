@@ -40,13 +40,8 @@ class Progress:
         return max(0, self.sent - self.confirmed - self.replaced - self.dead)
 
 
-def of(run_ids: Iterable[int]) -> dict[int, Progress]:
-    """By run id; three queries, however many they are."""
-    return of_runs(Run.objects.filter(id__in=list(run_ids)))
-
-
 def of_runs(runs: Iterable[Run]) -> dict[int, Progress]:
-    """As `of`, of rows that were read."""
+    """The progress by run id; two queries for any number of runs."""
     by_id = {run.pk: run for run in runs}
     rows = Operation.objects.filter(run_id__in=list(by_id)).order_by("-run_id", "-id")
     columns = rows.values_list("run_id", "records", "confirmed", "replaced", "dead")

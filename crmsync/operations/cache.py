@@ -18,7 +18,6 @@ import msgspec
 from django.conf import settings
 
 from crmsync.models import Operation
-from crmsync.orders import Request, load
 from msgplatform.core.connections import work_redis
 
 INDEX = "crm:operations"
@@ -45,10 +44,6 @@ class Copy:
     start_at: int
     end_at: int | None
     result: int | None
-
-    def requests(self) -> list[Request]:
-        """Raises msgspec.DecodeError."""
-        return load(self.data)
 
 
 def remember(operation: Operation) -> None:

@@ -92,14 +92,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """The keys of a page whose rows must be sent, and where to go on (None at the end).
-
-    `looked` is how many rows were compared.
-    """
+    """The keys of a page whose rows must be sent, and where to go on (None at the end)."""
 
     behind: Sequence[Key]
     after: Key | None
-    looked: int
 
 
 def sweep(source: Source, sent: Sent, after: Key | None = None, limit: int = 1_000) -> Swept:
@@ -121,4 +117,4 @@ def sweep(source: Source, sent: Sent, after: Key | None = None, limit: int = 1_0
     )
     known = sent([row[0] for row in rows])
     behind = [key for key, version in rows if key not in known or (version or 0) > known[key]]
-    return Swept(behind, rows[-1][0] if len(rows) == limit else None, len(rows))
+    return Swept(behind, rows[-1][0] if len(rows) == limit else None)

@@ -81,10 +81,10 @@ def store(this: Round) -> Stored:
     # Ids come before the transaction, which may be repeated: most of them are not used.
     buckets = [ids.bucket(this.policy.id, each.key) for each in this.wanted]
     new_ids = ids.reserve(max(1, len(buckets))).ids(buckets)
-    return sql.retrying(lambda: _store(this, new_ids))
+    return sql.retrying(lambda: _store_once(this, new_ids))
 
 
-def _store(this: Round, new_ids: Sequence[int]) -> Stored:
+def _store_once(this: Round, new_ids: Sequence[int]) -> Stored:
     with transaction.atomic():
         # The policy's row is the fence: whoever lost its lease, however slowly it goes on, finds
         # another token here, and stores nothing.

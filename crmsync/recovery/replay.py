@@ -7,7 +7,7 @@ in Redis: the operation, and records that are missing or older.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import partial
@@ -59,23 +59,18 @@ def replay(operation: Found, begun: datetime, by: str, dry_run: bool = False) ->
     policy = Policy.objects.filter(pk=operation.policy_id).first()
     if policy is None:
         return Replayed(1, int(not operation.is_stored), without_policy=1)
-    newest = _by_key(operation.requests, policy.key_prefix)
+    # The newest request of each record, by the source's key.
+    newest: dict[str, Request] = {}
+    for request in operation.requests:
+        key = request.key.removeprefix(policy.key_prefix)
+        if request.version > newest.setdefault(key, request).version:
+            newest[key] = request
     known = Record.objects.filter(policy_id=policy.pk, key__in=list(newest))
     if dry_run:
         return _Plan(operation, newest, list(known), begun).counts()
     missing = len(newest) - known.count()
     block = ids.reserve(missing) if missing else None
     return sql.retrying(partial(_replay, operation, newest, block, begun, by))
-
-
-def _by_key(requests: Iterable[Request], prefix: str) -> dict[str, Request]:
-    """The newest request of each record, by the source's key."""
-    found: dict[str, Request] = {}
-    for request in requests:
-        known = found.setdefault(request.key.removeprefix(prefix), request)
-        if request.version > known.version:
-            found[request.key.removeprefix(prefix)] = request
-    return found
 
 
 @dataclass(slots=True)
@@ -96,7 +91,18 @@ class _Plan:
 
     def __post_init__(self) -> None:
         for record in self.records:
-            self._place(record, self.newest[record.key])
+            request = self.newest[record.key]
+            if record.state == _State.QUEUED:
+                self.flying.append(record)
+            # Older than the operation: also when it was dismissed, or changed since.
+            elif record.version < request.version and _was_made(request):
+                self.older.append(record)
+            elif record.state == _State.DISMISSED:
+                self.dismissed.append(record)
+            elif record.updated_at > self.begun:
+                self.since.append(record)
+            else:
+                self.again.append(record)
         known = {record.key for record in self.records}
         policy = self.operation.policy_id
         self.new = [
@@ -104,18 +110,6 @@ class _Plan:
             for key, request in self.newest.items()
             if key not in known and _was_made(request)
         ]
-
-    def _place(self, record: Record, request: Request) -> None:
-        if record.state == _State.QUEUED:
-            self.flying.append(record)
-        elif record.version < request.version and _was_made(request):
-            self.older.append(record)
-        elif record.state == _State.DISMISSED:
-            self.dismissed.append(record)
-        elif record.updated_at > self.begun:
-            self.since.append(record)
-        else:
-            self.again.append(record)
 
     def counts(self) -> Replayed:
         made = len(self.new) + len(self.older)

@@ -123,7 +123,21 @@ def _entries(states: Sequence[CrmState]) -> Iterator[TimelineEntry]:
         yield TimelineEntry(tries.pop(0).at, more, "linked")
     yield from _operations(states, {each.operation_id for each in tries})
     for each in tries:
-        yield _tried(str(by_record[each.record_id].policy.crm), each)
+        outcome = each.outcome.lower()
+        parts = [
+            _("version %d") % each.version,
+            each.remote_id and _("id in the CRM %s") % each.remote_id,
+            each.field and _("field %s") % each.field,
+            personal.in_sentence(each.message),
+            _("operation %d") % each.operation_id,
+            f"{each.milliseconds} ms",
+        ]
+        yield TimelineEntry(
+            each.at,
+            f"{by_record[each.record_id].policy.crm}: {_OUTCOMES.get(outcome, outcome)}",
+            "delivered" if outcome == "ok" else "attempt",
+            " · ".join(part for part in parts if part),
+        )
     now = sql.now()
     for state in states:
         yield _ending(state, now)
@@ -167,24 +181,6 @@ def _requests(
             if request.key == keys[policy]:
                 found[pk, policy] = request
     return found
-
-
-def _tried(crm: str, item: Item) -> TimelineEntry:
-    outcome = item.outcome.lower()
-    parts = [
-        _("version %d") % item.version,
-        item.remote_id and _("id in the CRM %s") % item.remote_id,
-        item.field and _("field %s") % item.field,
-        personal.in_sentence(item.message),
-        _("operation %d") % item.operation_id,
-        f"{item.milliseconds} ms",
-    ]
-    return TimelineEntry(
-        item.at,
-        f"{crm}: {_OUTCOMES.get(outcome, outcome)}",
-        "delivered" if outcome == "ok" else "attempt",
-        " · ".join(part for part in parts if part),
-    )
 
 
 def _ending(state: CrmState, now: datetime) -> TimelineEntry:

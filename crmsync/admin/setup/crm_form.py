@@ -54,23 +54,17 @@ def broken_kinds() -> str:
 
 def settings_help() -> SafeString:
     """The settings and credentials of each kind, folded; the page opens the chosen one."""
-    shown = [
-        {
-            "name": name,
-            "title": kind_title(name),
-            # A kind's own settings come first, then those that every kind has.
-            "settings": sorted(
-                _rows(kind.Settings),
-                key=lambda row: row["name"] in AdapterSettings.__struct_fields__,
-            ),
-            # The HTTP interface's credentials have any names, as its note says.
-            "credentials": [
-                f.name for f in msgspec.structs.fields(kind.Credentials) if f.type is str
-            ],
-            "notes": _notes(kind),
-        }
-        for name, kind in registry().adapters.items()
-    ]
+    common = AdapterSettings.__struct_fields__
+    shown = []
+    for name, kind in registry().adapters.items():
+        # A kind's own settings come first, then those that every kind has.
+        settings = sorted(_rows(kind.Settings), key=lambda row: row["name"] in common)
+        # The HTTP interface's credentials have any names, as its note says.
+        secrets = [f.name for f in msgspec.structs.fields(kind.Credentials) if f.type is str]
+        shown.append({
+            "name": name, "title": kind_title(name), "settings": settings,
+            "credentials": secrets, "notes": _notes(kind),
+        })  # fmt: skip
     return render_to_string("admin/crmsync/settings_help.html", {"kinds": shown})
 
 

@@ -1,4 +1,4 @@
-"""CRMs, policies, records on their way and their orders, made directly; and a handler that runs."""
+"""CRMs, policies, records in flight and their orders, made directly; and a handler that runs."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def hive(name: str = "sales", **fields: Any) -> Policy:
 
 @dataclass
 class Queued:
-    """Records on their way in one order."""
+    """Records in flight in one order."""
 
     policy: Policy
     operation: Operation
@@ -165,7 +165,7 @@ def again(queued: Queued, kind: type[Queue] = MainQueue) -> Order:
 
 
 def newer(queued: Queued, keys: Iterable[str], version: int = 2) -> Operation:
-    """A newer version of these records was read while they are on their way."""
+    """A newer version of these records was read while they are in flight."""
     made = requests(keys, version, {"name": "newer"})
     operation = new_operation(queued.policy, made)
     for request in made:

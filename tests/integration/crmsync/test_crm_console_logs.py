@@ -119,7 +119,7 @@ class TestOperations:
 
 
 class TestRecords:
-    def test_list_filters_and_story(self, admin_client: Client, policy: Policy) -> None:
+    def test_list_filters_and_timeline(self, admin_client: Client, policy: Policy) -> None:
         made = crm_rows.operation(policy, [])
         good = crm_rows.record(policy, made, "k-1", remote_id="remote-1")
         bad = crm_rows.record(policy, made, "k-2", remote_id="", state=Record.State.RETRY,
@@ -139,7 +139,7 @@ class TestRecords:
         assert admin_client.get(f"{ADMIN}record/{good.pk}/change/").headers["Location"] == address
         assert admin_client.get(address).status_code == 200
 
-    def test_leads_have_one_story(self, admin_client: Client, policy: Policy) -> None:
+    def test_leads_have_one_timeline(self, admin_client: Client, policy: Policy) -> None:
         lead = crm_rows.lead(Biz.objects.create(name="cars"))
         crm_rows.record(policy, crm_rows.operation(policy, []), str(lead.pk))
         (link,) = cell(admin_client, "record/", "key_link")

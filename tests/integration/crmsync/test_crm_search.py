@@ -1,4 +1,4 @@
-"""Leads and records found by what people know of them, and the story of each."""
+"""Leads and records found by what people know of them, and the timeline of each."""
 
 from __future__ import annotations
 
