@@ -88,6 +88,7 @@ class CRMAdapter(ABC):
         """Opens no connection. Raises InvalidInput that names the setting at fault."""
         self.settings = read_settings(type(self).Settings, settings)
         self.credentials = read_settings(type(self).Credentials, credentials)
+        # Settings make batches smaller, never larger than the CRM takes.
         self.batch_size = min(self.settings.batch_size or self.batch_size, type(self).batch_size)
         self.per_second = self.settings.per_second or self.per_second
         self.per_day = self.settings.per_day or self.per_day
@@ -134,6 +135,7 @@ class CRMAdapter(ABC):
         Of several versions of a record the newest is sent. After Auth or Throttled nothing more is
         sent: the rest gets the same outcome. An exception is a fault of the adapter.
         """
+        # An older version that comes after a newer one in the same call must not win.
         newest: dict[str, Record] = {}
         for record in records:
             known = newest.setdefault(record.key, record)
@@ -144,6 +146,7 @@ class CRMAdapter(ABC):
         for batch in chunks(list(newest.values()), self.batch_size):
             given = [stopped] * len(batch) if stopped else self._deliver(batch)
             outcomes.update(zip((record.key for record in batch), given, strict=True))
+            # No further call can succeed: the CRM refuses all, or wants none.
             stopped = next((o for o in given if isinstance(o, Auth | Throttled)), None)
         return [outcomes[record.key] for record in records]
 

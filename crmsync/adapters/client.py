@@ -18,7 +18,7 @@ from msgplatform.core.http.response_headers import retry_after
 TIMEOUT_SECONDS = 30.0
 # So long after the requests' own deadline it is the engine that has failed, not the CRM.
 _GRACE_SECONDS = 5.0
-_ANSWER_CAP = 8 * 1024 * 1024  # bytes; a batch of 500 records with all fields has less
+_ANSWER_CAP = 8 * 1024 * 1024  # bytes
 _JSON = ("content-type", "application/json")
 # Where answers put the sentence for people.
 _MESSAGES = ("message", "detail", "error_description", "errmsg", "error", "title")

@@ -1,4 +1,4 @@
-"""Adapters by name: the platform's own, and those that installed packages bring.
+"""Adapters by name: the platform's own, and others that installed packages bring.
 
 A package names its adapter in the entry point group `msgplatform.crm_adapters`. One that cannot be
 loaded is listed with its reason, and does not stop the others.
@@ -65,7 +65,15 @@ def registry() -> Registry:
             log.error("crm_adapter_refused", name=point.name, reason="the name is taken")
             continue
         try:
-            adapters[point.name] = _loaded(point)
+            found = point.load()
+            if not (isinstance(found, type) and issubclass(found, CRMAdapter)):
+                raise TypeError(f"{point.value} is no subclass of CRMAdapter")
+            missing = {name for name in ("name", "title") if not hasattr(found, name)}
+            if missing := missing | found.__abstractmethods__:
+                raise TypeError(f"{point.value} does not define {', '.join(sorted(missing))}")
+            if found.name != point.name:
+                raise TypeError(f"{point.value} calls itself {found.name}")
+            adapters[point.name] = found
         except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's code
             broken[point.name] = f"{type(error).__name__}: {error}"
             log.error("crm_adapter_broken", name=point.name, reason=broken[point.name])
@@ -77,15 +85,3 @@ def open_adapter(
 ) -> CRMAdapter:
     """An adapter that is ready to be used. Raises InvalidInput."""
     return registry().get(name)(settings, credentials)
-
-
-def _loaded(point: EntryPoint) -> type[CRMAdapter]:
-    found = point.load()
-    if not (isinstance(found, type) and issubclass(found, CRMAdapter)):
-        raise TypeError(f"{point.value} is no subclass of CRMAdapter")
-    missing = {name for name in ("name", "title") if not hasattr(found, name)}
-    if missing := missing | found.__abstractmethods__:
-        raise TypeError(f"{point.value} does not define {', '.join(sorted(missing))}")
-    if found.name != point.name:
-        raise TypeError(f"{point.value} calls itself {found.name}")
-    return found

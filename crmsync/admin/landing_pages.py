@@ -53,17 +53,17 @@ class LandingPageForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes no
         initial=lead_fields.default_fields,
         label=_("Fields"),
         help_text=_(
-            "One a line, in the order of the form; an asterisk makes it required: phone *. Known "
-            "with their labels are name, phone, email, company, city and message. Every other one "
-            "needs a label: budget: Your budget. A label of your own works for the known ones too."
+            "One field on each line, in the order of the form; an asterisk makes it required: "
+            "phone *. The fields name, phone, email, company, city and message have labels, which "
+            "you can replace; every other field needs one: budget: Your budget."
         ),
     )
     allowed_origins = LinesField(
         check=each(validate_origins),
         label=_("Allowed origins"),
         help_text=_(
-            "Where else the page is hosted, one origin a line: https://www.example.com. Scripts "
-            "there may send leads to /api/v1/leads with the APPKEY alone. Empty: nowhere."
+            "Where else the page is hosted, one origin on each line: https://www.example.com. "
+            "Scripts there may send leads to /api/v1/leads with the APPKEY alone. Empty: nowhere."
         ),
     )
 

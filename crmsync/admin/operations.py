@@ -22,6 +22,7 @@ from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter, timeline
 from crmsync.models import Item, Operation, Record
 from msgplatform.admin import IdTimeFilter, PickFilter, audit, cells, row_id
 
+# With 500 records and several tries an operation may have thousands of items.
 _ITEMS = 200  # that the page of an operation shows
 TONES = {"ok": "good", "retry": "warn", "throttled": "plain", "unknown": "warn", "conflict": "warn"}
 
@@ -53,6 +54,7 @@ class OperationAdmin(NamedRowsAdmin):
     page_template = "admin/crmsync/operation.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Operation]:
+        # A list shows no data, which may be megabytes in each row.
         return super().get_queryset(request).defer("data")
 
     def get_urls(self) -> list[URLPattern]:
@@ -64,6 +66,7 @@ class OperationAdmin(NamedRowsAdmin):
 
     def clear_view(self, request: HttpRequest, pk: str) -> HttpResponse:
         """The same page with personal data in clear; before that, the audit log says who looked."""
+        # Not by GET: a link must not make somebody look, and be noted.
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         row = self.row(request, pk)
@@ -132,6 +135,7 @@ def personal_or_refuse(request: HttpRequest) -> None:
 def data_text(data: bytes, clear: bool) -> str:
     """An operation's data, one record on each line."""
     try:
+        # Not decoded as requests: what an older version wrote is shown too.
         requests = json.loads(data)
         found = [each if clear else masked_request(each) for each in requests]
     except (ValueError, TypeError, AttributeError):

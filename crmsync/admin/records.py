@@ -83,6 +83,7 @@ class RecordAdmin(NamedRowsAdmin):
 
     def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         """Ask one index at a time: an OR over several ends in a pass over the table."""
+        # The key first: ids of CRMs may look like keys.
         for column in ("key", "remote_id"):
             if Record.objects.filter(**{column: text}).exists():
                 return rows.filter(**{column: text})
@@ -130,6 +131,7 @@ class RecordAdmin(NamedRowsAdmin):
 
     @admin.display(description=_("next try"))
     def next_try(self, row: Record) -> str:
+        # While a record is queued `next_at` is the end of a lease, which says nothing to people.
         is_due = row.state in (_State.WAITING, _State.RETRY)
         return cells.moment(row.next_at) if is_due and row.next_at else cells.NOTHING
 

@@ -78,9 +78,11 @@ class RecoveryAdmin(NamedRowsAdmin):
     actions = ["retry", "dismiss"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[RecoveryEntry]:
+        # Lists do not show it, and it may be large.
         return super().get_queryset(request).defer("request")
 
     def found(self, rows: QuerySet[RecoveryEntry], text: str) -> QuerySet[RecoveryEntry]:
+        # Records have an index on keys, entries have none.
         records = list(Record.objects.filter(key=text).values_list("pk", flat=True)[:_MOST])
         if records:
             return rows.filter(record_id__in=records)
@@ -118,6 +120,7 @@ class RecoveryAdmin(NamedRowsAdmin):
         act: Callable[[Sequence[int], str], int],
         words: Callable[[int], str],
     ) -> HttpResponse | None:
+        # One more than is allowed tells that there are too many.
         ids = list(rows.order_by().values_list("pk", flat=True)[: _MOST + 1])
         if len(ids) > _MOST:
             text = gettext(
@@ -169,6 +172,7 @@ class RecoveryAdmin(NamedRowsAdmin):
             messages.warning(request, gettext("There is nothing to edit."))
             return back
         form = RequestForm(sent.fields, row, request.POST if "save" in request.POST else None)
+        # Noted once, when the form is opened; saving it shows nothing new.
         if not form.is_bound:
             audit(request, "personal_data_shown", f"recovery log {pk}")
         elif form.is_valid():

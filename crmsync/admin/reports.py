@@ -64,12 +64,14 @@ def _context(form: ReportForm) -> dict[str, Any]:
     step, policies = form.cleaned_data["step"], form.policies()
     points = statistics.series(step, since, until, policies=policies)
     found = statistics.by_policy(step, since, until, policies=policies)
+    # The database's URL is encrypted, and not needed for names.
     rows = Policy.objects.select_related("source", "crm").defer("source__database", "mapping")
     known = rows.in_bulk(list(found))
     total = statistics.together(since, found.values())
     return {
         "points": [_line(p.at, p) for p in reversed(points) if any(p.counts.values())],
         "total": _line("", total),
+        # A policy that was deleted since keeps its counts, without a name.
         "sources": _grouped(found, lambda pk: str(known[pk].source) if pk in known else "–"),
         "crms": _grouped(found, lambda pk: str(known[pk].crm) if pk in known else "–"),
         "errors": sorted(total.failed.items(), key=lambda pair: -pair[1]),

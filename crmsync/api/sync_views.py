@@ -38,6 +38,7 @@ from msgplatform.api.json import decode
 from msgplatform.api.query import ListView
 from msgplatform.core.data import sql
 
+# The body names a kind of run and nothing else.
 _BODY_BYTES = 4096
 
 
@@ -128,6 +129,7 @@ class RunListView(ListView):
 
     @property
     def keyset_ordering(self) -> tuple[str, ...]:
+        # Each order is that of an index: by policy, or by id alone.
         return ("-policy_id", "-id") if "policy" in self.asked else ("-id",)
 
     def get_queryset(self) -> Any:
@@ -137,6 +139,7 @@ class RunListView(ListView):
         if asked := self.asked.get("policy"):
             policy = filters.number(asked, "policy")
             rows = sql.of_one(Run.objects.all(), "policy_id", policy)
+            # Runs of other systems are not found, as if there were none.
             return rows if policy in seen else rows.none()
         return Run.objects.filter(policy_id__in=seen)
 
@@ -165,6 +168,7 @@ class RunView(APIView):
 def _policies(request: Any) -> QuerySet[Policy]:
     """The policies that the caller may see and start."""
     its = Q(biz__isnull=True) | Q(biz_id=caller_of(request).biz_id)
+    # Never needed here, large, and two of them are decrypted when they are read.
     secret = ("mapping", "source__database", "crm__settings", "crm__credentials")
     return Policy.objects.filter(its).select_related("source", "crm").defer(*secret)
 

@@ -47,6 +47,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.verdicts import Verdict
 
+# Room for 30 fields of 500 characters in UTF-8.
 MAX_LEAD_BYTES = 64 * 1024
 _UNKNOWN = "There is no landing page with this APPKEY, or it is switched off."
 _FLAGS = {"": None, "true": True, "false": False}
@@ -69,6 +70,7 @@ class LeadListView(ListView):
     """
 
     required_scope = {"GET": "leads:read", "POST": "leads:write"}
+    # A page hosted elsewhere has no key; `post` checks its origin.
     permission_classes = [cors.KeyOrPage]
     accepts_idempotency_key = True
     serializer_class = LeadSerializer
@@ -88,6 +90,7 @@ class LeadListView(ListView):
     @property
     def keyset_ordering(self) -> tuple[str, ...]:
         changed = "updated_since" in self.asked
+        # Callers that follow changes read on from the last time; both orders have an index.
         return ("update_time", "id") if changed else ("-id",)
 
     def get_queryset(self) -> Any:
@@ -136,10 +139,13 @@ class LeadListView(ListView):
     def post(self, request: Request) -> HttpResponse:
         is_page = cors.may_be_page(request)
         if is_page:
+            # Before the body is read: a request of the public costs as little as possible.
             cors.limit_address(request)
         body = decode(request, NewLeadBody, MAX_LEAD_BYTES)
+        # The key may come in the header or in the body.
         body.idempotency_key = idempotency_key(request, body.idempotency_key)
         page = directory.page(body.appkey)
+        # The same answer for an APPKEY of another system: nobody learns that it exists.
         if page is None or not (is_page or page.biz_id == caller_of(request).biz_id):
             raise InvalidInput(_UNKNOWN, "appkey")
         if is_page:
@@ -147,6 +153,7 @@ class LeadListView(ListView):
         return answer(intake.add(_lead(page, body, is_public=is_page)))
 
     def options(self, request: Any, *args: Any, **kwargs: Any) -> Response:
+        # Browsers ask with OPTIONS before a script may send; nobody else has a use for it.
         if not cors.is_preflight(request):
             raise MethodNotAllowed("OPTIONS")
         return cors.preflight()
@@ -179,6 +186,7 @@ class LeadBatchView(BatchView):
     items_name = "leads"
 
     def post(self, request: Request) -> Response:
+        # One query for each page of a batch, not for each lead.
         self._pages: dict[str, Page | None] = {}
         return super().post(request)
 
@@ -253,6 +261,7 @@ class LeadView(APIView):
         body = decode(request, LeadBody, MAX_LEAD_BYTES)
         if body.appkey is not None:
             rows = Lead.objects.filter(biz_id=caller_of(request).biz_id, pk=pk)
+            # A lead that does not exist is answered with 404 later, not with this error.
             if rows.exclude(appkey=body.appkey).exists():
                 raise InvalidInput("A lead keeps its APPKEY.", "appkey")
         return body
@@ -262,6 +271,7 @@ def _lead(page: Page, body: NewLeadBody, is_public: bool = False) -> NewLead:
     """Raises InvalidInput."""
     key, uid = body.idempotency_key, body.uid_text or ""
     lead = intake.checked(page, body.columns, body.extra_fields, uid, key)
+    # A visitor's key is kept apart from the keys of the business system.
     return replace(lead, key=intake.public_key(page, key)) if is_public and key else lead
 
 

@@ -54,7 +54,7 @@ ACTIONS: Mapping[str, _Action] = {
         flows.BulkAction(
             _("Try dead records again"),
             _ENTRIES,
-            _("Each gets all its tries anew. Rows that the mapping refused are read again."),
+            _("Each gets all its tries again. Rows that the mapping refused are read again."),
         ),
     ),
     "dismiss": _Action(
@@ -63,7 +63,7 @@ ACTIONS: Mapping[str, _Action] = {
         flows.BulkAction(
             _("Dismiss dead records"),
             _ENTRIES,
-            _("They are not sent. What changes at the source later is sent as usual."),
+            _("These records are not sent. Later changes at the source are sent as usual."),
         ),
     ),
     "resend": _Action(
@@ -78,8 +78,8 @@ ACTIONS: Mapping[str, _Action] = {
                 "since": _("Last changed at this time or later: 2026-11-20 14:30"),
                 "until": _("Last changed before this time"),
             },
-            _("Confirmed records too: each is sent in its newest version. Choose a CRM or a "
-              "policy. Dismissed records stay."),
+            _("Each record is sent in its newest version, also when it is confirmed. Choose a CRM "
+              "or a policy. Dismissed records are left alone."),
         ),
     ),
 }  # fmt: skip

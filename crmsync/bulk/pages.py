@@ -20,6 +20,7 @@ from msgplatform.core.bulk_cursor import read_id
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 
+# Rows that a page looks at: a step must end within the lease of its job.
 SCANNED = 5000
 
 
@@ -47,6 +48,7 @@ class OpenEntries:
         rows = RecoveryEntry.objects.filter(id__gt=after)
         rows = sql.of_one(rows, "state", RecoveryEntry.State.OPEN).order_by("state", "id")
         matches: list[int] = []
+        # In the order of the index on (state, id); the rest of the filter is checked here.
         page = self._read(rows)
         for row in page:
             if self._matches(*row):
@@ -108,6 +110,7 @@ class Records:
         """Keys and ids of records; the id is 0 where a record does not match."""
         asked = self._filter
         rows = sql.of_one(Record.objects.all(), "policy_id", policy).filter(key__gt=after)
+        # With a key there is one row for each policy: found by the unique index.
         if asked.key is not None:
             rows = Record.objects.filter(policy_id=policy, key=asked.key).filter(key__gt=after)
         columns = ("key", "id", "state", "updated_at")

@@ -41,6 +41,7 @@ class Side:
         """The fields that it must hold; None when it must not hold this lead."""
         if lead.deleted or self.is_refused(lead):
             return None
+        # What a person corrected in the recovery log is what this CRM must hold.
         made = {**self.fields(lead), **lead.corrected.get(self.name, {})}
         return {name: value for name, value in made.items() if value not in (None, "")}
 
@@ -69,6 +70,7 @@ def compare(side: Side, leads: Sequence[Lead], held: Sequence[Held]) -> Differen
     by_phone: dict[str, list[Held]] = defaultdict(list)
     for record in held:
         by_phone[record.phone].append(record)
+    # A lead is found by its phone number, which belongs to one person.
     for lead in leads:
         expected, records = side.expected(lead), by_phone.pop(lead.phone, [])
         if expected is None:
@@ -78,6 +80,7 @@ def compare(side: Side, leads: Sequence[Lead], held: Sequence[Held]) -> Differen
         elif dict(records[0].fields) != dict(expected) or records[0].id != lead.id:
             found.different.append(lead.phone)
         found.more += [lead.phone] * (len(records) - 1)
+    # What is left belongs to no lead of the demo.
     found.more += [phone for phone, records in by_phone.items() for _ in records]
     return found
 

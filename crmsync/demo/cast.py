@@ -26,6 +26,7 @@ _FIELDS: Mapping[str, Mapping[str, bool]] = {
     CARS: {"name": True, "phone": True, "email": False, "company": False, "city": False},
     COURSES: {"name": False, "phone": True, "email": True, "company": False, "budget": False},
 }
+# `or null` clears a field in the CRM when the lead no longer has it.
 _TABLE_MAPPING = """
 name = name or null
 phone = phone
@@ -95,11 +96,13 @@ def _create(crm: Crm, lines: str) -> None:
     """Raises ValidationError, InvalidInput, and PlatformError for a CRM that cannot be used."""
     crm.full_clean()
     crm.save()
+    # Looks every second, so that a demo takes seconds.
     policy = Policy(source=Source.hive(), crm=crm, mapping=lines, interval_seconds=1)
     policy.full_clean()
     names = policies.from_row(policy).mapping.fields
     adapter = open_adapter(crm.adapter, crm.settings, crm.credentials)
     try:
+        # The demo tests what a person would test with the button.
         tested = adapter.check(names)
     finally:
         adapter.close()

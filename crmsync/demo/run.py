@@ -41,10 +41,15 @@ class Account:
         return compare(IN_HIVE, self.traffic.leads, self.traffic.listed())
 
     def misreported(self) -> list[str]:
-        """Records that the recovery log does not explain, and those that it has no reason for."""
+        """Dead records that the recovery log does not explain, and entries about no dead record."""
         found, dead = recovery.entries(), recovery.poisoned(self.traffic.leads)
         silent = [key for key, lead in dead.items() if not recovery.is_explained(found, key, lead)]
         return [f"{crm}: lead {lead}" for crm, lead in [*silent, *sorted(found.keys() - dead)]]
+
+    def left(self) -> int:
+        """How many records are not yet as they must be."""
+        differ = sum(found.count for found in self.differences().values())
+        return differ or len(self.misreported())
 
 
 def run_demo(run: DemoRun) -> Mapping[str, Any]:
@@ -59,10 +64,12 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
         _introduce(run, traffic)
         traffic.send_batches()
         # Some leads change before the CRMs hold them, the others afterwards.
+        # By number, so that each run of the demo is the same.
         early = {one.number for one in leads if one.id and one.number % 3 == 0}
         traffic.change([one for one in leads if one.number in early])
         run.say("crmsync: leads came in batches, some have changed; now people fill in forms")
         traffic.send_singly()
+        # Forms answer with a page, not with an id.
         traffic.learn_ids()
         deadline = time.monotonic() + run.timeout
         half = len(leads) // 2
@@ -80,7 +87,7 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
         )
         for what in repaired:
             run.say(f"crmsync:   {what}")
-        _await(run, deadline, "records differ", lambda: _left(accounting))
+        _await(run, deadline, "records differ", accounting.left)
         return _report(run, accounting, len(repaired), call_centre.answers())
 
 
@@ -92,11 +99,6 @@ def _introduce(run: DemoRun, traffic: Traffic) -> None:
     )
     for name, words in cast.DESCRIPTIONS.items():
         run.say(f"crmsync:   {name:<15} {words}")
-
-
-def _left(accounting: Account) -> int:
-    differ = sum(found.count for found in accounting.differences().values())
-    return differ or len(accounting.misreported())
 
 
 def _await(run: DemoRun, deadline: float, what: str, left: Callable[[], int]) -> None:

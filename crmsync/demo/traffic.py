@@ -83,6 +83,7 @@ class Traffic:
 
     def _one_by_one(self, connection: Connection, share: Sequence[Lead]) -> None:
         script = Script(connection)
+        # A person who presses twice needs a second connection.
         with closing(Connection(self._base_url)) as second:
             for one in share:
                 if one.route == "form":
@@ -101,6 +102,7 @@ class Traffic:
                 business.change(one, change)
                 leads.apply(one, change)
                 with self._lock:
+                    # Threads share these counters.
                     self.deleted += change.method == "DELETE"
                     self.changed += change.method != "DELETE"
 

@@ -52,6 +52,7 @@ class Visitor:
         """Send the form twice: both requests are in flight before the first answer comes."""
         body, headers = self._body(typed), self._headers(True)
         try:
+            # On a connection of its own, so that the first request does not wait for it.
             self._second.send("POST", self._path, body, headers)
         except (OSError, HTTPException):
             self._second.close()
@@ -62,6 +63,7 @@ class Visitor:
         except (OSError, HTTPException):
             self._second.close()
             return is_taken
+        # The second one may meet a lock and be asked to press again; it must not be lost silently.
         return is_taken and (second.status == 503 or self._taken(second))
 
     @property
@@ -87,10 +89,12 @@ class Visitor:
 
     def _headers(self, is_form: bool = False) -> dict[str, str]:
         headers = {"Accept": "text/html", "Accept-Language": "en"}
+        # The form's token must match a cookie: the landing page is protected against forged forms.
         if self._cookies:
             headers["Cookie"] = "; ".join(f"{k}={v}" for k, v in self._cookies.items())
         if is_form:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
+            # As browsers do: Django checks where a form comes from.
             headers["Origin"] = self._first.base_url
             headers["Referer"] = self._first.base_url + self._path
         return headers
@@ -114,6 +118,7 @@ def fill_in(connections: tuple[Connection, Connection], lead: Lead) -> tuple[int
     Of six people one presses twice, one mistypes a number first, and one is followed by a robot
     that fills in what people do not see. Raises RuntimeError.
     """
+    # Leads of a form are 0 and 1 of each twelve: counted by twelves, every kind occurs.
     kind = lead.number // 12 % 6
     visitor = Visitor(connections, lead.page)
     visitor.open()
@@ -129,6 +134,7 @@ def fill_in(connections: tuple[Connection, Connection], lead: Lead) -> tuple[int
     if kind == 2:
         robot = Visitor(connections, lead.page)
         robot.open()
+        # It fills in the field that people do not see.
         if robot.press(typed(lead) | {"phone": "139" + lead.phone[3:], "contact_url": "x.example"}):
             raise RuntimeError("a robot's form was taken")
         robots = 1

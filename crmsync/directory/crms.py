@@ -67,6 +67,7 @@ def from_row(row: models.Crm, opened: set[str] | None = None) -> Crm:
     `opened` has the fingerprints that were tried already: opening an adapter may start threads.
     """
     made_of = fingerprint(row)
+    # Tried here, so that wrong settings become an alert and no lane has to fail.
     if opened is None or made_of not in opened:
         open_adapter(row.adapter, row.settings, row.credentials).close()
     if opened is not None:
@@ -87,6 +88,7 @@ def from_row(row: models.Crm, opened: set[str] | None = None) -> Crm:
 
 def fingerprint(row: models.Crm) -> str:
     """Changes with whatever a CRM's adapter is made of. Raises Undecryptable."""
+    # A hash, since the credentials are in it; sorted, since JSON objects have no order.
     made_of = msgspec.json.encode([row.adapter, row.settings, row.credentials], order="sorted")
     return hashlib.sha256(made_of).hexdigest()
 

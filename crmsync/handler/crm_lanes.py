@@ -13,7 +13,8 @@ from msgplatform.core.rates import breaker
 
 
 class CrmLanes:
-    """Started, stopped and told who owns the CRM by the program's loop.
+    """The lanes of one CRM. The program's loop starts and stops them, and says how long it owns the
+    CRM.
 
     `before` is what the handler that served the CRM until now last reported of it.
     """

@@ -1,4 +1,4 @@
-"""The mirror of the dead records in Redis, `crm-dead-<crm>`, for whoever looks at queues."""
+"""The mirror of the dead records in Redis, `crm-dead-<crm>`, for people who look at queues."""
 
 from __future__ import annotations
 

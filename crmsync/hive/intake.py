@@ -38,6 +38,7 @@ class NewLead:
 
     def content(self) -> bytes:
         """What has to be equal when a key is repeated."""
+        # In an order that does not change: stored keys are compared with it for days.
         parts = (self.appkey, self.uid, self.name, self.phone, self.extra)
         return json.dumps(parts, sort_keys=True).encode()
 
@@ -63,6 +64,7 @@ def check_known(page: Page, columns: Mapping[str, Any], extra: Mapping[str, Any]
     """Raises InvalidInput for a field that the landing page does not have."""
     has = {each.name: each.path for each in page.fields}
     given = {name: name for name, value in columns.items() if value not in (None, "")}
+    # Unlike a column, an extra field counts when it is empty too: its name may be mistyped.
     given |= {name: f"extra.{name}" for name in extra}
     for name, path in given.items():
         if has.get(name) != path:
@@ -80,6 +82,7 @@ def new_lead(page: Page, values: Mapping[str, Any], uid: str, key: str | None) -
 def public_key(page: Page, *parts: str) -> str:
     """The idempotency key for a form or script of the public. Kept apart from the keys of the
     business system, so that nobody can use up one of those."""
+    # Hashed to a fixed length, since keys are stored and have a limit.
     text = "\n".join((page.appkey, *parts))
     return f"public:{hashlib.sha256(text.encode()).hexdigest()}"
 
@@ -103,6 +106,7 @@ def add_many(leads: Sequence[NewLead]) -> list[Verdict]:
 
 @lru_cache(maxsize=1)
 def _committer() -> GroupCommit[Item[NewLead], Verdict]:
+    # One for each process: requests of all its threads share a transaction.
     return GroupCommit(_store, max_items=500)
 
 

@@ -1,4 +1,4 @@
-"""The hive: every lead, with what tells the synchronisation that it changed."""
+"""The hive: every lead, with the columns by which the synchronisation sees that it changed."""
 
 from __future__ import annotations
 

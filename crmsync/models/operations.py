@@ -59,6 +59,7 @@ class Record(models.Model):
     attempt = models.PositiveSmallIntegerField(_("failed tries"), default=0)
     next_at = models.DateTimeField(_("next try"), null=True)
     claimed_by = models.CharField(max_length=32, blank=True, default="")
+    # What the CRM holds, which is not always the newest version.
     sent_version = models.BigIntegerField(_("confirmed version"), default=0)
     sent_digest = models.CharField(max_length=32, blank=True, default="")
     remote_id = ExactCharField(_("id in the CRM"), max_length=MAX_REMOTE_ID, blank=True, default="")
@@ -74,6 +75,7 @@ class Record(models.Model):
             models.UniqueConstraint(fields=["policy_id", "key"], name="sync_record_of_policy")
         ]
         indexes = [
+            # For what is due; the other two are for searches.
             models.Index(fields=["policy_id", "state", "next_at", "id"], name="sync_record_due"),
             models.Index(fields=["key", "id"], name="sync_record_of_key"),
             models.Index(fields=["remote_id", "id"], name="sync_record_of_remote"),

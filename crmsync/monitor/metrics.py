@@ -19,6 +19,7 @@ from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 
 _HOUR = timedelta(hours=1)
+# As numbers, since metrics have no words.
 _BREAKER = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 _UP_TO = f"counted up to {backlog.COUNTED:,}"
 
@@ -44,6 +45,7 @@ def status() -> Status:
     paused = sorted({str(one.policy.crm) for one in standings if one.policy.crm.paused_at})
     if paused:
         facts[_("paused")] = ", ".join(paused)
+    # What waits for a paused CRM is no delay: a person knows of it.
     ages = [age for one in standings if (age := _overdue(one, now)) and one.takes_work]
     return Status(sum(by_state[state] for state in Record.OPEN), max(ages, default=None), facts)
 
@@ -92,6 +94,7 @@ def _backlog(standings: Sequence[Standing], now: datetime) -> Iterator[Sample]:
             "crmsync_oldest_due_seconds", _overdue(one, now) or 0.0, one.labels,
             "How long the oldest due record has waited",
         )  # fmt: skip
+        # Without one that was found it is as old as can be said.
         confirmed = one.confirmed_at or now - backlog.LOOKED_BACK
         yield Sample(
             "crmsync_since_confirmed_seconds", max(0.0, (now - confirmed).total_seconds()),
@@ -119,6 +122,7 @@ def _last_hour(standings: Sequence[Standing], now: datetime) -> Iterator[Sample]
 
 def _crms(crms: Sequence[Crm]) -> Iterator[Sample]:
     """The queues of each CRM, and what handlers report of the CRMs that they serve."""
+    # All depths in one round trip.
     kinds = (queues.MainQueue, queues.RetryQueue, queues.DeadQueue)
     named = {kind(crm.name).name: (crm.name, kind.kind) for crm in crms for kind in kinds}
     for name, depth in jobs.depths(list(named)).items():

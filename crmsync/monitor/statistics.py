@@ -97,6 +97,7 @@ def series(
     counts: dict[datetime, Counter[str]] = defaultdict(Counter)
     rows = _rows(step, since, until, policies)
     for at, name, value in rows.values_list("at", "name").annotate(Sum("value")).order_by():
+        # Minutes that were added up to days come back as dates.
         counts[time_steps.moment(at)][name] += value
     return [Point(start, counts.get(start, {})) for start in starts]
 
@@ -131,6 +132,7 @@ def csv_rows(
     Times are ISO 8601 with their zone, days are dates; times in seconds, shares from 0 to 1.
     """
     time_steps.starts(step, since, until)
+    # A deleted policy is shown by its id.
     names = {
         pk: [source, crm]
         for pk, source, crm in Policy.objects.values_list("id", "source__name", "crm__name")
@@ -140,6 +142,7 @@ def csv_rows(
         _("success share"), _("calls"), _("seconds a call"), *ERRORS,
     ]  # fmt: skip
     rows = time_steps.in_order(step, _rows(step, since, until, policies))
+    # Read while the file is written: it is never in memory as a whole.
     wanted = rows.values_list("at", "subject", "name", "value")
     for at, lines in groupby(wanted.iterator(chunk_size=5000), key=lambda row: row[0]):
         found: dict[int, Counter[str]] = defaultdict(Counter)

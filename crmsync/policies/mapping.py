@@ -89,6 +89,7 @@ class FieldMapping:
         made: dict[str, Any] = {}
         for rule in self.rules:
             for choice in rule.choices:
+                # The first choice that is not empty is sent. A constant always is one.
                 if isinstance(choice, Constant):
                     made[rule.field] = choice.value
                     break
@@ -96,6 +97,7 @@ class FieldMapping:
                     value = _at(choice, values, opened)
                 except ValueError as error:
                     raise InvalidInput(f"{choice}: {error}", rule.field) from None
+                # With no choice left the field is not sent, and the CRM keeps what it has.
                 if value is not None and value != "":
                     made[rule.field] = value
                     break
@@ -171,6 +173,7 @@ def _at(path: Path, values: Mapping[str, Any], opened: dict[str, Any]) -> Any:
         value = opened[path.column]
         for name in path.inside:
             value = value.get(name) if isinstance(value, Mapping) else None
+    # Nearly every value: no further checks for these.
     if type(value) in (str, int, float, bool, type(None)):
         return value
     return _plain(value)
@@ -187,6 +190,7 @@ def _decoded(value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime | date | time):
+        # JSON has no times and no decimals: CRMs take them as text.
         return value.isoformat()
     if isinstance(value, Decimal | timedelta):
         return str(value)

@@ -44,7 +44,7 @@ def ask(policy: Policy, kind: str, by: str) -> None:
     if why := refusal(policy):
         raise NotNow(why)
     with transaction.atomic():
-        # Conditional: of two people who ask at once, one is told so.
+        # Conditional: when two people ask at once, one of them gets NotNow.
         rows = Policy.objects.filter(pk=policy.pk, requested="")
         if not rows.update(requested=kind, requested_by=by[:_MOST]):
             raise NotNow(_("Somebody asked for a run already; it begins within seconds."))

@@ -53,6 +53,7 @@ def spans(text: str) -> Sequence[Span]:
                 _("%s is no span of hours: write it as 08:00-20:00.") % part, "hours"
             )
         begin = time(int(match[1]), int(match[2]))
+        # 24:00 is 00:00 of the next day, which `Span.has` takes for past midnight.
         end = time(int(match[3]) % 24, int(match[4]))
         found.append(Span(begin, end))
     return found
@@ -68,6 +69,7 @@ def next_look(
     """
     if cron:
         due = _next(cron, timezone.localtime(last or now))
+        # A policy that never looked does so at once, whatever its crontab line says.
         if last is None:
             due = now
     else:
@@ -75,11 +77,13 @@ def next_look(
     open_spans = spans(hours)
     if not open_spans:
         return due
+    # Hours are those of a wall clock.
     local = timezone.localtime(due)
     if any(span.has(local.time()) for span in open_spans):
         return due
     begins = [
         timezone.make_aware(datetime.combine(day, span.begin), local.tzinfo)
+        # All of today's spans may be over.
         for day in (local.date(), local.date() + _DAY)
         for span in open_spans
     ]

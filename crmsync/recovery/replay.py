@@ -68,6 +68,7 @@ def replay(operation: Found, begun: datetime, by: str, dry_run: bool = False) ->
     known = Record.objects.filter(policy_id=policy.pk, key__in=list(newest))
     if dry_run:
         return _Plan(operation, newest, list(known), begun).counts()
+    # Ids are reserved before the transaction, which may be repeated.
     missing = len(newest) - known.count()
     block = ids.reserve(missing) if missing else None
     return sql.retrying(partial(_replay, operation, newest, block, begun, by))
@@ -103,6 +104,7 @@ class _Plan:
                 self.since.append(record)
             else:
                 self.again.append(record)
+        # Records that the database has lost are made anew, from version 0.
         known = {record.key for record in self.records}
         policy = self.operation.policy_id
         self.new = [
@@ -151,6 +153,7 @@ def _replay(
         _take_over(plan, now, by)
         if not operation.is_stored:
             _store(plan, now)
+        # Also records that the CRM has confirmed: that is what a replay is for.
         resend.forget(plan.again, by)
     return plan.counts()
 
@@ -171,6 +174,7 @@ def _take_over(plan: _Plan, now: datetime, by: str) -> None:
     for record in [*plan.new, *plan.older]:
         record.state, record.attempt, record.next_at = _State.WAITING, 0, now
         record.claimed_by, record.sending_operation = "", 0
+        # What the CRM has confirmed is not known to the older backup.
         record.sent_version, record.sent_digest = 0, ""
         record.error_class = record.error_class if record.error_class == UNKNOWN else ""
     changed = [*plan.new, *plan.older, *flying]

@@ -22,8 +22,10 @@ class Matches:
         """Which of these leads match."""
         rows = self._matching_leads.filter(id__in=ids)
         found = set(rows.order_by().values_list("id", flat=True))
+        # Only leads were asked for, or none is left: no query about records.
         if not found or not self._filter.asks_records:
             return found
+        # Records of the hive have their lead's id as key.
         keys = {policies.key_of(pk): pk for pk in found}
         records = Record.objects.filter(policy_id__in=self._hive, key__in=list(keys))
         return {keys[row.key] for row in self._fitting(records)}
@@ -42,6 +44,7 @@ class Matches:
             row.id
             for row in found
             if (
+                # A policy of all systems carries the leads of each of them.
                 policies.lead_of(row.key) in owned
                 if row.policy_id in self._hive
                 else self._policies[row.policy_id].biz_id == biz

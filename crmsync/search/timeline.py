@@ -64,8 +64,10 @@ def _lead_page(lead: Lead, known: policies.Policies) -> Page:
     states = crm_states.of_leads([lead], known)[lead.pk]
     form = LandingPage.objects.filter(appkey=lead.appkey).first()
     received = _("Form received") if form else _("Received")
+    # An id holds the time at which it was made: the row itself has no such column.
     first = TimelineEntry(id_numbers.datetime_of(lead.pk), received, "accepted", lead.appkey)
     timeline = []
+    # Only the last change is known: a lead keeps no earlier versions.
     if lead.version > 1:
         changed = _("Deleted") if lead.is_delete else _("Changed")
         detail = _("version %d") % lead.version
@@ -91,6 +93,7 @@ def _record_page(record: Record, known: policies.Policies) -> Page:
     message = crm_states.messages([record]).get(record.pk, "")
     states = [CrmState(policy, record, message)]
     facts = {_("Source"): str(policy.source), _("Key"): record.key, **_facts(states)}
+    # The lead of another source is not here: what was sent last stands for it.
     newest = _requests(states, [record.operation_id]).get((record.operation_id, record.policy_id))
     return Page(
         id=f"{RECORD}{record.pk}",
@@ -117,6 +120,7 @@ def _entries(states: Sequence[CrmState]) -> Iterator[TimelineEntry]:
     """What was read, each try, and the state of each record now."""
     by_record = {state.record.pk: state for state in states if state.record}
     rows = Item.objects.filter(record_id__in=by_record).order_by("-id")
+    # One more than is shown tells whether there are others.
     tries = list(rows[: SHOWN_TRIES + 1])[::-1]
     if len(tries) > SHOWN_TRIES:
         more = _("There were more tries; the last %d are shown.") % SHOWN_TRIES
@@ -148,6 +152,7 @@ def _operations(states: Sequence[CrmState], tried: set[int]) -> Iterator[Timelin
     records = [state.record for state in states if state.record]
     named = {pk for each in records for pk in (each.operation_id, each.sending_operation) if pk}
     wanted = sorted(tried | named, reverse=True)
+    # Only so many are decoded: the data of an operation holds hundreds of requests.
     requests = _requests(states, wanted[:SHOWN_OPERATIONS])
     crms = {state.policy.pk: str(state.policy.crm) for state in states}
     columns = ("id", "policy_id", "run_id", "start_at")
@@ -190,6 +195,7 @@ def _ending(state: CrmState, now: datetime) -> TimelineEntry:
     due = record.next_at if record else None
     if record is None:
         detail = _wait(state) or _("a poller reads it with the next look for changes")
+    # A record that waits shows why nothing happens, or else when it is tried next.
     elif record.state in (_State.WAITING, _State.RETRY):
         later = due and due > now
         when = _("next try at %s") % _local(due) if later and due else _("due now")

@@ -152,7 +152,11 @@ class HttpAdapter(CRMAdapter):
         given = self.settings
         if call and call is given.delete and self._is_gone(response):
             return [Ok(record.remote_id, created=False) for record in group]
-        if call is None and self._is_nowhere(response):
+        # An address that does not exist is no record's fault.
+        status = str(response.status)
+        is_fixed = all(place.startswith("secret.") for place in places(given.url))
+        is_nowhere = status in ("404", "405") and status not in given.answer.statuses and is_fixed
+        if call is None and is_nowhere and given.answer.code_of(decoded(response)) is None:
             text = _("%s: is this the right address?") % described(response)
             return [Auth(text)] * len(group)
         # A deletion can be repeated whatever the storing call is.
@@ -163,14 +167,6 @@ class HttpAdapter(CRMAdapter):
             Ok(record.remote_id) if outcome == Ok("") else outcome
             for record, outcome in zip(group, understood, strict=True)
         ]
-
-    def _is_nowhere(self, response: Response) -> bool:
-        """Whether the address itself does not exist, which is no record's fault."""
-        rules, status = self.settings.answer, str(response.status)
-        if status not in ("404", "405") or status in rules.statuses:
-            return False
-        is_fixed = all(place.startswith("secret.") for place in places(self.settings.url))
-        return is_fixed and rules.code_of(decoded(response)) is None
 
     def _storing(self, group: Sequence[Record]) -> Request:
         given = self.settings

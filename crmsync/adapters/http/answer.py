@@ -54,7 +54,9 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     def kind(self, code: Any) -> Kind:
         if any(
-            code == value and isinstance(code, bool) == isinstance(value, bool) for value in self.ok
+            # In Python True equals 1: a code 1 must not count as `true`.
+            code == value and isinstance(code, bool) == isinstance(value, bool)
+            for value in self.ok
         ):
             return "ok"
         return self.kinds.get(str(code), self.other)
@@ -74,6 +76,7 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         if kind == "retry":
             return Retry(wait, message)
         if size > 1:
+            # Whose error it is shows only when the halves are sent.
             return Refused(message)
         if kind == "conflict":
             return Conflict(str(at(body, self.existing_id) or ""))
@@ -102,6 +105,7 @@ def understand(
     size, wait = len(records), client.wait_seconds(response)
     body = client.decoded(response) if response.body else None
     text = client.described(response)
+    # No answer, or one that broke off: the body says nothing.
     by_status = answers.judged(response, size, is_upsert, rules.throttled_seconds)
     if by_status is not None and (not response.status or response.error):
         return [by_status] * size
@@ -112,6 +116,7 @@ def understand(
         # A status that is an error counts for more than a code that nobody listed.
         if kind != "ok" and (by_status is None or str(code) in rules.kinds):
             return [rules.outcome(kind, body, text, size, wait)] * size
+    # What is set for a status counts for more than its usual meaning.
     if status_kind := rules.statuses.get(str(response.status)):
         if status_kind != "ok":
             return [rules.outcome(status_kind, body, text, size, wait)] * size
@@ -130,6 +135,7 @@ def understand(
 
 def _each(rules: AnswerRules, body: Any, records: Sequence[Record], text: str) -> list[Outcome]:
     if rules.results:
+        # Results are in the order of the records: with another number nobody knows whose they are.
         results = at(body, rules.results)
         if not isinstance(results, list) or len(results) != len(records):
             return [Unknown(_("%s, without a result for each record.") % text)] * len(records)
@@ -144,7 +150,14 @@ def _each(rules: AnswerRules, body: Any, records: Sequence[Record], text: str) -
                     % {"text": text, "path": rules.failures}
                 )
             ] * len(records)
-        return [_failure(rules, failures, record) or ok for record in records]
+        # A record that is not listed is stored.
+        by, outcomes = rules.failures_by, list[Outcome]()
+        for record in records:
+            value = record.key if by == "key" else record.fields.get(by)
+            reason = failures.get(str(value))
+            failed = Invalid("" if by == "key" else by, str(reason))
+            outcomes.append(ok if reason is None else failed)
+        return outcomes
     return [ok] * len(records)
 
 
@@ -159,13 +172,6 @@ def _result(rules: Rules, result: Any, text: str) -> Outcome:
         1,
         0.0,
     )
-
-
-def _failure(rules: AnswerRules, failures: Mapping[str, Any], record: Record) -> Outcome | None:
-    by = rules.failures_by
-    value = record.key if by == "key" else record.fields.get(by)
-    reason = failures.get(str(value))
-    return None if reason is None else Invalid("" if by == "key" else by, str(reason))
 
 
 def _with_words(outcome: Outcome, rules: Rules, body: Any) -> Outcome:

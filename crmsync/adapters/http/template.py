@@ -24,6 +24,7 @@ from msgplatform.core.errors import InvalidInput
 
 _PLACE = re.compile(r"\{(\w+(?:\.[^{}]+)?)\}")
 _OF_RECORD = ("key", "version", "deleted", "remote_id", "fields")
+# None is a value: it clears a field.
 _MISSING = object()
 
 
@@ -44,6 +45,7 @@ def check(template: Any, setting: str, secrets: Mapping[str, str], *more: str) -
     """Raises InvalidInput for a place that nothing can fill; `more` are allowed besides."""
     for place in places(template):
         kind, name = place.partition(".")[::2]
+        # A missing secret is found when the settings are saved, not at the first call.
         if kind == "secret" and name and name not in secrets:
             raise InvalidInput(
                 _("%(setting)s names {%(place)s}, and no such secret is set.")
@@ -89,11 +91,13 @@ def url(template: str, values: Mapping[str, Any]) -> str:
 
 def _filled(template: Any, values: Mapping[str, Any]) -> Any:
     if isinstance(template, str):
+        # A text that is one place: the value keeps its type, so that numbers stay numbers.
         if whole := _PLACE.fullmatch(template):
             return values.get(whole[1], _MISSING)
         return text(template, values)
     if isinstance(template, Mapping):
         pairs = ((name, _filled(value, values)) for name, value in template.items())
+        # A field that is not sent leaves no trace: null would clear it in the CRM.
         return {name: value for name, value in pairs if value is not _MISSING}
     if isinstance(template, Sequence):
         made = (_filled(value, values) for value in template)

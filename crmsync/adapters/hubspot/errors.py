@@ -32,6 +32,7 @@ def of_batch(response: Response, size: int, time_zone: str) -> Outcome:
     if status == 429 and not response.error:
         return Throttled(client.wait_seconds(response) or _limit(error, time_zone))
     general = answers.judged(response, size, is_upsert=True)
+    # A single record was refused: HubSpot's own object says more than the status.
     if isinstance(general, Invalid | Conflict) and error:
         return of_record(error, time_zone)
     return general or Retry(0.0, client.described(response))
@@ -45,6 +46,7 @@ def of_record(error: Mapping[str, Any], time_zone: str) -> Outcome:
         return Invalid("", message)
     if category == "RATE_LIMITS":
         return Throttled(_limit(error, time_zone))
+    # Retrying cannot help: the CRM is paused until a person changes its settings.
     if category in _AUTH:
         return Auth(message)
     if category == "CONFLICT" or _EXISTING.search(message):
@@ -119,5 +121,6 @@ def _limit(error: Mapping[str, Any], time_zone: str) -> float:
     if policy == "DAILY":
         now = datetime.now(ZoneInfo(time_zone))
         midnight = datetime.combine(now.date() + timedelta(days=1), time(), now.tzinfo)
+        # By timestamps: a day may have 23 or 25 hours.
         return max(1.0, midnight.timestamp() - now.timestamp())
     return _LIMITS.get(policy, _TEN_SECONDS)

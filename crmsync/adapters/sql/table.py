@@ -17,7 +17,9 @@ from django.utils.translation import gettext as _
 from crmsync.adapters.base import Field, Record
 from crmsync.adapters.outcomes import Invalid
 
+# Integers of databases have at most 64 bits.
 _BIGGEST = 2**63
+# SQLite keeps the type as it was written, such as `VARCHAR(40)`.
 _DECLARED = re.compile(r"char[a-z ]*\( *(\d+) *\)", re.IGNORECASE)
 
 
@@ -66,8 +68,10 @@ class Table:
                 return _(
                     "The value for %(name)s has %(count)s characters; %(most)s are allowed."
                 ) % {"name": name, "count": len(value), "most": most}
+            # A single surrogate cannot be encoded: the driver would fail for the whole batch.
             if not value.isascii() and not _is_text(value):
                 return _("The value for %s is no valid text.") % name
+        # NaN and infinity are no SQL numbers.
         elif isinstance(value, float) and not math.isfinite(value):
             return _("The value for %s is no finite number.") % name
         elif isinstance(value, int) and not -_BIGGEST <= value < _BIGGEST:
@@ -77,6 +81,7 @@ class Table:
     def doubled(self) -> Invalid:
         if not self.others:
             return Invalid("", _("Another row has a key that the table takes for the same."))
+        # MySQL does not say which unique key it was when there are several.
         text = _("Another row has the same value in a unique column (%s).")
         name = self.others[0] if len(self.others) == 1 else ""
         return Invalid(name, text % ", ".join(self.others))
@@ -116,6 +121,7 @@ def read_table(connection: BaseDatabaseWrapper, name: str, key_column: str) -> T
         size = _length(column) if kind in ("CharField", "TextField") else 0
         is_required = not column.null_ok and column.default is None
         columns[column.name] = Field(column.name, kind, is_required, True, size)
+    # Columns of every unique key but the one of the record's key.
     others = {name for key in unique if key != (key_column,) for name in key} - {key_column}
     return Table(
         name,

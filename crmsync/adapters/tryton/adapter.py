@@ -61,6 +61,7 @@ class TrytonAdapter(RestAdapter):
         try:
             if self._names is None:
                 self._names = frozenset(self._session.call("fields_get", [], 0))
+            # Tryton has no upsert: what exists is written, everything else created.
             held = self._held(batch)
         except (NotAnswered, RpcError) as error:
             return dict.fromkeys((r.key for r in batch), errors.meaning(error, 1, sent=False))
@@ -69,6 +70,7 @@ class TrytonAdapter(RestAdapter):
         gone: list[Record] = []
         for record in batch:
             odd = next((name for name in record.fields if name not in self._names), None)
+            # Nothing to hide: the record is not there, or hidden already.
             if record.deleted and (record.key not in held or not held[record.key].active):
                 remote_id = str(held[record.key].id) if record.key in held else ""
                 outcomes[record.key] = Ok(remote_id, created=False)
@@ -104,6 +106,7 @@ class TrytonAdapter(RestAdapter):
 
     def _create(self, records: Sequence[Record]) -> dict[str, Outcome]:
         key = self.settings.key_field
+        # Tryton answers with the ids in the order of the records.
         given = [{**self._values(record, 0, {}), key: record.key} for record in records]
         made = self._session.call("create", given)
         if not isinstance(made, list) or len(made) != len(records):
@@ -134,6 +137,7 @@ class TrytonAdapter(RestAdapter):
         for record in records:
             has = held[record.key]
             values = self._values(record, has.id, numbers)
+            # Found by its id after a conflict: from now on it has our key.
             if has.key != record.key:
                 values[self.settings.key_field] = record.key
             if values:
@@ -165,6 +169,7 @@ class TrytonAdapter(RestAdapter):
         """What Tryton holds of these records, by their keys."""
         key = self.settings.key_field
         by_id = {int(r.remote_id): r.key for r in records if r.remote_id.isdigit()}
+        # By id where one is known, by key for the others: one call for all.
         keys = [record.key for record in records if not record.remote_id.isdigit()]
         domain = ["OR", [[key, "in", keys]], [["id", "in", list(by_id)]]]
         held: dict[str, Held] = {}

@@ -81,8 +81,8 @@ class CrmForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at ru
         initial=default_retry_seconds,
         label=_("Waits before another try"),
         help_text=_(
-            "One a line, one for each try after the first: 10 s, 5 min. A record that fails once "
-            "more is dead and waits in the recovery log for a person."
+            "One wait on each line, before each try after the first: 10 s, 5 min. When the last "
+            "try fails too, the record is dead and waits in the recovery log for a person."
         ),
     )
 

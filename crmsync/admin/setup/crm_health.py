@@ -34,7 +34,18 @@ class Health:
 
 def read(rows: Sequence[Crm]) -> dict[int, Health]:
     """By CRM id: two queries to Redis and one to the database for any number of rows."""
-    dead = _open_entries([row.pk for row in rows])
+    dead: dict[int, int] = {}
+    if rows:
+        # Counted up to COUNTED by a subquery for each CRM.
+        one = (
+            "SELECT %s, COUNT(*) FROM (SELECT 1 FROM recovery_log WHERE crm_id = %s AND state = %s "
+            "LIMIT %s) AS counted"
+        )
+        state = int(RecoveryEntry.State.OPEN)
+        given = [part for row in rows for part in (row.pk, row.pk, state, COUNTED)]
+        with connection.cursor() as cursor:
+            cursor.execute(" UNION ALL ".join([one] * len(rows)), given)
+            dead = {int(pk): int(count) for pk, count in cursor.fetchall()}
     names = {row.pk: (MainQueue(row.name).name, RetryQueue(row.name).name) for row in rows}
     try:
         depths = jobs.depths([name for pair in names.values() for name in pair])
@@ -45,21 +56,6 @@ def read(rows: Sequence[Crm]) -> dict[int, Health]:
         pk: Health(states.get(pk), depths[main], depths[again], dead[pk])
         for pk, (main, again) in names.items()
     }
-
-
-def _open_entries(crm_ids: Sequence[int]) -> dict[int, int]:
-    """How many open entries of the recovery log each CRM has, up to COUNTED."""
-    if not crm_ids:
-        return {}
-    one = (
-        "SELECT %s, COUNT(*) FROM (SELECT 1 FROM recovery_log WHERE crm_id = %s AND state = %s "
-        "LIMIT %s) AS counted"
-    )
-    state = int(RecoveryEntry.State.OPEN)
-    given = [part for pk in crm_ids for part in (pk, pk, state, COUNTED)]
-    with connection.cursor() as cursor:
-        cursor.execute(" UNION ALL ".join([one] * len(crm_ids)), given)
-        return {int(pk): int(count) for pk, count in cursor.fetchall()}
 
 
 # -- as cells ------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
     appkeys = LinesField(
         check=lambda appkey: None,
         label=_("APPKEYs"),
-        help_text=_("Only leads of these landing pages, one a line. Empty: all."),
+        help_text=_("Only leads of these landing pages, one on each line. Empty: all."),
     )
     mapping = forms.CharField(
         label=_("Mapping"),
@@ -29,10 +29,10 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
         widget=Textarea({"rows": 12, "class": "lines", "spellcheck": "false",
                          "placeholder": "LastName = name\nEmail = extra.email"}),
         help_text=_(
-            "A line for each field of the CRM: LastName = name. With a column of JSON a property "
-            'of it: Email = extra.email. With choices, the first that is not empty: '
-            'Company = extra.company or "-". Text stands in quotation marks. Ending with '
-            "“or null” the field is cleared when it is empty here; else an empty one is not sent."
+            "One line for each field of the CRM: LastName = name. A property of a JSON column: "
+            'Email = extra.email. Several choices, of which the first that is not empty is sent: '
+            'Company = extra.company or "-". Write text in quotation marks. An empty value is not '
+            "sent; when the line ends with “or null”, it clears the field in the CRM."
         ),
     )  # fmt: skip
 
@@ -45,11 +45,13 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
         super().__init__(*args, **kwargs)
         for name in ("source", "crm"):
             if name in self.fields:
+                # No pencil beside the choice: it would open another form over a half-filled one.
                 self.fields[name].widget.can_change_related = False
                 self.fields[name].widget.can_view_related = False
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
+        # An existing policy keeps its source, which is no field of its form then.
         source = cleaned.get("source") or (self.instance.source if self.instance.pk else None)
         for name, check in (
             ("cron", schedule.check_cron), ("hours", schedule.check_hours),
@@ -83,6 +85,7 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
         crm = cleaned.get("crm") or (policy.crm if policy.pk else None)
         if prefix is None or crm is None:
             return
+        # Keys of two sources may be equal numbers.
         used = Policy.objects.filter(crm=crm, key_prefix=prefix).exclude(pk=policy.pk).first()
         if used:
             self.add_error(

@@ -84,6 +84,7 @@ def dry_run(policy: Policy, adapter: CRMAdapter) -> list[Outcome]:
 
     Raises NotReady, Unavailable and CredentialsRefused of the CRM, and what `examine` raises.
     """
+    # First: with wrong credentials or fields every row would fail for the same reason.
     checked = adapter.check(policy.mapping.fields)
     if checked.kind != "ok":
         raise NotReady(checked.message)
@@ -97,6 +98,7 @@ def dry_run(policy: Policy, adapter: CRMAdapter) -> list[Outcome]:
 def _outcome(row: Mapped, held: Stored | None) -> Outcome:
     if row.problem:
         return Outcome(row, "refused")
+    # A deleted record is created anew, unless the row is deleted too.
     if held is None or held.deleted:
         return Outcome(row, "same" if row.deleted else "create")
     if row.deleted:
@@ -110,8 +112,10 @@ def _outcome(row: Mapped, held: Stored | None) -> Outcome:
 
 
 def _mapped(policy: Policy, limit: int) -> list[Mapped]:
+    # Rows of other systems and pages are left out afterwards: read more to find enough.
     is_chosen = policy.biz_id is not None or policy.appkeys
     rows = _newest(described(policy.source), _LOOKED_AT if is_chosen else limit)
+    # Requests have no times.
     times = {str(row.key): row.time for row in rows}
     return [
         Mapped(

@@ -44,7 +44,7 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
         required=True,
         rows=6,
         label=_("Columns that are read"),
-        help_text=_("One a line; mappings name them. Not those that are named above."),
+        help_text=_("The columns that mappings use, one on each line; not those named above."),
     )
 
     class Meta:
@@ -58,6 +58,7 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
         if isinstance(database, SecretTextField) and self.instance.pk:
             stored = Source._meta.get_field("database").value_from_object(self.instance)
             database.keep(stored, gettext("A database is set."))
+        # A stored URL holds a password: it is never written into the form.
         self.initial.pop("database", None)
 
     def clean_database(self) -> str:
@@ -71,12 +72,14 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         if cleaned and not self.errors:
+            # A copy: the form's own instance must not change before it is valid.
             row = copy(self.instance)
             for name, value in cleaned.items():
                 setattr(row, name, value)
             try:
                 described(row)
             except InvalidInput as error:
+                # The error names a part of the description; the form shows it at its own field.
                 name = _FIELDS.get(error.field, error.field)
                 self.add_error(name if name in self.fields else None, probes.sentence(error))
         return cleaned
@@ -105,6 +108,7 @@ class SourceAdmin(ModelAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         if obj is None or self.has_change_permission(request, obj):
             return super().get_fieldsets(request, obj)
+        # People who may only look see server and name instead of the URL.
         columns = [*_PLACE[1:], "deleted_column", "version_column", "columns_text"]
         return [
             (None, {"fields": ["name", "where", "table"]}),
@@ -190,6 +194,7 @@ class SourceAdmin(ModelAdmin):
         """Server and name, without user and password."""
         if row.is_hive:
             return gettext("the platform's own")
+        # Not `row.database`, which raises when the key is gone.
         stored = Source._meta.get_field("database").value_from_object(row)
         if isinstance(stored, Unreadable):
             return cells.mark(gettext("cannot be decrypted"), "bad")
@@ -234,9 +239,9 @@ def _reservations(facts: preview.Facts, row: Source) -> Any:
     if not facts.exact:
         yield gettext(
             "The database does not show its open transactions (the user needs the privilege "
-            "PROCESS on the server that is written to): a change that is committed more than "
-            "%(seconds)d s after it was written is missed by reading, and found only by the "
-            "comparison of versions."
+            "PROCESS on the server that is written to): reading misses a change that is committed "
+            "more than %(seconds)d s after it was written, and only the comparison of versions "
+            "finds it."
         ) % {"seconds": row.lag_seconds}
     if not facts.is_indexed:
         yield gettext(

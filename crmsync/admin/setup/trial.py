@@ -65,6 +65,7 @@ def dry_run_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) 
         outcomes = probes.ask(work)
     except PlatformError as error:
         return probes.piece(request, "answer.html", tone="bad", text=probes.sentence(error))
+    # All fates are counted, also those that do not occur.
     counts = Counter(outcome.fate for outcome in outcomes)
     order = list(FATES)
     outcomes.sort(key=lambda outcome: order.index(outcome.fate))
@@ -82,6 +83,7 @@ def fields_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
     if not (model_admin.has_add_permission(request) or model_admin.has_change_permission(request)):
         raise PermissionDenied
     row = Policy.objects.select_related("source", "crm").filter(pk=pk).first() if pk else None
+    # A saved policy keeps its source and CRM; a new one has those that are chosen.
     source, crm = (row.source, row.crm) if row else (
         _chosen(Source, request, "source"), _chosen(Crm, request, "crm")
     )  # fmt: skip
@@ -129,6 +131,7 @@ def _line(name: str, rows: list[preview.Mapped], clear: bool) -> dict[str, Any]:
     for row in rows:
         if row.problem and row.field == name:
             cells.append({"problem": row.problem})
+        # A row that the mapping refuses elsewhere, or a deletion, sends no fields.
         elif row.problem or row.deleted:
             cells.append({"nothing": "–"})
         elif name not in row.fields:
@@ -142,6 +145,7 @@ def _shown(outcome: preview.Outcome, clear: bool) -> dict[str, Any]:
     words, tone = FATES[outcome.fate]
     row = outcome.row
     changes = [(n, _text(old, clear), _text(new, clear)) for n, old, new in outcome.changes]
+    # For a record that exists only the differences are shown.
     made = outcome.fate == "create"
     return {
         "row": row, "words": words, "tone": tone, "remote_id": outcome.remote_id,

@@ -45,6 +45,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="the summary as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        # Records that change from now on are left to the poller.
         begun = sql.now()
         finder = Finder(_policy(options["policy"]))
         if options["operation"]:
@@ -55,6 +56,7 @@ class Command(BaseCommand):
         next_line = time.monotonic() + _PROGRESS_SECONDS
         for operation in found:
             total.add(replay(operation, begun, "sync_recover", options["dry_run"]))
+            # On standard error: with --json the summary is alone on standard output.
             if time.monotonic() >= next_line:
                 self.stderr.write(f"{total.operations} operations, {total.again} records so far")
                 next_line = time.monotonic() + _PROGRESS_SECONDS
@@ -67,6 +69,7 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(summary))
         else:
             self._report(total, finder, options["dry_run"])
+        # Last, after the summary: the others were sent all the same.
         if finder.missing:
             raise CommandError(
                 "These operations are neither in the database nor in Redis: "

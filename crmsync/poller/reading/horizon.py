@@ -1,8 +1,8 @@
 """The safe horizon: the time below which no further row can appear at a source.
 
 `UpdateTime` is set when a statement begins, and its row appears when the transaction commits, so
-rows do not appear in the order of their times. Whoever reads up to the newest row misses those that
-are committed later with an earlier time.
+rows do not appear in the order of their times. A program that reads up to the newest row misses
+rows that are committed later with an earlier time.
 
 **MySQL, MariaDB.** A row that is yet to appear is written by a statement that runs now, in a
 transaction that is open now, or by one that begins later. So nothing can appear below the smallest
