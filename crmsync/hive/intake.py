@@ -42,6 +42,10 @@ class NewLead:
         parts = (self.appkey, self.uid, self.name, self.phone, self.extra)
         return json.dumps(parts, sort_keys=True).encode()
 
+    def item(self) -> Item[NewLead]:
+        """The lead as `idempotency` stores it: once for each key of its system."""
+        return idempotency.item(self, self.biz, self.key, self.content())
+
 
 def checked(
     page: Page, columns: Mapping[str, Any], extra: Mapping[str, Any], uid: str, key: str | None
@@ -92,7 +96,7 @@ def add(lead: NewLead) -> Verdict:
 
     Raises Unavailable (nothing happened) or OutcomeUnknown (repeat with the key).
     """
-    return _committer().submit(_item(lead))
+    return _committer().submit(lead.item())
 
 
 def add_many(leads: Sequence[NewLead]) -> list[Verdict]:
@@ -101,17 +105,13 @@ def add_many(leads: Sequence[NewLead]) -> list[Verdict]:
     Must not run inside a transaction of the caller. Raises OperationalError when the database is
     unavailable.
     """
-    return _store([_item(lead) for lead in leads])
+    return _store([lead.item() for lead in leads])
 
 
 @lru_cache(maxsize=1)
 def _committer() -> GroupCommit[Item[NewLead], Verdict]:
     # One for each process: requests of all its threads share a transaction.
     return GroupCommit(_store, max_items=500)
-
-
-def _item(lead: NewLead) -> Item[NewLead]:
-    return idempotency.item(lead, lead.biz, lead.key, lead.content())
 
 
 def _store(items: Sequence[Item[NewLead]]) -> list[Verdict]:

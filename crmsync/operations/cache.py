@@ -57,8 +57,8 @@ def remember(operation: Operation) -> None:
         operation.result,
     )  # fmt: skip
     with work_redis().pipeline(transaction=False) as pipe:
-        pipe.set(_key(operation.pk), msgspec.json.encode(copy), px=kept_ms)
-        pipe.set(_policy_key(operation.pk), operation.policy_id, px=kept_ms)
+        pipe.set(f"crm:operation:{operation.pk}", msgspec.json.encode(copy), px=kept_ms)
+        pipe.set(f"crm:operation-policy:{operation.pk}", operation.policy_id, px=kept_ms)
         pipe.zadd(INDEX, {str(operation.pk): operation.start_at})
         pipe.zremrangebyscore(INDEX, "-inf", f"({operation.start_at - kept_ms}")
         pipe.pexpire(INDEX, kept_ms)
@@ -70,8 +70,8 @@ def read(operation_ids: Sequence[int]) -> Mapping[int, Copy]:
     if not operation_ids:
         return {}
     client = work_redis()
-    contents = client.mget([_key(each) for each in operation_ids])
-    policies = client.mget([_policy_key(each) for each in operation_ids])
+    contents = client.mget([f"crm:operation:{each}" for each in operation_ids])
+    policies = client.mget([f"crm:operation-policy:{each}" for each in operation_ids])
     found: dict[int, Copy] = {}
     for content, policy in zip(contents, policies, strict=True):
         if content is None:
@@ -107,11 +107,3 @@ def since(start_ms: int) -> Iterator[list[int]]:
             least = last
         if len(page) < limit:
             return
-
-
-def _key(operation_id: int) -> str:
-    return f"crm:operation:{operation_id}"
-
-
-def _policy_key(operation_id: int) -> str:
-    return f"crm:operation-policy:{operation_id}"

@@ -43,6 +43,7 @@ class Finder:
 
     def __init__(self, policy_id: int | None = None) -> None:
         self._policy = policy_id
+        self._of_policy = {} if policy_id is None else {"policy_id": policy_id}
         self.missing: list[int] = []
         self.problem = ""
 
@@ -52,7 +53,7 @@ class Finder:
         start = round(moment.timestamp() * 1000)
         after = ids.first_id_at(moment - _EARLIER) - 1
         while True:
-            rows = Operation.objects.filter(id__gt=after, **self._of_policy())
+            rows = Operation.objects.filter(id__gt=after, **self._of_policy)
             page = list(rows.order_by("id").only("id", "policy_id", "data", "start_at")[:PAGE])
             yield from (self._stored(row) for row in page if row.start_at >= start)
             if len(page) < PAGE:
@@ -69,7 +70,7 @@ class Finder:
         wanted = sorted(set(operation_ids))
         seen = set()
         for some in chunks(wanted, PAGE):
-            for row in Operation.objects.filter(id__in=some, **self._of_policy()).order_by("id"):
+            for row in Operation.objects.filter(id__in=some, **self._of_policy).order_by("id"):
                 seen.add(row.pk)
                 yield self._stored(row)
         left = [each for each in wanted if each not in seen]
@@ -80,9 +81,6 @@ class Finder:
         except RedisError as error:
             self.problem = str(error)[:200]
         self.missing = [each for each in left if each not in seen]
-
-    def _of_policy(self) -> dict[str, int]:
-        return {} if self._policy is None else {"policy_id": self._policy}
 
     def _only_in_redis(self, operation_ids: Sequence[int]) -> Iterator[Found]:
         for some in chunks(operation_ids, PAGE):

@@ -67,6 +67,7 @@ class HubSpotAdapter(RestAdapter):
     def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
         super().__init__(settings, credentials)
         errors.check_time_zone(self.settings.time_zone)
+        self._headers = [("authorization", f"Bearer {self.credentials.token}")]
 
     # -- writing ---------------------------------------------------------------------------------
     def store(self, batch: Sequence[Record]) -> Mapping[str, Outcome]:
@@ -173,7 +174,7 @@ class HubSpotAdapter(RestAdapter):
     def fields(self) -> Mapping[str, Field]:
         given = self.settings
         response = self.client.ask(
-            "GET", f"{given.base_url}{given.properties_path}/{given.object}", self._headers()
+            "GET", f"{given.base_url}{given.properties_path}/{given.object}", self._headers
         )
         properties = {each["name"]: each for each in json_object(response).get("results", ())}
         own = properties.pop(given.id_property, None)
@@ -228,10 +229,7 @@ class HubSpotAdapter(RestAdapter):
     def _batch(self, action: str, body: Any) -> Response:
         given = self.settings
         url = f"{given.base_url}{given.objects_path}/{given.object}/batch/{action}"
-        return self.client.ask("POST", url, self._headers(), body)
-
-    def _headers(self) -> list[tuple[str, str]]:
-        return [("authorization", f"Bearer {self.credentials.token}")]
+        return self.client.ask("POST", url, self._headers, body)
 
 
 def _text(value: Any) -> str:

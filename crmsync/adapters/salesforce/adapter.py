@@ -201,7 +201,8 @@ class SalesforceAdapter(RestAdapter):
         found: dict[str, Stored] = {}
         columns = ", ".join(["Id", given.external_id, *names])
         for some in chunks(keys, _KEYS_IN_QUERY):
-            listed = ", ".join(f"'{_escaped(key)}'" for key in some)
+            escaped = [key.replace("\\", "\\\\").replace("'", "\\'") for key in some]
+            listed = ", ".join(f"'{key}'" for key in escaped)
             query = (
                 f"SELECT {columns} FROM {given.object} "  # noqa: S608
                 f"WHERE {given.external_id} IN ({listed})"
@@ -212,7 +213,3 @@ class SalesforceAdapter(RestAdapter):
                 key = str(row[given.external_id])
                 found[key] = Stored(str(row["Id"]), {name: row.get(name) for name in names})
         return found
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")

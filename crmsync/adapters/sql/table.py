@@ -118,7 +118,11 @@ def read_table(connection: BaseDatabaseWrapper, name: str, key_column: str) -> T
     columns: dict[str, Field] = {}
     for column in described:
         kind = kinds[column.name]
-        size = _length(column) if kind in ("CharField", "TextField") else 0
+        size = 0
+        if kind in ("CharField", "TextField"):
+            # SQLite gives the declared type, and does not enforce its length.
+            declared = _DECLARED.search(str(column.type_code))
+            size = int(declared[1] if declared else column.display_size or 0)
         is_required = not column.null_ok and column.default is None
         columns[column.name] = Field(column.name, kind, is_required, True, size)
     # Columns of every unique key but the one of the record's key.
@@ -140,12 +144,6 @@ def _kind(connection: BaseDatabaseWrapper, column: Any) -> str:
         return str(connection.introspection.get_field_type(column.type_code, column))
     except KeyError:
         return ""
-
-
-def _length(column: Any) -> int:
-    """The most characters; SQLite gives the declared type, and does not enforce it."""
-    declared = _DECLARED.search(str(column.type_code))
-    return int(declared[1] if declared else column.display_size or 0)
 
 
 def _is_text(value: str) -> bool:
