@@ -105,6 +105,7 @@ def validate_field(given: Any) -> None:
     if not isinstance(label, str) or len(label) > MAX_LABEL:
         raise ValidationError(_("%(name)s: a label has at most %(most)d characters.")
                               % {"name": name, "most": MAX_LABEL})  # fmt: skip
+    # The platform has no words for a field of one's own.
     if not label and name not in KNOWN:
         raise ValidationError(_("%(name)s: write its label behind it, as in “%(name)s: …”.")
                               % {"name": name})  # fmt: skip
@@ -148,6 +149,7 @@ def clean(field: LeadField, given: Any) -> Any:
 
     Raises InvalidInput whose `field` is the path in the API.
     """
+    # A script may send numbers; known fields are texts.
     if isinstance(given, bool | int | float):
         if field.name not in KNOWN:
             return given

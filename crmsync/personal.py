@@ -23,9 +23,11 @@ def masked(value: Any) -> Any:
         return {name: masked(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [masked(each) for each in value]
+    # These say nothing about a person.
     if isinstance(value, bool) or value is None or value == "":
         return value
     if isinstance(value, int | float):
+        # A number of seven digits or more may be a phone number.
         return _digits(str(value)) if len(str(value)) >= 7 else value
     text = str(value)
     if _EMAIL.search(text) or _PHONE.search(text):

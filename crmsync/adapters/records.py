@@ -57,6 +57,7 @@ def compared(record: Record, stored: Stored | None) -> Outcome:
         return Retry(0.0, _("The CRM still holds the record that is to be deleted."))
     if stored is None or stored.deleted:
         return Retry(0.0, _("The CRM does not hold the record."))
+    # Where the CRM keeps versions they decide: somebody may have edited a field since.
     if stored.version is not None:
         is_same = stored.version >= record.version
     else:
@@ -70,6 +71,7 @@ def same(sent: Any, held: Any) -> bool:
         return sent in (None, "") and held in (None, "")
     if isinstance(sent, bool) or isinstance(held, bool):
         return str(sent).lower() in _SPELLINGS[str(held).lower() in ("1", "true")]
+    # Many CRMs keep numbers as text.
     return sent == held or str(sent) == str(held)
 
 

@@ -74,6 +74,7 @@ class LandingPageForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes no
 
     def clean_appkey(self) -> str:
         appkey: str = self.cleaned_data["appkey"]
+        # The page shows it read-only; a request that was made by hand ends here.
         if self.instance.pk and appkey != self.initial["appkey"]:
             raise ValidationError(_("Leads refer to it: it cannot be changed."))
         return appkey

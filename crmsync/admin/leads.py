@@ -65,6 +65,7 @@ class LeadAdmin(ReadOnlyAdmin):
                     "changed"]  # fmt: skip
     list_filter = [PageFilter, SystemFilter, DeletedFilter, ("id", IdTimeFilter)]
     list_filter_submit = True
+    # Leads refer to their system by id; lists do not show it.
     list_select_related = ()
     sortable_by = ()
     search_fields = ["id"]

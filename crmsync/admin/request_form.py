@@ -18,12 +18,13 @@ from msgplatform.admin import TextInput
 from msgplatform.core.errors import InvalidInput
 
 _LONG = 100  # characters from which on a value gets several lines
+# The CRM's names come with a prefix: one of them could be the name of a button.
 _PREFIX = "field-"
 
 
 def request_of(entry: RecoveryEntry) -> Request | None:
     """The request that an entry keeps; None when there is none, or it cannot be read."""
-    if not entry.request:
+    if not entry.request:  # it is about an operation that its queue did not take
         return None
     try:
         return msgspec.json.decode(bytes(entry.request), type=Request)
@@ -57,6 +58,7 @@ class ValueField(forms.CharField):
         is_long = len(text) > _LONG or "\n" in text
         widget = forms.Textarea({"rows": 4}) if is_long else TextInput()
         super().__init__(required=False, initial=text, strip=False, widget=widget, **kwargs)
+        # Text is never read as JSON: "007" must not become 7.
         self.is_text = isinstance(value, str)
 
     def clean(self, value: Any) -> Any:
@@ -79,6 +81,7 @@ class RequestForm(forms.Form):
         self.entry = entry
         wanted = dict(fields)
         if entry.field and entry.field not in wanted:
+            # A field that the CRM misses is offered too.
             wanted[entry.field] = ""
         for name, value in wanted.items():
             self.fields[_PREFIX + name] = ValueField(value, label=name)

@@ -29,6 +29,7 @@ def named(rows: list[Any]) -> list[Any]:
     crms = Crm.objects.in_bulk({getattr(row, "crm_id", 0) for row in rows} - {0})
     for row in rows:
         policy = policies.get(row.policy_id)
+        # Rows of the logs name their CRM; others have that of their policy.
         crm = crms.get(getattr(row, "crm_id", 0)) or (policy and policy.crm)
         row.policy_name = str(policy or "")
         row.source_name = str(policy.source) if policy else ""
@@ -64,6 +65,7 @@ class CrmFilter(PickFilter):
         chosen = row_id(self.value())
         if chosen is None:
             return queryset
+        # Some of these tables have the column, and an index on it.
         if any(field.name == "crm_id" for field in queryset.model._meta.concrete_fields):
             return queryset.filter(crm_id=chosen)
         return queryset.filter(policy_id__in=policy_ids(crm_id=chosen))

@@ -35,6 +35,7 @@ class RunAdmin(NamedRowsAdmin):
 
     def completed(self, rows: list[Any]) -> list[Any]:
         found = super().completed(rows)
+        # For the whole page at once.
         how_far = progress.of_runs(found)
         for row in found:
             row.far = how_far[row.pk]

@@ -22,6 +22,7 @@ from msgplatform.api.access.throttling import client_address
 
 _METHODS = "POST"
 _HEADERS = "Content-Type, Idempotency-Key"
+# How long a browser remembers the permission: a page that is removed stops within minutes.
 PREFLIGHT_SECONDS = 600
 
 
@@ -43,6 +44,7 @@ def is_preflight(request: Request) -> bool:
 
 def may_be_page(request: Request) -> bool:
     """Whether a page may have sent this: it has no key, and an origin."""
+    # With a key it is a business system, whatever its origin.
     if request.user is not None or not origin_of(request):
         return False
     return request.method == "POST" or is_preflight(request)
@@ -80,6 +82,7 @@ def preflight() -> Response:
 def add_headers(request: Request, response: HttpResponseBase) -> None:
     """Let the page's script read the answer, errors included. Not for callers with a key, which
     does not belong into a page."""
+    # A cache must not give one page's permission to another.
     patch_vary_headers(response, ["Origin"])
     if may_be_page(request) and directory.origins.allow(origin_of(request)):
         response["Access-Control-Allow-Origin"] = origin_of(request)

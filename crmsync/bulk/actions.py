@@ -93,6 +93,7 @@ def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
 
 def step(action: str, given: Mapping[str, Any], cursor: str, limit: int) -> flows.Step:
     """The next page. A step that is repeated does nothing twice."""
+    # The first step fixes the time at which the job began, and does nothing else.
     if not cursor:
         _chosen(action, given, sql.now())  # refuses a wrong filter
         return flows.Step(BulkCursor.begin(), 0)

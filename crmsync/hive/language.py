@@ -12,6 +12,7 @@ def of_page(request: HttpRequest, setting: str = "") -> str:
     """`setting` is what the landing page says: zh, en, or '' for what the browser prefers."""
     if setting:
         return CHINESE if setting == "zh" else ENGLISH
+    # In the order of the visitor's preference.
     for wanted, _quality in parse_accept_lang_header(request.headers.get("Accept-Language", "")):
         for language, prefix in ((CHINESE, "zh"), (ENGLISH, "en")):
             if wanted.partition("-")[0] == prefix:

@@ -113,11 +113,13 @@ class LandingPageView(PublicPage):
         try:
             intake.add(replace(lead, key=key)).raise_rejected()
         except (Temporary, OperationalError, InterfaceError) as error:
+            # What was typed must not be lost: the same form comes back.
             log.warning("landing_page_unavailable", appkey=page.appkey, why=str(error)[:200])
             problem = _("This did not work just now. Please press the button again.")
             status = HTTPStatus.SERVICE_UNAVAILABLE
             return self._form(request, page, request.POST, {}, problem, status)
         thanks = reverse("landing-page-thanks", args=[page.appkey])
+        # Loading the page again must not send the form again.
         return HttpResponseRedirect(thanks, status=HTTPStatus.SEE_OTHER)
 
     def _form(

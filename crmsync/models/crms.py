@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.core.fields import EncryptedJSONField, ExactCharField
 
 MAX_REMOTE_ID = 191
+# A record is given up after ten tries at most; a wait is a day at most.
 _MOST_WAITS, _LONGEST_WAIT = 9, 86_400
 
 
@@ -40,6 +41,7 @@ class Crm(models.Model):
         max_length=40,
         unique=True,
         validators=[
+            # The name is part of queue names, in which RQ allows no ":".
             RegexValidator(r"^[a-z0-9][a-z0-9-]*\Z", _("Use lower-case letters, digits and -."))
         ],
         help_text=_("Names its queues, crm-main-<name> and the others; cannot be changed later."),

@@ -17,7 +17,9 @@ from crmsync import lead_fields
 from msgplatform.core.fields import ExactCharField
 from msgplatform.models import Biz
 
+# As long as the columns of leads that hold it.
 MAX_APPKEY = 64
+# A name or an address in lower case with an optional port, as browsers write an origin.
 _HOST = re.compile(r"[a-z0-9.-]+(:[0-9]{1,5})?|\[[0-9a-f:]+\](:[0-9]{1,5})?")
 
 
@@ -31,6 +33,7 @@ def validate_origins(given: Any) -> None:
         raise ValidationError(_now("Write a list of origins."))
     for each in given:
         parts = urlsplit(each) if isinstance(each, str) else None
+        # Nothing may be left over: a path or a user would never match what a browser sends.
         written = parts and f"{parts.scheme}://{parts.netloc}" == each
         good = written and parts and parts.scheme in ("http", "https")
         if not (good and parts and _HOST.fullmatch(parts.netloc)):

@@ -14,6 +14,7 @@ from msgplatform.models import Biz
 
 HIVE = "hive"  # the source that is there from the beginning: the table `lead`
 HIVE_COLUMNS = ("biz_id", "appkey", "uid", "name", "phone", "extra")
+# The most requests in one operation.
 MAX_BATCH = 500
 MOST_UNREAD = 1_000_000  # rows that are counted for the time that is left
 
@@ -125,9 +126,11 @@ class Policy(models.Model):
         help_text=_("When every row's version is compared with what was sent; empty: never."),
     )  # fmt: skip
     enabled = models.BooleanField(_("enabled"), default=True)
+    # A kind of run, until the poller begins it; empty: nobody asked.
     requested = models.CharField(max_length=8, blank=True, default="", editable=False)
     requested_by = models.CharField(max_length=150, blank=True, default="", editable=False)
     swept_at = models.DateTimeField(null=True, editable=False)
+    # The lease of the poller that holds the policy; see `poller/leases.py`.
     claimed_by = models.CharField(max_length=32, blank=True, default="", editable=False)
     lease_until = models.DateTimeField(null=True, editable=False)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)

@@ -15,6 +15,7 @@ _MOST = 150  # characters of the name of whoever asked
 def kinds(policy: Policy) -> list[str]:
     """The kinds of runs that can be asked for."""
     found = [Policy.Kind.CHANGES, Policy.Kind.FULL]
+    # Without versions there is nothing to compare.
     if policy.source.version_column:
         found.append(Policy.Kind.SWEEP)
     return [kind.value for kind in found]

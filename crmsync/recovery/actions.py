@@ -53,6 +53,7 @@ def edit_and_retry(entry_id: int, fields: Mapping[str, Any], by: str) -> None:
         raise _no_longer_open()
     _check(fields)
     _ask_crm(entry.crm_id, fields)
+    # Before the transaction, which may be repeated.
     operation_id = ids.new(ids.bucket_of(entry.record_id))
     made = sql.retrying(partial(_edit, entry_id, dict(fields), operation_id, by))
     with contextlib.suppress(RedisError):  # only a copy: the database has the operation
@@ -65,10 +66,12 @@ def _edit(entry_id: int, fields: dict[str, Any], operation_id: int, by: str) -> 
         if found is None:
             raise _no_longer_open()
         entry, record = found
+        # The person has seen another version than the one that would be sent.
         if record.state != Record.State.DEAD or record.version != entry.version:
             raise InvalidInput(_("A newer version of this record was read meanwhile."))
         if record.deleted:
             raise InvalidInput(_("This is a deletion, which has no fields to edit."))
+        # Requests have the key as the CRM knows it.
         prefix = Policy.objects.values_list("key_prefix", flat=True).get(pk=record.policy_id)
         request = Request(prefix + record.key, record.version, fields)
         now = sql.now()
@@ -79,6 +82,7 @@ def _edit(entry_id: int, fields: dict[str, Any], operation_id: int, by: str) -> 
             policy_id=record.policy_id,
             records=1,
         )
+        # A record's digest has to be that of its request, or the poller would not send it.
         change = {"operation_id": operation_id, "digest": orders.digest(request)}
         claims.update_by_key(Record.objects.filter(pk=record.pk), {**entries.AGAIN, **change})
         entries.close([entry.pk], RecoveryEntry.State.RETRIED, now, by)

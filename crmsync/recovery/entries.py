@@ -56,6 +56,7 @@ def retry(entry_ids: Sequence[int], by: str) -> int:
         sendable, unread = split(dead)
         begin_anew(sendable)
         read_again(unread, by)
+        # Records that wait for their next try are due at once.
         waiting = [r.pk for r in found if r.state in (_State.WAITING, _State.RETRY)]
         _update(waiting, {"next_at": Now(), "updated_at": Now()})
         confirmed = {record.pk for record in found if record.state == _State.CONFIRMED}
@@ -121,6 +122,7 @@ def read_again(records: Sequence[Record], by: str, **also: Any) -> None:
     """Have the rows of records read again, and sent then: by a comparison of versions, or from the
     beginning where the source has no versions. The records are locked, and not in flight."""
     _update([record.pk for record in records], {**_UNREAD, **also})
+    # A run of everything that was asked for already reads these rows too.
     policies = Policy.objects.filter(id__in={record.policy_id for record in records})
     for policy in policies.exclude(requested=Policy.Kind.FULL).select_related("source"):
         kind = Policy.Kind.SWEEP if policy.source.version_column else Policy.Kind.FULL

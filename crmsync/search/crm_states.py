@@ -56,12 +56,14 @@ def of_leads(leads: Iterable[Lead], known: Policies) -> dict[int, list[CrmState]
     rows = {lead.pk: lead for lead in leads}
     keys = {policies.key_of(pk): pk for pk in rows}
     records: dict[int, dict[int, Record]] = defaultdict(dict)
+    # One query for all leads, by the unique index on (policy, key).
     found = Record.objects.filter(policy_id__in=policies.of_hive(known), key__in=list(keys))
     for row in found.order_by():
         records[keys[row.key]][row.policy_id] = row
     why = messages([record for of_lead in records.values() for record in of_lead.values()])
     states: dict[int, list[CrmState]] = {}
     for pk, lead in rows.items():
+        # A policy that is switched off shows only what it has sent already.
         wanted = {policy.pk for policy in policies.of_lead(known, lead) if policy.enabled}
         states[pk] = [
             CrmState(policy, record, why.get(record.pk, "") if record else "")
@@ -80,5 +82,6 @@ def messages(records: Sequence[Record]) -> dict[int, str]:
     asked = Record.objects.filter(id__in=open_ones).annotate(message=Subquery(last)).order_by()
     said = {pk: message or "" for pk, message in asked.values_list("id", "message")}
     dead = RecoveryEntry.objects.filter(record_id__in=open_ones, state=RecoveryEntry.State.OPEN)
+    # The newest open entry counts for more than the last try.
     reasons = dead.order_by("id").values_list("record_id", "reason")
     return said | {pk: reason for pk, reason in reasons if pk is not None}

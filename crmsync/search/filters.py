@@ -61,6 +61,7 @@ def parse(given: Mapping[str, Any], allowed: Iterable[str]) -> Filter:
 
 def crm(text: str, field: str) -> int:
     """A CRM's name, or its id."""
+    # Names of CRMs may be digits too; an id is what people mean then.
     if text.isascii() and text.isdigit():
         return filters.number(text, field)
     found = Crm.objects.filter(name=filters.searchable(text, field)).values_list("id", flat=True)

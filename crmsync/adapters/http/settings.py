@@ -49,6 +49,7 @@ class HttpSettings(AdapterSettings, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     body: Any = "{record}"
     record: Any = msgspec.field(default_factory=_RECORD.copy)
+    # Bounds that keep a mistake from making calls of megabytes.
     records_per_call: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
     concurrency: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
     timeout: Annotated[float, msgspec.Meta(gt=0, le=300)] = 30.0

@@ -106,6 +106,7 @@ class HubSpotAdapter(RestAdapter):
     def _given(self, record: Record) -> dict[str, Any]:
         made = {name: _text(value) for name, value in record.fields.items()}
         properties = {**made, self.settings.id_property: record.key}
+        # HubSpot repeats the trace id in the results and errors of a batch.
         return {"properties": properties, "objectWriteTraceId": record.key}
 
     def _settled(self, records: Sequence[Record], response: Response) -> dict[str, Outcome]:
@@ -178,6 +179,7 @@ class HubSpotAdapter(RestAdapter):
         )
         properties = {each["name"]: each for each in json_object(response).get("results", ())}
         own = properties.pop(given.id_property, None)
+        # Without unique values an upsert is refused, and a key could find several objects.
         if own is None or not own.get("hasUniqueValue"):
             raise InvalidInput(
                 _(
@@ -197,6 +199,7 @@ class HubSpotAdapter(RestAdapter):
         }
 
     def read(self, keys: Collection[str]) -> Mapping[str, Stored]:
+        # HubSpot returns only the properties that are asked for.
         names = sorted(self.fields())
         found: dict[str, Stored] = {}
         for some in chunks(sorted(keys), _LARGEST_BATCH):

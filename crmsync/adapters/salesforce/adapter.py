@@ -42,6 +42,7 @@ class SalesforceAdapter(RestAdapter):
     def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
         super().__init__(settings, credentials)
         for name in ("object", "external_id"):
+            # Both go into URLs and queries.
             if not getattr(self.settings, name).isidentifier():
                 raise InvalidInput(_("The setting %s is no name of Salesforce.") % name, name)
         self._session = Session(self.client, self.settings, self.credentials)
@@ -97,6 +98,7 @@ class SalesforceAdapter(RestAdapter):
             if response.status == 404 and not response.error:
                 return {}, records
             return {record.key: self._one(record, response)}, ()
+        # The list form has no call by remote id of its own: the id is part of each record.
         named = [(record, {"id": record.remote_id}) for record in records]
         return self._together("composite/sobjects", named)
 
@@ -115,6 +117,7 @@ class SalesforceAdapter(RestAdapter):
             }
             for record, by_id in named
         ]
+        # One wrong record must not keep the others from being stored.
         response = self._session.ask("PATCH", path, {"allOrNone": False, "records": made})
         results = decoded(response) if is_whole(response) else None
         if not isinstance(results, list) or len(results) != len(named):

@@ -59,6 +59,7 @@ class SqlAdapter(CRMAdapter):
     def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
         super().__init__(settings, credentials)
         given = self.settings
+        # Names go into statements, where they cannot be parameters.
         for name in ("table", "key_column", "version_column", "deleted_column"):
             value = getattr(given, name)
             if not _NAME.fullmatch(value) and (value or name != "deleted_column"):
@@ -77,6 +78,7 @@ class SqlAdapter(CRMAdapter):
 
     def secrets(self) -> Iterable[str]:
         password = urlsplit(self.credentials.url).password or ""
+        # Messages of drivers show the password decoded.
         return [self.credentials.url, password, unquote(password)]
 
     def close(self) -> None:
@@ -138,6 +140,7 @@ class SqlAdapter(CRMAdapter):
         try:
             connection = self._open()
             with connection.cursor() as cursor:
+                # SQLite takes the write lock at once: waiting for it later ends in an error.
                 cursor.execute("START TRANSACTION" if self._mysql else "BEGIN IMMEDIATE")
                 stage = "work"
                 outcomes = Statements(cursor, table, self.settings).write(records)

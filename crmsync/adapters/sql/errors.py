@@ -24,6 +24,7 @@ _COLUMN = re.compile(r"[Cc]olumn (?:`[^`]*`\.`[^`]*`\.)?[`']([^`']+)[`']|Field '
 _SQLITE_COLUMN = re.compile(
     r"(?:constraint failed: [^.\s]+\.|no such column: |has no column named )(\w+)"
 )
+# A server that cannot be reached comes back no sooner.
 _BUSY_SECONDS = 5.0
 
 

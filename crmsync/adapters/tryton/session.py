@@ -72,6 +72,7 @@ class Session:
         found = self._result(response)
         if not isinstance(found, list) or len(found) < 2:
             raise NotAnswered(Auth(_("Tryton asks for more than a password.")))
+        # User, the user's id and the session's key, as the server's protocol wants them.
         session = f"{given.user}:{found[0]}:{found[1]}"
         self.token = base64.b64encode(session.encode()).decode()
 
@@ -82,6 +83,7 @@ class Session:
         return self.client.ask("POST", url, headers, {"id": 1, "method": method, "params": params})
 
     def _result(self, response: Response) -> Any:
+        # By status first; Tryton answers errors of methods with 200.
         if outcome := answers.judged(response, 1, is_upsert=True):
             raise NotAnswered(outcome)
         body = decoded(response)

@@ -86,6 +86,7 @@ class CrmAdmin(UndeletableAdmin):
             super().save_model(request, obj, form, change)
             action = "crm_changed" if change else "crm_created"
             audit(request, action, obj.name, fields=sorted(form.changed_data))
+        # Saving corrects, resuming tests: two steps, so that nobody resumes by accident.
         if obj.paused_at:
             messages.info(request, gettext("It is still paused: press Resume."))
 

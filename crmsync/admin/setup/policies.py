@@ -99,6 +99,7 @@ class PolicyAdmin(UndeletableAdmin):
             what.replace("-", "_"): reverse(f"admin:{name}", args=[*given, what]) for what in _VIEWS
         }
         if row:
+            # The same figures as in the list, for one policy.
             health = policy_health.read([row])[row.pk]
             runs = list(Run.objects.filter(policy_id=row.pk)[:_RUNS])
             how_far = progress.of_runs(runs)
@@ -130,7 +131,7 @@ class PolicyAdmin(UndeletableAdmin):
         kind = request.POST.get("kind", "")
         try:
             run_requests.ask(row, kind, request.user.get_username())
-        except InvalidInput:
+        except InvalidInput:  # a kind that the page does not offer
             raise Http404 from None
         except NotNow as error:
             messages.warning(request, str(error))

@@ -32,6 +32,7 @@ class Health:
 def read(rows: Sequence[Policy]) -> dict[int, Health]:
     """By policy id: one query to Redis and five to the database for any number of rows."""
     ids = [row.pk for row in rows]
+    # By the index on (policy, id): no run but the newest of each is read.
     newest = Run.objects.filter(policy_id__in=ids).order_by().values("policy_id")
     runs = Run.objects.in_bulk([each["last"] for each in newest.annotate(last=Max("id"))])
     by_policy = {run.policy_id: run for run in runs.values()}

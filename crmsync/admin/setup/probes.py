@@ -41,6 +41,7 @@ def ask(work: Callable[[], R], seconds: float = LONGEST_SECONDS) -> R:
     if not _slots.acquire(blocking=False):
         raise Unavailable(_("Other tests wait for their answers; try again in a moment."))
     answer: Future[R] = Future()
+    # A thread begins without the language of the request.
     language = translation.get_language()
 
     def run() -> None:
@@ -56,9 +57,11 @@ def ask(work: Callable[[], R], seconds: float = LONGEST_SECONDS) -> R:
             )
             answer.set_exception(Permanent(words % type(error).__name__))
         finally:
+            # The thread's own connections would stay open after it has ended.
             connections.close_all()
             _slots.release()
 
+    # A daemon: a question that hangs must not keep the web server from ending.
     threading.Thread(target=run, name="console-probe", daemon=True).start()
     try:
         return answer.result(seconds)
