@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core import checks
 
-from notify.limits import LEASE_MARGIN_SECONDS
+from notify.subscriptions.limits import LEASE_MARGIN_SECONDS
 
 
 @checks.register

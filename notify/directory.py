@@ -17,8 +17,9 @@ from msgplatform.core import alerts
 from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Undecryptable
-from notify import limits, queue_names, signing
+from notify import orders
 from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
+from notify.subscriptions import limits, signing
 
 CLOCK_TOLERANCE_SECONDS = 30.0
 # What `from_row` raises for a row that somebody must correct.
@@ -101,7 +102,7 @@ def from_row(row: BizReceive) -> Subscription:
     return Subscription(
         id=row.pk,
         biz_id=row.biz_id,
-        queue=queue_names.subscription(row.biz_id, row.receive_id),
+        queue=orders.queue_name(row.biz_id, row.receive_id),
         status=row.status,
         url=row.receive.url,
         keys=tuple(_keys(row.receive)),

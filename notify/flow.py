@@ -12,7 +12,7 @@ from msgplatform.core import flows
 from msgplatform.core.archive import retention
 from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.data import sql
-from notify import queue_names
+from notify import orders
 from notify.archive.retention import ARCHIVE
 from notify.bulk import actions
 from notify.models import BizReceive, ReceiveMsg
@@ -44,9 +44,9 @@ class NotifyFlow(flows.Flow):
     search_fields = search.FIELDS
     bulk_actions = {name: action.shown for name, action in actions.ACTIONS.items()}
 
-    queues = (queue_names.MARKER,)
+    queues = (orders.MARKER_QUEUE,)
     only_copies = frozenset(queues)
-    queue_pattern = queue_names.PATTERN
+    queue_pattern = orders.QUEUE_PATTERN
     icons = {"Receive": "outbound", "BizReceive": "hub", "BizMsg": "mail", "ReceiveMsg": "send"}
     environment_prefix = "NOTIFY_"
 

@@ -1,4 +1,5 @@
-"""What travels through the queues: orders from maker to sender, results from sender to marker."""
+"""What travels through the queues: orders from maker to sender, results from sender to marker; and
+the names of these queues."""
 
 from __future__ import annotations
 
@@ -6,6 +7,10 @@ from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
+
+MARKER_QUEUE = "notify-marker"
+# What `queue_name()` makes.
+QUEUE_PATTERN = r"notify-\d+-\d+"
 
 # Bounds of one order: RQ costs about 1.4 ms a job, so few large ones; small enough to drain well
 # within a lease and to keep a killed sender's unmarked work small.
@@ -56,6 +61,11 @@ class Result(msgspec.Struct, frozen=True, array_like=True, gc=False):
     detail: str = ""
     response_headers: str = ""
     response_body: str = ""
+
+
+def queue_name(biz_id: int, receive_id: int) -> str:
+    """The queue of one subscription, named as in the original: notify-<biz id>-<receive id>."""
+    return f"notify-{biz_id}-{receive_id}"  # without ":", on which RQ splits names
 
 
 def body(event_type: str, timestamp: str, payload: bytes) -> str:

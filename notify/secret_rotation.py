@@ -9,8 +9,8 @@ from django.db import transaction
 
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Conflict, Undecryptable
-from notify import signing
 from notify.models import Receive
+from notify.subscriptions import signing
 
 LONGEST_HOURS = 168
 

@@ -11,7 +11,7 @@ from bench.harness.programs import drain, messages
 from bench.harness.programs.progress import Progress
 from bench.notify import notify_rows
 from bench.references import rq_jobs
-from notify import queue_names
+from notify import orders
 from notify.models import BizMsg, ReceiveMsg
 
 NAME = "maker"
@@ -41,7 +41,7 @@ class Maker(Side):
         self._progress = Progress(self.ground.file("deliveries.progress"))
 
     def programs(self) -> Sequence[Program]:
-        names = [queue_names.subscription(s.biz_id, s.receive_id) for s in self._cast.subscriptions]
+        names = [orders.queue_name(s.biz_id, s.receive_id) for s in self._cast.subscriptions]
         self._seen = self.ground.file("deliveries.seen")
         drainer = self.ground.module(
             "drain", "bench.harness.programs.drain",

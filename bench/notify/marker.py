@@ -14,7 +14,7 @@ from bench.notify import notify_rows
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs as queues
 from msgplatform.models import MinuteCounter
-from notify import queue_names
+from notify import orders
 from notify.models import Attempt, ReceiveMsg
 from notify.orders import Result
 
@@ -67,14 +67,14 @@ class Marker(Side):
         results = [result(*delivery) for delivery in self._deliveries()]
         jobs = [results[start : start + _BATCH] for start in range(0, len(results), _BATCH)]
         for start in range(0, batches, _JOBS_A_PUT):
-            queues.put(queue_names.MARKER, jobs[start : start + _JOBS_A_PUT], ttl=None)
+            queues.put(orders.MARKER_QUEUE, jobs[start : start + _JOBS_A_PUT], ttl=None)
         self.total = len(results)
 
     def programs(self) -> Sequence[Program]:
         return [self.ground.daemon("run_marker")]
 
     def count(self) -> int:
-        name = queue_names.MARKER
+        name = orders.MARKER_QUEUE
         return self.total - queues.depths([name])[name] * _BATCH
 
     def check(self, crew: Crew) -> None:

@@ -16,7 +16,7 @@ from bench.harness.programs.progress import Progress
 from bench.notify import notify_rows
 from bench.references import rq_jobs
 from msgplatform.core.queues import jobs
-from notify import orders, queue_names
+from notify import orders
 
 NAME = "sender"
 ORDER = 40
@@ -68,7 +68,7 @@ class Sender(Sending):
         self._keys = {item.id: key for item, key in made}
         for number, subscription in enumerate(cast.subscriptions):
             items = [item for item, _ in made[number::SUBSCRIBERS]]
-            name = queue_names.subscription(subscription.biz_id, subscription.receive_id)
+            name = orders.queue_name(subscription.biz_id, subscription.receive_id)
             # A lease that outlasts the stretch: nothing is given back unsent.
             size, lease_until = orders.MAX_ITEMS, time.time() + 3600
             batches = [items[start : start + size] for start in range(0, len(items), size)]
@@ -76,7 +76,7 @@ class Sender(Sending):
                 some = batches[start : start + _ORDERS_A_PUT]
                 put = [orders.Order(subscription.pk, "bench", lease_until, batch) for batch in some]
                 jobs.put(name, put, ttl=3600)
-        self._names = [queue_names.subscription(s.biz_id, s.receive_id) for s in cast.subscriptions]
+        self._names = [orders.queue_name(s.biz_id, s.receive_id) for s in cast.subscriptions]
 
     def programs(self) -> Sequence[Program]:
         return [self.sink(), self.ground.daemon("run_sender")]
@@ -85,7 +85,7 @@ class Sender(Sending):
         """Every item has a result or still waits; the sink saw once what the results say."""
         results = [
             result
-            for job in _all(queue_names.MARKER)
+            for job in _all(orders.MARKER_QUEUE)
             for result in msgspec.convert(job.data, list[orders.Result])
         ]
         waiting = [

@@ -13,7 +13,7 @@ from msgplatform.core.archive.walk import PAGE
 from msgplatform.core.connections import work_redis
 from msgplatform.core.data import ids
 from msgplatform.core.queues import jobs
-from notify import intake, queue_names
+from notify import intake, orders
 from notify.archive import due as walk
 from notify.archive import stores
 from notify.archive.listing import Messages
@@ -78,7 +78,7 @@ def record(heavy: Heavy) -> plans.Recorder:
 
 def _put_results(heavy: Heavy, outcome: str) -> None:
     """Queue results for everything that is queued, as a sender would."""
-    name = queue_names.subscription(heavy.biz.pk, heavy.subscription.receive_id)
+    name = orders.queue_name(heavy.biz.pk, heavy.subscription.receive_id)
     while order := jobs.claim(name, 60.0):
         jobs.done([order])
         status = 200 if outcome == "delivered" else 503
@@ -89,7 +89,7 @@ def _put_results(heavy: Heavy, outcome: str) -> None:
             )
             for item in order.data["items"]
         ]  # fmt: skip
-        jobs.put(queue_names.MARKER, [results], ttl=None)
+        jobs.put(orders.MARKER_QUEUE, [results], ttl=None)
 
 
 def _reading(seen: plans.Recorder, heavy: Heavy, message_id: int) -> None:

@@ -22,9 +22,10 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.admin import ShowsSecret, UndeletableAdmin, audit
 from msgplatform.admin.fields import LinesField, each
 from msgplatform.core.errors import Conflict, Undecryptable
-from notify import limits, secret_rotation
+from notify import secret_rotation
 from notify.admin.fields import MASK, HeadersField
 from notify.models import Receive
+from notify.subscriptions import limits
 
 
 class ConsumerForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time

@@ -29,11 +29,12 @@ from msgplatform.admin import (
 )
 from msgplatform.admin.fields import LinesField, WaitsField, each
 from msgplatform.core.errors import Unavailable
-from notify import directory, limits
+from notify import directory
 from notify.admin import dashboard, health, reports, subscription_cells
 from notify.admin.states import StateActions
 from notify.models import BizReceive, default_schedule
 from notify.sender import test_send
+from notify.subscriptions import limits
 
 _Status = BizReceive.Status
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
 from notify.agent.client import IntakeClient
-from notify.agent.database import add_database
 from notify.agent.metrics import Figures
 from notify.agent.relay import TIMEOUT_SECONDS, Relay
-from notify.agent.store import Store
+from notify.agent.store import Store, add_database
 
 
 def key_source(path: Path | None, given: str) -> Callable[[], str]:

@@ -21,13 +21,14 @@ from django.db import OperationalError, ProgrammingError, connections, transacti
 from django.db.models import F
 from django.db.models.functions import Now
 
-from msgplatform.core.data import claims, sql
+from msgplatform.core.data import claims, databases, sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import LeaseLost, Unavailable
 from msgplatform.core.failpoints import failpoint
 from notify.agent.models import Outbox
 
-_NO_SUCH_TABLE = 1146
+ALIAS = "outbox"
+_NO_SUCH_TABLE = 1146  # MySQL's error code
 _TEXT_LENGTH = 500  # of last_error and reason
 
 
@@ -66,6 +67,15 @@ class Measure:
     pending: int
     oldest: float
     dead: int
+
+
+def add_database(url: str, alias: str = ALIAS) -> str:
+    """Make the business system's database known to Django as `alias`, and return that.
+
+    Opens no connection. Raises InvalidInput with a sentence that does not repeat the URL, which
+    may hold a password.
+    """
+    return databases.add(alias, databases.for_writing(url))
 
 
 class Store:

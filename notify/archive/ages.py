@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 
 from msgplatform.core.archive.ages import DAY
-from notify.limits import MAX_DELAY_SECONDS
+from notify.subscriptions.limits import MAX_DELAY_SECONDS
 
 # A repeat of a request may come as late as the last retry of a message that depends on it.
 _KEY_MARGIN_SECONDS = MAX_DELAY_SECONDS + DAY

@@ -19,10 +19,10 @@ from msgplatform.core.errors import Temporary
 from notify.archive import stores
 from notify.bulk.replay import Messages
 from notify.bulk.requeue import Page
-from notify.matching import Filter as Wanted
-from notify.matching import compile_filter
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.search.filters import Filter
+from notify.subscriptions.matching import Filter as Wanted
+from notify.subscriptions.matching import compile_filter
 
 # Copies made in one transaction: a message more than fits goes with the next one.
 MAX_COPIES = 5000

@@ -9,9 +9,9 @@ from typing import Any
 
 from msgplatform.api.access import keys
 from msgplatform.models import Biz
-from notify import signing
 from notify.demo.publisher import Accepted
 from notify.models import BizReceive, Receive
+from notify.subscriptions import signing
 
 # Short, so that failing, recovering and giving up fit into a demo.
 PATIENT = [1, 2, 3, 5, 8, 13]

@@ -7,7 +7,7 @@ import time
 import uuid
 from urllib.parse import urlsplit
 
-from notify import signing
+from notify.subscriptions import signing
 
 _BODY = b'{"type": "demo.forged", "timestamp": "2026-01-01T00:00:00Z", "data": {}}'
 

@@ -19,7 +19,7 @@ from msgplatform.core import alerts
 from msgplatform.core.data import claims, sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.queues import jobs
-from notify import orders, queue_names
+from notify import orders
 from notify.directory import Subscription, Subscriptions
 from notify.maker import due, enqueue
 from notify.maker.capacity import Room
@@ -160,7 +160,7 @@ def _reclaimable(backlogs: Sequence[Backlog]) -> list[Backlog]:
     """Without the expired leases while old results wait for the marker."""
     if not any(_Status.QUEUED in backlog.statuses for backlog in backlogs):
         return list(backlogs)
-    if jobs.oldest_seconds(queue_names.MARKER) < MARKER_LAG_SECONDS:
+    if jobs.oldest_seconds(orders.MARKER_QUEUE) < MARKER_LAG_SECONDS:
         return list(backlogs)
     pending = int(_Status.PENDING)
     return [Backlog(b.subscription, b.first, [pending]) for b in backlogs if pending in b.statuses]

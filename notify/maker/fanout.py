@@ -12,8 +12,8 @@ from django.db import connection
 
 from msgplatform.core.data import ids, sql
 from notify.maker.payloads import Message, numbers
-from notify.matching import Filter, compile_filter
 from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify.subscriptions.matching import Filter, compile_filter
 
 _Status = ReceiveMsg.Status
 # Copies for a subscription that is paused or disabled are made and held.

@@ -21,10 +21,10 @@ from django.utils.translation import gettext as _
 from msgplatform.core import alerts
 from msgplatform.core.data import claims, sql
 from msgplatform.models import AuditLog
-from notify import limits
 from notify.models import BizReceive
 from notify.monitor import given_up
 from notify.orders import Result
+from notify.subscriptions import limits
 
 GONE = 410
 # A subscription that had one failure long ago and nothing since is not one that fails all the time.

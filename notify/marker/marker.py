@@ -27,7 +27,7 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import ids, sql
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs as queues
-from notify import queue_names
+from notify import orders
 from notify.directory import Subscriptions
 from notify.marker import attempts, failing_subscriptions, statements
 from notify.models import ReceiveMsg
@@ -97,7 +97,7 @@ class Marker(Worker):
     def _claim(self) -> list[queues.Claimed]:
         jobs: list[queues.Claimed] = []
         while len(jobs) < _JOBS_PER_TURN:
-            job = queues.claim(queue_names.MARKER, CLAIM_SECONDS)
+            job = queues.claim(orders.MARKER_QUEUE, CLAIM_SECONDS)
             if job is None:
                 break
             jobs.append(job)

@@ -4,8 +4,8 @@ import django.core.validators
 import django.db.models.deletion
 import msgplatform.core.fields
 import notify.models
-import notify.signing
-import notify.limits
+import notify.subscriptions.signing
+import notify.subscriptions.limits
 from django.db import migrations, models
 
 
@@ -24,8 +24,8 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', models.SlugField(max_length=64, unique=True, verbose_name='name')),
                 ('title', models.CharField(blank=True, default='', max_length=200, verbose_name='title')),
-                ('url', models.CharField(help_text='Every message is POSTed to this address.', max_length=1000, validators=[notify.limits.url], verbose_name='URL')),
-                ('secret', models.CharField(default=notify.signing.new_secret, editable=False, max_length=100, verbose_name='signing secret')),
+                ('url', models.CharField(help_text='Every message is POSTed to this address.', max_length=1000, validators=[notify.subscriptions.limits.url], verbose_name='URL')),
+                ('secret', models.CharField(default=notify.subscriptions.signing.new_secret, editable=False, max_length=100, verbose_name='signing secret')),
                 ('created_at', models.DateTimeField(auto_now_add=True, verbose_name='created')),
             ],
             options={
@@ -75,10 +75,10 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('status', models.PositiveSmallIntegerField(choices=[(0, 'normal'), (1, 'paused'), (2, 'discarded'), (3, 'resuming, held copies are skipped')], default=0, help_text='Paused: copies are made and held; back to normal releases them. Discarded: no copies are made, what waits is skipped.', verbose_name='status')),
-                ('event_types', models.JSONField(blank=True, default=list, help_text='Patterns such as ["order.*", "stock.empty"]; empty: every event type', validators=[notify.limits.event_types], verbose_name='event types')),
-                ('channels', models.JSONField(blank=True, default=list, help_text='Exact names such as ["eu", "us"]; empty: every channel', validators=[notify.limits.channels], verbose_name='channels')),
-                ('timeout', models.FloatField(blank=True, help_text="Seconds for one whole request; empty: the platform's default", null=True, validators=[notify.limits.timeout], verbose_name='timeout')),
-                ('schedule', models.JSONField(blank=True, default=notify.models.default_schedule, help_text='Seconds to wait after each failed attempt, e.g. [5, 300, 1800]', validators=[notify.limits.schedule], verbose_name='retry schedule')),
+                ('event_types', models.JSONField(blank=True, default=list, help_text='Patterns such as ["order.*", "stock.empty"]; empty: every event type', validators=[notify.subscriptions.limits.event_types], verbose_name='event types')),
+                ('channels', models.JSONField(blank=True, default=list, help_text='Exact names such as ["eu", "us"]; empty: every channel', validators=[notify.subscriptions.limits.channels], verbose_name='channels')),
+                ('timeout', models.FloatField(blank=True, help_text="Seconds for one whole request; empty: the platform's default", null=True, validators=[notify.subscriptions.limits.timeout], verbose_name='timeout')),
+                ('schedule', models.JSONField(blank=True, default=notify.models.default_schedule, help_text='Seconds to wait after each failed attempt, e.g. [5, 300, 1800]', validators=[notify.subscriptions.limits.schedule], verbose_name='retry schedule')),
                 ('in_flight_limit', models.PositiveSmallIntegerField(default=32, help_text='Requests open at the same time', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(1000)], verbose_name='in-flight limit')),
                 ('created_at', models.DateTimeField(auto_now_add=True, verbose_name='created')),
                 ('biz', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to='msgplatform.biz', verbose_name='system')),

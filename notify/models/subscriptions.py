@@ -8,7 +8,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.fields import EncryptedJSONField, EncryptedTextField
 from msgplatform.models import Biz
-from notify import limits, signing
+from notify.subscriptions import limits, signing
 
 # Seconds after each failed attempt until the next: ten attempts in 75 hours
 # (the schedule that Standard Webhooks suggests).

@@ -18,9 +18,10 @@ from msgplatform.core.data import sql
 from msgplatform.core.flows import Sample, Wait
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
-from notify import lane_status, limits, queue_names
+from notify import lane_status, orders
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.monitor import counters
+from notify.subscriptions import limits
 
 COUNTED = 100_000
 # Subscriptions that one family names, the worst ones: each is a time series in Prometheus.
@@ -172,9 +173,9 @@ def _health(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
 
 
 def _from_redis(labels: dict[int, dict[str, str]]) -> Iterator[Sample]:
-    depth = jobs.depths([queue_names.MARKER])[queue_names.MARKER]
+    depth = jobs.depths([orders.MARKER_QUEUE])[orders.MARKER_QUEUE]
     yield Sample("notify_marker_orders", depth, help="Result batches to be marked")
-    oldest = jobs.oldest_seconds(queue_names.MARKER)
+    oldest = jobs.oldest_seconds(orders.MARKER_QUEUE)
     yield Sample("notify_marker_oldest_seconds", oldest, help="Age of the oldest result batch")
     yield from _lanes(labels)
     yield from _totals(counters.totals())

@@ -10,7 +10,7 @@ from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs
-from notify import queue_names
+from notify import orders
 from notify.orders import Result
 from notify.sender.claimer import ClaimedOrder
 
@@ -63,7 +63,7 @@ class ResultSink:
         if self._batch:
             failpoint("sender_before_results")
             results = [result for _, result in self._batch]
-            jobs.put(queue_names.MARKER, [results], ttl=None)
+            jobs.put(orders.MARKER_QUEUE, [results], ttl=None)
             failpoint("sender_after_results_before_done")
             written, self._batch = self._batch, []
             self._forget_finished(written)

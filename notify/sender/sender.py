@@ -23,13 +23,13 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.http import engine as http
 from msgplatform.core.rates import breaker
 from notify.directory import Subscription, Subscriptions
-from notify.limits import LEASE_MARGIN_SECONDS
 from notify.orders import Item
 from notify.sender import webhook
 from notify.sender.claimer import ClaimedOrder, OrderFeed
 from notify.sender.lanes import Lane, Lanes
 from notify.sender.result_writer import ResultSink
 from notify.sender.unserved import Unserved
+from notify.subscriptions.limits import LEASE_MARGIN_SECONDS
 
 log = logging.get(__name__)
 

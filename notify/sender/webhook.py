@@ -7,10 +7,10 @@ from functools import lru_cache
 
 from msgplatform.core.http import engine as http
 from msgplatform.core.http.response_headers import kept_headers, retry_after
-from notify import signing
 from notify.directory import Subscription
 from notify.orders import RESPONSE_BODY_KEPT, RESPONSE_HEADERS_KEPT, Item, Order, Result
 from notify.sender.claimer import ClaimedOrder
+from notify.subscriptions import signing
 
 _MAX_RETRY_AFTER = 24 * 3600.0
 

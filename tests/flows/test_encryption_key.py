@@ -17,8 +17,8 @@ import pytest
 
 from msgplatform.core.data import encryption
 from msgplatform.core.servers.embedded import MariaDb
-from notify import signing
 from notify.demo.publisher import Accepted, publish_all
+from notify.subscriptions import signing
 from tests.cluster import DAEMONS, ROOT, WEB, Cluster, Console
 from tests.flows import dumps
 from tests.flows.conftest import DATABASES

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from notify import queue_names
+from notify import orders
 from notify.demo.publisher import Accepted, publish_all
 from notify.demo.sink_process import SinkProcess
 from tests.cluster import DAEMONS, LEASE_SECONDS, WEB, Cluster
@@ -89,7 +89,7 @@ class Fire:
 
     def flush(self) -> None:
         """With many messages queued, and results that nobody has marked."""
-        marker = queue_names.MARKER
+        marker = orders.MARKER_QUEUE
         self.cluster.pause("run_marker")
         self.cluster.wait_until(
             lambda: self.cluster.redis.llen(f"rq:queue:{marker}") > 0, "results to wait"

@@ -15,7 +15,7 @@ import pytest
 
 from msgplatform.core.queues import jobs
 from msgplatform.models import Biz
-from notify import lane_status, orders, queue_names
+from notify import lane_status, orders
 from notify.demo.sink_process import SinkProcess
 from notify.models import BizReceive, Receive
 from notify.orders import Item, Order
@@ -32,7 +32,7 @@ LIMIT = 200 * 1024 * 1024
 def test_a_thousand_subscriptions_fit_into_200_mib(tmp_path: Path) -> None:
     with SinkProcess(tmp_path / "seen", ["--delay", "0.05"]) as sink:
         rows = subscribed(sink.url)
-        names = [queue_names.subscription(row.biz_id, row.receive_id) for row in rows]
+        names = [orders.queue_name(row.biz_id, row.receive_id) for row in rows]
         jobs.put_all(
             [(name, order(row.pk)) for name, row in zip(names, rows, strict=True)], ttl=600
         )

@@ -17,7 +17,7 @@ from rq.job import Job
 
 from msgplatform.core.queues import jobs, owners
 from msgplatform.core.queues.names import RqQueues
-from notify.queue_names import MARKER
+from notify.orders import MARKER_QUEUE as MARKER
 
 QUEUE = "notify-7-9"
 

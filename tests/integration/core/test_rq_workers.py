@@ -17,7 +17,7 @@ from rq.worker_registration import REDIS_WORKER_KEYS
 
 from msgplatform import env
 from msgplatform.core.queues import jobs
-from notify.queue_names import MARKER
+from notify.orders import MARKER_QUEUE as MARKER
 
 QUEUE = "notify-7-9"
 COMMANDS = sorted(module.name for module in pkgutil.iter_modules(commands.__path__))

@@ -23,7 +23,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs, names
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Biz, MinuteCounter
-from notify import lane_status, queue_names
+from notify import lane_status, orders
 from notify.lane_status import Live
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
@@ -92,7 +92,7 @@ def results(copies: list[ReceiveMsg]) -> None:
     made = [
         Result(c.pk, c.biz_receive_id, c.claimed_by, outcome="delivered", attempt=1) for c in copies
     ]
-    jobs.put(queue_names.MARKER, [made], ttl=None)
+    jobs.put(orders.MARKER_QUEUE, [made], ttl=None)
 
 
 def counted(name: str) -> int:
@@ -129,14 +129,14 @@ def test_results_that_are_waited_for_go_behind_the_others(row: BizReceive) -> No
     publish(row.biz, 2)
     first, second = queued()
     results([first])
-    (waiting,) = [jobs.claim(queue_names.MARKER, 60.0)]
+    (waiting,) = [jobs.claim(orders.MARKER_QUEUE, 60.0)]
     assert waiting
     results([second])
     jobs.put_last([waiting])
     jobs.put_last([waiting])  # it is in nobody's hands any more
-    order = [jobs.claim(queue_names.MARKER, 60.0) for _ in range(2)]
+    order = [jobs.claim(orders.MARKER_QUEUE, 60.0) for _ in range(2)]
     assert [each.data[0][0] for each in order if each] == [second.pk, first.pk]
-    assert jobs.claim(queue_names.MARKER, 60.0) is None
+    assert jobs.claim(orders.MARKER_QUEUE, 60.0) is None
 
 
 def test_a_frozen_maker_holds_nobody_up_and_makes_no_copy_twice(row: BizReceive) -> None:

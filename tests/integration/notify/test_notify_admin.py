@@ -183,7 +183,7 @@ def test_both_secrets_sign_for_the_hours_that_were_chosen(
     ready = settings.get(row.pk)
     assert ready is not None
     # Each secret's own verifier, an independent one, accepts what both sign.
-    from notify import signing
+    from notify.subscriptions import signing
 
     stamp = int(timezone.now().timestamp())
     headers = dict(signing.headers(ready.keys, "7", stamp, b"{}"))

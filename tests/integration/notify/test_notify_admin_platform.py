@@ -9,7 +9,7 @@ from django.urls import reverse
 from msgplatform.api.access import keys
 from msgplatform.core.queues import jobs
 from msgplatform.models import ApiKey, AuditLog, Biz
-from notify import queue_names
+from notify import orders
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 
@@ -80,11 +80,11 @@ def test_a_deleted_key_is_audited_and_refused(admin_client: Client) -> None:
 def test_queues_are_for_looking_only(
     admin_client: Client, name: str, more: tuple[str, ...]
 ) -> None:
-    jobs.put(queue_names.MARKER, [{"n": 1}], ttl=600)
+    jobs.put(orders.MARKER_QUEUE, [{"n": 1}], ttl=600)
     address = reverse(f"django_rq:{name}", args=(0, *more))
     for answer in (admin_client.get(address), admin_client.post(address, {"action": "delete"})):
         assert answer.status_code == 403
-    assert jobs.depths([queue_names.MARKER]) == {queue_names.MARKER: 1}
+    assert jobs.depths([orders.MARKER_QUEUE]) == {orders.MARKER_QUEUE: 1}
     for page in ("", "queues/0/", "queues/0/details/"):
         assert admin_client.get(f"/django-rq/{page}", follow=True).status_code == 200
 

@@ -15,7 +15,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, Biz
-from notify import lane_status, queue_names
+from notify import lane_status, orders
 from notify.bulk import send_again
 from notify.maker import expiry
 from notify.maker.maker import Maker
@@ -46,7 +46,7 @@ def give_up(row: BizReceive, count: int) -> None:
     drain(Maker())
     queued = ReceiveMsg.objects.filter(status=Copy.QUEUED, biz_receive=row)
     results = [Result(c.pk, row.pk, c.claimed_by, 1, "failed", 503) for c in queued]
-    jobs.put(queue_names.MARKER, [results], ttl=None)
+    jobs.put(orders.MARKER_QUEUE, [results], ttl=None)
     drain(Marker())
     failing_subscriptions.tell()
 

@@ -15,7 +15,7 @@ from pytest_django import Settings
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.models import Alert, AuditLog, Biz
-from notify import queue_names
+from notify import orders
 from notify.maker.maker import Maker
 from notify.marker import failing_subscriptions
 from notify.marker.marker import Marker
@@ -55,7 +55,7 @@ def result(copy: ReceiveMsg, status: int, at: float = 0.0) -> Result:
 
 
 def mark(*results: Result) -> None:
-    jobs.put(queue_names.MARKER, [list(results)], ttl=None)
+    jobs.put(orders.MARKER_QUEUE, [list(results)], ttl=None)
     drain(Marker())
 
 
@@ -192,7 +192,7 @@ def test_many_markers_disable_it_once(row: BizReceive) -> None:
     rows = [row, *(subscription(row.biz, f"s{n}", schedule=[10]) for n in range(9))]
     copies = queued(row, 8)
     batches = [[result(copy, 410) for copy in copies[start::8]] for start in range(8)]
-    jobs.put(queue_names.MARKER, batches, ttl=None)
+    jobs.put(orders.MARKER_QUEUE, batches, ttl=None)
     start = threading.Barrier(4)
 
     def run() -> None:
@@ -298,7 +298,7 @@ def test_copies_of_an_unreadable_subscription_wait(row: BizReceive) -> None:
     copies = queued(row, 3)
     Receive.objects.update(headers=["not", "a", "mapping"])
     marker = Marker()
-    jobs.put(queue_names.MARKER, [[result(copy, 503) for copy in copies]] * 2, ttl=None)
+    jobs.put(orders.MARKER_QUEUE, [[result(copy, 503) for copy in copies]] * 2, ttl=None)
     with CaptureQueriesContext(connection) as captured:
         drain(marker)
     whole = [q for q in captured if "previous_secret" in q["sql"]]

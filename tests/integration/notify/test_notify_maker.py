@@ -17,7 +17,7 @@ from django.utils import timezone
 from msgplatform.core.data import ids
 from msgplatform.core.queues import jobs
 from msgplatform.models import Alert, Biz
-from notify import intake, orders, queue_names
+from notify import intake, orders
 from notify.directory import Subscriptions
 from notify.maker import splitter
 from notify.maker.capacity import ORDERS_IN_TOTAL, ORDERS_PER_SUBSCRIPTION
@@ -35,7 +35,7 @@ def biz() -> Biz:
 
 
 def queue_of(row: BizReceive) -> str:
-    return queue_names.subscription(row.biz_id, row.receive_id)
+    return orders.queue_name(row.biz_id, row.receive_id)
 
 
 def claimed_orders(row: BizReceive) -> list[dict]:
@@ -206,12 +206,12 @@ def test_old_results_keep_leases_from_being_reclaimed(biz: Biz, work_redis: redi
     run(maker)
     claimed_orders(row)
     ReceiveMsg.objects.update(next_at=Now())
-    jobs.put(queue_names.MARKER, [[]], ttl=None)
+    jobs.put(orders.MARKER_QUEUE, [[]], ttl=None)
     job = work_redis.lindex("rq:queue:notify-marker", 0).decode()
     work_redis.hset(f"rq:job:{job}", "enqueued_at", "2026-01-01T00:00:00.000000Z")
     run(maker)
     assert claimed_orders(row) == []
-    marker_job = jobs.claim(queue_names.MARKER, 30)
+    marker_job = jobs.claim(orders.MARKER_QUEUE, 30)
     assert marker_job
     jobs.done([marker_job])
     run(maker)

@@ -22,7 +22,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, Biz, MinuteCounter
-from notify import intake, lane_status, orders, queue_names
+from notify import intake, lane_status, orders
 from notify.lane_status import Live
 from notify.maker import dispatcher, due, expiry, payloads
 from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL
@@ -43,7 +43,7 @@ def biz() -> Biz:
 
 
 def queue_of(row: BizReceive) -> str:
-    return queue_names.subscription(row.biz_id, row.receive_id)
+    return orders.queue_name(row.biz_id, row.receive_id)
 
 
 def items(row: BizReceive) -> list[list[int]]:

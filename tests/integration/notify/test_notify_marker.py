@@ -15,7 +15,7 @@ from django.utils import timezone
 from msgplatform.core.data import ids, sql
 from msgplatform.core.queues import jobs
 from msgplatform.models import Alert, Biz, MinuteCounter
-from notify import queue_names
+from notify import orders
 from notify.bulk import actions
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
@@ -46,11 +46,11 @@ def result(copy: ReceiveMsg, outcome: str = "delivered", **fields: object) -> Re
 
 
 def mark(*results: Result) -> None:
-    jobs.put(queue_names.MARKER, [list(results)], ttl=None)
+    jobs.put(orders.MARKER_QUEUE, [list(results)], ttl=None)
     marker = Marker()
     while marker.turn():
         pass
-    assert jobs.depths([queue_names.MARKER])[queue_names.MARKER] == 0
+    assert jobs.depths([orders.MARKER_QUEUE])[orders.MARKER_QUEUE] == 0
 
 
 def counted(name: str) -> int:
@@ -184,7 +184,7 @@ def test_a_bad_result_does_not_stop_its_neighbours(row: BizReceive) -> None:
 
 
 def test_an_unreadable_batch_is_dropped(row: BizReceive) -> None:
-    jobs.put(queue_names.MARKER, [{"not": "results"}], ttl=None)
+    jobs.put(orders.MARKER_QUEUE, [{"not": "results"}], ttl=None)
     marker = Marker()
     assert marker.turn() is True
     assert marker.turn() is False
@@ -217,7 +217,7 @@ def test_a_subscription_newer_than_the_cache_has_its_schedule(row: BizReceive) -
     newer = subscription(row.biz, "newer", schedule=[60])
     copies = queued(row)
     (copy,) = [copy for copy in copies if copy.biz_receive_id == newer.pk]
-    jobs.put(queue_names.MARKER, [[result(copy, "failed", http_status=503)]], ttl=None)
+    jobs.put(orders.MARKER_QUEUE, [[result(copy, "failed", http_status=503)]], ttl=None)
     marker.turn()
     copy.refresh_from_db()
     assert copy.status == Status.PENDING
@@ -227,7 +227,7 @@ def test_an_outage_keeps_the_results_in_the_queue(row: BizReceive, work_redis: r
     """Only what was in hand is held; the rest waits where the maker sees how old it is."""
     copies = queued(row, 40)
     for copy in copies:
-        jobs.put(queue_names.MARKER, [[result(copy)]], ttl=None)
+        jobs.put(orders.MARKER_QUEUE, [[result(copy)]], ttl=None)
     marker = Marker()
     settings_dict = connection.settings_dict
     name = settings_dict["NAME"]
@@ -248,7 +248,7 @@ def test_a_result_that_nothing_can_read_does_not_stop_the_marker(row: BizReceive
     """Whatever it raises: the neighbours in its batch and the batches behind it are marked."""
     copies = queued(row, 3)
     jobs.put(
-        queue_names.MARKER,
+        orders.MARKER_QUEUE,
         [[result(copies[0]), result(copies[1], at=1e18)], [result(copies[2])]],
         ttl=None,
     )
@@ -313,7 +313,7 @@ def test_many_markers_at_once_lose_nothing(row: BizReceive) -> None:
     chance = random.Random(7)
     batches = [chance.sample(results, 30) for _ in range(20)]
     batches += [results[start::10] for start in range(10)]
-    jobs.put(queue_names.MARKER, batches, ttl=None)
+    jobs.put(orders.MARKER_QUEUE, batches, ttl=None)
 
     def run() -> None:
         marker = Marker()

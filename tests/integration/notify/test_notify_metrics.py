@@ -15,7 +15,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Biz
-from notify import lane_status, queue_names
+from notify import lane_status, orders
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.models import BizReceive, ReceiveMsg
@@ -63,7 +63,7 @@ def mark(status: int, seconds: float = 0.04, after: float = 0.0) -> None:
         )
         for copy in ReceiveMsg.objects.filter(status=Copy.QUEUED)
     ]  # fmt: skip
-    jobs.put(queue_names.MARKER, [results], ttl=None)
+    jobs.put(orders.MARKER_QUEUE, [results], ttl=None)
     drain(Marker())
 
 
@@ -98,7 +98,7 @@ def test_a_repeated_batch_is_observed_once(row: BizReceive) -> None:
     drain(Maker())
     (copy,) = ReceiveMsg.objects.all()
     result = Result(copy.pk, row.pk, copy.claimed_by, 1, "delivered", 200, seconds=0.1)
-    jobs.put(queue_names.MARKER, [[result, result], [result]], ttl=None)
+    jobs.put(orders.MARKER_QUEUE, [[result, result], [result]], ttl=None)
     drain(Marker())
     assert scraped()["notify_request_seconds_count", ()] == 1
 

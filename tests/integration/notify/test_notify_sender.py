@@ -22,7 +22,7 @@ from msgplatform.core.queues import jobs as queues
 from msgplatform.core.queues.owners import OWNER
 from msgplatform.core.rates import breaker
 from msgplatform.models import Alert, Biz
-from notify import lane_status, queue_names
+from notify import lane_status, orders
 from notify.demo.sink_process import SinkProcess
 from notify.directory import Subscriptions
 from notify.maker.capacity import Room
@@ -57,7 +57,7 @@ def subscribed(
 
 
 def queue_of(row: BizReceive) -> str:
-    return queue_names.subscription(row.biz_id, row.receive_id)
+    return orders.queue_name(row.biz_id, row.receive_id)
 
 
 def put(row: BizReceive, orders: int, items: int = 100, lease: float = 120) -> list[int]:
@@ -94,7 +94,7 @@ def turn_until(sender: Sender, condition: Callable[[], bool], seconds: float = 6
 def results() -> list[Result]:
     """Everything on the marker's queue, which stays there."""
     found: list[Result] = []
-    while job := queues.claim(queue_names.MARKER, 60):
+    while job := queues.claim(orders.MARKER_QUEUE, 60):
         found += msgspec.convert(job.data, list[Result])
     return found
 
@@ -225,7 +225,7 @@ class TestBreaker:
 
 def _given(row: BizReceive, sender: Sender) -> int:
     """Results that were written, or wait to be."""
-    waiting = queues.depths([queue_names.MARKER])[queue_names.MARKER]
+    waiting = queues.depths([orders.MARKER_QUEUE])[orders.MARKER_QUEUE]
     if not waiting or queues.depths([queue_of(row)])[queue_of(row)]:
         return 0
     return _put_so_far() if not _in_flight(sender, row) else 0
@@ -237,7 +237,7 @@ def _put_so_far() -> int:
     from msgplatform.core.connections import work_redis
 
     client = work_redis()
-    keys = [*client.lrange(f"rq:queue:{queue_names.MARKER}", 0, -1)]
+    keys = [*client.lrange(f"rq:queue:{orders.MARKER_QUEUE}", 0, -1)]
     jobs = Job.fetch_many([k.decode() for k in keys], client, serializer=queues.Serializer)
     return sum(len(job.args[0]) for job in jobs if job)
 

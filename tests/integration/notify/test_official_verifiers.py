@@ -19,10 +19,11 @@ from django.utils import timezone
 
 from msgplatform.core.queues import jobs
 from msgplatform.models import Biz
-from notify import orders, queue_names, signing
+from notify import orders
 from notify.models import BizReceive, Receive
 from notify.orders import Item, Order
 from notify.sender.sender import Sender
+from notify.subscriptions import signing
 from tests.integration.support.http_sinks import Seen, Sink, answering
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -46,7 +47,7 @@ def captured(
         row = BizReceive.objects.create(biz=Biz.objects.create(name="b"), receive=receive)
         body = orders.body("order.paid", "2026-11-20T08:00:00Z", PAYLOADS[request.param])
         order = Order(row.pk, "c" * 32, time.time() + 120, [Item(1, 2**60, 1, body)])
-        jobs.put(queue_names.subscription(row.biz_id, row.receive_id), [order], ttl=240)
+        jobs.put(orders.queue_name(row.biz_id, row.receive_id), [order], ttl=240)
         sender = Sender()
         sender.start()
         try:

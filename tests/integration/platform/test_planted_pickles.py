@@ -18,7 +18,7 @@ from django.test import Client
 from django_rq.urls import get_admin_urlpatterns
 
 from msgplatform.core.queues import jobs
-from notify.queue_names import MARKER
+from notify.orders import MARKER_QUEUE as MARKER
 
 pytestmark = pytest.mark.django_db
 WORKER = "rq:worker:planted"

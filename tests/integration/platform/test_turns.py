@@ -21,7 +21,7 @@ from gateway.pump.pump import Pump
 from msgplatform.core.queues import jobs
 from msgplatform.env import BASE_DIR
 from msgplatform.models import Biz
-from notify import queue_names
+from notify import orders
 from notify.directory import Subscriptions
 from notify.feed.dispatcher.dispatcher import Dispatcher
 from notify.maker.maker import Maker
@@ -125,7 +125,7 @@ def test_marker(counted: Any) -> None:
             Result(one.pk, row.pk, one.claimed_by, outcome="delivered", attempt=1, http_status=200)
             for one in ReceiveMsg.objects.filter(status=ReceiveMsg.Status.QUEUED)
         ]
-        jobs.put(queue_names.MARKER, [results], ttl=None)
+        jobs.put(orders.MARKER_QUEUE, [results], ttl=None)
 
     check("marker", Marker(), work, counted)
 

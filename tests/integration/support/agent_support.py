@@ -19,10 +19,9 @@ from django.db import connections
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.servers.embedded import MariaDb
 from notify.agent.client import IntakeClient
-from notify.agent.database import add_database
 from notify.agent.relay import Relay
 from notify.agent.schema import ddl
-from notify.agent.store import Store
+from notify.agent.store import Store, add_database
 
 KINDS = ["sqlite", "mariadb"]
 KEY = "mp_a_key"

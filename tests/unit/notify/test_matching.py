@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from notify.matching import PATTERN, compile_filter
+from notify.subscriptions.matching import PATTERN, compile_filter
 
 
 @pytest.mark.parametrize(

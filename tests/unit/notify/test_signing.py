@@ -11,7 +11,7 @@ import standardwebhooks
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from notify import signing
+from notify.subscriptions import signing
 
 ID, TIMESTAMP = "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
-from notify import matching
+from notify.subscriptions import matching
 
 MAX_ATTEMPTS = 50
 MAX_PATTERNS = 100
