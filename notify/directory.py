@@ -143,5 +143,5 @@ def _unusable(row: BizReceive, error: Exception) -> alerts.Condition:
     return alerts.Condition(
         f"{KIND}:{row.pk}",
         f"The subscription {row} cannot be used",
-        f"{error}. Correct it in the console; its copies wait.",
+        f"{error}. Correct it in the console; its deliveries wait.",
     )

@@ -104,7 +104,7 @@ class NotifyFlow(flows.Flow):
 
 
 def _status() -> flows.Status:
-    counts = metrics.copies()
+    counts = metrics.deliveries()
     backlog = metrics.to_split() + sum(counts[status] for status in metrics.OPEN)
     facts: dict[str, int | float | str] = {
         str(_Status(status).label): _shown(count) for status, count in counts.items() if count

@@ -13,9 +13,9 @@ from notify.admin import chart, health, subscription_cells
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.monitor import statistics
 
-_Copy = ReceiveMsg.Status
+_Delivery = ReceiveMsg.Status
 FAILURES = 8
-_STATES = (_Copy.PENDING, _Copy.QUEUED, _Copy.HELD, _Copy.EXHAUSTED, _Copy.POISON)
+_STATES = (_Delivery.PENDING, _Delivery.QUEUED, _Delivery.HELD, _Delivery.EXHAUSTED, _Delivery.POISON)
 
 
 def card(row: BizReceive) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def card(row: BizReceive) -> dict[str, Any]:
             (_("breaker"), subscription_cells.breaker(state)),
             (_("accepted, last hour"), subscription_cells.success(state)),
         ],
-        "copies": _copies(row),
+        "deliveries": _deliveries(row),
         "chart": chart.chart(points),
         "delivered": sum(point.delivered for point in points),
         "failed": sum(point.failed for point in points),
@@ -46,8 +46,8 @@ def card(row: BizReceive) -> dict[str, Any]:
     }
 
 
-def _copies(row: BizReceive) -> list[dict[str, Any]]:
-    """How many copies wait or were given up, each with the list that shows them."""
+def _deliveries(row: BizReceive) -> list[dict[str, Any]]:
+    """How many deliveries wait or were given up, each with the list that shows them."""
     found = []
     for status in _STATES:
         rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=row.pk).order_by()
@@ -59,13 +59,13 @@ def _copies(row: BizReceive) -> list[dict[str, Any]]:
 
 
 def _failures(row: BizReceive) -> list[Attempt]:
-    """The last failed attempts of copies that are not delivered, the latest first.
+    """The last failed attempts of deliveries that are not delivered, the latest first.
 
     Found through the index (status, subscription, next look): what waits longest for its next
     attempt has failed most lately, or most often.
     """
     ids: list[int] = []
-    for status in (_Copy.PENDING, _Copy.EXHAUSTED):
+    for status in (_Delivery.PENDING, _Delivery.EXHAUSTED):
         rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=row.pk)
         ids += rows.order_by("-next_at").values_list("id", flat=True)[: FAILURES * 4]
     last: dict[int, Attempt] = {}

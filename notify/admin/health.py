@@ -20,13 +20,13 @@ from notify.models import BizReceive, ReceiveMsg
 from notify.monitor.metrics import OPEN
 
 _Status = BizReceive.Status
-# Counted no further: a subscription may have a million waiting copies.
+# Counted no further: a subscription may have a million waiting deliveries.
 COUNTED = 10_000
 
 
 @dataclass(frozen=True)
 class Health:
-    """Of one subscription now. `waiting` is its copies that are not delivered and not given up,
+    """Of one subscription now. `waiting` is its deliveries that are not delivered and not given up,
     counted up to COUNTED. Without `is_known`, while Redis is away, nobody knows what is `live`.
 
     `due_seconds` is how long its oldest due copy has waited, None when none is due. `rate` is the
@@ -81,7 +81,7 @@ def _from_redis() -> dict[int, lane_status.Live] | None:
 
 
 def _waiting(ids: Sequence[int]) -> dict[int, int]:
-    """How many copies of each wait, counted up to COUNTED: the part of an index for each."""
+    """How many deliveries of each wait, counted up to COUNTED: the part of an index for each."""
     statuses = ", ".join(str(int(status)) for status in OPEN)
     condition = f"status IN ({statuses}) AND biz_receive_id = %s"
     found = capped("receive_msg", condition, [[pk] for pk in ids], COUNTED)

@@ -28,15 +28,15 @@ from notify.bulk import send_again
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.search import find
 
-_Copy = ReceiveMsg.Status
+_Delivery = ReceiveMsg.Status
 _TONES = {
-    _Copy.DELIVERED: "good",
-    _Copy.EXHAUSTED: "bad",
-    _Copy.POISON: "bad",
-    _Copy.HELD: "warn",
-    _Copy.SKIPPED: "plain",
-    _Copy.PENDING: "plain",
-    _Copy.QUEUED: "plain",
+    _Delivery.DELIVERED: "good",
+    _Delivery.EXHAUSTED: "bad",
+    _Delivery.POISON: "bad",
+    _Delivery.HELD: "warn",
+    _Delivery.SKIPPED: "plain",
+    _Delivery.PENDING: "plain",
+    _Delivery.QUEUED: "plain",
 }
 _FOUND = 500  # what a search shows at most
 # More than this is work for a bulk job, which can be paced and stopped.
@@ -44,8 +44,8 @@ SELECTED = 500
 
 
 def of_subscriptions(rows: QuerySet[ReceiveMsg], ids: list[int]) -> QuerySet[ReceiveMsg]:
-    """Their copies. The index begins with the status: naming every one makes it usable."""
-    return rows.filter(status__in=list(_Copy), biz_receive_id__in=ids)
+    """Their deliveries. The index begins with the status: naming every one makes it usable."""
+    return rows.filter(status__in=list(_Delivery), biz_receive_id__in=ids)
 
 
 class SubscriptionFilter(AutocompleteFilter):
@@ -55,7 +55,7 @@ class SubscriptionFilter(AutocompleteFilter):
 
 
 class SystemFilter(AutocompleteFilter):
-    """By way of its subscriptions: the system itself is in no index of the copies."""
+    """By way of its subscriptions: the system itself is in no index of the deliveries."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         chosen = row_id(self.value())
@@ -171,7 +171,7 @@ class ReceiveMsgAdmin(HotAdmin):
 
     @admin.display(description=_("status"))
     def status_mark(self, copy: ReceiveMsg) -> str:
-        status = _Copy(copy.status)
+        status = _Delivery(copy.status)
         return cells.mark(str(status.label), _TONES[status])
 
     @admin.display(description=_("answer"))

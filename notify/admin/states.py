@@ -46,13 +46,13 @@ _CHANGES = {
         "subscription_resumed_skipping",
         _Status.SKIPPING,
         _HEALTHY,
-        _("Copies that are held now are skipped: they are not sent, also not later."),
+        _("Deliveries that are held now are skipped: they are not sent, also not later."),
     ),
     "discard": Change(
         "subscription_discarded",
         _Status.DISCARDED,
         {},
-        _("What waits is skipped, and messages from now on make no copies for it."),
+        _("What waits is skipped, and messages from now on make no deliveries for it."),
     ),
 }
 
@@ -62,7 +62,7 @@ class StateActions(ModelAdmin):
 
     actions = ["pause", "resume_and_release", "resume_and_skip", "discard"]
 
-    @admin.action(description=_("Pause: hold new copies"), permissions=["change"])
+    @admin.action(description=_("Pause: hold new deliveries"), permissions=["change"])
     def pause(self, request: HttpRequest, queryset: QuerySet[BizReceive]) -> HttpResponse | None:
         return self._change(request, queryset, "pause")
 
@@ -78,7 +78,7 @@ class StateActions(ModelAdmin):
     ) -> HttpResponse | None:
         return self._change(request, queryset, "resume_and_skip")
 
-    @admin.action(description=_("Discard: make no copies"), permissions=["change"])
+    @admin.action(description=_("Discard: make no deliveries"), permissions=["change"])
     def discard(self, request: HttpRequest, queryset: QuerySet[BizReceive]) -> HttpResponse | None:
         return self._change(request, queryset, "discard")
 
@@ -116,7 +116,7 @@ class StateActions(ModelAdmin):
 
 _TITLES = [
     ("resume_and_skip", _("Resume and skip what was held")),
-    ("discard", _("Discard: make no copies")),
+    ("discard", _("Discard: make no deliveries")),
 ]
 
 

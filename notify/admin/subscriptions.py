@@ -72,7 +72,7 @@ class SubscriptionForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
         status = self.fields.get("status")
         if isinstance(status, forms.TypedChoiceField):  # only when it is made
             status.choices = [(s.value, s.label) for s in (_Status.NORMAL, _Status.PAUSED)]
-            status.help_text = _("Paused: copies are made and held until it is resumed.")
+            status.help_text = _("Paused: deliveries are made and held until it is resumed.")
         if receive := self.fields.get("receive"):
             # A consumer made in a popup would have its secret shown to nobody.
             receive.widget.can_add_related = receive.widget.can_change_related = False
@@ -153,7 +153,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
         return self.fieldsets if obj else [head, *self.fieldsets[1:]]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        return ["biz", "receive"] if obj else []  # they name the queue and the copies
+        return ["biz", "receive"] if obj else []  # they name the queue and the deliveries
 
     def save_model(
         self, request: HttpRequest, obj: BizReceive, form: ModelForm[BizReceive], change: bool

@@ -59,7 +59,7 @@ class DeliverySerializer(serializers.ModelSerializer[ReceiveMsg]):
 class MessageSerializer(serializers.ModelSerializer[BizMsg]):
     id = serializers.CharField(read_only=True)
     state = serializers.SerializerMethodField()
-    deliveries = DeliverySerializer(source="listed_copies", many=True, read_only=True)
+    deliveries = DeliverySerializer(source="listed_deliveries", many=True, read_only=True)
 
     class Meta:
         model = BizMsg
@@ -98,7 +98,7 @@ class PayloadField(serializers.JSONField):
 class MessageDetailSerializer(MessageSerializer):
     """One message with every answer."""
 
-    deliveries = TriedDeliverySerializer(source="listed_copies", many=True, read_only=True)
+    deliveries = TriedDeliverySerializer(source="listed_deliveries", many=True, read_only=True)
     payload = PayloadField(required=False, help_text="Only with expand=payload: all of it")
 
     class Meta(MessageSerializer.Meta):

@@ -162,7 +162,7 @@ PUBLISH = SingleIntake(
     ),
 )
 class MessageView(QueryView, RetrieveAPIView[BizMsg]):
-    """One event with what became of each of its copies."""
+    """One event with what became of each of its deliveries."""
 
     required_scope = "events:read"
     serializer_class = MessageDetailSerializer

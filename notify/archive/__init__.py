@@ -1,2 +1,5 @@
-"""`run_archiver`: `due` finds what may move, `move` moves it, `retention` says what may be deleted,
-`listing` shows hot and cold as one. `restore` is the way back, `restored` what has gone it."""
+"""`run_archiver`: `due` finds what may move, `move` moves it, `retention` says what is kept.
+
+`stores` and `listing` show hot and archived messages as one. `restore` brings messages back,
+`restored` remembers which came back.
+"""

@@ -1,4 +1,4 @@
-"""Archiver: moves what is final to the archive, and deletes what was kept long enough.
+"""Archiver: moves final messages to the archive, and deletes what was kept for long enough.
 
 Several may run: rows are locked while they move, so the second finds them gone.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db import connections
@@ -22,15 +23,14 @@ from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
-from notify.archive import ages, restored, stores
+from notify.archive import restored, retention, stores
 from notify.archive.due import Due, candidates, chunks, due, movable
 from notify.archive.move import move
-from notify.archive.retention import ARCHIVE, KEYS
 
-# Between two looks at nothing; days are what is measured here.
+# Between two looks that find nothing; ages are measured in days here.
 ROUND_SECONDS = 20.0
-# For a chunk's way into the archive, however slow that is; a frozen archiver keeps it so long, but
-# nobody else wants what is final.
+# For a chunk's way into the archive, however slow that is. A frozen archiver keeps its locks for
+# as long, but nobody else wants rows that are final.
 _COPY_SECONDS = 120
 
 
@@ -40,15 +40,16 @@ class Archiver(Worker):
     def __init__(self) -> None:
         super().__init__()
         self._walk: Walk | None = None
-        self._retention, self._keys = Retention(ARCHIVE), Retention(KEYS)
+        self._retention, self._keys = Retention(retention.ARCHIVE), Retention(retention.KEYS)
         self._next_round = Every(ROUND_SECONDS)
 
     def start(self) -> None:
+        # Connections that are open already would not get the longer timeout.
         connections.close_all()
-        connection_created.connect(_wait_for_the_archive, dispatch_uid="archiver")
+        connection_created.connect(_allow_for_copying, dispatch_uid="archiver")
 
     def turn(self) -> bool:
-        """Look at one page of messages, or purge; true when there may be more to do."""
+        """Move one page of messages, or delete what is too old; true when there may be more."""
         if not self._next_round.is_due:
             return False
         now = sql.now()
@@ -56,25 +57,28 @@ class Archiver(Worker):
         self._walk = self._walk or walk(now)
         page = self._walk.page(now) or restored.page(now)
         self.heartbeat.lag = self._walk.lag(now)
-        if not page:
-            return self._purge(now)
-        try:
-            self._archive(page, due(now))
-        except AWAY:
-            self._walk = None  # this page was not moved: look at everything again
-            raise
-        return True
-
-    def _archive(self, page: Sequence[int], due: Due) -> None:
-        for chunk in chunks(movable(page, due), stores.hot()):
-            bisect.isolate(chunk, lambda some: self._move(some, due), self._set_aside, _is_away)
+        if page:
+            limits = due(now)
+            try:
+                for chunk in chunks(movable(page, limits), stores.hot()):
+                    move_some = partial(self._move, due=limits)
+                    bisect.isolate(chunk, move_some, self._set_aside, _is_unavailable)
+            except AWAY:
+                self._walk = None  # this page was not moved: look at everything again
+                raise
+            return True
+        # Only after everything is archived: a message takes the key along that is deleted here.
+        if self._retention.purge(now) or self._keys.purge(now):
+            return True
+        self._next_round.restart()
+        return False
 
     def _move(self, chunk: Sequence[int], due: Due) -> Sequence[int]:
         self.heartbeat.done += move(chunk, due)
         return chunk
 
     def _set_aside(self, message_id: int, error: Exception) -> alerts.AlertEvent:
-        """It stays where it is until its next look."""
+        """The message stays where it is until the archiver looks at it again."""
         self.heartbeat.failed += 1
         return alerts.AlertEvent(
             "notify.archive",
@@ -83,27 +87,19 @@ class Archiver(Worker):
             key=f"notify.archive:{message_id}",
         )
 
-    def _purge(self, now: datetime) -> bool:
-        """Retention, after all is archived: an archived message keeps the key that is purged here.
-        True while there may be more to delete."""
-        if self._retention.purge(now) or self._keys.purge(now):
-            return True
-        self._next_round.restart()
-        return False
-
 
 def walk(now: datetime) -> Walk:
-    """Messages are looked at when they may move if all went well, and if a delivery failed."""
-    return Walk(now, looks((ages.keep(), ages.keep_failed())), candidates)
+    """A message is looked at when it may move if all went well, and again if a delivery failed."""
+    return Walk(now, looks((retention.keep(), retention.keep_failed())), candidates)
 
 
-def _wait_for_the_archive(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    """The transaction that holds the messages is idle while another server copies them."""
+def _allow_for_copying(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+    """The transaction that locks the messages is idle while another server copies them."""
     if connection.vendor == "mysql" and connection.mysql_is_mariadb:  # type: ignore[attr-defined]  # the vendor's
         with connection.cursor() as cursor:
             cursor.execute("SET idle_transaction_timeout = %s", [_COPY_SECONDS])
 
 
-def _is_away(error: Exception) -> bool:
-    """What cannot be verified looks like a server that is away, but is one message's fault."""
+def _is_unavailable(error: Exception) -> bool:
+    """NotVerified is an error of AWAY too, but it is the fault of one message."""
     return isinstance(error, AWAY) and not isinstance(error, NotVerified)

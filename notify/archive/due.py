@@ -10,12 +10,13 @@ from django.db.models import Count, QuerySet
 from django.db.models.functions import Length
 
 from msgplatform.core.archive.ages import horizon
-from notify.archive import ages, restored
+from notify.archive import restored, retention
 from notify.archive.stores import Place
 from notify.models import BizMsg, ReceiveMsg
 
-MAX_COPIES = 2000
-MAX_BYTES = 8 * 1024 * 1024  # payloads in one chunk
+# Of one chunk, which is one transaction: as many rows as it locks without keeping others waiting.
+MAX_DELIVERIES = 2000
+MAX_BYTES = 8 * 1024 * 1024  # payloads
 _Status = ReceiveMsg.Status
 _WELL = frozenset({_Status.DELIVERED, _Status.SKIPPED})
 _FAILED = frozenset({_Status.EXHAUSTED, _Status.POISON})
@@ -23,25 +24,27 @@ _FAILED = frozenset({_Status.EXHAUSTED, _Status.POISON})
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What is old enough: messages below these ids, if their copies ended well or failed. One that
-    was brought back is as old as its return."""
+    """What is old enough: messages below `well` when all their deliveries ended well, below
+    `failed` when one failed. A message that was brought back is as old as its return."""
 
     well: int
     failed: int
 
     def allowed(self, statuses: Mapping[int, set[int]]) -> list[int]:
-        """Of messages with the statuses of their copies, those that may move."""
+        """Which of these messages may move, given the statuses of their deliveries."""
         counted_from = restored.counted_from(statuses)
-        return [pk for pk, ends in statuses.items() if self._allows(counted_from.get(pk, pk), ends)]
-
-    def _allows(self, age: int, statuses: set[int]) -> bool:
-        if age >= self.well or not statuses <= _WELL | _FAILED:
-            return False
-        return age < self.failed or not statuses & _FAILED
+        found = []
+        for message_id, ends in statuses.items():
+            age = counted_from.get(message_id, message_id)
+            if age >= self.well or not ends <= _WELL | _FAILED:
+                continue
+            if age < self.failed or not ends & _FAILED:
+                found.append(message_id)
+        return found
 
 
 def due(now: datetime) -> Due:
-    return Due(horizon(now, ages.keep()), horizon(now, ages.keep_failed()))
+    return Due(horizon(now, retention.keep()), horizon(now, retention.keep_failed()))
 
 
 def candidates(first: int, below: int) -> QuerySet[BizMsg, int]:
@@ -51,7 +54,10 @@ def candidates(first: int, below: int) -> QuerySet[BizMsg, int]:
 
 
 def movable(message_ids: Sequence[int], due: Due) -> list[int]:
-    """Those whose copies have all ended long enough ago; a message without copies is one."""
+    """The messages whose deliveries have all ended for long enough; a message without any is one.
+
+    Nothing is locked: `move` asks again under its locks.
+    """
     statuses: dict[int, set[int]] = {pk: set() for pk in message_ids}
     rows = ReceiveMsg.objects.filter(msg_id__in=message_ids).order_by()
     for message_id, status in rows.values_list("msg_id", "status"):
@@ -60,19 +66,19 @@ def movable(message_ids: Sequence[int], due: Due) -> list[int]:
 
 
 def chunks(message_ids: Sequence[int], place: Place) -> Iterator[list[int]]:
-    """Cut by payload bytes and number of copies; at least one message in each."""
+    """Cut by payload bytes and number of deliveries; at least one message in each."""
     sized = place.messages.filter(id__in=message_ids).annotate(size=Length("payload"))
     sizes = dict(sized.order_by().values_list("id", "size"))
-    rows = place.copies_of(message_ids).order_by().values_list("msg_id")
-    copies = dict(rows.annotate(Count("id")))
+    rows = place.deliveries_of(message_ids).order_by().values_list("msg_id")
+    deliveries = dict(rows.annotate(Count("id")))
     chunk: list[int] = []
     size = count = 0
     for message_id in message_ids:
         size += sizes.get(message_id, 0)
-        count += copies.get(message_id, 0)
-        if chunk and (size > MAX_BYTES or count > MAX_COPIES):
+        count += deliveries.get(message_id, 0)
+        if chunk and (size > MAX_BYTES or count > MAX_DELIVERIES):
             yield chunk
-            chunk, size, count = [], sizes.get(message_id, 0), copies.get(message_id, 0)
+            chunk, size, count = [], sizes.get(message_id, 0), deliveries.get(message_id, 0)
         chunk.append(message_id)
     if chunk:
         yield chunk

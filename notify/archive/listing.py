@@ -1,15 +1,15 @@
 """Hot and archived messages as one list, for the API.
 
 `Messages` is as much of a queryset as pagination and views ask of one: `filter`, `order_by`, a
-slice, `get`. It gives `BizMsg` instances with their copies (and attempts) read; an archived one
-is such an instance too, made from the archive's row, with `archived` set.
+slice, `get`. It gives `BizMsg` instances with their deliveries (and attempts) read. An archived
+message is such an instance too, made from the archive's row, with `archived` set.
 """
 
 from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from django.db import models
@@ -20,7 +20,7 @@ from msgplatform.core.archive.ages import horizon
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import Unavailable
-from notify.archive import ages, stores
+from notify.archive import retention, stores
 from notify.archive.stores import Place, reading
 from notify.models import Attempt, BizMsg, ReceiveMsg
 
@@ -36,7 +36,7 @@ class Messages:
     def __init__(
         self, biz_id: int, event_type: str = "", attempts: bool = False, payload: bool = False
     ) -> None:
-        """Of one event type, or of all; without `payload` that is not read."""
+        """Of one event type, or of all; the payload is read only with `payload`."""
         self._biz_id, self._event_type = biz_id, event_type
         self._conditions = list[Q]()
         self._attempts, self._payload = attempts, payload
@@ -57,8 +57,8 @@ class Messages:
         return other
 
     def get(self, **named: Any) -> BizMsg:
-        """The one message. Raises BizMsg.DoesNotExist, or Unavailable when it is not a hot one
-        and the archive cannot be read."""
+        """The one message. Raises BizMsg.DoesNotExist, or Unavailable when it is not among the hot
+        ones and the archive cannot be read."""
         for place in (stores.hot(), stores.cold()):
             with reading(place):
                 if found := self.filter(**named)._read(place, 1):
@@ -66,7 +66,7 @@ class Messages:
         raise BizMsg.DoesNotExist
 
     def __getitem__(self, wanted: slice) -> list[BizMsg]:
-        """The first n. Raises Unavailable when archived ones belong among them and cannot be
+        """The first n. Raises Unavailable when archived messages belong among them and cannot be
         read."""
         if not isinstance(wanted, slice) or wanted.start or wanted.step or wanted.stop is None:
             raise TypeError("only the first messages, [:n], can be read")
@@ -76,82 +76,60 @@ class Messages:
             with reading(cold):
                 archived = self._read(cold, wanted.stop)
         except Unavailable:
-            if not self._complete(sorted(found), wanted.stop):
+            # A full page of messages that are too young for the archive needs no archive.
+            is_young = found and min(found) >= horizon(timezone.now(), retention.keep())
+            if len(found) < wanted.stop or self._order != ("-id",) or not is_young:
                 raise
             archived = []
         for message in archived:
+            # What is in both places moved meanwhile, or was brought back: the hot row counts.
             found.setdefault(message.pk, message)
         ordered = sorted(found.values(), key=lambda m: m.pk, reverse=self._order == ("-id",))
         return ordered[: wanted.stop]
 
-    def _complete(self, hot: Sequence[int], size: int) -> bool:
-        """Whether a page needs no archive: it is full, and too young for it."""
-        if len(hot) < size or self._order != ("-id",):
-            return False
-        return hot[0] >= horizon(timezone.now(), ages.keep())
-
     def _read(self, place: Place, size: int) -> list[BizMsg]:
         sign = "-" if self._order == ("-id",) else ""
         rows = sql.of_one(place.messages, "biz_id", self._biz_id).filter(*self._conditions)
+        # The order names all columns of the index, so that no database sorts.
         rows = rows.order_by(f"{sign}biz_id", *self._order)
         if self._event_type:
             rows = sql.of_one(rows, "event_type", self._event_type)
             rows = rows.order_by(f"{sign}biz_id", f"{sign}event_type", *self._order)
         hidden = [] if self._payload else ["payload"]
         hidden += ["key", "archived_at"] if place.cold else []
-        messages = [_message(row, place.cold) for row in rows.defer(*hidden)[:size]]
-        _add_copies(place, messages, self._attempts)
+        messages: list[BizMsg] = []
+        for row in rows.defer(*hidden)[:size]:
+            message = row
+            if place.cold:
+                payload = row.__dict__.get("payload", models.DEFERRED)
+                names = ("id", "biz_id", "event_type", "channel", "created_at")
+                message = _as(BizMsg, row, names, payload=payload, state=BizMsg.State.SPLIT)
+            message.archived = place.cold
+            messages.append(message)
+        self._add_deliveries(place, messages)
         return messages
 
-
-def _message(row: Any, archived: bool) -> BizMsg:
-    message: BizMsg = row
-    if archived:
-        message = _instance(
-            BizMsg,
-            row,
-            ("id", "biz_id", "event_type", "channel", "created_at"),
-            payload=row.__dict__.get("payload", models.DEFERRED),
-            state=BizMsg.State.SPLIT,
-        )
-    message.archived = archived
-    return message
-
-
-def _add_copies(place: Place, messages: Sequence[BizMsg], attempts: bool) -> None:
-    """Read the copies of all of them at once."""
-    copies: dict[int, list[ReceiveMsg]] = defaultdict(list)
-    message_ids = [message.pk for message in messages]
-    for row in place.copies_of(message_ids).order_by("id") if message_ids else ():
-        copies[row.msg_id].append(_copy(row) if place.cold else row)
-    if attempts:
-        _add_attempts(place, [copy for of_message in copies.values() for copy in of_message])
-    for message in messages:
-        message.listed_copies = copies[message.pk]
+    def _add_deliveries(self, place: Place, messages: Sequence[BizMsg]) -> None:
+        """Read the deliveries of all messages at once, then all attempts of these."""
+        deliveries: dict[int, list[ReceiveMsg]] = defaultdict(list)
+        message_ids = [message.pk for message in messages]
+        for row in place.deliveries_of(message_ids).order_by("id") if message_ids else ():
+            hot = _as(ReceiveMsg, row, next_at=row.updated_at) if place.cold else row
+            deliveries[row.msg_id].append(hot)
+        for message in messages:
+            message.listed_deliveries = deliveries[message.pk]
+        if not self._attempts:
+            return
+        attempts: dict[int, list[Attempt]] = defaultdict(list)
+        found = [delivery for message in messages for delivery in message.listed_deliveries]
+        for some in chunks(sorted(delivery.pk for delivery in found), _CHUNK):
+            for row in place.attempts_of(some).order_by("id"):
+                attempts[row.copy_id].append(_as(Attempt, row) if place.cold else row)
+        for delivery in found:
+            delivery.listed_attempts = attempts[delivery.pk]
 
 
-def _add_attempts(place: Place, copies: Sequence[ReceiveMsg]) -> None:
-    attempts: dict[int, list[Attempt]] = defaultdict(list)
-    copy_ids = sorted(copy.pk for copy in copies)
-    for some in chunks(copy_ids, _CHUNK):
-        for row in place.attempts_of(some).order_by("id"):
-            attempts[row.copy_id].append(row if not place.cold else _attempt(row))
-    for copy_row in copies:
-        copy_row.listed_attempts = attempts[copy_row.pk]
-
-
-def _copy(row: Any) -> ReceiveMsg:
-    return _instance(ReceiveMsg, row, _names(row), next_at=row.updated_at)
-
-
-def _attempt(row: Any) -> Attempt:
-    return _instance(Attempt, row, _names(row))
-
-
-def _names(row: Any) -> Iterable[str]:
-    return [field.attname for field in row._meta.concrete_fields]
-
-
-def _instance(model: type[_Row], row: Any, names: Iterable[str], **others: Any) -> _Row:
-    values: Mapping[str, Any] = {name: getattr(row, name) for name in names}
-    return model(**values, **others)
+def _as(model: type[_Row], row: Any, names: Iterable[str] = (), **others: Any) -> _Row:
+    """An instance of a hot model with the values of an archived row, of all its fields or some."""
+    names = names or [field.attname for field in row._meta.concrete_fields]
+    return model(**{name: getattr(row, name) for name in names}, **others)

@@ -7,7 +7,6 @@ a requeue, a re-split or another archiver waits, and then finds the message as i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from django.db import connections, transaction
 from django.db.models import CharField, OuterRef, Subquery, Value
@@ -34,6 +33,7 @@ from notify.models import (
 
 _KEY = Subquery(IdempotencyKey.objects.filter(id=OuterRef("id")).values("key"))
 _RESTORED = Subquery(RestoredMsg.objects.filter(id=OuterRef("id")).values("restored_at"))
+# Columns of the archive that the hot table of messages does not have.
 _ADDED = {
     "key": Coalesce(_KEY, Value(""), output_field=CharField()),
     "archived_at": Now(),
@@ -42,59 +42,64 @@ _ADDED = {
 
 
 def move(message_ids: Sequence[int], due: Due) -> int:
-    """Move those of the messages that may still go; how many. Can be repeated at any point.
+    """Move the messages that may still go; how many did. Can be repeated at any point.
 
-    Raises NotVerified, or OperationalError when a database is away; nothing is lost then.
+    Raises NotVerified, or OperationalError when a database is unavailable; nothing is lost then.
     """
+
+    def once() -> int:
+        with transaction.atomic(durable=True):
+            going, deliveries = _locked(sorted(message_ids), due)
+            if not going:
+                return 0
+            parts = [
+                Part(BizMsg, ColdBizMsg, "id", going, _ADDED),
+                Part(ReceiveMsg, ColdReceiveMsg, "id", deliveries),
+                Part(Attempt, ColdAttempt, "copy_id", deliveries),
+            ]
+            # Committed in the archive before anything is deleted here. Who dies in between leaves
+            # rows in the archive that do not count while the hot ones are there; the next move
+            # replaces them.
+            copy_to_archive(parts)
+            failpoint("archiver_after_copy")
+            counts = [part.verified() for part in parts]
+            failpoint("archiver_after_verify")
+            for part, count in reversed(list(zip(parts, counts, strict=True))):
+                part.delete(count)
+            restored.forget(going)
+            failpoint("archiver_before_delete_commit")
+        return len(going)
+
     # An archive that cannot be reached is found out before anything is locked.
     connections[cold_alias()].ensure_connection()
-    return sql.retrying(partial(_move_once, sorted(message_ids), due))
-
-
-def _move_once(message_ids: list[int], due: Due) -> int:
-    with transaction.atomic(durable=True):
-        going, copies = _locked(message_ids, due)
-        if not going:
-            return 0
-        parts = [
-            Part(BizMsg, ColdBizMsg, "id", going, _ADDED),
-            Part(ReceiveMsg, ColdReceiveMsg, "id", copies),
-            Part(Attempt, ColdAttempt, "copy_id", copies),
-        ]
-        _copy(parts)
-        failpoint("archiver_after_copy")
-        counts = [part.verified() for part in parts]
-        failpoint("archiver_after_verify")
-        for part, count in reversed(list(zip(parts, counts, strict=True))):
-            part.delete(count)
-        restored.forget(going)
-        failpoint("archiver_before_delete_commit")
-    return len(going)
+    return sql.retrying(once)
 
 
 def _locked(message_ids: list[int], due: Due) -> tuple[list[int], list[int]]:
-    """The messages that may go, as they are now, and their copies; both are ours until the end."""
+    """The messages that may go and their deliveries, as they are now; locked until the commit."""
     messages = BizMsg.objects.select_for_update().filter(
         id__in=message_ids, state=BizMsg.State.SPLIT
     )
     statuses: dict[int, set[int]] = {
         pk: set() for pk in messages.order_by("id").values_list("id", flat=True)
     }
-    copies = ReceiveMsg.objects.select_for_update().filter(msg_id__in=list(statuses))
-    rows = list(copies.order_by().values_list("id", "msg_id", "status"))
+    deliveries = ReceiveMsg.objects.select_for_update().filter(msg_id__in=list(statuses))
+    rows = list(deliveries.order_by().values_list("id", "msg_id", "status"))
     for _id, message_id, status in rows:
         statuses[message_id].add(status)
     going = due.allowed(statuses)
     chosen = set(going)
-    return going, [copy_id for copy_id, message_id, _ in rows if message_id in chosen]
+    return going, [pk for pk, message_id, _ in rows if message_id in chosen]
 
 
-def _copy(parts: Sequence[Part]) -> None:
+def copy_to_archive(parts: Sequence[Part]) -> None:
+    """Write messages, deliveries and attempts in one transaction of the archive."""
     messages = ColdBizMsg.objects.using(cold_alias()).filter(id__in=parts[0].keys)
     with transaction.atomic(using=cold_alias(), savepoint=False):
-        # A key is forgotten after a while; of a message that was brought back it is only here.
+        # The table of keys forgets a key after a while. For a message that was brought back since,
+        # the archive is the only place that has it.
         keys = dict(messages.exclude(key="").values_list("id", "key"))
-        # What an archiver that was killed has left, and of those that were brought back.
+        # What a killed archiver left, and the former rows of messages that were brought back.
         delete_whole(MESSAGES, parts[0].keys)
         for part in parts:
             part.copy()

@@ -1,8 +1,8 @@
 """Bring messages back from the archive, whole: copy by id, verify, then what they were wanted for.
 
-All of it is one transaction of the main database, so a message comes back with its copies ready to
-be sent, or not at all. Its rows in the archive stay: the hot ones count, and the next move replaces
-what it finds there.
+All of it is one transaction of the main database, so a message comes back with its deliveries ready
+to be sent, or not at all. Its rows in the archive stay: the hot ones count, and the next move
+replaces what it finds there.
 """
 
 from __future__ import annotations
@@ -28,29 +28,37 @@ from notify.models import (
     ReceiveMsg,
 )
 
+# Columns of the hot tables that the archive does not have.
 _MESSAGE: Mapping[str, Any] = {"state": Value(BizMsg.State.SPLIT.value), "claimed_by": Value("")}
-_COPY: Mapping[str, Any] = {"next_at": F("updated_at"), "claimed_by": Value("")}
+_DELIVERY: Mapping[str, Any] = {"next_at": F("updated_at"), "claimed_by": Value("")}
 
 
 def restore(message_ids: Sequence[int], then: Callable[[], int]) -> int:
-    """Bring back those that are only in the archive, then do `then` in the same transaction, a
-    chunk at a time; the sum of what it returned. Can be repeated at any point.
+    """Bring back the messages that are only in the archive, then call `then` in the same
+    transaction, a chunk at a time; the sum of what it returned. Can be repeated at any point.
 
-    Raises NotVerified, or OperationalError when a database is away; what was done is whole.
+    Raises NotVerified, or OperationalError when a database is unavailable; each chunk that was
+    done is whole.
     """
     cut = list(chunks(sorted(message_ids), stores.cold()))
-    return sum(sql.retrying(partial(_restore_once, chunk, then)) for chunk in cut)
+    return sum(sql.retrying(partial(_restore_chunk, chunk, then)) for chunk in cut)
 
 
-def _restore_once(message_ids: list[int], then: Callable[[], int]) -> int:
+def _restore_chunk(message_ids: list[int], then: Callable[[], int]) -> int:
     with transaction.atomic(durable=True):
-        coming = _coming(message_ids)
+        # `note` inserts rows of their ids: whoever else brings the same messages back waits here.
+        hot = _present(stores.hot(), message_ids)
+        restored.note([pk for pk in message_ids if pk not in hot])
+        hot = _present(stores.hot(), message_ids)  # again: somebody else may have had the lock
         cold = stores.cold()
-        copies = list(cold.copies_of(coming).order_by("id").values_list("id", flat=True))
+        archived = _present(cold, message_ids)
+        restored.forget([pk for pk in message_ids if pk not in hot | archived])
+        coming = [pk for pk in message_ids if pk in archived and pk not in hot]
+        deliveries = list(cold.deliveries_of(coming).order_by("id").values_list("id", flat=True))
         parts = [
             Part(ColdBizMsg, BizMsg, "id", coming, _MESSAGE),
-            Part(ColdReceiveMsg, ReceiveMsg, "id", copies, _COPY),
-            Part(ColdAttempt, Attempt, "copy_id", copies),
+            Part(ColdReceiveMsg, ReceiveMsg, "id", deliveries, _DELIVERY),
+            Part(ColdAttempt, Attempt, "copy_id", deliveries),
         ]
         for part in parts:
             part.copy()
@@ -60,16 +68,6 @@ def _restore_once(message_ids: list[int], then: Callable[[], int]) -> int:
         done = then()
         failpoint("restore_before_commit")
     return done
-
-
-def _coming(message_ids: list[int]) -> list[int]:
-    """Those that are in the archive and not hot; whoever else brings them back waits."""
-    hot = _present(stores.hot(), message_ids)
-    restored.note([pk for pk in message_ids if pk not in hot])
-    hot = _present(stores.hot(), message_ids)  # asked again: somebody else may have had the lock
-    cold = _present(stores.cold(), message_ids)
-    restored.forget([pk for pk in message_ids if pk not in hot | cold])
-    return [pk for pk in message_ids if pk in cold and pk not in hot]
 
 
 def _present(place: stores.Place, message_ids: list[int]) -> set[int]:

@@ -1,13 +1,41 @@
-"""What is let go when it has been kept long enough: archived messages, and idempotency keys."""
+"""How long messages and idempotency keys are kept, and what is deleted after that."""
 
 from __future__ import annotations
 
+from django.conf import settings
+
+from msgplatform.core.archive.ages import DAY
 from msgplatform.core.archive.description import Archive, Table
-from notify.archive import ages
 from notify.models import BizMsg, ColdAttempt, ColdBizMsg, ColdReceiveMsg, IdempotencyKey
+from notify.subscriptions.limits import MAX_DELAY_SECONDS
 
-_COPIES = Table(ColdReceiveMsg, (Table(ColdAttempt, of="copy_id"),), of="msg_id")
-MESSAGES = Table(ColdBizMsg, (_COPIES,))
+# A repeat of a request may come as late as the last retry of a message that depends on it.
+_KEY_MARGIN_SECONDS = MAX_DELAY_SECONDS + DAY
 
-ARCHIVE = Archive("notify", (MESSAGES,), ages.keep_archived, hot=BizMsg)
-KEYS = Archive("notify.keys", (Table(IdempotencyKey),), ages.keep_keys)
+
+def keep() -> float:
+    """Seconds after which a message moves whose deliveries all succeeded or were skipped."""
+    return float(settings.NOTIFY_KEEP_DAYS) * DAY
+
+
+def keep_failed() -> float:
+    """Seconds after which a message with a failed delivery moves; never less than `keep`."""
+    return max(float(settings.NOTIFY_KEEP_FAILED_DAYS) * DAY, keep())
+
+
+def keep_archived() -> float | None:
+    """Seconds from its acceptance after which an archived message may be deleted; None: never."""
+    days = settings.NOTIFY_ARCHIVE_DAYS
+    return max(days * DAY, keep_failed()) if days else None
+
+
+def keep_keys() -> float:
+    """Seconds for which an idempotency key is known."""
+    return keep_failed() + _KEY_MARGIN_SECONDS
+
+
+_DELIVERIES = Table(ColdReceiveMsg, (Table(ColdAttempt, of="copy_id"),), of="msg_id")
+MESSAGES = Table(ColdBizMsg, (_DELIVERIES,))
+
+ARCHIVE = Archive("notify", (MESSAGES,), keep_archived, hot=BizMsg)
+KEYS = Archive("notify.keys", (Table(IdempotencyKey),), keep_keys)

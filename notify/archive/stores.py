@@ -1,5 +1,8 @@
-"""The two places where messages are, as one shape. Read the hot one first: what moves meanwhile
-is in the archive before it is gone from the hot tables."""
+"""The two places where messages are, hot tables and archive, in one shape.
+
+Read the hot one first: a message that moves meanwhile is in the archive before its hot rows are
+gone, so it may be found twice and is never missed.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,10 @@ log = logging.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Place:
+    """The three tables of a place, the database that they are in, and whether it is the archive."""
+
     _messages: type[models.Model]
-    _copies: type[models.Model]
+    _deliveries: type[models.Model]
     _attempts: type[models.Model]
     using: str
     cold: bool
@@ -35,21 +40,21 @@ class Place:
         return self._messages._base_manager.using(self.using)
 
     @property
-    def copies(self) -> QuerySet[Any]:
-        return self._copies._base_manager.using(self.using)
+    def deliveries(self) -> QuerySet[Any]:
+        return self._deliveries._base_manager.using(self.using)
 
     @property
     def attempts(self) -> QuerySet[Any]:
         return self._attempts._base_manager.using(self.using)
 
-    def copies_of(self, message_ids: Sequence[int]) -> QuerySet[Any]:
-        return self._children(self.copies.filter(msg_id__in=message_ids), message_ids)
+    def deliveries_of(self, message_ids: Sequence[int]) -> QuerySet[Any]:
+        return self._children(self.deliveries.filter(msg_id__in=message_ids), message_ids)
 
-    def attempts_of(self, copy_ids: Sequence[int]) -> QuerySet[Any]:
-        return self._children(self.attempts.filter(copy_id__in=copy_ids), copy_ids)
+    def attempts_of(self, delivery_ids: Sequence[int]) -> QuerySet[Any]:
+        return self._children(self.attempts.filter(copy_id__in=delivery_ids), delivery_ids)
 
     def _children(self, rows: QuerySet[Any], parents: Sequence[int]) -> QuerySet[Any]:
-        """No child is in an older partition than its parent: those need not be searched."""
+        """No child is in an older partition than its parent, so older ones need not be searched."""
         if not self.cold or not parents:
             return rows
         return rows.filter(id__gte=earliest_part(min(parents)))
@@ -65,7 +70,8 @@ def cold() -> Place:
 
 @contextmanager
 def reading(place: Place) -> Iterator[None]:
-    """An archive of its own that cannot be read raises Unavailable with a sentence for people."""
+    """Raise Unavailable, with a sentence for people, when an archive in a database of its own
+    cannot be read; an error of the main database is raised as it is."""
     try:
         yield
     except (OperationalError, InterfaceError, ProgrammingError) as error:

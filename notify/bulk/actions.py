@@ -93,7 +93,7 @@ ACTIONS: Mapping[str, _Action] = {
     "resplit": _Action(
         fill_missing.Resplit,
         flows.BulkAction(
-            _("Make missing copies"),
+            _("Make missing deliveries"),
             {
                 "biz": _BIZ,
                 "since": _SINCE,
@@ -101,8 +101,8 @@ ACTIONS: Mapping[str, _Action] = {
                 "event_type": _TYPE,
                 "subscription": _("Only for this one; empty: for all"),
             },
-            _("Each message gets the copies it lacks, such as those for a newer subscription. "
-              "Copies that exist stay as they are, and so do archived messages. The count is of "
+            _("Each message gets the deliveries it lacks, such as those for a newer subscription. "
+              "Deliveries that exist stay as they are, and so do archived messages. The count is of "
               "messages looked at."),
         ),
         ("biz", "since"),
@@ -111,7 +111,7 @@ ACTIONS: Mapping[str, _Action] = {
 
 
 def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
-    """How many copies (messages, for a re-split) the action would look at now, to a bound."""
+    """How many deliveries (messages, for a re-split) the action would look at now, to a bound."""
     job = _job(action, given, sql.now())
     return bulk_cursor.count(job.page, COUNT_MOST, _COUNT_PAGE, _COUNT_STEPS)
 

@@ -1,4 +1,4 @@
-"""Split again: give messages the copies they lack, such as those for a newer subscription.
+"""Split again: give messages the deliveries they lack, such as those for a newer subscription.
 
 A copy that exists stays as it is, whatever became of it.
 """
@@ -24,8 +24,8 @@ from notify.search.filters import Filter
 from notify.subscriptions.matching import Filter as Wanted
 from notify.subscriptions.matching import compile_filter
 
-# Copies made in one transaction: a message more than fits goes with the next one.
-MAX_COPIES = 5000
+# Deliveries made in one transaction: a message more than fits goes with the next one.
+MAX_DELIVERIES = 5000
 _HOLDING = (BizReceive.Status.PAUSED, BizReceive.Status.DISABLED)
 _COLUMNS = (
     "id", "msg_id", "biz_id", "biz_receive_id", "status", "send_times", "next_at", "claimed_by",
@@ -50,11 +50,11 @@ class _Rule:
 
 
 class _MoreMissing(Temporary):
-    """Ids are reserved outside of transactions; there were more copies to make than thought."""
+    """Ids are reserved outside of transactions; there were more deliveries to make than thought."""
 
 
 def add_missing(message_ids: Sequence[int], subscription: int | None = None) -> int:
-    """Make the copies that these messages lack, of one subscription or of all; how many.
+    """Make the deliveries that these messages lack, of one subscription or of all; how many.
 
     The messages are locked: an archiver, or another split, waits or is waited for.
     """
@@ -73,14 +73,14 @@ def add_missing(message_ids: Sequence[int], subscription: int | None = None) -> 
 
 
 def _that_fit(message_ids: list[int], subscription: int | None) -> tuple[list[int], int]:
-    """The first of the messages, at least one, that lack no more than MAX_COPIES copies; and how
+    """The first of the messages, at least one, that lack no more than MAX_DELIVERIES deliveries; and how
     many they lack."""
     lacking: dict[int, int] = defaultdict(int)
     for missing in _missing(message_ids, subscription, lock=False):
         lacking[missing.message] += 1
     total = 0
     for place, message_id in enumerate(message_ids):
-        if place and total + lacking[message_id] > MAX_COPIES:
+        if place and total + lacking[message_id] > MAX_DELIVERIES:
             return message_ids[:place], total
         total += lacking[message_id]
     return message_ids, total
@@ -90,16 +90,16 @@ def _add(message_ids: list[int], subscription: int | None, block: id_numbers.Blo
     with transaction.atomic(durable=True):
         missing = list(_missing(message_ids, subscription, lock=True))
         if len(missing) > block.count:
-            raise _MoreMissing("more copies are missing than ids were reserved")
+            raise _MoreMissing("more deliveries are missing than ids were reserved")
         now = sql.now()
-        copy_ids = block.ids([id_numbers.bucket_of(row.message) for row in missing])
+        delivery_ids = block.ids([id_numbers.bucket_of(row.message) for row in missing])
         sql.insert_or_keep(
             ReceiveMsg._meta.db_table,
             _COLUMNS,
             [
                 (copy_id, row.message, row.biz, row.subscription, row.status, 0, now, "",
                  0, 0, "", row.created_at, now)
-                for copy_id, row in zip(copy_ids, missing, strict=True)
+                for copy_id, row in zip(delivery_ids, missing, strict=True)
             ],
         )  # fmt: skip
     return len(missing)
@@ -112,8 +112,8 @@ def _missing(
     if lock:
         rows = rows.select_for_update()
     messages = list(rows.values_list("id", "biz_id", "event_type", "channel", "created_at"))
-    copies = ReceiveMsg.objects.filter(msg_id__in=message_ids).order_by()
-    have = set(copies.values_list("msg_id", "biz_receive_id"))
+    deliveries = ReceiveMsg.objects.filter(msg_id__in=message_ids).order_by()
+    have = set(deliveries.values_list("msg_id", "biz_receive_id"))
     rules = _rules({biz_id for _, biz_id, *_ in messages}, subscription)
     for message_id, biz_id, event_type, channel, created_at in messages:
         for rule in rules.get(biz_id, ()):
@@ -124,7 +124,7 @@ def _missing(
 
 
 def _rules(biz_ids: set[int], subscription: int | None) -> Mapping[int, list[_Rule]]:
-    """The subscriptions of these business systems that get copies, with the copy's first status."""
+    """The subscriptions of these business systems that get deliveries, with the copy's first status."""
     rows = BizReceive.objects.filter(biz_id__in=biz_ids).exclude(status=BizReceive.Status.DISCARDED)
     if subscription is not None:
         rows = rows.filter(id=subscription)

@@ -1,6 +1,6 @@
 """Send again by time: everything a subscription was to get, or what never arrived.
 
-Both walk messages, hot and archived ones, in the order of their ids and take the copies of each
+Both walk messages, hot and archived ones, in the order of their ids and take the deliveries of each
 page.
 """
 
@@ -72,7 +72,7 @@ class Messages:
 
 
 class Replay:
-    """All copies of a subscription since a time, the delivered ones too; archived ones come back
+    """All deliveries of a subscription since a time, the delivered ones too; archived ones come back
     for it."""
 
     statuses: tuple[int, ...] = (_Status.DELIVERED, *FAILED.values())
@@ -87,7 +87,7 @@ class Replay:
     def page(self, position: str, limit: int) -> Page:
         for _ in range(PAGES):
             messages, following = self._messages.page(position)
-            found = self._copies(messages)
+            found = self._deliveries(messages)
             if len(found) > limit:
                 return _cut(found, limit)
             if found or not following:
@@ -95,7 +95,7 @@ class Replay:
             position = following
         return Page([], position)
 
-    def _copies(self, messages: Sequence[int]) -> list[tuple[int, int]]:
+    def _deliveries(self, messages: Sequence[int]) -> list[tuple[int, int]]:
         """(copy, message), in the order of the messages."""
         hot = set(BizMsg.objects.filter(id__in=messages).values_list("id", flat=True))
         archived = [pk for pk in messages if pk not in hot]
@@ -127,9 +127,9 @@ class ReplayFailed(Replay):
 
 
 def _cut(found: Sequence[tuple[int, int]], limit: int) -> Page:
-    """About `limit` copies, but all of a message's: the position is a message."""
+    """About `limit` deliveries, but all of a message's: the position is a message."""
     last = found[limit - 1][1]
-    if found[limit][1] == last:  # in the middle of a message's copies
+    if found[limit][1] == last:  # in the middle of a message's deliveries
         whole = [pair for pair in found if pair[1] < last]
         if whole:
             return Page([copy_id for copy_id, _ in whole], str(whole[-1][1]))

@@ -32,7 +32,7 @@ class Page:
 
 
 class Requeue:
-    """The bulk action: copies that ended without success, by status and what else is asked.
+    """The bulk action: deliveries that ended without success, by status and what else is asked.
 
     Named ones may be archived, and may have been delivered; others are hot ones.
     """
@@ -90,7 +90,7 @@ class Requeue:
             return self._wanted([*named.filter(id__in=ids), *named.filter(msg_id__in=ids)], place)
 
     def _subscriptions(self, first: int) -> list[int]:
-        """Those with copies in the status, ascending, an index dive each; from `first` on."""
+        """Those with deliveries in the status, ascending, an index dive each; from `first` on."""
         rows = BizReceive.objects.filter(id__gte=first)
         if self._filter.subscription is not None:
             rows = rows.filter(id=self._filter.subscription)

@@ -1,4 +1,4 @@
-"""Send copies again wherever they are: a new generation with a fresh budget; the log of attempts
+"""Send deliveries again wherever they are: a new generation with a fresh budget; the log of attempts
 stays. Archived ones are brought back first."""
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ FAILED = {
 CHUNK = 500
 
 
-def again(copy_ids: Sequence[int], statuses: Collection[int], begun: datetime) -> int:
-    """Send these copies again if they are in one of the statuses; how many were.
+def again(delivery_ids: Sequence[int], statuses: Collection[int], begun: datetime) -> int:
+    """Send these deliveries again if they are in one of the statuses; how many were.
 
     Only what last changed before `begun`: a step that is repeated finds what it did done. Raises
     what an archive raises that is away, after the hot ones were done.
     """
-    done = hot(copy_ids, statuses, begun)
-    for some in chunks(copy_ids, CHUNK):
+    done = hot(delivery_ids, statuses, begun)
+    for some in chunks(delivery_ids, CHUNK):
         there = set(ReceiveMsg.objects.filter(id__in=some).values_list("id", flat=True))
         if gone := [pk for pk in some if pk not in there]:
             rows = ended(stores.cold(), statuses, begun).filter(id__in=gone)
@@ -45,8 +45,8 @@ def again(copy_ids: Sequence[int], statuses: Collection[int], begun: datetime) -
     return done
 
 
-def hot(copy_ids: Iterable[int], statuses: Collection[int], begun: datetime) -> int:
-    """The same for copies that are not archived; others are passed over."""
+def hot(delivery_ids: Iterable[int], statuses: Collection[int], begun: datetime) -> int:
+    """The same for deliveries that are not archived; others are passed over."""
     rows = ended(stores.hot(), statuses, begun)
     return sum(
         claims.update_by_key(
@@ -60,18 +60,18 @@ def hot(copy_ids: Iterable[int], statuses: Collection[int], begun: datetime) -> 
                 "updated_at": Now(),
             },
         )
-        for some in chunks(list(copy_ids), CHUNK)
+        for some in chunks(list(delivery_ids), CHUNK)
     )
 
 
 def ended(place: Place, statuses: Iterable[int], begun: datetime) -> QuerySet[Any]:
-    """A place's copies in one of the statuses that last changed before `begun`."""
-    return place.copies.filter(status__in=list(statuses), updated_at__lte=begun)
+    """A place's deliveries in one of the statuses that last changed before `begun`."""
+    return place.deliveries.filter(status__in=list(statuses), updated_at__lte=begun)
 
 
-def selection(copy_ids: Sequence[int]) -> int:
+def selection(delivery_ids: Sequence[int]) -> int:
     """Send a person's selection again, whatever its end was, delivered ones too; how many were
     final. Raises InvalidInput when there are more than a request should do."""
-    if len(copy_ids) > MAX_SELECTION:
+    if len(delivery_ids) > MAX_SELECTION:
         raise InvalidInput(f"select at most {MAX_SELECTION}; for more, start a bulk job", "ids")
-    return hot(copy_ids, [*FAILED.values(), _Status.DELIVERED], sql.now())
+    return hot(delivery_ids, [*FAILED.values(), _Status.DELIVERED], sql.now())

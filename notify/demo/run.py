@@ -82,7 +82,7 @@ def _await(run: DemoRun, account: Account) -> set[str]:
         if not left or time.monotonic() > deadline:
             return exhausted
         if progress.take():
-            run.say(f"notify: {left} copies on their way")
+            run.say(f"notify: {left} deliveries on their way")
         time.sleep(0.2)
 
 

@@ -22,12 +22,12 @@ log = logging.get(__name__)
 # Orders waiting or in hand: enough to keep a sender busy, few enough that memory stays bounded
 # and a pause takes effect soon.
 ORDERS_PER_SUBSCRIPTION = 4
-# All orders together. A subscription's first one may be beyond it, but is small: the queues of
-# dead subscribers must not keep a healthy one empty, nor fill the memory.
+# All orders together. A subscription's first one may go beyond it, but is small: the queues of
+# dead subscribers must neither keep a healthy one empty nor fill the memory.
 ORDERS_IN_TOTAL = 256
 BEYOND_TOTAL_BYTES = 64 * 1024
-# Shares of a lease in which all that waits, and one order, are sent at the known rate. The rest
-# of the lease is for the marker, and for what makes a consumer slower than it was.
+# The shares of a lease in which everything that waits, and one order, are sent at the known rate.
+# The rest of the lease is for the marker, and for a consumer that becomes slower than it was.
 _ALL_SHARE, _ORDER_SHARE = 1 / 4, 1 / 16
 
 
@@ -39,8 +39,8 @@ class Offer:
     bytes: int
 
 
-class Room:
-    """Counts down what may be queued in this turn. `live` is what is known of the senders."""
+class Capacity:
+    """Counts down what may be queued in this turn. `live` is what senders report."""
 
     def __init__(self, depths: Mapping[str, int], known: Mapping[int, Live]) -> None:
         self.live = known
@@ -49,12 +49,13 @@ class Room:
         self._lease = float(settings.NOTIFY_LEASE_SECONDS)
 
     @classmethod
-    def read(cls, subscriptions: Iterable[Subscription]) -> Room:
+    def read(cls, subscriptions: Iterable[Subscription]) -> Capacity:
         """As it is now. Raises RedisError when the depths cannot be read."""
         depths = jobs.depths([subscription.queue for subscription in subscriptions])
         try:
             known = lane_status.read()
         except RedisError as error:
+            # Without reports an order is bounded by its size only; its lease still protects it.
             log.warning("senders_not_known", why=str(error)[:200])
             known = {}
         return cls(depths, known)
@@ -67,7 +68,9 @@ class Room:
             due = depth == 0 and state.retry_in <= 0
             return Offer(1, BEYOND_TOTAL_BYTES) if due else None
         items, limit = orders.MAX_ITEMS, ORDERS_PER_SUBSCRIPTION
-        rate = _rate(subscription, state)
+        # Messages a second that the consumer takes: its limit, or less if less was measured.
+        rates = (subscription.rate_limit, state.per_second if state else 0.0)
+        rate = min((rate for rate in rates if rate > 0), default=0.0)
         if rate:
             in_all = max(1.0, rate * self._lease * _ALL_SHARE)
             items = max(1, min(items, int(rate * self._lease * _ORDER_SHARE)))
@@ -81,12 +84,6 @@ class Room:
         return Offer(items, BEYOND_TOTAL_BYTES) if depth == 0 else None
 
     def take(self, subscription: Subscription, count: int = 1) -> None:
-        """`count` orders will be put on its queue; a negative one takes that back."""
+        """`count` orders will be put on its queue; a negative number takes that back."""
         self._depths[subscription.queue] = self._depths.get(subscription.queue, 0) + count
         self._total -= count
-
-
-def _rate(subscription: Subscription, state: Live | None) -> float:
-    """Messages a second that it takes, as far as known; 0 when nothing is."""
-    rates = (subscription.rate_limit, state.per_second if state else 0.0)
-    return min((rate for rate in rates if rate > 0), default=0.0)

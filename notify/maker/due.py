@@ -1,7 +1,7 @@
-"""When the first waiting copy of each subscription is due: an index dive for each.
+"""When the first waiting delivery of each subscription is due: an index dive for each.
 
-A GROUP BY over the waiting copies would read all of them: MariaDB has no loose index scan behind a
-constant first column.
+A GROUP BY over the waiting deliveries would read all of them: MariaDB has no loose index scan
+behind a constant first column.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from notify.models import ReceiveMsg
 
 
 def first(status: int) -> Subquery:
-    """For a query of BizReceive: the smallest `next_at` of its copies in this status, or NULL.
+    """For a query of BizReceive: the smallest `next_at` of its deliveries in this status, or NULL.
 
     It stops at the first row. Whether the time has come is the caller's question: as a condition
     here it would make MariaDB read all rows that do not meet it. The order names all columns of

@@ -1,15 +1,15 @@
-"""Ends the copies of a subscriber that is dead behind an open breaker.
+"""Ends the deliveries of a subscriber that is dead behind an open breaker.
 
 Without a breaker they would be tried by their schedule, and be exhausted when it is used up. A
-breaker tries only one in a while, so what had waited for as long as the whole schedule takes when
-the latest try failed ends here, untried.
+breaker lets only a probe through from time to time. So a delivery that had waited for as long as
+the whole schedule takes, when the latest probe failed, ends here without an attempt of its own.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 from django.db import transaction
@@ -24,14 +24,15 @@ from notify.monitor import counters, given_up
 PAGE = 500
 ERROR = "not tried, breaker open"
 _Status = ReceiveMsg.Status
-# A queued copy counts from the end of its lease: nobody queues it again behind a breaker.
+# A queued delivery counts from the end of its lease: nobody queues it again behind a breaker.
 _WAITING = (_Status.PENDING, _Status.QUEUED)
 
 
 def expire(behind_breaker: Iterable[tuple[Subscription, float]]) -> int:
-    """Exhaust up to two pages of each subscription's copies; how many.
+    """Exhaust up to two pages of each subscription's deliveries; how many.
 
-    With each comes for how many seconds its breaker is open: since its latest try failed.
+    With each subscription comes for how many seconds its breaker is open: since its latest attempt
+    failed.
     """
     dead = [(s, open_for) for s, open_for in behind_breaker if s.failing_since is not None]
     return sum(sql.retrying(partial(_expire_one, s, open_for)) for s, open_for in dead)
@@ -45,11 +46,20 @@ def _expire_one(subscription: Subscription, open_for: float) -> int:
         return 0
     failpoint("maker_before_expiry")
     with transaction.atomic():
-        changed = sum(_exhaust(subscription, status, before) for status in _WAITING)
+        changed = 0
+        for status in _WAITING:
+            waiting = ReceiveMsg.objects.filter(
+                status=status, biz_receive_id=subscription.id, next_at__lte=before
+            )
+            page = list(waiting.order_by("next_at").values_list("id", flat=True)[:PAGE])
+            values = {"status": _Status.EXHAUSTED, "error": ERROR, "claimed_by": ""}
+            if page:
+                rows = waiting.filter(id__in=page)
+                changed += claims.update_by_key(rows, {**values, "updated_at": Now()})
         if not changed:
             return 0
-        # Asked again under its lock: what was known may be from before its latest success. Copies
-        # are locked before, as a marker does.
+        # Asked again under its lock: what was known may be from before its latest success. The
+        # deliveries are locked before it, as a marker does.
         if failing.select_for_update().values_list("pk", flat=True).first() is None:
             transaction.set_rollback(True)
             return 0
@@ -59,17 +69,3 @@ def _expire_one(subscription: Subscription, open_for: float) -> int:
         counters.add(counts, now)
     counters.add_totals(counts)
     return changed
-
-
-def _exhaust(subscription: Subscription, status: int, before: datetime) -> int:
-    """A page of its copies in this status; how many."""
-    waiting = ReceiveMsg.objects.filter(
-        status=status, biz_receive_id=subscription.id, next_at__lte=before
-    )
-    page = list(waiting.order_by("next_at").values_list("id", flat=True)[:PAGE])
-    if not page:
-        return 0
-    return claims.update_by_key(
-        waiting.filter(id__in=page),
-        {"status": _Status.EXHAUSTED, "error": ERROR, "claimed_by": "", "updated_at": Now()},
-    )

@@ -1,4 +1,4 @@
-"""The copies of a slice of messages: which subscriptions want them, and the INSERT … SELECT."""
+"""The deliveries of a slice of messages: who wants them, and the INSERT … SELECT."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from django.db import connection
 
 from msgplatform.core.data import ids, sql
-from notify.maker.payloads import Message, numbers
+from notify.maker.payloads import Message, numbers, select
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.subscriptions.matching import Filter, compile_filter
 
 _Status = ReceiveMsg.Status
-# Copies for a subscription that is paused or disabled are made and held.
+# Deliveries for a subscription that is paused or disabled are made too, and held.
 _HOLDING = f"{int(BizReceive.Status.PAUSED)}, {int(BizReceive.Status.DISABLED)}"
 
 _INSERT = """
@@ -35,6 +35,7 @@ WHERE m.id IN ({messages}) AND ({wanted})
 """
 
 
+_filter = lru_cache(maxsize=4096)(compile_filter)
 # Messages first, by their keys: left to itself MariaDB goes through all messages of the system for
 # each subscription.
 _JOINED = {
@@ -47,18 +48,18 @@ _JOINED = {
 class Slice:
     """Messages in the order of their ids, and for each the subscriptions that want it.
 
-    `direct` are the subscriptions whose copies are inserted as claimed ones.
+    `direct` are the subscriptions whose deliveries are inserted as claimed, to be queued at once.
     """
 
     messages: list[Message] = field(default_factory=list)
     wanted: list[tuple[int, ...]] = field(default_factory=list)
-    copies: int = 0
+    deliveries: int = 0
     direct: set[int] = field(default_factory=set)
 
     def add(self, message: Message, subscriptions: tuple[int, ...]) -> None:
         self.messages.append(message)
         self.wanted.append(subscriptions)
-        self.copies += len(subscriptions)
+        self.deliveries += len(subscriptions)
 
     def by_subscription(self) -> dict[int, list[Message]]:
         found: dict[int, list[Message]] = defaultdict(list)
@@ -71,8 +72,8 @@ class Slice:
 class Wanted:
     """Which subscriptions want a message, as they are when this is made.
 
-    Made after the messages were claimed: a subscription that was there when one was accepted is
-    seen.
+    Made after the messages were locked, so it sees every subscription that was there when one of
+    them was accepted.
     """
 
     def __init__(self, biz_ids: Collection[int]) -> None:
@@ -97,62 +98,54 @@ class Wanted:
         return self._known[kind]
 
 
-@lru_cache(maxsize=4096)
-def _filter(event_types: tuple[str, ...], channels: tuple[str, ...]) -> Filter:
-    return compile_filter(event_types, channels)
-
-
 def slices(
-    messages: Iterable[Message], wanted: Wanted, max_messages: int, max_copies: int
+    messages: Iterable[Message], wanted: Wanted, max_messages: int, max_deliveries: int
 ) -> list[Slice]:
-    """The messages cut so that a slice makes at most `max_copies`, or is one message."""
+    """The messages cut into slices of at most `max_deliveries`; one message is never cut."""
     made: list[Slice] = [Slice()]
     for message in messages:
         subscriptions = wanted.by(message)
         last = made[-1]
-        if last.messages and (
-            len(last.messages) >= max_messages or last.copies + len(subscriptions) > max_copies
-        ):
+        is_over = last.deliveries + len(subscriptions) > max_deliveries
+        if last.messages and (is_over or len(last.messages) >= max_messages):
             made.append(Slice())
         made[-1].add(message, subscriptions)
     return [part for part in made if part.messages]
 
 
 def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
-    """Insert the slice's copies with ids from `base` on; those that are there already stay.
+    """Insert the slice's deliveries with ids from `base` on; a delivery that exists already stays.
 
-    One statement for all of them, so that a subscription's copies are in its messages' order.
+    One statement for all of them, so that each subscription gets its messages in their order.
     """
-    if not part.copies:
+    if not part.deliveries:
         return
     groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for message, subscriptions in zip(part.messages, part.wanted, strict=True):
         if subscriptions:
             groups[subscriptions].append(message.id)
     message_ids = [message_id for group in groups.values() for message_id in group]
+    # Messages that the same subscriptions want share a condition; mostly there is only one.
+    wanted = " OR ".join(
+        f"(m.id IN ({numbers(messages)}) AND s.id IN ({numbers(subscriptions)}))"
+        for subscriptions, messages in groups.items()
+    )
+    if len(groups) == 1:
+        wanted = f"s.id IN ({numbers(next(iter(groups)))})"
     statement = _INSERT.format(
         tick=ids.TICK_SHIFT, node=ids.NODE_SHIFT, bucket=ids.BUCKETS - 1,
         held=int(_Status.HELD), queued=int(_Status.QUEUED), pending=int(_Status.PENDING),
         holding=_HOLDING, direct=f"s.id IN ({numbers(part.direct)})" if part.direct else "0 = 1",
         now=sql.now_sql(),  # the database's clock: a web host's may be wrong
         leased=sql.now_sql(lease),
-        joined=_JOINED[connection.vendor], messages=numbers(message_ids), wanted=_condition(groups),
+        joined=_JOINED[connection.vendor], messages=numbers(message_ids), wanted=wanted,
     )  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(sql.keep_existing(statement, "receive_msg"), [base, node, token])
 
 
-def _condition(groups: dict[tuple[int, ...], list[int]]) -> str:
-    if len(groups) == 1:
-        return f"s.id IN ({numbers(next(iter(groups)))})"
-    return " OR ".join(
-        f"(m.id IN ({numbers(messages)}) AND s.id IN ({numbers(subscriptions)}))"
-        for subscriptions, messages in groups.items()
-    )
-
-
 def mark_split(part: Slice) -> None:
-    """Once the slice's copies are there."""
+    """After `insert`, in the same transaction."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"UPDATE biz_msg SET state = {int(BizMsg.State.SPLIT)} "  # noqa: S608
@@ -161,12 +154,9 @@ def mark_split(part: Slice) -> None:
 
 
 def inserted(base: int, count: int, token: str) -> Sequence[tuple[Any, ...]]:
-    """(copy id, message id, subscription) of the copies among these ids that carry the token."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT id, msg_id, biz_receive_id FROM receive_msg "
-            "WHERE id >= %s AND id < %s AND claimed_by = %s ORDER BY id",
-            [base << ids.TICK_SHIFT, (base + count) << ids.TICK_SHIFT, token],
-        )
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-        return rows
+    """(id, message id, subscription) of the deliveries among these ids that carry the token."""
+    return select(
+        "SELECT id, msg_id, biz_receive_id FROM receive_msg "
+        "WHERE id >= %s AND id < %s AND claimed_by = %s ORDER BY id",
+        [base << ids.TICK_SHIFT, (base + count) << ids.TICK_SHIFT, token],
+    )

@@ -1,6 +1,6 @@
-"""Maker: splits accepted messages (`splitter.py`) and queues due copies (`dispatcher.py`).
+"""Maker: splits accepted messages (`splitter.py`) and queues due deliveries (`dispatcher.py`).
 
-What is queued was claimed and committed before; a maker killed in between leaves copies whose
+What is queued was claimed and committed before; a maker killed in between leaves deliveries whose
 lease runs out, and the next one queues them again.
 """
 
@@ -17,8 +17,8 @@ from msgplatform.core.queues import jobs, names
 from notify import bells
 from notify.directory import Subscriptions
 from notify.maker import expiry, held
-from notify.maker.capacity import Room
-from notify.maker.dispatcher import Backlog, Dispatcher
+from notify.maker.capacity import Capacity
+from notify.maker.dispatcher import Dispatcher
 from notify.maker.payloads import Texts
 from notify.maker.splitter import BATCH, Splitter
 
@@ -47,7 +47,7 @@ class Maker(Worker):
         self._gather = Gather(BATCH, GATHER_SECONDS)
 
     def start(self) -> None:
-        # What is loaded stays for ever: a collection need not look at it for each batch of copies.
+        # What is loaded stays for ever: the garbage collector need not look at it for each batch.
         gc.collect()
         gc.freeze()
 
@@ -55,34 +55,18 @@ class Maker(Worker):
         self.subscriptions.refresh()
         if self._dedicated:
             return self._work(0) > 0
-        self._recover()
-        settled = self._settle_holds()
+        if self._next_recover.take():
+            # Clean up after killed senders and markers. A result is the only copy of what a
+            # subscriber answered and is put back; an order can be made again.
+            jobs.recover(put_back=names.holds_only_copies)
+        settled = self.settle_held()
         worked = self._work(self.splitter.waiting())
         if pause := self._gather.took(worked):
             self.stopping.wait(pause)
         return bool(worked or settled)
 
-    def _work(self, accepted: int) -> int:
-        """Queue what is due, then split: older copies go first."""
-        due = self.dispatcher.due()
-        if not due and not accepted:
-            return 0
-        self._texts.forget()
-        try:
-            room = Room.read(self.subscriptions.all())
-            queued, behind = self.dispatcher.queue(due, room, self._texts)
-        except RedisError:
-            if accepted:  # splitting needs no Redis
-                self.heartbeat.done += self.splitter.split(accepted, None)[0]
-            raise
-        split, at_once = self.splitter.split(accepted, room, behind) if accepted else (0, 0)
-        expired = 0 if self._dedicated else self._expire(due, room)
-        self.heartbeat.done += split + queued + at_once
-        return split + queued + expired
-
-    # -- now and then ----------------------------------------------------------------------------
-    def _settle_holds(self) -> int:
-        """Every second, and without a pause while there is something to settle."""
+    def settle_held(self) -> int:
+        """Every second, and without a pause while there is something to settle; how many."""
         if not self._next_settle.is_due:
             return 0
         moved = held.settle()
@@ -90,19 +74,31 @@ class Maker(Worker):
             self._next_settle.restart()
         return moved
 
-    def _expire(self, due: Collection[Backlog], room: Room) -> int:
-        """Like `_settle_holds`, for what waits behind an open breaker."""
-        if not self._next_expire.is_due:
+    def _work(self, accepted: int) -> int:
+        """Queue what is due, then split: older deliveries go first."""
+        due = self.dispatcher.due()
+        if not due and not accepted:
             return 0
-        states = [(backlog.subscription, room.live.get(backlog.subscription.id)) for backlog in due]
-        ended = expiry.expire((s, state.open_for) for s, state in states if state and state.is_open)
-        if not ended:
-            self._next_expire.restart()
-        return ended
-
-    def _recover(self) -> None:
-        """Clean up after killed senders and markers."""
-        if not self._next_recover.take():
-            return
-        # A result is the only copy of what a subscriber answered; an order can be made again.
-        jobs.recover(put_back=names.holds_only_copies)
+        self._texts.forget()
+        try:
+            capacity = Capacity.read(self.subscriptions.all())
+            queued, behind = self.dispatcher.queue(due, capacity, self._texts)
+        except RedisError:
+            if accepted:  # splitting needs no Redis
+                self.heartbeat.done += self.splitter.split(accepted, None)[0]
+            raise
+        split = at_once = expired = 0
+        if accepted:
+            split, at_once = self.splitter.split(accepted, capacity, behind)
+        # Like `settle_held`: every second, and without a pause while there is something to end.
+        if not self._dedicated and self._next_expire.is_due:
+            behind_breaker = [
+                (backlog.subscription, state.open_for)
+                for backlog in due
+                if (state := capacity.live.get(backlog.subscription.id)) and state.is_open
+            ]
+            expired = expiry.expire(behind_breaker)
+            if not expired:
+                self._next_expire.restart()
+        self.heartbeat.done += split + queued + at_once
+        return split + queued + expired

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from django.db import connection
@@ -16,10 +17,11 @@ from notify.models import BizMsg
 _CHUNK = 500
 # Larger payloads are read when their order is made: a page of messages stays a few megabytes.
 INLINE_BYTES = 8 * 1024
+# Of what `Texts` keeps for a turn.
 _KEPT_BYTES = 16 * 1024 * 1024
 
-# The time as text, and whole numbers inside the statement: made and escaped one by one, they would
-# cost more than all the rest.
+# The time is read as text, and whole numbers are written into the statement: converted and escaped
+# one by one, they would cost more than all the rest.
 _COLUMNS = "id, biz_id, event_type, channel, CAST(created_at AS CHAR)"
 _SIZED = (
     f"{_COLUMNS}, LENGTH(payload), CASE WHEN LENGTH(payload) <= {INLINE_BYTES} THEN payload END"
@@ -44,9 +46,9 @@ class Message:
 
 
 def lock_accepted(limit: int, payloads: bool = True) -> list[Message]:
-    """Lock the first messages that wait to be split, by id, passing over those that somebody else
-    has locked where the database can do that. Without `payloads` size and text are unknown."""
-    if not connection.features.has_select_for_update:  # SQLite: its one writer is we
+    """Lock the first messages that wait to be split, by id, and pass over those that another maker
+    has locked, where the database can do that. Without `payloads` size and text are unknown."""
+    if not connection.features.has_select_for_update:  # SQLite: this process is its one writer
         lock = ""
     elif connection.features.has_select_for_update_skip_locked:
         lock = " FOR UPDATE SKIP LOCKED"
@@ -63,9 +65,9 @@ def lock_accepted(limit: int, payloads: bool = True) -> list[Message]:
 
 
 def texts(messages: Iterable[Message]) -> dict[int, str]:
-    """Id → text of these messages; what is too large to be kept is read now.
+    """Id → text of these messages; large ones are read now.
 
-    A message that is gone meanwhile is left out.
+    A message that was deleted meanwhile is left out.
     """
     found, large = {}, []
     for message in messages:
@@ -84,7 +86,7 @@ def texts(messages: Iterable[Message]) -> dict[int, str]:
 
 
 class Texts:
-    """Messages read in this turn, so that several subscriptions' copies read them once."""
+    """Messages read in this turn, so that several subscriptions' deliveries read them once."""
 
     def __init__(self) -> None:
         self._kept: dict[int, Message] = {}
@@ -95,7 +97,7 @@ class Texts:
         self._bytes = 0
 
     def get(self, ids: Iterable[int]) -> dict[int, Message]:
-        """Id → message, of those that are there."""
+        """Id → message; messages that do not exist are left out."""
         wanted = list(dict.fromkeys(ids))
         missing = [message_id for message_id in wanted if message_id not in self._kept]
         if missing and self._bytes > _KEPT_BYTES:
@@ -114,25 +116,21 @@ def numbers(ids: Iterable[int]) -> str:
 
 def _rows(columns: str, ids: Sequence[int]) -> Iterator[tuple[Any, ...]]:
     for chunk in chunks(ids, _CHUNK):
-        yield from sql.retrying(lambda chunk=chunk: _select(columns, chunk))  # type: ignore[misc]
+        statement = f"SELECT {columns} FROM biz_msg WHERE id IN ({numbers(chunk)}) ORDER BY id"  # noqa: S608
+        yield from sql.retrying(partial(select, statement))
 
 
-def _select(columns: str, ids: Sequence[int]) -> Sequence[tuple[Any, ...]]:
+def select(statement: str, parameters: Sequence[Any] | None = None) -> Sequence[tuple[Any, ...]]:
+    """All rows of a statement, without the ORM: instances would cost more than the query."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT {columns} FROM biz_msg WHERE id IN ({numbers(ids)}) ORDER BY id"  # noqa: S608
-        )
+        cursor.execute(statement, parameters)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
 
 
 def _message(row: tuple[Any, ...]) -> Message:
     message_id, biz_id, event_type, channel, stored, size, payload = row
-    at = _timestamp(stored)
+    # ISO 8601 from how databases write a time; SQLite leaves out the zeros of a whole second.
+    at = f"{stored[:10]}T{stored[11:]}{'' if len(stored) > 19 else '.000000'}Z"
     text = None if payload is None else orders.body(event_type, at, bytes(payload))
     return Message(message_id, biz_id, event_type, channel, at, size + orders.ITEM_BYTES, text)
-
-
-def _timestamp(stored: str) -> str:
-    """ISO 8601 from how databases write a time; SQLite leaves out the zeros of a whole second."""
-    return f"{stored[:10]}T{stored[11:]}{'' if len(stored) > 19 else '.000000'}Z"

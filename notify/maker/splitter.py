@@ -1,12 +1,12 @@
-"""Split: a copy of each message for every subscription that wants it, set by set.
+"""Split: a delivery of each message for every subscription that wants it, set by set.
 
-One transaction locks the messages, reads the subscriptions, inserts the copies and marks the
+One transaction locks the messages, reads the subscriptions, inserts the deliveries and marks the
 messages as split, so a killed process leaves nothing half done. A unique (message, subscription)
 makes it repeatable. Makers pass over each other's locked messages where the database can do that
 (SKIP LOCKED); where it cannot they wait for each other, and find them split.
 
-A subscription that has room and no older copy waiting gets its copies queued by the split itself:
-they are inserted as claimed ones, and put on its queue after the commit.
+A subscription that has capacity, and no older delivery waiting, gets its deliveries queued by the
+split itself: they are inserted as claimed, and put on its queue after the commit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from functools import partial
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet
 
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import Temporary
@@ -28,16 +27,16 @@ from msgplatform.core.failpoints import failpoint
 from notify import orders
 from notify.directory import Subscription, Subscriptions
 from notify.maker import enqueue, fanout, payloads
-from notify.maker.capacity import Room
+from notify.maker.capacity import Capacity
 from notify.maker.fanout import Slice
 from notify.maker.payloads import Message
 from notify.models import BizMsg, ReceiveMsg
 from notify.monitor import counters
 
 BATCH = 1000
-# Copies in one transaction: a thousand subscriptions make a million of a full batch.
-MAX_COPIES = 20_000
-# Bytes of payloads in a batch, going by the last one's.
+# Deliveries in one transaction: a thousand subscriptions make a million of a full batch.
+MAX_DELIVERIES = 20_000
+# Bytes of payloads in a batch, estimated from the last one's.
 _BATCH_BYTES = 16 * 1024 * 1024
 # So many ids are always reserved: a few messages are split at once whatever the last ones took.
 _LEAST_IDS = 256
@@ -50,7 +49,8 @@ class _Plan:
     slices: list[Slice] = field(default_factory=list)
     orders: list[tuple[Subscription, Sequence[Message]]] = field(default_factory=list)
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
-    rows: Sequence[tuple[int, int, int]] = ()  # copy, message, subscription of what was claimed
+    # (delivery, message, subscription) of what was claimed
+    rows: Sequence[tuple[int, int, int]] = ()
     lease_until: float = 0.0
 
     @property
@@ -58,75 +58,85 @@ class _Plan:
         return [message for part in self.slices for message in part.messages]
 
     @property
-    def copies(self) -> int:
-        return sum(part.copies for part in self.slices)
+    def deliveries(self) -> int:
+        return sum(part.deliveries for part in self.slices)
 
 
 class _NotEnoughIds(Temporary):
     """Ids are reserved outside of transactions, before it is known how many are needed."""
 
-    def __init__(self, copies: int) -> None:
-        super().__init__(f"{copies} copies need more ids than were reserved")
-        self.copies = copies
+    def __init__(self, deliveries: int) -> None:
+        super().__init__(f"{deliveries} deliveries need more ids than were reserved")
+        self.deliveries = deliveries
 
 
 class Splitter:
-    """Remembers how many copies and bytes a message has lately, to lock no more than is good and
-    reserve about as many ids as are needed: many more would run ahead of the clock."""
+    """Remembers how many deliveries and bytes a message has lately, to lock no more messages than
+    one transaction should hold, and to reserve about as many ids as are needed: many more would run
+    ahead of the clock."""
 
     def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions
-        self._copies = self._bytes = 1.0
+        self._deliveries = self._bytes = 1.0
 
     def waiting(self) -> int:
         """How many messages the next split may take; an idle turn asks only this."""
-        limit = min(BATCH, MAX_COPIES / self._copies, _BATCH_BYTES / self._bytes)
-        return _accepted()[: max(1, int(limit))].count()
+        limit = min(BATCH, MAX_DELIVERIES / self._deliveries, _BATCH_BYTES / self._bytes)
+        accepted = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).order_by("id")
+        return accepted[: max(1, int(limit))].count()
 
     def split(
-        self, limit: int | None = None, room: Room | None = None, behind: Collection[int] = ()
+        self,
+        limit: int | None = None,
+        capacity: Capacity | None = None,
+        behind: Collection[int] = (),
     ) -> tuple[int, int]:
-        """Split up to `limit` messages: how many they were, and how many copies were queued.
+        """Split up to `limit` messages: how many they were, and how many deliveries were queued.
 
-        Without a `room` nothing is queued; nor for subscriptions that are `behind`.
+        Without a `capacity` nothing is queued; nor for subscriptions that are `behind`.
         """
         limit = self.waiting() if limit is None else limit
         if not limit:
             return 0, 0
-        needed = max(_LEAST_IDS, math.ceil(limit * self._copies))
+        needed = max(_LEAST_IDS, math.ceil(limit * self._deliveries))
         while True:
             try:
-                plan = sql.retrying(partial(self._split_with_ids, limit, needed, room, behind))
+                plan = sql.retrying(partial(self.split_once, limit, needed, capacity, behind))
+                break
             except _NotEnoughIds as error:
-                needed = error.copies
-                continue
-            failpoint("maker_split_after_commit")
-            enqueue.put(_claimed(plan))
-            return len(plan.messages), len(plan.rows)
+                needed = error.deliveries
+        failpoint("maker_split_after_commit")
+        inserted: dict[int, dict[int, int]] = defaultdict(dict)  # subscription → message → delivery
+        for delivery_id, message_id, subscription_id in plan.rows:
+            inserted[subscription_id][message_id] = delivery_id
+        claimed = []
+        for subscription, messages in plan.orders:
+            made = inserted[subscription.id]  # less than planned, when a delivery was there before
+            items = [(made[m.id], 1, m) for m in messages if m.id in made]
+            claimed.append(enqueue.Claimed(subscription, plan.token, plan.lease_until, items))
+        enqueue.put(claimed)
+        return len(plan.messages), len(plan.rows)
 
-    def _split_with_ids(
-        self, limit: int, needed: int, room: Room | None, behind: Collection[int]
+    def split_once(
+        self, limit: int, needed: int, capacity: Capacity | None, behind: Collection[int]
     ) -> _Plan:
-        """With ids of its own each time: when the answer to a COMMIT was lost, what is repeated
-        takes other messages, whose copies must not get the ids of those that are there."""
+        """One transaction. What is repeated, because the answer to a COMMIT was lost, takes other
+        messages: it has ids of its own, for the first ones may be in the table."""
         # Outside of the transaction: a rollback must not undo the record of what was given.
-        return self._split_once(limit, ids.reserve(needed), room, behind)
-
-    def _split_once(
-        self, limit: int, block: ids.Block, room: Room | None, behind: Collection[int]
-    ) -> _Plan:
+        block = ids.reserve(needed)
         plan = _Plan()
         try:
             with transaction.atomic(durable=True):
-                messages = payloads.lock_accepted(limit, payloads=room is not None)
+                messages = payloads.lock_accepted(limit, payloads=capacity is not None)
                 self._choose(plan, messages, block.count)
-                if room:
-                    self._plan_orders(plan, room, behind)
+                if capacity:
+                    self._plan_orders(plan, capacity, behind)
                 _write(plan, block)
                 failpoint("maker_split_before_commit")
         except BaseException:
-            for subscription, _ in plan.orders:
-                room.take(subscription, -1) if room else None
+            if capacity:  # nothing will be put: what was taken for it is free again
+                for subscription, _ in plan.orders:
+                    capacity.take(subscription, -1)
             raise
         return plan
 
@@ -134,66 +144,60 @@ class Splitter:
         """As many of the messages as there are ids for; the others stay as they are."""
         if not messages:
             return
-        most = min(reserved, MAX_COPIES)
+        most = min(reserved, MAX_DELIVERIES)
+        # After the messages are locked: see `Wanted`.
         wanted = fanout.Wanted({message.biz_id for message in messages})
         parts = fanout.slices(messages, wanted, orders.MAX_ITEMS, most)
-        self._copies = max(1.0, sum(part.copies for part in parts) / len(messages))
+        self._deliveries = max(1.0, sum(part.deliveries for part in parts) / len(messages))
         self._bytes = max(1.0, sum(message.size for message in messages) / len(messages))
         for part in parts:
-            if plan.slices and plan.copies + part.copies > most:
+            if plan.slices and plan.deliveries + part.deliveries > most:
                 break
             plan.slices.append(part)
-        if plan.copies > reserved:  # one message for very many subscriptions
-            raise _NotEnoughIds(plan.copies)
+        if plan.deliveries > reserved:  # one message for very many subscriptions
+            raise _NotEnoughIds(plan.deliveries)
 
-    def _plan_orders(self, plan: _Plan, room: Room, behind: Collection[int]) -> None:
+    def _plan_orders(self, plan: _Plan, capacity: Capacity, behind: Collection[int]) -> None:
+        """Which subscriptions get whole slices queued at once. One that was refused gets nothing
+        more in this turn: its deliveries are queued in their order."""
         refused = set(behind)
         for part in plan.slices:
-            self._plan_slice(plan, part, room, refused)
-
-    def _plan_slice(self, plan: _Plan, part: Slice, room: Room, refused: set[int]) -> None:
-        """Who gets the whole slice queued at once. One that does not gets nothing more this turn:
-        its copies are queued in their order."""
-        for subscription_id, messages in part.by_subscription().items():
-            if subscription_id in refused:
-                continue
-            subscription = self._subscriptions.get(subscription_id)
-            planned = _cut(subscription, messages, room) if subscription else None
-            if subscription is None or planned is None:
-                refused.add(subscription_id)
-            else:
-                part.direct.add(subscription_id)
-                plan.orders += [(subscription, order) for order in planned]
-
-
-def _accepted() -> QuerySet[BizMsg]:
-    return BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).order_by("id")
+            for subscription_id, messages in part.by_subscription().items():
+                if subscription_id in refused:
+                    continue
+                subscription = self._subscriptions.get(subscription_id)
+                planned = _cut(subscription, messages, capacity) if subscription else None
+                if subscription is None or planned is None:
+                    refused.add(subscription_id)
+                else:
+                    part.direct.add(subscription_id)
+                    plan.orders += [(subscription, order) for order in planned]
 
 
 def _cut(
-    subscription: Subscription, messages: Sequence[Message], room: Room
+    subscription: Subscription, messages: Sequence[Message], capacity: Capacity
 ) -> list[Sequence[Message]] | None:
-    """The messages cut into orders for which there is room, or None."""
+    """The messages cut into orders, or None when there is no capacity for all of them."""
     planned: list[Sequence[Message]] = []
     rest = messages
     while rest:
-        offer = room.offer(subscription) if subscription.sendable else None
+        offer = capacity.offer(subscription) if subscription.sendable else None
         if offer is None:
-            room.take(subscription, -len(planned))
+            capacity.take(subscription, -len(planned))
             return None
         fitting = orders.fitting([message.size for message in rest], offer.items, offer.bytes)
         planned.append(rest[:fitting])
         rest = rest[fitting:]
-        room.take(subscription)
+        capacity.take(subscription)
     return planned
 
 
 def _write(plan: _Plan, block: ids.Block) -> None:
-    """Insert the copies, mark the messages, read back which copies are claimed."""
+    """Insert the deliveries, mark the messages, read back which deliveries are claimed."""
     base = block.base
     for part in plan.slices:
         fanout.insert(part, base, block.node, plan.token, settings.NOTIFY_LEASE_SECONDS)
-        base += part.copies
+        base += part.deliveries
         fanout.mark_split(part)
     if plan.orders:
         plan.rows = fanout.inserted(block.base, base - block.base, plan.token)
@@ -203,16 +207,3 @@ def _write(plan: _Plan, block: ids.Block) -> None:
     if plan.slices:
         # Last, because other makers wait for this row until the commit.
         counters.accepted((message.biz_id for message in plan.messages), sql.now())
-
-
-def _claimed(plan: _Plan) -> list[enqueue.Claimed]:
-    """The planned orders with what was inserted: less, when a copy was there before."""
-    inserted: dict[int, dict[int, int]] = defaultdict(dict)  # subscription → message → copy
-    for copy_id, message_id, subscription_id in plan.rows:
-        inserted[subscription_id][message_id] = copy_id
-    claimed = []
-    for subscription, messages in plan.orders:
-        copies = inserted[subscription.id]
-        items = [(copies[m.id], 1, m) for m in messages if m.id in copies]
-        claimed.append(enqueue.Claimed(subscription, plan.token, plan.lease_until, items))
-    return claimed

@@ -1,1 +1,1 @@
-"""`run_marker`: write back what became of each copy."""
+"""`run_marker`: write back what became of each delivery."""

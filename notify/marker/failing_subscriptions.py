@@ -1,14 +1,19 @@
 """How subscriptions are doing: since when every attempt fails, and when that is enough.
 
 The marker writes it in the transaction that marks, and nothing for a healthy subscription. Alerts
-follow from what is stored (`tell`), not from the moment it happened: a process that dies after its
-commit leaves nothing untold, and an operator who resumes a subscription resolves its alerts.
+follow from what is stored (`reconcile_alerts`), not from the moment it happened: a process that
+dies after its commit leaves no alert out, and an operator who resumes a subscription resolves its
+alerts.
+
+    healthy ──failure──▶ failing ──long enough, or 410──▶ disabled ──an operator──▶ healthy
+       ▲                    │
+       └──────success───────┘
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -29,13 +34,13 @@ from notify.subscriptions import limits
 GONE = 410
 # A subscription that had one failure long ago and nothing since is not one that fails all the time.
 MIN_FAILURES = 5
-# Of an alert: the first wait of a schedule is short, so that what fails has soon failed twice.
-_MIN_TOLD = 2
+# For an alert: the first wait of a schedule is short, so that what fails has soon failed twice.
+_MIN_FAILURES_OF_ALERT = 2
 DISABLED, FAILING = "notify.disabled", "notify.failing"
 
 _Status = BizReceive.Status
 _ACTIVE = (_Status.NORMAL, _Status.SKIPPING)
-_MOST_FAILURES = 2**31 - 1
+_MOST_FAILURES = 2**31 - 1  # that the column holds
 # What an alert names; secrets and headers are not read for that.
 _SHOWN = (
     "status", "failing_since", "failures", "disabled_reason",
@@ -69,28 +74,47 @@ class _Streak:
 
 
 def read(subscription_ids: Iterable[int]) -> dict[int, Row]:
-    """Those that exist, by id; one query."""
+    """The subscriptions that exist, by id; one query."""
     return _read(BizReceive.objects.filter(id__in=set(subscription_ids)))
 
 
 def update(results: Iterable[Result], rows: Mapping[int, Row], now: datetime) -> bool:
     """Write down how the subscriptions of these results (that were applied) are doing.
 
-    `rows` is what `read` found in this transaction. True when there is something to `tell`.
+    `rows` is what `read` found in this transaction. True when alerts may have changed.
     """
     streaks = {pk: streak for pk, streak in _streaks(results).items() if pk in rows}
-    # Read again under lock, in id order: two markers neither deadlock nor lose a failure.
     changing = [pk for pk, s in streaks.items() if s.failures or not rows[pk].is_clean]
     if not changing:
         return False
+    # Read again under lock, in id order: two markers neither deadlock nor lose a failure.
     locked = BizReceive.objects.select_for_update().filter(id__in=changing).order_by("id")
     current = _read(locked)
     recovered = [row for pk, row in current.items() if not streaks[pk].failures]
-    _clear(recovered)
+    if recovered:
+        # Why it is disabled stays until somebody resumes it.
+        succeeding = BizReceive.objects.filter(id__in=[row.id for row in recovered])
+        claims.update_by_key(succeeding, {"failing_since": None, "failures": 0})
+        if any(row.disabled_reason and row.status != _Status.DISABLED for row in recovered):
+            enabled = succeeding.exclude(status=_Status.DISABLED)
+            claims.update_by_key(enabled, {"disabled_reason": ""})
     failing = {pk: streaks[pk] for pk in current if streaks[pk].failures}
-    _add(failing, now)
+    groups: dict[tuple[int, bool], list[int]] = defaultdict(list)
+    for pk, streak in failing.items():
+        groups[streak.failures, streak.fresh].append(pk)
+    for (failures, fresh), subscription_ids in groups.items():
+        since = Value(now) if fresh else Coalesce("failing_since", Value(now))
+        total = Value(failures) if fresh else Least(F("failures") + failures, _MOST_FAILURES)
+        failed = BizReceive.objects.filter(id__in=subscription_ids)
+        claims.update_by_key(failed, {"failing_since": since, "failures": total})
     disabled = sum(_disable(current[pk], streak, now) for pk, streak in failing.items())
-    return bool(disabled) or any(_may_be_told(row, now) for row in recovered)
+    # A subscription that recovered matters only if an alert about it may be open.
+    after = limits.failing_alert_after()
+    long_ago = now - after if after else None
+    return bool(disabled) or any(
+        row.disabled_reason or (long_ago and row.failing_since and row.failing_since <= long_ago)
+        for row in recovered
+    )
 
 
 def _read(rows: QuerySet[BizReceive]) -> dict[int, Row]:
@@ -116,35 +140,21 @@ def _streaks(results: Iterable[Result]) -> dict[int, _Streak]:
     return found
 
 
-def _clear(recovered: Sequence[Row]) -> None:
-    """A success ends the row of failures; why it is disabled stays until somebody resumes it."""
-    rows = BizReceive.objects.filter(id__in=[row.id for row in recovered])
-    if recovered:
-        claims.update_by_key(rows, {"failing_since": None, "failures": 0})
-    if any(row.disabled_reason and row.status != _Status.DISABLED for row in recovered):
-        claims.update_by_key(rows.exclude(status=_Status.DISABLED), {"disabled_reason": ""})
-
-
-def _add(failing: Mapping[int, _Streak], now: datetime) -> None:
-    groups: dict[tuple[int, bool], list[int]] = defaultdict(list)
-    for pk, streak in failing.items():
-        groups[streak.failures, streak.fresh].append(pk)
-    for (failures, fresh), subscription_ids in groups.items():
-        rows = BizReceive.objects.filter(id__in=subscription_ids)
-        since = Value(now) if fresh else Coalesce("failing_since", Value(now))
-        total = Value(failures) if fresh else Least(F("failures") + failures, _MOST_FAILURES)
-        claims.update_by_key(rows, {"failing_since": since, "failures": total})
-
-
 def _disable(row: Row, streak: _Streak, now: datetime) -> int:
-    """Disable it if it says that it is gone, or has failed for too long; how many that were."""
-    since = now if streak.fresh else row.failing_since or now
-    failures = streak.failures + (0 if streak.fresh else row.failures)
+    """Disable it if its consumer says that it is gone, or has failed for too long; 1 if it was."""
     if row.status not in _ACTIVE:
         return 0
-    if not streak.gone and not _is_over(since, failures, now):
+    since = now if streak.fresh else row.failing_since or now
+    failures = streak.failures + (0 if streak.fresh else row.failures)
+    limit = _limit()
+    is_over = limit is not None and since <= now - limit and failures >= MIN_FAILURES
+    if streak.gone:
+        reason = _("the consumer answered 410 Gone: it wants no more messages")
+    elif is_over:
+        text = _("every attempt since %(since)s failed, %(failures)d in a row")
+        reason = text % {"since": _moment(since), "failures": failures}
+    else:
         return 0
-    reason = _reason(streak, since, failures)
     mine = BizReceive.objects.filter(id=row.id)
     mine.update(status=_Status.DISABLED, disabled_reason=reason[:200])
     AuditLog.objects.create(
@@ -156,68 +166,43 @@ def _disable(row: Row, streak: _Streak, now: datetime) -> int:
     return 1
 
 
-def _reason(streak: _Streak, since: datetime, failures: int) -> str:
-    if streak.gone:
-        return _("the consumer answered 410 Gone: it wants no more messages")
-    text = _("every attempt since %(since)s failed, %(failures)d in a row")
-    return text % {"since": _moment(since), "failures": failures}
-
-
 def _limit() -> timedelta | None:
     hours = settings.NOTIFY_DISABLE_AFTER_HOURS
     return timedelta(hours=hours) if hours else None
 
 
-def _is_over(since: datetime, failures: int, now: datetime) -> bool:
-    limit = _limit()
-    return limit is not None and since <= now - limit and failures >= MIN_FAILURES
-
-
-def _may_be_told(row: Row, now: datetime) -> bool:
-    """Whether an alert about it may be open."""
-    told, since = limits.told_after(), row.failing_since
-    return bool(row.disabled_reason or (told and since and since <= now - told))
-
-
 # -- alerts --------------------------------------------------------------------------------------
-def tell() -> None:
+def reconcile_alerts() -> None:
     """Raise and resolve alerts so that they say what is stored; not inside a transaction."""
     now = sql.now()
     alerts.reconcile((DISABLED, FAILING), _conditions(now))
-    given_up.tell(now)
+    given_up.reconcile_alerts(now)
 
 
 def _conditions(now: datetime) -> Iterable[alerts.Condition]:
-    """One of every subscription that needs somebody."""
-    told = limits.told_after()
+    """An alert for every subscription that somebody must look at."""
     wanted = Q(status=_Status.DISABLED)
-    if told:
-        lately = {"failing_since__lte": now - told, "failures__gte": _MIN_TOLD}
-        wanted |= Q(status__in=_ACTIVE, **lately)
+    if after := limits.failing_alert_after():
+        long = {"failing_since__lte": now - after, "failures__gte": _MIN_FAILURES_OF_ALERT}
+        wanted |= Q(status__in=_ACTIVE, **long)
     rows = BizReceive.objects.filter(wanted).select_related("biz", "receive").order_by("id")
     for row in rows.only(*_SHOWN):
         if row.status == _Status.DISABLED:
-            yield alerts.Condition(f"{DISABLED}:{row.pk}", *_disabled_text(row))
+            why = row.disabled_reason or _("no reason is known")
+            yield alerts.Condition(
+                f"{DISABLED}:{row.pk}",
+                _("The subscription %s was disabled") % row,
+                _("The reason: %s. Its deliveries wait; resume it in the console to send them.")
+                % why,
+            )
         elif row.failing_since:
-            text = _failing_text(row, row.failing_since)
-            yield alerts.Condition(f"{FAILING}:{row.pk}", *text)
-
-
-def _disabled_text(row: BizReceive) -> tuple[str, str]:
-    why = row.disabled_reason or _("no reason is known")
-    return (
-        _("The subscription %s was disabled") % row,
-        _("Because %s. Its copies wait; resume it in the console to send them.") % why,
-    )
-
-
-def _failing_text(row: BizReceive, since: datetime) -> tuple[str, str]:
-    text = _("It has failed since %(since)s, %(failures)d times in a row.")
-    text %= {"since": _moment(since), "failures": row.failures}
-    if limit := _limit():
-        end = _("If that goes on, it will be disabled on %s.") % _moment(since + limit)
-        text = f"{text} {end}"
-    return _("The subscription %s is failing") % row, text
+            text = _("Every attempt since %(since)s failed, %(failures)d in a row.")
+            text %= {"since": _moment(row.failing_since), "failures": row.failures}
+            if limit := _limit():
+                end = _("If that goes on, it will be disabled on %s.")
+                text = f"{text} {end % _moment(row.failing_since + limit)}"
+            subject = _("The subscription %s is failing") % row
+            yield alerts.Condition(f"{FAILING}:{row.pk}", subject, text)
 
 
 def _moment(at: datetime) -> str:

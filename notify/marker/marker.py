@@ -1,16 +1,14 @@
-"""Marker: writes back what became of each copy (`statements.py`), with the log of attempts.
+"""Marker: writes back what became of each delivery (`statements.py`), with the log of attempts.
 
-A batch of results is one transaction; every batch can be repeated, and its job is forgotten after
-the commit.
+A batch of results is one transaction. Every batch can be repeated, and its job is forgotten after
+the commit: a marker that dies in between leaves the job to the next one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from functools import partial
 
 import msgspec
 from django.db import transaction
@@ -29,21 +27,22 @@ from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs as queues
 from notify import orders
 from notify.directory import Subscriptions
-from notify.marker import attempts, failing_subscriptions, statements
+from notify.marker import failing_subscriptions, statements
 from notify.models import ReceiveMsg
 from notify.monitor import alert_events, counters, given_up
-from notify.orders import Result
+from notify.orders import Outcome, Result
 
 log = logging.get(__name__)
 
-# Of a killed marker the batch comes back after this long; one that is merely slow is repeated,
-# which changes nothing.
+# The batch of a killed marker comes back after this long; one of a slow marker is repeated, which
+# changes nothing.
 CLAIM_SECONDS = 15.0
 _JOBS_PER_TURN = 8
 # Under load a turn waits so long for more results.
 GATHER_SECONDS = 0.1
 FULL_BATCH = 500
-# Alerts are brought in line at once after what marking changed, and this often for what time did.
+# Alerts are brought up to date at once when marking changed something, and this often for what
+# changes with time.
 LOOK_EVERY_SECONDS = 60.0
 _Status = ReceiveMsg.Status
 
@@ -53,7 +52,7 @@ class _Marked:
     """What is left to do when a batch has been committed."""
 
     tally: counters.Tally
-    tell: bool
+    alerts_changed: bool
 
 
 class Marker(Worker):
@@ -69,7 +68,7 @@ class Marker(Worker):
     def turn(self) -> bool:
         """Mark up to a few thousand results; true when there were any."""
         if self._next_look.is_due:
-            self._look_after()
+            self.look_after_alerts()
         # What an outage interrupted comes first: it is the oldest, and only we have it.
         self._jobs = self._jobs or self._claim()
         if not self._jobs:
@@ -82,8 +81,9 @@ class Marker(Worker):
                 results += _read(self._jobs[together])
                 together += 1
             try:
-                bisect.isolate(results, self._mark, self._set_aside, _is_blameless)
+                bisect.isolate(results, self.mark, self._set_aside, _is_blameless)
             except sql.Locked as error:
+                # Whoever has the lock may be frozen: other results must not wait for these.
                 log.warning("results_wait", jobs=together, why=str(error)[:200])
                 queues.put_last(self._jobs[:together])
             else:
@@ -105,70 +105,61 @@ class Marker(Worker):
         self.heartbeat.lag = max(0.0, timezone.now().timestamp() - oldest) if oldest else 0.0
         return jobs
 
-    def _mark(self, results: Sequence[Result]) -> Sequence[Result]:
-        """Apply a batch."""
-        self._know_subscriptions(results)
-        made = attempts.made(results)
+    def mark(self, results: Sequence[Result]) -> Sequence[Result]:
+        """Apply a batch; all of it or, when this raises, nothing."""
+        known = self.subscriptions
+        failing = {result.subscription for result in results if result.outcome == "failed"}
+        if any(known.get(pk) is None and not known.is_unusable(pk) for pk in failing):
+            known.refresh(at_once=True)  # one is newer than what is known
+        # What was given back unsent is no attempt.
+        made = [result for result in results if result.outcome != "unsent"]
+        # Outside of the transaction: a rollback must not undo the record of what was given.
         block = ids.reserve(len(made)) if made else None
         marked = sql.retrying(lambda: self._mark_once(results, made, block))
-        self._marked(len(results), marked)
+        self._after_commit(len(results), marked)
         return results
 
     def _mark_once(
         self, results: Sequence[Result], made: Sequence[Result], block: ids.Block | None
     ) -> _Marked:
+        by_outcome: dict[Outcome, list[Result]] = {"delivered": [], "failed": [], "unsent": []}
+        for result in results:
+            by_outcome[result.outcome].append(result)
         with sql.without_patience(), transaction.atomic(durable=True):
             now = sql.now()
-            copies = statements.lock(results)
+            # Deliveries, then subscriptions, then counters: everybody locks in this order.
+            deliveries = statements.lock(results)
             rows = failing_subscriptions.read(result.subscription for result in results)
-            of = partial(_of_outcome, results)
-            delivered = statements.delivered(of("delivered"), copies)
+            delivered = statements.delivered(by_outcome["delivered"], deliveries)
             failed, exhausted = statements.failed(
-                of("failed"), copies, self._schedule(rows), now, partial(_failing_since, rows)
+                by_outcome["failed"], deliveries, self.subscriptions, rows, now
             )
-            statements.unsent(of("unsent"), copies)
+            statements.unsent(by_outcome["unsent"], deliveries)
             if block:
-                # Of copies that are there: the archive has taken the others with their log.
-                attempts.write([result for result in made if result.id in copies], block)
-            tell = failing_subscriptions.update([*delivered, *failed], rows, now)
+                # Without those that the archive has taken meanwhile, together with their log.
+                there = [result for result in made if result.id in deliveries]
+                statements.log_attempts(there, block)
+            changed = failing_subscriptions.update([*delivered, *failed], rows, now)
             tally = counters.Tally({pk: row.biz_id for pk, row in rows.items()})
             for result in delivered:
-                tally.delivered(result, copies[result.id].created_at)
+                tally.delivered(result, deliveries[result.id].created_at)
             tally.failed(failed, exhausted)
-            # Subscriptions before counters, as everybody locks them.
             given_up.add(Counter(result.subscription for result in exhausted), now)
             counters.add(tally.counts, now)
             failpoint("marker_before_commit")
-        return _Marked(tally, tell)
+        return _Marked(tally, changed)
 
-    def _marked(self, results: int, marked: _Marked) -> None:
-        """After the commit: what may be late, or lost with this process, without harm."""
+    def _after_commit(self, results: int, marked: _Marked) -> None:
+        """What may be late, or be lost with this process, without harm."""
         self.heartbeat.done += results
         counters.add_totals(marked.tally.counts, marked.tally.seconds)
-        if marked.tell:
-            self._look_after()
-
-    def _know_subscriptions(self, results: Iterable[Result]) -> None:
-        """Read them again, once and outside of the transaction, when one of them is new."""
-        known = self.subscriptions
-        ids_seen = {result.subscription for result in results if result.outcome == "failed"}
-        if any(known.get(pk) is None and not known.is_unusable(pk) for pk in ids_seen):
-            known.refresh(at_once=True)
-
-    def _schedule(self, rows: Mapping[int, failing_subscriptions.Row]) -> statements.Schedule:
-        """Of a subscription that is gone: no further attempt. Of one that cannot be used: None."""
-
-        def schedule(subscription_id: int) -> Sequence[float] | None:
-            subscription = self.subscriptions.get(subscription_id)
-            if subscription:
-                return subscription.schedule
-            return None if subscription_id in rows else ()
-
-        return schedule
+        if marked.alerts_changed:
+            self.look_after_alerts()
 
     # -- our own fault ---------------------------------------------------------------------------
     def _set_aside(self, result: Result, error: Exception) -> alerts.AlertEvent:
-        """One result that cannot be written: without its line in the log, or else as poison."""
+        """A single result that cannot be written: mark it without its line in the log, or else as
+        poison."""
         try:
             marked = sql.retrying(lambda: self._mark_once([result], (), None))
         except (*AWAY, sql.Locked):
@@ -177,7 +168,7 @@ class Marker(Worker):
             self._poison(result, error)
             what = _("Delivery %(id)s is set aside, its result cannot be written: %(why)s")
         else:
-            self._marked(1, marked)
+            self._after_commit(1, marked)
             what = _("Delivery %(id)s is marked, but its attempt could not be logged: %(why)s")
         return alerts.AlertEvent(
             "notify.poison",
@@ -199,11 +190,11 @@ class Marker(Worker):
             log.exception("poison_not_marked", id=result.id)
 
     # -- now and then ----------------------------------------------------------------------------
-    def _look_after(self) -> None:
+    def look_after_alerts(self) -> None:
         """Bring alerts in line with the subscriptions, and publish what was not published."""
         self._next_look.restart()
         try:
-            failing_subscriptions.tell()
+            failing_subscriptions.reconcile_alerts()
             alert_events.announce_missed()
         except Exception:
             # It is done again within a minute; marking does not wait for it.
@@ -215,19 +206,9 @@ def _is_blameless(error: Exception) -> bool:
     return isinstance(error, sql.Locked) or bisect.is_unavailable(error)
 
 
-def _failing_since(
-    rows: Mapping[int, failing_subscriptions.Row], subscription: int
-) -> datetime | None:
-    row = rows.get(subscription)
-    return row.failing_since if row else None
-
-
-def _of_outcome(results: Iterable[Result], outcome: str) -> list[Result]:
-    return [result for result in results if result.outcome == outcome]
-
-
 def _read(job: queues.Claimed) -> list[Result]:
-    """The job's results; an unreadable job is dropped with an error, the leases bring it back."""
+    """The job's results. A job that cannot be read is dropped with an error in the log; the leases
+    of its deliveries run out, and they are sent again."""
     try:
         return msgspec.convert(job.data, list[Result])
     except msgspec.ValidationError:

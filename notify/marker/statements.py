@@ -1,6 +1,6 @@
-"""The statements that mark copies, a set at a time.
+"""The statements that mark deliveries and log attempts, a set at a time.
 
-Marks are monotonic. A success applies whatever the state. A failure, or an unsent copy, applies
+Marks are monotonic. A success applies whatever the state. A failure, or an unsent delivery, applies
 only while the row still carries this claim: after a requeue or a reclaim it belongs to somebody
 else. Which results apply is decided once, from rows that are locked: counters, health and the rows
 themselves then say the same.
@@ -11,36 +11,37 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db.models import DateTimeField, F, QuerySet, Value
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Greatest, Now
 
-from msgplatform.core.data import claims, sql
+from msgplatform.core.data import claims, ids, sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.rates import backoff
-from notify.marker.failing_subscriptions import GONE
+from notify.directory import Subscription, Subscriptions
+from notify.marker.failing_subscriptions import GONE, Row
 from notify.models import Attempt, ReceiveMsg
 from notify.orders import Result
 
 # A timeout or a 429 says that the consumer is overloaded: do not come back within a minute.
 OVERLOAD_FLOOR_SECONDS = 60.0
-# Of a subscription that cannot be read until somebody corrects it.
+# For a subscription that cannot be read until somebody corrects it.
 UNREADABLE_SECONDS = 60.0
-# Until every daemon knows that the subscription was disabled; from then on its copies wait.
+# Until every daemon knows that the subscription was disabled; from then on its deliveries wait.
 GONE_SECONDS = 5.0
+_GONE_MOST_SECONDS = 3600.0
+_ATTEMPT = (
+    "id", "copy_id", "claim", "number", "at", "seconds", "http_status", "error", "detail",
+    "response_headers", "response_body",
+)  # fmt: skip
 _Status = ReceiveMsg.Status
-
-# The waits after each failed attempt but the last; None when they are not known.
-Schedule = Callable[[int], Sequence[float] | None]
-# Since when every attempt of a subscription failed; None when the latest one went well.
-FailingSince = Callable[[int], datetime | None]
 
 
 @dataclass(slots=True)
-class Copy:
+class Delivery:
     """A locked row, and what this transaction has made of it."""
 
     status: int
@@ -55,32 +56,44 @@ class Copy:
         self.status, self.claimed_by = status, ""
 
 
-Copies = Mapping[int, Copy]
+Deliveries = Mapping[int, Delivery]
 
 
-def lock(results: Iterable[Result]) -> dict[int, Copy]:
-    """Their copies by id, locked in that order until the transaction ends; unknown ids are absent.
+def lock(results: Iterable[Result]) -> dict[int, Delivery]:
+    """Their deliveries by id, locked in that order until the transaction ends; unknown ids are
+    absent.
 
     (SQLite locks nothing here: it has one writer at a time.)
     """
     row_ids = sorted({result.id for result in results})
-    found: dict[int, Copy] = {}
+    found: dict[int, Delivery] = {}
     for chunk in chunks(row_ids, claims.CHUNK):
         rows = ReceiveMsg.objects.select_for_update().filter(id__in=chunk).order_by("id")
         for row in rows.values_list("id", "status", "claimed_by", "created_at", "generation"):
-            found[row[0]] = Copy(*row[1:])
+            found[row[0]] = Delivery(*row[1:])
     return found
 
 
-def delivered(results: Iterable[Result], copies: Copies) -> list[Result]:
+def delivered(results: Sequence[Result], deliveries: Deliveries) -> list[Result]:
     """Final, and final again when repeated; those that were not delivered before."""
+    # Odd is a success under another claim than the row's. When its attempt is in the log already,
+    # the delivery was sent again since: a repeat of the old success must not swallow that.
+    odd = {
+        (result.id, result.claim)
+        for result in results
+        if (delivery := deliveries.get(result.id))
+        and delivery.status != _Status.DELIVERED
+        and not delivery.still_carries(result.claim)
+    }
+    repeated: set[int] = set()
+    if odd:
+        rows = Attempt.objects.filter(copy_id__in=[pk for pk, _ in odd])
+        repeated = {pk for pk, _ in odd.intersection(rows.values_list("copy_id", "claim"))}
     applied = []
-    results = list(results)
-    repeated = _logged_before(results, copies)
     for result in results:
-        copy = copies.get(result.id)
-        if copy and copy.status != _Status.DELIVERED and result.id not in repeated:
-            copy.becomes(_Status.DELIVERED)
+        found = deliveries.get(result.id)
+        if found and found.status != _Status.DELIVERED and result.id not in repeated:
+            found.becomes(_Status.DELIVERED)
             applied.append(result)
     for (attempt, status), row_ids in _grouped(applied, lambda r: (r.attempt, r.http_status)):
         _update(
@@ -93,38 +106,26 @@ def delivered(results: Iterable[Result], copies: Copies) -> list[Result]:
     return applied
 
 
-def _logged_before(results: Iterable[Result], copies: Copies) -> set[int]:
-    """Copies that were sent again since: a repeat of the old success must not swallow that."""
-    odd = {
-        (result.id, result.claim)
-        for result in results
-        if (copy := copies.get(result.id))
-        and copy.status != _Status.DELIVERED
-        and not copy.still_carries(result.claim)
-    }
-    if not odd:
-        return set()
-    rows = Attempt.objects.filter(copy_id__in=[copy_id for copy_id, _ in odd])
-    return {copy_id for copy_id, _ in odd.intersection(rows.values_list("copy_id", "claim"))}
-
-
 def failed(
     results: Iterable[Result],
-    copies: Copies,
-    schedule: Schedule,
+    deliveries: Deliveries,
+    known: Subscriptions,
+    rows: Mapping[int, Row],
     now: datetime,
-    failing_since: FailingSince = lambda _: None,
 ) -> tuple[list[Result], list[Result]]:
     """Back to pending with the time of the next attempt; exhausted when the schedule is used up.
 
-    Returns (those that applied, those of them that are exhausted).
+    `rows` are the subscriptions as they are stored. Returns (the results that applied, those of
+    them that are exhausted).
     """
-    applied = _carried(results, copies, _Status.PENDING)
-    delays: dict[int, float | None] = {}
-    for result in applied:
-        waits = schedule(result.subscription)
-        dead = _is_given_up(copies[result.id], waits, failing_since(result.subscription), now)
-        delays[result.id] = None if dead and result.http_status != GONE else _delay(result, waits)
+    applied = _carried(results, deliveries)
+    delays = {
+        result.id: _delay(
+            result, deliveries[result.id], known.get(result.subscription),
+            rows.get(result.subscription), now,
+        )
+        for result in applied
+    }  # fmt: skip
     for (claim, attempt, status, error, over), row_ids in _grouped(
         applied, lambda r: (r.claim, r.attempt, r.http_status, r.error, delays[r.id] is None)
     ):
@@ -136,46 +137,66 @@ def failed(
     return applied, [result for result in applied if delays[result.id] is None]
 
 
-def unsent(results: Iterable[Result], copies: Copies) -> None:
+def unsent(results: Iterable[Result], deliveries: Deliveries) -> None:
     """Nobody tried: due at once, and no attempt is counted."""
-    given_back = _carried(results, copies, _Status.PENDING)
+    given_back = _carried(results, deliveries)
     for (claim,), row_ids in _grouped(given_back, lambda r: (r.claim,)):
         _update(_still_claimed(claim, row_ids), status=_Status.PENDING, next_at=Now())
 
 
-def _carried(results: Iterable[Result], copies: Copies, status: int) -> list[Result]:
+def log_attempts(results: Sequence[Result], block: ids.Block) -> None:
+    """A row for each; one that is there already (the batch is repeated) is left as it is."""
+    row_ids = block.ids([ids.bucket_of(result.id) for result in results])
+    sql.insert_or_keep(
+        Attempt._meta.db_table,
+        _ATTEMPT,
+        [
+            (
+                row_id, r.id, r.claim, r.attempt, datetime.fromtimestamp(r.at, UTC), r.seconds,
+                r.http_status, r.error[:32], r.detail[:300], r.response_headers, r.response_body,
+            )
+            for row_id, r in zip(row_ids, results, strict=True)
+        ],
+    )  # fmt: skip
+
+
+def _carried(results: Iterable[Result], deliveries: Deliveries) -> list[Result]:
+    """The results whose delivery still carries their claim; it is pending from now on."""
     applied = []
     for result in results:
-        copy = copies.get(result.id)
-        if copy and copy.still_carries(result.claim):
-            copy.becomes(status)
+        delivery = deliveries.get(result.id)
+        if delivery and delivery.still_carries(result.claim):
+            delivery.becomes(_Status.PENDING)
             applied.append(result)
     return applied
 
 
-def _is_given_up(
-    copy: Copy, waits: Sequence[float] | None, failing_since: datetime | None, now: datetime
-) -> bool:
-    """The whole schedule is over for a copy that a breaker kept from most of its attempts: it, and
-    its subscription's failing, are older than all its waits together (see `expiry.py`)."""
-    if waits is None or failing_since is None or copy.generation:
-        return False
-    return max(copy.created_at, failing_since) + timedelta(seconds=sum(waits)) < now
-
-
-def _delay(result: Result, schedule: Sequence[float] | None) -> float | None:
-    """Seconds until the next attempt; None when the schedule is used up."""
+def _delay(
+    result: Result,
+    delivery: Delivery,
+    subscription: Subscription | None,
+    row: Row | None,
+    now: datetime,
+) -> float | None:
+    """Seconds until the next attempt; None when there is none."""
     if result.http_status == GONE:
-        # Not this copy is to blame: it waits, with all the others, for whoever resumes.
-        # When successes beside it keep the subscription enabled, ever more seldom.
-        return min(3600.0, GONE_SECONDS * 2.0 ** min(result.attempt - 1, 10))
-    if schedule is None:
+        # This delivery is not to blame: it waits, with all the others, for whoever resumes the
+        # subscription. While successes beside it keep that enabled, it is tried ever more seldom.
+        return min(_GONE_MOST_SECONDS, GONE_SECONDS * 2.0 ** min(result.attempt - 1, 10))
+    if subscription is None and row:
         return UNREADABLE_SECONDS
-    if result.attempt > len(schedule):
+    waits = subscription.schedule if subscription else ()  # it was deleted: no further attempt
+    if row and row.failing_since and not delivery.generation:
+        # A breaker may have kept it from most of its attempts. When the delivery, and the failing
+        # of its subscription, are older than the whole schedule, that is over (see `expiry.py`).
+        begun = max(delivery.created_at, row.failing_since)
+        if begun + timedelta(seconds=sum(waits)) < now:
+            return None
+    if result.attempt > len(waits):
         return None
-    delay = backoff.delay(result.attempt, schedule)
+    delay = backoff.delay(result.attempt, waits)
     if result.http_status == 429 or result.error == "timeout":
-        delay = max(delay, min(OVERLOAD_FLOOR_SECONDS, max(schedule)))
+        delay = max(delay, min(OVERLOAD_FLOOR_SECONDS, max(waits)))
     return max(delay, result.retry_after, 0.001)
 
 
@@ -204,7 +225,7 @@ def _update(rows: QuerySet[ReceiveMsg], **values: Any) -> int:
 def _grouped(
     results: Iterable[Result], key: Callable[[Result], tuple[Any, ...]]
 ) -> Iterable[tuple[tuple[Any, ...], Sequence[int]]]:
-    """(key, ids) with at most CHUNK ids each."""
+    """(key, ids) with at most CHUNK ids each: one statement for all rows that become the same."""
     groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for result in results:
         groups[key(result)].append(result.id)

@@ -14,7 +14,7 @@ from msgplatform.core.fields import ExactCharField
 
 
 class ColdBizMsg(ColdModel):
-    """A message whose copies are all final; `key` is its idempotency key, for the search."""
+    """A message whose deliveries are all final; `key` is its idempotency key, for the search."""
 
     id = models.BigIntegerField(primary_key=True)
     biz_id = models.BigIntegerField()

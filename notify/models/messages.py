@@ -1,4 +1,4 @@
-"""The hot tables: messages, their copies, the log of attempts, idempotency keys, and which messages
+"""The hot tables: messages, their deliveries, the log of attempts, idempotency keys, and which messages
 were brought back from the archive."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class BizMsg(models.Model):
     lease_until = models.DateTimeField(null=True)
     # Of an instance that was read through notify.archive.listing.
     archived: bool
-    listed_copies: list[ReceiveMsg]
+    listed_deliveries: list[ReceiveMsg]
 
     class Meta:
         db_table = "biz_msg"
@@ -81,7 +81,7 @@ class ReceiveMsg(models.Model):
         models.DO_NOTHING,
         db_constraint=False,
         db_index=False,
-        related_name="copies",
+        related_name="deliveries",
         verbose_name=_("message"),
     )
     biz = models.ForeignKey(

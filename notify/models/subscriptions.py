@@ -84,7 +84,7 @@ class BizReceive(models.Model):
         NORMAL = 0, _("normal")
         PAUSED = 1, _("paused")
         DISCARDED = 2, _("discarded")
-        SKIPPING = 3, _("resuming, held copies are skipped")
+        SKIPPING = 3, _("resuming, held deliveries are skipped")
         DISABLED = 4, _("disabled by the platform")
 
     biz = models.ForeignKey(Biz, models.PROTECT, verbose_name=_("system"))
@@ -94,8 +94,8 @@ class BizReceive(models.Model):
         choices=Status,
         default=Status.NORMAL,
         help_text=_(
-            "Paused: copies are made and held; back to normal releases them. "
-            "Discarded: no copies are made, what waits is skipped."
+            "Paused: deliveries are made and held; back to normal releases them. "
+            "Discarded: no deliveries are made, what waits is skipped."
         ),
     )
     event_types = models.JSONField(

@@ -40,7 +40,7 @@ def add(counts: Mapping[int, int], now: datetime) -> None:
         )
 
 
-def tell(now: datetime) -> None:
+def reconcile_alerts(now: datetime) -> None:
     """Raise and resolve the alerts so that they say what is stored; not inside a transaction."""
     # Read after the alerts that are open: what is given up meanwhile makes one, and resolves none.
     alerts.reconcile([KIND], _conditions(now))

@@ -1,6 +1,6 @@
 """How Notify stands right now: counts and ages of bounded cost, for `/metrics` and the overview.
 
-Counts stop at COUNTED: exhausted copies pile up until somebody requeues them, and an answer must
+Counts stop at COUNTED: exhausted deliveries pile up until somebody requeues them, and an answer must
 not take longer each day. The oldest copy of each subscription is one index dive.
 """
 
@@ -27,16 +27,16 @@ COUNTED = 100_000
 # Subscriptions that one family names, the worst ones: each is a time series in Prometheus.
 NAMED = 50
 
-_Copy, _Status = ReceiveMsg.Status, BizReceive.Status
-OPEN = (_Copy.PENDING, _Copy.QUEUED, _Copy.HELD)
+_Delivery, _Status = ReceiveMsg.Status, BizReceive.Status
+OPEN = (_Delivery.PENDING, _Delivery.QUEUED, _Delivery.HELD)
 # Never the delivered, whose number only grows until they are archived.
-NOT_DELIVERED = (*OPEN, _Copy.EXHAUSTED, _Copy.POISON)
+NOT_DELIVERED = (*OPEN, _Delivery.EXHAUSTED, _Delivery.POISON)
 _BREAKER = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 _UP_TO = f"counted up to {COUNTED:,}"
 
 
-def copies() -> dict[int, int]:
-    """Copies that are not delivered, by status, each counted up to COUNTED."""
+def deliveries() -> dict[int, int]:
+    """Deliveries that are not delivered, by status, each counted up to COUNTED."""
     return {
         status: _counted(ReceiveMsg.objects.filter(status=status), "status")
         for status in NOT_DELIVERED
@@ -54,11 +54,11 @@ def _counted(rows: QuerySet[Any], column: str) -> int:
 
 
 class Waiting(NamedTuple):
-    """A subscription, with what its oldest copies wait for."""
+    """A subscription, with what its oldest deliveries wait for."""
 
     row: BizReceive
     pending: datetime | None  # when its oldest pending copy is, or was, due
-    queued: datetime | None  # when the first lease of its queued copies ends, or ended
+    queued: datetime | None  # when the first lease of its queued deliveries ends, or ended
 
     @property
     def labels(self) -> dict[str, str]:
@@ -70,7 +70,7 @@ def waiting() -> list[Waiting]:
     rows = BizReceive.objects.select_related("biz", "receive").only(
         "status", "failing_since", "failures", "biz__name", "receive__name"
     )
-    found = rows.annotate(pending=_oldest(_Copy.PENDING), queued=_oldest(_Copy.QUEUED))
+    found = rows.annotate(pending=_oldest(_Delivery.PENDING), queued=_oldest(_Delivery.QUEUED))
     sendable = (_Status.NORMAL, _Status.SKIPPING)
     return [
         Waiting(row, row.pending if row.status in sendable else None, row.queued)
@@ -90,7 +90,7 @@ def oldest_seconds(rows: Iterable[Waiting], now: datetime) -> float | None:
 def waits() -> Iterator[Wait]:
     """The oldest due copy, without those of subscriptions whose failing has its own alert; and the
     oldest message that is not split."""
-    now, told = sql.now(), limits.told_after()
+    now, told = sql.now(), limits.failing_alert_after()
     for _age, wait in _due(waiting(), now):
         since = wait.row.failing_since
         if wait.pending and not (told and since and since <= now - told):
@@ -132,10 +132,10 @@ def _due(rows: Iterable[Waiting], now: datetime) -> list[tuple[float, Waiting]]:
 
 
 def _counts() -> Iterator[Sample]:
-    for status, count in copies().items():
+    for status, count in deliveries().items():
         yield Sample(
-            "notify_copies", count, {"status": _Copy(status).name.lower()},
-            f"Copies that are not delivered, by status; {_UP_TO}",
+            "notify_copies", count, {"status": _Delivery(status).name.lower()},
+            f"Deliveries that are not delivered, by status; {_UP_TO}",
         )  # fmt: skip
     yield Sample("notify_to_split", to_split(), help=f"Messages not yet split; {_UP_TO}")
 
@@ -199,7 +199,7 @@ def _lanes(labels: dict[int, dict[str, str]]) -> Iterator[Sample]:
         )
     for which, state in busy:
         yield Sample(
-            "notify_subscription_waiting", state.waiting, which, "Copies in a sender's hand"
+            "notify_subscription_waiting", state.waiting, which, "Deliveries in a sender's hand"
         )
 
 
@@ -211,7 +211,7 @@ def _totals(totals: dict[str, float]) -> Iterator[Sample]:
             "Requests to consumers", "counter",
         )  # fmt: skip
     yield Sample(
-        "notify_exhausted", totals.get("exhausted", 0), help="Copies given up", kind="counter"
+        "notify_exhausted", totals.get("exhausted", 0), help="Deliveries given up", kind="counter"
     )
     for name, histogram, text in (
         ("notify_delivery_seconds", counters.LATENCY, "From acceptance to delivery"),

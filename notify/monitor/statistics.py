@@ -36,7 +36,7 @@ from notify.monitor.counters import ACCEPTED, DURATION, FLOW, LATENCY
 class Point:
     """One step. Times in seconds; None where nothing was counted.
 
-    `failed` are attempts that failed, `exhausted` copies that were given up; `accepted` is 0 for a
+    `failed` are attempts that failed, `exhausted` deliveries that were given up; `accepted` is 0 for a
     single subscription. `latency` runs from acceptance to delivery, `duration` is one request's.
     """
 

@@ -17,7 +17,7 @@ from notify.search.filters import Filter
 
 ACCEPTED = "accepted"
 STATUSES = {status.name.lower(): status for status in ReceiveMsg.Status}
-# Copies in a status that are few enough to be sorted by their message; more are found by walking.
+# Deliveries in a status that are few enough to be sorted by their message; more are found by walking.
 FEW = 20_000
 _SYSTEMS = 100  # whose keys are asked for in one statement
 
@@ -72,27 +72,27 @@ class Candidates:
         return rows.filter(**bounds).order_by(f"-{column}").values_list(column, flat=True)
 
     def _of_copies(self, place: Place, before: int) -> QuerySet[Any, int]:
-        copies = place.copies
+        deliveries = place.deliveries
         if self._filter.subscription is not None:
-            copies = copies.filter(biz_receive_id=self._filter.subscription)
+            deliveries = deliveries.filter(biz_receive_id=self._filter.subscription)
         else:
-            copies = copies.filter(status=STATUSES[self._filter.status or ""])
-        return self._ids(copies, before, "msg_id").distinct()
+            deliveries = deliveries.filter(status=STATUSES[self._filter.status or ""])
+        return self._ids(deliveries, before, "msg_id").distinct()
 
     def _few(self, place: Place) -> set[int] | None:
-        """Messages of the copies in the status asked for; None when they are too many. Read once
+        """Messages of the deliveries in the status asked for; None when they are too many. Read once
         in a search, whatever the number of its pages."""
         if not self._asked_few:
             self._asked_few = [self._read_few(place)]
         return self._asked_few[0]
 
     def _read_few(self, place: Place) -> set[int] | None:
-        copies = place.copies.filter(status=STATUSES[self._filter.status or ""])
+        deliveries = place.deliveries.filter(status=STATUSES[self._filter.status or ""])
         if self._filter.subscription is not None:
-            copies = copies.filter(biz_receive_id=self._filter.subscription)
-        if copies.order_by().values("id")[: FEW + 1].count() > FEW:
+            deliveries = deliveries.filter(biz_receive_id=self._filter.subscription)
+        if deliveries.order_by().values("id")[: FEW + 1].count() > FEW:
             return None
-        return set(copies.order_by().values_list("msg_id", flat=True))
+        return set(deliveries.order_by().values_list("msg_id", flat=True))
 
     def _in_bounds(self, pk: int, before: int) -> bool:
         return (self._filter.since or 0) <= pk < before
@@ -100,7 +100,7 @@ class Candidates:
     def _named_ids(self, place: Place) -> set[int]:
         found: list[set[int]] = []
         if self._filter.id is not None:
-            of_copy = place.copies.filter(id=self._filter.id).values_list("msg_id", flat=True)
+            of_copy = place.deliveries.filter(id=self._filter.id).values_list("msg_id", flat=True)
             found.append({self._filter.id, *of_copy})
         if self._filter.key is not None:
             found.append(set(_by_key(place, self._filter.key)))

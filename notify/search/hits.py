@@ -33,9 +33,9 @@ def hits(place: Place, message_ids: Sequence[int]) -> dict[int, Hit]:
 
 
 def _ends(place: Place, message_ids: Sequence[int]) -> dict[int, dict[int, int]]:
-    """Message → status → how many of its copies are in it."""
+    """Message → status → how many of its deliveries are in it."""
     counted: dict[int, dict[int, int]] = defaultdict(dict)
-    rows = place.copies_of(message_ids).order_by().values_list("msg_id", "status")
+    rows = place.deliveries_of(message_ids).order_by().values_list("msg_id", "status")
     for message_id, status, count in rows.annotate(Count("id")):
         counted[message_id][status] = count
     return counted

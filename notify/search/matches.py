@@ -41,7 +41,7 @@ def _by_message(place: Place, message_ids: Sequence[int], filter: Filter) -> set
 
 
 def _by_copies(place: Place, message_ids: Sequence[int], filter: Filter) -> set[int]:
-    rows = place.copies_of(message_ids)
+    rows = place.deliveries_of(message_ids)
     if filter.subscription is not None:
         rows = rows.filter(biz_receive_id=filter.subscription)
     if filter.status in STATUSES:
@@ -74,14 +74,14 @@ def _with_payload(place: Place, message_ids: Sequence[int], text: str) -> Iterat
 
 
 def _with_answer(place: Place, message_ids: Sequence[int], text: str) -> set[int]:
-    copies = dict(place.copies_of(message_ids).order_by().values_list("id", "msg_id"))
-    copy_ids = sorted(copies)
+    deliveries = dict(place.deliveries_of(message_ids).order_by().values_list("id", "msg_id"))
+    delivery_ids = sorted(deliveries)
     found: set[int] = set()
-    for start in range(0, len(copy_ids), _CHUNK):
-        rows = place.attempts_of(copy_ids[start : start + _CHUNK]).filter(
+    for start in range(0, len(delivery_ids), _CHUNK):
+        rows = place.attempts_of(delivery_ids[start : start + _CHUNK]).filter(
             Q(response_body__contains=text)
             | Q(response_headers__contains=text)
             | Q(detail__contains=text)
         )
-        found.update(copies[pk] for pk in rows.order_by().values_list("copy_id", flat=True))
+        found.update(deliveries[pk] for pk in rows.order_by().values_list("copy_id", flat=True))
     return found

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 # A page shows this much of a payload; the whole is a file beside it, and in the API.
 SHOWN_PAYLOAD = 16 * 1024
-SHOWN_COPIES = 200
+SHOWN_DELIVERIES = 200
 SHOWN_ATTEMPTS = 1000
 
 
@@ -59,9 +59,9 @@ def _found(id: str, shown: Callable[[Place, Any], T]) -> T | None:
 
 
 def _page(place: Place, message: Any) -> Page:
-    copies = list(place.copies_of([message.pk]).order_by("id")[:SHOWN_COPIES])
+    deliveries = list(place.deliveries_of([message.pk]).order_by("id")[:SHOWN_DELIVERIES])
     timeline = [TimelineEntry(message.created_at, _("Accepted"), "accepted")]
-    timeline += _story(place, copies)
+    timeline += _story(place, deliveries)
     state = _("archived") if place.cold else str(BizMsg.State(message.state).label)
     if restored_at := _restored_at(place, message):
         later = (n for n, entry in enumerate(timeline) if entry.at and entry.at >= restored_at)
@@ -103,14 +103,14 @@ def _biz_name(biz_id: int) -> str:
     return str(Biz.objects.filter(id=biz_id).first() or biz_id)
 
 
-def _story(place: Place, copies: Sequence[Any]) -> Iterator[TimelineEntry]:
+def _story(place: Place, deliveries: Sequence[Any]) -> Iterator[TimelineEntry]:
     """Each copy's attempts, then what became of it."""
     attempts: dict[int, list[Any]] = defaultdict(list)
-    rows = place.attempts_of([copy.pk for copy in copies]).order_by("id")
+    rows = place.attempts_of([copy.pk for copy in deliveries]).order_by("id")
     for attempt in rows[:SHOWN_ATTEMPTS]:
         attempts[attempt.copy_id].append(attempt)
-    names = _consumers({copy.biz_receive_id for copy in copies})
-    for copy in copies:
+    names = _consumers({copy.biz_receive_id for copy in deliveries})
+    for copy in deliveries:
         name = names.get(copy.biz_receive_id, str(copy.biz_receive_id))
         for attempt in attempts[copy.pk]:
             yield _tried(name, attempt)

@@ -18,22 +18,22 @@ from msgplatform.core.queues import abandoned, jobs, owners
 from msgplatform.core.rates.backoff import Backoff
 from notify import bells, lane_status, orders
 from notify.directory import Subscription, Subscriptions
-from notify.orders import Item, Order
+from notify.orders import Order
 
 log = logging.get(__name__)
 
-# Orders of one subscription in hand: one being sent, one ready behind it.
+# Orders of one subscription in hand: one that is being sent, one ready behind it.
 MAX_PER_SUBSCRIPTION = 2
-# What is in hand in all, in bytes of memory and in messages: a thousand subscriptions with full
-# orders would be a gigabyte. Beyond it a queue waits for its turn, the longest-waiting first.
+# Everything in hand, in bytes of memory and in messages: a thousand subscriptions with full orders
+# would be a gigabyte. Beyond it queues wait for their turn, the one that waits longest comes first.
 MAX_BYTES = 48 * 1024 * 1024
 MAX_ITEMS = 40_000
-# What a message takes beside the text of its body.
+# Memory that a message takes beside the text of its body.
 _ITEM_BYTES = 256
-# A queue belongs to one sender at a time; a killed owner's queue is free after this long.
+# A queue belongs to one sender at a time; that of a killed sender is free after this long.
 OWNERSHIP_SECONDS = 5.0
 REPORT_SECONDS = 1.0
-# Nobody rings when an order in hand is finished and there is room for the next one.
+# Nobody rings when an order in hand is finished and the next one may be taken.
 _BUSY_SECONDS = 0.25
 _IDLE_SECONDS = 1.0
 _ALL = 1_000_000
@@ -42,25 +42,25 @@ _JOIN_SECONDS = 5.0  # a Redis that hangs must not hold up the end of the proces
 
 @dataclass(eq=False, slots=True)
 class ClaimedOrder:
-    """An order in hand; `open_items` counts down to the moment when it can be forgotten, and
-    `item_size` is what each of them takes, in bytes.
+    """An order in hand; `item_size` is what each of its items takes, in bytes of memory.
 
     `before` is the report of the sender that had this subscription's queue until now, if any.
     """
 
     claimed: jobs.Claimed
     order: Order
+    # Counts down to the moment when the order can be forgotten. Only the result writer's thread
+    # changes it; the claiming thread reads it, and may see it late.
     open_items: int
     item_size: int
     before: lane_status.Live | None = None
 
 
-class OrderFeed:
-    """Claims orders of subscriptions that this process owns and that have room.
+class OrderClaimer:
+    """Claims orders of subscriptions that this process owns and that have capacity.
 
     `only` dedicates it to these subscriptions; without, it leaves alone those that have a process
-    of their own. `states` is what the sending thread last said of its lanes; the feed reports it,
-    because that thread does no I/O but HTTP.
+    of their own. `wake` is called after orders were claimed, from the claiming thread.
     """
 
     def __init__(
@@ -72,20 +72,25 @@ class OrderFeed:
     ) -> None:
         self.owner = owner
         self.subscriptions = subscriptions
+        # Written by the sending thread and reported by this one, because the former does no I/O but
+        # HTTP. Always replaced as a whole, so neither needs a lock.
         self.states: Mapping[int, lane_status.Live] = {}
+        # Written by this thread: subscriptions that another sender works for now.
+        self.lost: frozenset[int] = frozenset()
+        # From this thread to the sending one; appending and taking are atomic.
+        self._inbox: deque[ClaimedOrder] = deque()
         self._only = frozenset(only)
         self._wake = wake
-        self._inbox: deque[ClaimedOrder] = deque()
+        # All that follows belongs to the claiming thread. Orders in hand, by queue:
         self._held: dict[str, list[ClaimedOrder]] = {}
         self._known: dict[int, lane_status.Live] = {}
         self._reported: frozenset[int] = frozenset()
-        self.lost: frozenset[int] = frozenset()
         self._next_report = Every(REPORT_SECONDS)
         self._senders = 1
         self._share = _ALL
         self._turn = 0  # where the next round begins, so that no queue is always the last
         self._idle = Backoff(first=0.01, factor=1.3, cap=_IDLE_SECONDS)
-        self._loop = ThreadLoop("order-feed", self._round)
+        self._loop = ThreadLoop("order-feed", self.round)
         self._listener = Listener(bells.SENDER, self._loop.wake)
 
     def start(self) -> None:
@@ -96,8 +101,8 @@ class OrderFeed:
         self._listener.stop()
         self._loop.stop(_JOIN_SECONDS)
 
-    def say(self, states: Mapping[int, lane_status.Live], at_once: bool) -> None:
-        """What the lanes are doing; `at_once` for news that the maker should know now."""
+    def set_states(self, states: Mapping[int, lane_status.Live], at_once: bool) -> None:
+        """What the lanes are doing; `at_once` for a change that the maker should know now."""
         self.states = states
         if at_once:
             self._next_report.at_once()
@@ -105,39 +110,37 @@ class OrderFeed:
 
     def take(self) -> list[ClaimedOrder]:
         """What was claimed since the last call; called by the sending thread."""
-        taken: list[ClaimedOrder] = []
-        while self._inbox:
-            taken.append(self._inbox.popleft())
-        return taken
+        # By length: what arrives meanwhile is for the next call.
+        return [self._inbox.popleft() for _ in range(len(self._inbox))]
 
     def disown(self) -> None:
-        """Let another sender have the queues at once instead of after the ownership's end."""
+        """Let another sender have the queues at once, instead of when the ownership runs out."""
         try:
-            # Those with nothing in hand too: they were owned when they last had work.
+            # Queues with nothing in hand too: they were owned when they last had work.
             owners.disown([row.queue for row in self.subscriptions.all()], self.owner)
             lane_status.withdraw(self.owner)
         except AWAY:
             return
 
     # -- the thread ------------------------------------------------------------------------------
-    def _round(self) -> float:
-        """Seconds until the next one."""
-        self._report()
-        if not self._claim_round():
+    def round(self) -> float:
+        """Report, then claim; seconds until the next round."""
+        self.report()
+        if not self.claim():
             pause = self._idle.next()
             return min(pause, _BUSY_SECONDS) if self._held else pause
         self._idle.reset()
         self._wake()
         return 0.0
 
-    def _report(self) -> None:
-        """Say how the lanes are, hear how the others' are, and how many senders there are."""
+    def report(self) -> None:
+        """Report how the lanes are, read how the others' are, and how many senders there are."""
         if not self._next_report.take():
             return
         states = self.states
         known = lane_status.read()
         held = {order.order.subscription for orders in self._held.values() for order in orders}
-        # Another sender works for them now: what we last knew of their breakers is old.
+        # Another sender works for these now: what we last knew of their breakers is old.
         self.lost = frozenset(
             key
             for key, state in known.items()
@@ -145,6 +148,7 @@ class OrderFeed:
             if key not in states or not states[key].has_in_hand
         )
         said = {key: state for key, state in states.items() if key not in self.lost}
+        # A lane that has ended is reported once more, as closed: its last report would stay.
         ended = self._reported - states.keys() - self.lost
         closed = lane_status.Live(sender=self.owner)
         lane_status.report({**said, **dict.fromkeys(ended, closed)})
@@ -158,53 +162,51 @@ class OrderFeed:
 
     def _drop_abandoned(self) -> None:
         """What a dead sender had in hand must not keep the queue full, nor its breaker waiting for
-        a probe whose answer nobody hears."""
-        queues = {
-            row.queue: row.id
-            for row in self.subscriptions.all()
-            if row.queue not in self._held and self._serves(row)
-        }
+        a probe whose answer nobody gets."""
+        rows = [row for row in self.subscriptions.all() if self._serves(row)]
+        queues = {row.queue: row.id for row in rows if row.queue not in self._held}
         dropped = abandoned.drop(list(queues))
         if not dropped:
             return
         log.warning("orders_of_a_dead_sender_dropped", queues=len(dropped))
-        left = {
-            queues[name]: lane_status.left(state)
-            for name in dropped
-            if (state := self._known.get(queues[name])) and state.sender != self.owner
-        }
+        of_others = {pk: s for pk, s in self._known.items() if s.sender != self.owner}
+        ids = (queues[name] for name in dropped)
+        left = {pk: lane_status.left(of_others[pk]) for pk in ids if pk in of_others}
         lane_status.report(left)
         self._known.update(left)
 
-    def _claim_round(self) -> int:
-        self._forget_finished()
+    def claim(self) -> int:
+        """Take orders from the queues that this sender owns or may own; how many."""
+        for held in self._held.values():
+            held[:] = [order for order in held if order.open_items > 0]
+        finished = [name for name, held in self._held.items() if not held]
+        for name in finished:
+            del self._held[name]
+        if self._senders > 1:
+            owners.disown(finished, self.owner)
         owners.renew(list(self._held), self.owner, OWNERSHIP_SECONDS)
         wanted = self._wanted()
         ready = owners.own(list(wanted), self.owner, OWNERSHIP_SECONDS)
-        self._share = share = self._fair_share(ready)
+        self._share = _ALL
+        if self._senders > 1 and not self._only:
+            # This sender's part, rounded up, of the queues that have work anywhere.
+            working = set(ready) | set(self._held)
+            for subscription in self._known:
+                if (row := self.subscriptions.get(subscription)) and self._serves(row):
+                    working.add(row.queue)
+            self._share = -(-len(working) // self._senders)
         mine = [name for name in ready if name in self._held]
         fresh = [name for name in ready if name not in self._held]
-        room = max(0, share - len(self._held))
-        if len(fresh) > room:
-            owners.disown(fresh[room:], self.owner)
+        free = max(0, self._share - len(self._held))
+        if len(fresh) > free:
+            owners.disown(fresh[free:], self.owner)
         # Who has nothing comes first: a second order must not take the place of a first.
-        return self._claim([*fresh[:room], *mine], wanted)
-
-    def _claim(self, names: Sequence[str], wanted: Mapping[str, int]) -> int:
-        """Take the first order of each of these queues, as far as the memory goes."""
-        claimed = start = 0
-        while start < len(names) and (most := self._memory_for()) > 0:
-            some = names[start : start + most]
-            found, asked = jobs.claim_all(some, 2.0 * settings.NOTIFY_LEASE_SECONDS, Order)
-            for order in found:
-                self._take_over(order, wanted[order.queue])
-            claimed += len(found)
-            start += asked
-        return claimed
+        return self._claim_from([*fresh[:free], *mine], wanted)
 
     def _wanted(self) -> dict[str, int]:
         """Queues from which an order may be taken → their subscription, in turns."""
-        surplus = self._surplus()
+        # Beyond this sender's share a queue is left to others: what is in hand is finished first.
+        surplus = set(sorted(self._held)[self._share :])
         rows = [
             (s.queue, s.id)
             for s in self.subscriptions.all()
@@ -216,57 +218,35 @@ class OrderFeed:
         self._turn = (self._turn + 1) % max(1, len(rows))
         return dict(rows[self._turn :] + rows[: self._turn])
 
-    def _fair_share(self, ready: Sequence[str]) -> int:
-        """How many queues this sender may own: its part of those that have work anywhere."""
-        if self._senders < 2 or self._only:
-            return _ALL
-        working = set(ready) | set(self._held)
-        for subscription in self._known:
-            if (row := self.subscriptions.get(subscription)) and self._serves(row):
-                working.add(row.queue)
-        return -(-len(working) // self._senders)
+    def _claim_from(self, names: Sequence[str], wanted: Mapping[str, int]) -> int:
+        """Take the first order of each of these queues, as far as the memory goes."""
+        claimed = start = 0
+        while start < len(names):
+            in_hand = [order for held in self._held.values() for order in held]
+            size = sum(order.open_items * order.item_size for order in in_hand)
+            items = sum(order.open_items for order in in_hand)
+            if size >= MAX_BYTES or items >= MAX_ITEMS:
+                break
+            # Each may be a full one: how many messages it holds is known when it is claimed.
+            most = max(1, (MAX_ITEMS - items) // orders.MAX_ITEMS)
+            some = names[start : start + most]
+            found, asked = jobs.claim_all(some, 2.0 * settings.NOTIFY_LEASE_SECONDS, Order)
+            for job in found:
+                order: Order = job.data
+                before = self._known.get(wanted[job.queue])
+                if before and before.sender == self.owner:
+                    before = None
+                # Text that is not ASCII takes two or four bytes a character.
+                bodies = sum(getsizeof(item.body) for item in order.items)
+                item_size = _ITEM_BYTES + bodies // max(1, len(order.items))
+                held_order = ClaimedOrder(job, order, len(order.items), item_size, before)
+                self._held.setdefault(job.queue, []).append(held_order)
+                self._inbox.append(held_order)
+            claimed += len(found)
+            start += asked
+        return claimed
 
     def _serves(self, subscription: Subscription) -> bool:
         if self._only:
             return subscription.id in self._only
         return not subscription.own_process
-
-    def _surplus(self) -> set[str]:
-        """Queues to be left to other senders: what is in hand is finished, no more is taken."""
-        return set(sorted(self._held)[self._share :])
-
-    def _memory_for(self) -> int:
-        """How many more orders may be taken now, however many messages they hold."""
-        size = items = 0
-        for held in self._held.values():
-            for order in held:
-                size += order.open_items * order.item_size
-                items += order.open_items
-        if size >= MAX_BYTES or items >= MAX_ITEMS:
-            return 0
-        return max(1, (MAX_ITEMS - items) // orders.MAX_ITEMS)
-
-    def _forget_finished(self) -> None:
-        empty = []
-        for name, held in list(self._held.items()):
-            held[:] = [order for order in held if order.open_items > 0]
-            if not held:
-                del self._held[name]
-                empty.append(name)
-        if self._senders > 1:
-            owners.disown(empty, self.owner)
-
-    def _take_over(self, claimed: jobs.Claimed, subscription: int) -> None:
-        before = self._known.get(subscription)
-        if before and before.sender == self.owner:
-            before = None
-        order: Order = claimed.data
-        held = ClaimedOrder(claimed, order, len(order.items), _item_size(order.items), before)
-        self._held.setdefault(claimed.queue, []).append(held)
-        self._inbox.append(held)
-
-
-def _item_size(items: Sequence[Item]) -> int:
-    """Bytes of memory that one of them takes, on average. Text that is no ASCII takes two or four
-    bytes a character."""
-    return _ITEM_BYTES + sum(getsizeof(item.body) for item in items) // max(1, len(items))

@@ -1,7 +1,7 @@
 """A lane for each subscription that a sender works for: what is in hand, and what may go now.
 
 A lane joins three limits: requests in flight, the rate limit, the circuit breaker. It knows no
-Redis, no database and no HTTP; the sender asks and tells it everything.
+Redis, no database and no HTTP: the sender asks it, and reports every answer to it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from notify.lane_status import Live
 from notify.orders import Item
 from notify.sender.claimer import ClaimedOrder
 
-# A consumer that refuses a message with one of these is not there at all, or not for us.
+# A consumer that answers with one of these is not there at all, or not for us.
 _NOT_THERE = frozenset({401, 403, 404, 405, 408, 410, 425, 429})
-# A quarter of the window is kept for each lane's first request, so that consumers that stop
-# answering one after another cannot fill it.
+# A quarter of the window is kept for each lane's first request: consumers that stop answering, one
+# after another, cannot fill it.
 RESERVE = 4
-# How much a second counts in the measured rate of answers.
+# The weight of the latest measurement in the rate of answers.
 _SMOOTHING = 0.3
 
 
@@ -33,7 +33,7 @@ def is_alive(status: int) -> bool:
 
 
 class Lane:
-    """One subscription. Times are monotonic seconds."""
+    """One subscription. Times are monotonic seconds. Only the sending thread uses it."""
 
     def __init__(self, subscription: int, policy: circuit.Policy, before: Live | None) -> None:
         self.subscription = subscription
@@ -44,8 +44,8 @@ class Lane:
         self.per_second = 0.0
         self._answers = 0
         self._measured_at = time.monotonic()
-        self._went_well = 0  # answers that the breaker has not been told of
-        # Those of calls that began before its last change say nothing; none counts while open.
+        self._went_well = 0  # successes that were not reported to the breaker yet
+        # Successes of calls that began before its last change say nothing; none counts while open.
         self._steady_since = -math.inf
         self._taken_over = before is not None
         if before and before.is_open:
@@ -58,7 +58,7 @@ class Lane:
         """Take over a changed rate limit."""
         if self.rate_limit.rate != subscription.rate_limit:
             self.rate_limit.change(subscription.rate_limit)
-            if self._taken_over:  # its former sender may have sent this very moment
+            if self._taken_over:  # its former sender may have sent at this very moment
                 self.rate_limit.hold(now)
                 self._taken_over = False
 
@@ -83,7 +83,7 @@ class Lane:
         if alive and started >= self._steady_since:
             self._went_well += 1
             return False
-        self._tell_breaker(now)
+        self._report_successes(now)
         before = self.breaker.state
         if alive:
             self.breaker.success(now, started)
@@ -94,9 +94,9 @@ class Lane:
         self._steady_since = now if self.breaker.state is circuit.State.CLOSED else math.inf
         return True
 
-    def _tell_breaker(self, now: float) -> None:
-        """The successes since it was last told: while it is closed they move nothing, so they are
-        told together, before the next failure and with each report."""
+    def _report_successes(self, now: float) -> None:
+        """Report the successes to the breaker, all together: while it is closed they change
+        nothing, so that is done only before the next failure and with each measurement."""
         if self._went_well:
             self.breaker.success(now, calls=self._went_well)
             self._went_well = 0
@@ -116,8 +116,9 @@ class Lane:
         )
 
     def measure(self, now: float) -> None:
-        """Twice a second: how many answers came, if there was always something to send."""
-        self._tell_breaker(now)
+        """Twice a second: how many answers came, if there was always something to send. A lane
+        that waited for messages says nothing about its consumer's speed."""
+        self._report_successes(now)
         elapsed = now - self._measured_at
         if elapsed <= 0:
             return
@@ -160,7 +161,7 @@ class Lanes:
         return self._lanes[subscription]
 
     def of(self, subscription: int, before: Live | None = None) -> Lane:
-        """The subscription's lane; a new one goes on where `before` (another sender's) was."""
+        """The subscription's lane; a new one goes on where `before`, another sender's, ended."""
         lane = self._lanes.get(subscription)
         if lane is None:
             lane = self._lanes[subscription] = Lane(subscription, self._policy, before)
@@ -170,9 +171,9 @@ class Lanes:
         """Lanes with something to send, the longest without a turn first."""
         return [lane for lane in self if lane.waiting]
 
-    def room(self, lane: Lane, limit: int, free: int, active: int) -> int:
-        """How many more requests the lane may have in flight: its limit, its share of the window,
-        and of the reserve no more than its first."""
+    def capacity(self, lane: Lane, limit: int, free: int, active: int) -> int:
+        """How many more requests the lane may have in flight, by its limit and its share of the
+        window. Of the reserve it gets no more than its first request."""
         share = max(1, self._window // (active + 1))
         open_to_all = free - self._window // RESERVE
         if not lane.in_flight:
@@ -183,7 +184,8 @@ class Lanes:
         self._lanes.move_to_end(lane.subscription)
 
     def forget(self, subscriptions: Collection[int]) -> None:
-        """Lanes whose subscription another sender works for now, if nothing of it is in hand."""
+        """Forget the lanes of these subscriptions, which another sender works for now, unless
+        something of them is in hand."""
         for key in subscriptions:
             lane = self._lanes.get(key)
             if lane and not lane.waiting and not lane.in_flight:

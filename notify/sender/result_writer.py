@@ -17,34 +17,35 @@ from notify.sender.claimer import ClaimedOrder
 log = logging.get(__name__)
 
 BATCH = 500
-# How long a lone result may wait for company: the price of one RQ job against a late mark.
+# How long a single result waits for others: one RQ job, about 1.4 ms, is for all of them.
 GATHER_SECONDS = 0.05
-# Results in memory while Redis is away; beyond it the sender stops sending.
+# Results in memory while Redis is unavailable; beyond it the sender stops sending.
 MAX_WAITING = 20_000
 _JOIN_SECONDS = 10.0
 
 Entry = tuple[ClaimedOrder, Result]
 
 
-class ResultSink:
+class ResultWriter:
     """Writes results in batches. An order is forgotten after its last result is in Redis."""
 
     def __init__(self) -> None:
-        # A deque and one wake a batch: a queue would wake this thread for every single result.
+        # Filled by the sending thread, emptied by this one. A deque and one wake a batch: a queue
+        # would wake this thread for every single result.
         self._entries: deque[Entry] = deque()
-        self._batch: list[Entry] = []  # in the thread's hand until it is written
+        self._batch: list[Entry] = []  # this thread's own, until it is written
         self._loop = ThreadLoop("result-sink", self._write, last=self._write_all)
 
     def start(self) -> None:
         self._loop.start()
 
     def stop(self) -> None:
-        """Write what is left, then end. Bounded: when Redis is unavailable the leases bring it
-        back."""
+        """Write what is left, then end. Bounded: when Redis is unavailable the leases of these
+        deliveries run out, and they are sent again."""
         self._loop.stop(_JOIN_SECONDS)
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         return len(self._entries) < MAX_WAITING
 
     def put(self, order: ClaimedOrder, result: Result) -> None:
@@ -66,21 +67,18 @@ class ResultSink:
             jobs.put(orders.MARKER_QUEUE, [results], ttl=None)
             failpoint("sender_after_results_before_done")
             written, self._batch = self._batch, []
-            self._forget_finished(written)
+            finished = []
+            for order, _ in written:
+                order.open_items -= 1
+                if order.open_items == 0:
+                    finished.append(order.claimed)
+            try:
+                jobs.done(finished)
+            except AWAY as error:
+                # Their results are safe; recover() drops the orders when their claim is over.
+                log.warning("orders_not_forgotten", count=len(finished), why=str(error)[:200])
         return 0.0 if len(self._entries) >= BATCH else GATHER_SECONDS
 
     def _write_all(self) -> None:
         while self._batch or self._entries:
             self._write()
-
-    def _forget_finished(self, written: Sequence[Entry]) -> None:
-        finished = []
-        for order, _ in written:
-            order.open_items -= 1
-            if order.open_items == 0:
-                finished.append(order.claimed)
-        try:
-            jobs.done(finished)
-        except AWAY as error:
-            # Their results are safe; recover() drops the orders when their claim is over.
-            log.warning("orders_not_forgotten", count=len(finished), why=str(error)[:200])

@@ -2,9 +2,9 @@
 
 Three threads, joined by bounded buffers, so that the one that drives libcurl does no other I/O:
 
-    OrderFeed  ──inbox──▶  Sender.turn (libcurl)  ──results──▶  ResultSink
-    claims orders          sends, collects answers               writes the marker queue, then
-    from Redis                                                   forgets the finished orders
+    OrderClaimer   ──inbox──▶  Sender.turn (libcurl)    ──results──▶  ResultWriter
+    claims orders              sends, collects answers                writes the marker queue, then
+    from Redis                                                        forgets the finished orders
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.http import engine as http
 from msgplatform.core.rates import breaker
-from notify.directory import Subscription, Subscriptions
-from notify.orders import Item
+from notify.directory import Subscriptions
 from notify.sender import webhook
-from notify.sender.claimer import ClaimedOrder, OrderFeed
+from notify.sender.claimer import OrderClaimer
 from notify.sender.lanes import Lane, Lanes
-from notify.sender.result_writer import ResultSink
+from notify.sender.result_writer import ResultWriter
 from notify.sender.unserved import Unserved
 from notify.subscriptions.limits import LEASE_MARGIN_SECONDS
 
@@ -35,8 +34,9 @@ log = logging.get(__name__)
 
 _POLL_SECONDS = 0.2
 _LEAST_POLL_SECONDS = 0.005
-# How often the lanes' state is handed to the feed, which reports it once a second.
-_SAY_SECONDS = 0.5
+_NEVER = 10**9
+# How often the lanes' state is handed to the claimer, which reports it once a second.
+_REPORT_SECONDS = 0.5
 _REFRESH_SECONDS = 0.5  # they know themselves whether they are due
 
 
@@ -58,10 +58,14 @@ class Sender(Worker):
         self.refresher = ThreadLoop("refresher", self._refresh, every=_REFRESH_SECONDS)
         self._unserved = None if only else Unserved(self.subscriptions)
         self.engine = http.engine_from_settings(window=window)
-        self.sink = ResultSink()
-        self.feed = OrderFeed(self.name, self.subscriptions, self.engine.wake, only)
-        self.lanes = Lanes(window, policy or _policy())
-        self._next_say = Every(_SAY_SECONDS)
+        self.results = ResultWriter()
+        self.claimer = OrderClaimer(self.name, self.subscriptions, self.engine.wake, only)
+        if policy is None and settings.NOTIFY_BREAKER:
+            timeout = 2 * settings.NOTIFY_TIMEOUT_SECONDS
+            policy = breaker.Policy(cap=settings.NOTIFY_BREAKER_SECONDS, probe_timeout=timeout)
+        never_opens = breaker.Policy(failures_in_a_row=_NEVER, min_results=_NEVER)
+        self.lanes = Lanes(window, policy or never_opens)
+        self._next_report = Every(_REPORT_SECONDS)
         self._breaker_moved = False
 
     def start(self) -> None:
@@ -69,8 +73,8 @@ class Sender(Worker):
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
         self.refresher.start()
-        self.sink.start()
-        self.feed.start()
+        self.results.start()
+        self.claimer.start()
 
     def _refresh(self) -> None:
         self.subscriptions.refresh()
@@ -81,9 +85,22 @@ class Sender(Worker):
         """Take in claimed orders, send what the windows allow, collect answers."""
         took = self._take_in()
         sent = self._fill_windows()
-        busy = took or sent
-        self._answered(self.engine.poll(0.0 if busy else self._patience()))
-        self._say()
+        patience = 0.0
+        if not took and not sent:
+            # Until something can happen by itself: a paced message is due, a probe may go. Not 0: a
+            # lane that is due may be full, and only an answer changes that.
+            wait = self.lanes.next_wait(time.monotonic())
+            patience = min(_POLL_SECONDS, max(_LEAST_POLL_SECONDS, wait))
+        self._answered(self.engine.poll(patience))
+        if self._next_report.is_due or self._breaker_moved:
+            now = time.monotonic()
+            self.lanes.forget(self.claimer.lost)
+            # Reported before they are dropped: others must learn that a breaker closed.
+            states = self.lanes.report(self.name, now)
+            self.claimer.set_states(states, at_once=self._breaker_moved)
+            self.lanes.drop_idle(now)
+            self._next_report.restart()
+            self._breaker_moved = False
         # poll() has waited already; an idle engine must not wait a second time in the loop.
         return True
 
@@ -92,24 +109,27 @@ class Sender(Worker):
 
         It takes as long as the longest request may: one that is cut off is delivered twice.
         """
-        self.feed.stop()
+        self.claimer.stop()
         self._take_in()
         for lane in self.lanes:
             self._give_back_all(lane)
-        deadline = max(deadline, time.monotonic() + self._longest_in_flight())
+        rows = [self.subscriptions.get(lane.subscription) for lane in self.lanes if lane.in_flight]
+        longest = max((row.timeout for row in rows if row), default=0.0)
+        deadline = max(deadline, time.monotonic() + longest)
         while self.engine.in_flight and time.monotonic() < deadline:
             self._answered(self.engine.poll(_POLL_SECONDS))
 
     def stop(self) -> None:
         self.refresher.stop()
-        self.feed.stop()
-        self.sink.stop()
+        self.claimer.stop()
+        self.results.stop()
         self.engine.close()
-        self.feed.disown()
+        # Last: whoever takes the queues over must not send beside this process.
+        self.claimer.disown()
 
     # -- in --------------------------------------------------------------------------------------
     def _take_in(self) -> int:
-        claimed = self.feed.take()
+        claimed = self.claimer.take()
         for order in claimed:
             lane = self.lanes.of(order.order.subscription, order.before)
             lane.waiting.extend([(order, item) for item in order.order.items])
@@ -120,7 +140,7 @@ class Sender(Worker):
     def _fill_windows(self) -> int:
         """Lanes in turn, each an equal part of what is free: a long queue starves no short one."""
         ready = self.lanes.ready()
-        if not ready or not self.sink.has_room:
+        if not ready or not self.results.has_capacity:
             return 0
         active = sum(1 for lane in self.lanes if lane.waiting or lane.in_flight)
         sent = 0
@@ -140,43 +160,38 @@ class Sender(Worker):
         if subscription is None or not subscription.sendable:
             self._give_back_all(lane)
             return 0
-        now = time.monotonic()
+        now, wall = time.monotonic(), time.time()
         lane.adapt(subscription, now)
-        room = self.lanes.room(lane, subscription.in_flight_limit, self.engine.free, active)
-        allowed = int(min(room, most, lane.allowance(now)))
-        sent = self._send(lane, subscription, allowed) if allowed > 0 else 0
-        if sent:
-            lane.sent(now, sent)
+        limit, free = subscription.in_flight_limit, self.engine.free
+        capacity = self.lanes.capacity(lane, limit, free, active)
+        allowed = int(min(capacity, most, lane.allowance(now)))
+        # By the database's clock: a message whose lease may end during the request goes back, or
+        # another sender might send it at the same time.
+        here = wall - self.subscriptions.clock_ahead
+        horizon = here + subscription.timeout + LEASE_MARGIN_SECONDS
+        entries: list[webhook.Entry] = []
+        while lane.waiting and len(entries) < allowed:
+            order, item = lane.waiting.popleft()
+            if order.order.lease_until < horizon:
+                self.results.put(order, webhook.unsent(order.order, item))
+            else:
+                entries.append((order, item))
+        if entries:
+            for request in webhook.envelope(subscription).requests(entries, int(wall)):
+                self.engine.submit(request)
+            lane.sent(now, len(entries))
         if lane.must_give_back:
             self._give_back_all(lane)
-        return sent
-
-    def _send(self, lane: Lane, subscription: Subscription, most: int) -> int:
-        """Messages whose lease may end during the request are given back instead."""
-        now = time.time()
-        horizon = now - self.subscriptions.clock_ahead + subscription.timeout + LEASE_MARGIN_SECONDS
-        waiting = lane.waiting
-        entries: list[webhook.Entry] = []
-        while waiting and len(entries) < most:
-            entry = waiting.popleft()
-            if entry[0].order.lease_until < horizon:
-                self._give_back(*entry)
-            else:
-                entries.append(entry)
-        for request in webhook.envelope(subscription).requests(entries, int(now)):
-            self.engine.submit(request)
         return len(entries)
 
     def _give_back_all(self, lane: Lane) -> None:
         while lane.waiting:
-            self._give_back(*lane.waiting.popleft())
-
-    def _give_back(self, order: ClaimedOrder, item: Item) -> None:
-        self.sink.put(order, webhook.unsent(order.order, item))
+            order, item = lane.waiting.popleft()
+            self.results.put(order, webhook.unsent(order.order, item))
 
     # -- out -------------------------------------------------------------------------------------
     def _answered(self, responses: Sequence[http.Response]) -> None:
-        """Each answer to its lane, its breaker and, all together, to the sink."""
+        """Each answer to its lane, its breaker and, all together, to the result writer."""
         if not responses:
             return
         now, wall = time.monotonic(), time.time()
@@ -189,49 +204,13 @@ class Sender(Worker):
             failed += not delivered
             results.append((order, webhook.answer(order.order, item, response, delivered, wall)))
             if lane.answered(response.status, now, now - response.seconds):
-                self._moved(lane, now)
+                self._breaker_moved = True
+                log.info(
+                    "breaker", subscription=lane.subscription, state=lane.breaker.state,
+                    wait=round(lane.breaker.wait(now), 1),
+                )  # fmt: skip
+                if lane.must_give_back:
+                    self._give_back_all(lane)
         self.heartbeat.done += len(responses)
         self.heartbeat.failed += failed
-        self.sink.put_all(results)
-
-    def _moved(self, lane: Lane, now: float) -> None:
-        """The lane's breaker opened or closed."""
-        self._breaker_moved = True
-        log.info(
-            "breaker", subscription=lane.subscription, state=lane.breaker.state,
-            wait=round(lane.breaker.wait(now), 1),
-        )  # fmt: skip
-        if lane.must_give_back:
-            self._give_back_all(lane)
-
-    def _longest_in_flight(self) -> float:
-        """Seconds that a request which is on its way may still take."""
-        rows = [self.subscriptions.get(lane.subscription) for lane in self.lanes if lane.in_flight]
-        return max((row.timeout for row in rows if row), default=0.0)
-
-    # -- between turns ---------------------------------------------------------------------------
-    def _patience(self) -> float:
-        """Until something can happen by itself: a paced message is due, a probe may go."""
-        wait = self.lanes.next_wait(time.monotonic())
-        # Not 0: a lane that is due may be full, and only an answer changes that.
-        return min(_POLL_SECONDS, max(_LEAST_POLL_SECONDS, wait))
-
-    def _say(self) -> None:
-        """Hand the lanes' state to the feed; at once when a breaker moved."""
-        if not self._next_say.is_due and not self._breaker_moved:
-            return
-        now = time.monotonic()
-        self.lanes.forget(self.feed.lost)
-        # Reported before they are dropped: that a breaker closed must be heard.
-        self.feed.say(self.lanes.report(self.name, now), at_once=self._breaker_moved)
-        self.lanes.drop_idle(now)
-        self._next_say.restart()
-        self._breaker_moved = False
-
-
-def _policy() -> breaker.Policy:
-    if settings.NOTIFY_BREAKER:
-        return breaker.Policy(
-            cap=settings.NOTIFY_BREAKER_SECONDS, probe_timeout=2 * settings.NOTIFY_TIMEOUT_SECONDS
-        )
-    return breaker.Policy(failures_in_a_row=10**9, min_results=10**9)
+        self.results.put_all(results)

@@ -17,7 +17,6 @@ from msgplatform.core.data import ids
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.http import engine as http
 from notify import directory, orders
-from notify.directory import Subscription
 from notify.models import BizReceive
 from notify.sender import webhook
 from notify.sender.claimer import ClaimedOrder
@@ -25,8 +24,8 @@ from notify.sender.claimer import ClaimedOrder
 EVENT_TYPE = "webhook.test"
 BODY_SHOWN = 4096
 HEADERS_SHOWN = 4096
-# A thread of the web worker waits for the answer, and the API needs them: no more at once, and not
-# as long as a sender would.
+# A thread of the web worker waits for the answer, and the API needs those threads: no more at once,
+# and none for as long as a sender would wait.
 AT_ONCE = 3
 LONGEST_SECONDS = 15.0
 _slots = threading.BoundedSemaphore(AT_ONCE)
@@ -60,7 +59,12 @@ def send(row: BizReceive) -> Outcome:
     directory.UNUSABLE for a row that cannot be used, as the sender would refuse it, and
     Unavailable when others are being tried."""
     subscription = directory.from_row(row)
-    item = _item(row.pk, subscription)
+    # A fresh id of the usual form: a consumer that recognises repeats must not take it for one.
+    number = ids.new(ids.bucket(subscription.biz_id, None))
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    payload = {"test": True, "subscription": str(row.pk)}
+    body = orders.body(EVENT_TYPE, now, json.dumps(payload, separators=(",", ":")).encode())
+    item = orders.Item(0, number, 1, body)
     # The order is only the request's tag, and there is none.
     request = webhook.request(subscription, cast(ClaimedOrder, None), item, int(time.time()))
     request.timeout = min(request.timeout, LONGEST_SECONDS)
@@ -72,44 +76,28 @@ def send(row: BizReceive) -> Outcome:
         status=response.status,
         seconds=response.seconds,
         address=response.address,
-        headers=_text(response.headers[:HEADERS_SHOWN]),
-        body=_text(response.body[:BODY_SHOWN]),
+        headers=webhook.text(response.headers, HEADERS_SHOWN).strip(),
+        body=webhook.text(response.body, BODY_SHOWN).strip(),
         body_cut=len(response.body) >= BODY_SHOWN or response.error == "too_large",
         error=response.error,
         detail=response.detail,
     )
 
 
-def _item(subscription_id: int, subscription: Subscription) -> orders.Item:
-    """A fresh id of the usual form: a consumer that dedupes must not take it for an old one."""
-    number = ids.new(ids.bucket(subscription.biz_id, None))
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    payload = {"test": True, "subscription": str(subscription_id)}
-    body = orders.body(EVENT_TYPE, now, json.dumps(payload, separators=(",", ":")).encode())
-    return orders.Item(0, number, 1, body)
-
-
 def _exchange(request: http.Request) -> http.Response:
+    """The answer, from an engine of its own."""
     if not _slots.acquire(blocking=False):
         raise Unavailable("other test sends wait for their answers")
     try:
         engine = http.engine_from_settings(window=1, body_cap=BODY_SHOWN)
         try:
-            return _wait(engine, request)
+            engine.submit(request)
+            end = time.monotonic() + request.timeout + _GRACE_SECONDS
+            while time.monotonic() < end:
+                if responses := engine.poll(0.5):
+                    return responses[0]
         finally:
             engine.close()
     finally:
         _slots.release()
-
-
-def _wait(engine: http.Engine, request: http.Request) -> http.Response:
-    engine.submit(request)
-    end = time.monotonic() + request.timeout + _GRACE_SECONDS
-    while time.monotonic() < end:
-        if responses := engine.poll(0.5):
-            return responses[0]
     return http.Response(request, 0, b"", b"", request.timeout, "timeout", "No answer came.", "")
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace").replace("\0", "\ufffd").strip()

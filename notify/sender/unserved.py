@@ -1,6 +1,6 @@
-"""Tells somebody when a subscription has a process of its own and nobody runs one.
+"""Raises an alert when a subscription has a process of its own and nobody runs one.
 
-Every sender of all the others looks; the alert's key makes it one alert.
+Every sender that serves all the other subscriptions looks; the alert's key makes it one alert.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from msgplatform.core import alerts
 from msgplatform.core.daemons.timer import Every
 from notify import lane_status
-from notify.directory import Subscription, Subscriptions
+from notify.directory import Subscriptions
 
 KIND = "notify.own_process"
 LOOK_SECONDS = 10.0
@@ -20,6 +20,8 @@ PATIENCE_SECONDS = 60.0  # longer than a restart
 
 
 class Unserved:
+    """Looks every `every` seconds; a process that is missing for `patience` seconds is reported."""
+
     def __init__(
         self,
         subscriptions: Subscriptions,
@@ -38,30 +40,20 @@ class Unserved:
         now = time.monotonic()
         served, before = lane_status.dedicated(), self._since
         missing = {
-            row.id: row
+            row.id
             for row in self._subscriptions.all()
             if row.own_process and row.sendable and row.id not in served
         }
         self._since = {pk: before.get(pk, now) for pk in missing}
+        text = _(
+            "It has a process of its own, and none runs: its deliveries wait. Start run_sender "
+            "--subscription %d, or switch off its own process in the console."
+        )
+        subject = _("Nobody delivers for the subscription %d")
         holding = [
-            _condition(row)
-            for pk, row in sorted(missing.items())
+            alerts.Condition(f"{KIND}:{pk}", subject % pk, text % pk)
+            for pk in sorted(missing)
             if now - self._since[pk] >= self._patience
         ]
-        alerts.reconcile([KIND], holding, {_key(pk) for pk in missing})
-
-
-def _key(subscription: int) -> str:
-    return f"{KIND}:{subscription}"
-
-
-def _condition(row: Subscription) -> alerts.Condition:
-    return alerts.Condition(
-        _key(row.id),
-        _("Nobody delivers for the subscription %d") % row.id,
-        _(
-            "It has a process of its own, and none runs: its copies wait. Start run_sender "
-            "--subscription %d, or take its own process away in the console."
-        )
-        % row.id,
-    )
+        # An open alert about a subscription that is missing for less stays as it is.
+        alerts.reconcile([KIND], holding, {f"{KIND}:{pk}" for pk in missing})

@@ -19,7 +19,7 @@ Entry = tuple[ClaimedOrder, Item]
 
 
 class Envelope:
-    """What all requests of a subscription have in common, made once."""
+    """What all requests of a subscription have in common; it is made once."""
 
     def __init__(self, subscription: Subscription) -> None:
         prefix = subscription.header_prefix
@@ -47,7 +47,7 @@ class Envelope:
         return made
 
 
-# Kept by all of a subscription's settings: whatever changes makes another envelope.
+# Cached by all settings of the subscription: whatever changes makes another envelope.
 envelope = lru_cache(maxsize=4096)(Envelope)
 
 
@@ -59,7 +59,7 @@ def request(
 
 
 def unsent(order: Order, item: Item) -> Result:
-    """Gives the copy back: nobody tried it."""
+    """Gives the delivery back: nobody tried it."""
     return Result(item.id, order.subscription, order.claim, item.attempt, "unsent")
 
 
@@ -82,10 +82,10 @@ def answer(
         int((now - seconds) * 1e3 + 0.5) / 1e3,
         response.detail,
         kept_headers(response.headers, RESPONSE_HEADERS_KEPT),
-        _text(response.body, RESPONSE_BODY_KEPT) if response.body else "",
+        text(response.body, RESPONSE_BODY_KEPT) if response.body else "",
     )
 
 
-def _text(raw: bytes, kept: int) -> str:
-    """As text that any database takes; what is no UTF-8 becomes U+FFFD."""
+def text(raw: bytes, kept: int) -> str:
+    """The first `kept` bytes as text that any database takes; what is not UTF-8 becomes U+FFFD."""
     return raw[:kept].decode("utf-8", "replace").replace("\0", "\ufffd")

@@ -112,7 +112,7 @@ def _list_of(value: Any, form: re.Pattern[str], message: str) -> None:
             )
 
 
-def told_after() -> timedelta | None:
+def failing_alert_after() -> timedelta | None:
     """How long a subscription fails until an alert tells of it; None: never."""
     minutes = settings.NOTIFY_FAILING_MINUTES
     return timedelta(minutes=minutes) if minutes else None

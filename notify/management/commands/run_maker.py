@@ -7,7 +7,7 @@ from notify.maker.maker import Maker
 
 
 class Command(DaemonCommand):
-    help = "Notify: splits accepted messages into copies and queues those that are due."
+    help = "Notify: splits accepted messages into deliveries and queues those that are due."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
@@ -17,7 +17,7 @@ class Command(DaemonCommand):
             action="append",
             default=[],
             metavar="ID",
-            help="only queue the copies of this subscription, and split nothing; can be repeated",
+            help="only queue the deliveries of this subscription, and split nothing; can be repeated",
         )
 
     def worker(self, **options: Any) -> Maker:

@@ -7,7 +7,7 @@ from notify.sender.sender import Sender
 
 
 class Command(DaemonCommand):
-    help = "Notify: delivers queued copies to their consumers."
+    help = "Notify: delivers queued deliveries to their consumers."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)

@@ -87,10 +87,10 @@ def queued() -> list[ReceiveMsg]:
     return list(ReceiveMsg.objects.filter(status=Status.QUEUED).order_by("id"))
 
 
-def results(copies: list[ReceiveMsg]) -> None:
+def results(deliveries: list[ReceiveMsg]) -> None:
     """Put on the marker's queue: all were delivered."""
     made = [
-        Result(c.pk, c.biz_receive_id, c.claimed_by, outcome="delivered", attempt=1) for c in copies
+        Result(c.pk, c.biz_receive_id, c.claimed_by, outcome="delivered", attempt=1) for c in deliveries
     ]
     jobs.put(orders.MARKER_QUEUE, [made], ttl=None)
 
@@ -105,11 +105,11 @@ def test_a_frozen_marker_holds_nobody_up_and_changes_nothing_when_it_wakes_up(
     if not ON_MARIADB:
         return
     publish(row.biz, 20)
-    copies = queued()
-    results(copies[:10])
+    deliveries = queued()
+    results(deliveries[:10])
     delivered = ReceiveMsg.objects.filter(status=Status.DELIVERED)
     with frozen("run_marker", "marker_before_commit") as process:
-        results(copies[10:])
+        results(deliveries[10:])
         marker = Marker()
         wait_until(lambda: delivered.count() == 10, marker.turn)
 
@@ -139,7 +139,7 @@ def test_results_that_are_waited_for_go_behind_the_others(row: BizReceive) -> No
     assert jobs.claim(orders.MARKER_QUEUE, 60.0) is None
 
 
-def test_a_frozen_maker_holds_nobody_up_and_makes_no_copy_twice(row: BizReceive) -> None:
+def test_a_frozen_maker_holds_nobody_up_and_makes_no_delivery_twice(row: BizReceive) -> None:
     if not ON_MARIADB:
         return
     publish(row.biz, 20)

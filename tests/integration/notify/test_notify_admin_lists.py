@@ -222,9 +222,9 @@ def test_search_finds_by_any_id_and_by_key(biz: Biz, admin_client: Client) -> No
     subscription(biz, "two")
     wanted, other = publish(biz, 2)
     Maker().splitter.split()
-    copy = ReceiveMsg.objects.filter(msg_id=wanted).order_by("pk")[0]
+    delivery = ReceiveMsg.objects.filter(msg_id=wanted).order_by("pk")[0]
     assert [row.pk for row in rows_of(admin_client, f"{MESSAGES}?q={wanted}")] == [wanted]
-    assert [row.pk for row in rows_of(admin_client, f"{DELIVERIES}?q={copy.pk}")] == [copy.pk]
+    assert [row.pk for row in rows_of(admin_client, f"{DELIVERIES}?q={delivery.pk}")] == [delivery.pk]
     found = {row.msg_id for row in rows_of(admin_client, f"{DELIVERIES}?q={other}")}
     assert found == {other}
     assert len(rows_of(admin_client, f"{DELIVERIES}?q=order.paid")) == 4
@@ -253,8 +253,8 @@ def test_a_subscription_is_found_by_typing(biz: Biz, admin_client: Client) -> No
 
 
 # -- sending again -------------------------------------------------------------------------------
-def again(client: Client, copies: list[ReceiveMsg]) -> str:
-    form = {"action": "send_again", "_selected_action": [str(copy.pk) for copy in copies]}
+def again(client: Client, deliveries: list[ReceiveMsg]) -> str:
+    form = {"action": "send_again", "_selected_action": [str(delivery.pk) for delivery in deliveries]}
     return str(client.post(DELIVERIES, form, follow=True).content.decode())
 
 
@@ -262,14 +262,14 @@ def test_selected_deliveries_are_sent_again(biz: Biz, admin_client: Client) -> N
     subscription(biz)
     publish(biz, 5)
     Maker().splitter.split()
-    copies = list(ReceiveMsg.objects.order_by("pk"))
-    for copy, status in zip(
-        copies, (Status.EXHAUSTED, Status.POISON, Status.EXHAUSTED, Status.DELIVERED), strict=False
+    deliveries = list(ReceiveMsg.objects.order_by("pk"))
+    for delivery, status in zip(
+        deliveries, (Status.EXHAUSTED, Status.POISON, Status.EXHAUSTED, Status.DELIVERED), strict=False
     ):
-        ReceiveMsg.objects.filter(pk=copy.pk).update(status=status, send_times=9)
-    text = again(admin_client, [copies[0], copies[1], copies[3], copies[4]])
+        ReceiveMsg.objects.filter(pk=delivery.pk).update(status=status, send_times=9)
+    text = again(admin_client, [deliveries[0], deliveries[1], deliveries[3], deliveries[4]])
     now = dict(ReceiveMsg.objects.values_list("pk", "status"))
-    assert [now[copy.pk] for copy in copies] == [
+    assert [now[delivery.pk] for delivery in deliveries] == [
         Status.PENDING, Status.PENDING, Status.EXHAUSTED, Status.PENDING, Status.PENDING,
     ]  # fmt: skip
     assert "3 deliveries are sent again." in text

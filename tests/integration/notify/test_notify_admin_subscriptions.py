@@ -143,17 +143,17 @@ def test_the_page_links_to_what_failed(biz: Biz, admin_client: Client) -> None:
     message = publish(biz)[0]
     Maker().splitter.split()
     ReceiveMsg.objects.update(status=ReceiveMsg.Status.EXHAUSTED, send_times=2)
-    copy = ReceiveMsg.objects.get()
+    delivery = ReceiveMsg.objects.get()
     for number, (status, detail) in enumerate([(500, "first"), (503, "<b>second</b>")], 1):
         Attempt.objects.create(
-            id=number, copy=copy, claim=str(number), number=number, at=timezone.now(),
+            id=number, copy=delivery, claim=str(number), number=number, at=timezone.now(),
             seconds=0.5, http_status=status, detail=detail,
         )  # fmt: skip
     text = page(admin_client, row)
     assert f"/console/notify/{message}" in text
     assert "HTTP 503" in text
     assert "&lt;b&gt;second" in text
-    assert "HTTP 500" not in text  # of one copy the last attempt only
+    assert "HTTP 500" not in text  # of one delivery the last attempt only
     wizard = f"/console/bulk/notify?action=requeue&subscription={row.pk}&status=exhausted&count=1"
     assert wizard.replace("&", "&amp;") in text
     assert admin_client.get(wizard).context["counted"].count == 1

@@ -19,10 +19,10 @@ from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.models import Alert, Biz
-from notify.archive import ages, due, move, stores
+from notify.archive import due, move, stores
 from notify.archive import archiver as archiver_module
 from notify.archive.archiver import Archiver
-from notify.archive.retention import ARCHIVE, KEYS
+from notify.archive.retention import ARCHIVE, KEYS, keep_keys
 from notify.models import (
     Attempt,
     BizMsg,
@@ -158,8 +158,8 @@ def test_a_kill_at_any_point_loses_nothing(row: BizReceive, place: str, point: s
     archive()
     assert hot_ids() == []
     assert everything().keys() == before.keys()
-    (copy,) = ColdReceiveMsg.objects.filter(msg_id=changed, biz_receive_id=row.pk)
-    assert (copy.status, copy.send_times) == (Status.DELIVERED, 9)
+    (delivery,) = ColdReceiveMsg.objects.filter(msg_id=changed, biz_receive_id=row.pk)
+    assert (delivery.status, delivery.send_times) == (Status.DELIVERED, 9)
     assert ColdReceiveMsg.objects.count() == ColdAttempt.objects.count() == 60
 
 
@@ -173,7 +173,7 @@ def test_a_message_that_changed_since_it_was_chosen_stays(row: BizReceive, place
 
 
 def test_a_change_waits_until_the_message_has_moved(row: BizReceive, place: str) -> None:
-    """A requeue during the move finds the copy gone; it is never half there."""
+    """A requeue during the move finds the delivery gone; it is never half there."""
     pk = message(row, Status.EXHAUSTED, days=60)
     program = f"""
 from notify.archive import due, move
@@ -188,11 +188,11 @@ def slowly(part):
 Part.verified = slowly
 say(move.move([{pk}], due.due(sql.now())))
 """
-    (copy,) = ReceiveMsg.objects.values_list("id", flat=True)
+    (delivery,) = ReceiveMsg.objects.values_list("id", flat=True)
     requeue = f"""
 from notify.bulk import send_again
 say("on")
-say(send_again.selection([{copy}]))
+say(send_again.selection([{delivery}]))
 """
     with child(program) as mover, child("wait()\n" + requeue) as other:
         mover.ready()
@@ -230,13 +230,13 @@ def test_what_was_not_copied_right_is_not_deleted(
     row: BizReceive, place: str, monkeypatch: pytest.MonkeyPatch, work_redis: object
 ) -> None:
     good, bad = message(row, Status.DELIVERED), message(row, Status.DELIVERED)
-    copy = move._copy
+    copy = move.copy_to_archive
 
     def damaged(parts: list) -> None:
         copy(parts)
         ColdBizMsg.objects.filter(id=bad).update(payload=b"other")
 
-    monkeypatch.setattr(move, "_copy", damaged)
+    monkeypatch.setattr(move, "copy_to_archive", damaged)
     worker = archive()
     assert hot_ids() == [bad]
     assert good in cold_ids()
@@ -246,7 +246,7 @@ def test_what_was_not_copied_right_is_not_deleted(
 
 def test_chunks_are_bounded(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(due, "MAX_BYTES", 1000)
-    monkeypatch.setattr(due, "MAX_COPIES", 4)
+    monkeypatch.setattr(due, "MAX_DELIVERIES", 4)
     shapes = ((1, 10), (1, 900), (1, 200), (3, 1), (2, 1), (9, 5000), (0, 1))
     pks = [message(row, *[Status.DELIVERED] * n, payload=b"1" * size) for n, size in shapes]
     cut = [len(chunk) for chunk in due.chunks(pks, stores.hot())]
@@ -294,7 +294,7 @@ def test_months_are_partitions_on_mariadb(row: BizReceive, place: str) -> None:
 
 
 def test_keys_are_purged_after_the_longest_retry(row: BizReceive) -> None:
-    days = ages.keep_keys() / DAY
+    days = keep_keys() / DAY
     assert days > 30
     old = message(row, Status.HELD, days=days + 1, key="old")
     young = message(row, Status.HELD, days=days - 1, key="young")
@@ -352,7 +352,7 @@ def test_nothing_but_the_archive_is_migrated_into_its_database(place: str) -> No
 
 
 def test_what_cannot_move_costs_an_index_entry(row: BizReceive) -> None:
-    """Candidates come from (state, id) alone, their copies by message; no table is read through."""
+    """Candidates come from (state, id) alone, their deliveries by message; no table is read through."""
     for _ in range(300):
         message(row, Status.DELIVERED)
     if connection.vendor != "mysql":
@@ -362,6 +362,6 @@ def test_what_cannot_move_costs_an_index_entry(row: BizReceive) -> None:
     (line,) = plan(due.candidates(old_id(400), old_id(0)))
     assert line["key"] == "biz_msg_to_split"
     assert line["Extra"] == "Using where; Using index"
-    copies = ReceiveMsg.objects.filter(msg_id__in=hot_ids()[:20]).order_by()
-    (line,) = plan(copies.values_list("msg_id", "status"))
+    deliveries = ReceiveMsg.objects.filter(msg_id__in=hot_ids()[:20]).order_by()
+    (line,) = plan(deliveries.values_list("msg_id", "status"))
     assert line["key"] == "receive_msg_once"

@@ -23,7 +23,7 @@ from tests.integration.support.notify_rows import publish, subscription
 from tests.integration.support.notify_turns import run_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
-Copy = ReceiveMsg.Status
+Delivery = ReceiveMsg.Status
 WAITING, SPAN = 600, 3600
 
 
@@ -47,7 +47,7 @@ def nobody_has_any() -> bool:
     """All results are marked."""
     return not (
         BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).exists()
-        or ReceiveMsg.objects.filter(status=Copy.QUEUED).exists()
+        or ReceiveMsg.objects.filter(status=Delivery.QUEUED).exists()
     )
 
 
@@ -57,8 +57,8 @@ def count(*statuses: int) -> int:
 
 
 def oldest() -> float:
-    """The truth: seconds since the first copy was due that waits."""
-    first = ReceiveMsg.objects.filter(status=Copy.PENDING, next_at__lte=sql.now())
+    """The truth: seconds since the first delivery was due that waits."""
+    first = ReceiveMsg.objects.filter(status=Delivery.PENDING, next_at__lte=sql.now())
     return (sql.now() - first.aggregate(at=Min("next_at"))["at"]).total_seconds()
 
 
@@ -79,14 +79,14 @@ def compare(row: BizReceive, client: Client) -> None:
     """Every figure with the rows."""
     found = scraped()
     for status in gauges.NOT_DELIVERED:
-        name = Copy(status).name.lower()
+        name = Delivery(status).name.lower()
         assert found["notify_copies", name] == count(status), name
-    assert found["notify_exhausted_total", ""] == count(Copy.EXHAUSTED)
+    assert found["notify_exhausted_total", ""] == count(Delivery.EXHAUSTED)
     given_up = MinuteCounter.objects.filter(name="exhausted").aggregate(Sum("value"))
-    assert (given_up["value__sum"] or 0) == count(Copy.EXHAUSTED)
+    assert (given_up["value__sum"] or 0) == count(Delivery.EXHAUSTED)
     row.refresh_from_db()
-    assert row.given_up == count(Copy.EXHAUSTED)
-    waiting = count(Copy.PENDING, Copy.QUEUED, Copy.HELD)
+    assert row.given_up == count(Delivery.EXHAUSTED)
+    waiting = count(Delivery.PENDING, Delivery.QUEUED, Delivery.HELD)
     unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).count()
     assert found["notify_to_split", ""] == unsplit
     assert flows.get("notify").status().backlog == waiting + unsplit
@@ -99,20 +99,20 @@ def compare(row: BizReceive, client: Client) -> None:
         assert f"<dt>waiting</dt><dd>{waiting}</dd>" in card
 
 
-def test_while_a_consumer_is_dead_and_after_its_copies_expired(
+def test_while_a_consumer_is_dead_and_after_its_deliveries_expired(
     dead: BizReceive, admin_client: Client
 ) -> None:
-    assert count(Copy.PENDING) == WAITING
+    assert count(Delivery.PENDING) == WAITING
     compare(dead, admin_client)
     assert scraped()["notify_oldest_seconds", ""] == pytest.approx(oldest(), abs=5)
     _pass(seconds=2 * SPAN)
     assert scraped()["notify_oldest_seconds", ""] == pytest.approx(oldest(), abs=5)
     maker, deadline = Maker(), time.monotonic() + 60
-    while count(Copy.PENDING, Copy.QUEUED):
+    while count(Delivery.PENDING, Delivery.QUEUED):
         assert time.monotonic() < deadline
         _keep_the_breaker_open(dead)
         maker.turn()
-    assert count(Copy.EXHAUSTED) == WAITING
+    assert count(Delivery.EXHAUSTED) == WAITING
     compare(dead, admin_client)
 
 
@@ -132,12 +132,12 @@ def test_while_no_sender_runs(admin_client: Client) -> None:
     maker = Maker()
     while maker.turn():
         pass
-    assert count(Copy.QUEUED)
+    assert count(Delivery.QUEUED)
     compare(row, admin_client)
 
 
 def _pass(seconds: float) -> None:
-    """As if everything had been due so long ago, a hundred copies a little longer."""
+    """As if everything had been due so long ago, a hundred deliveries a little longer."""
     then = sql.now() - timedelta(seconds=seconds)
     ReceiveMsg.objects.update(next_at=then)
     first = ReceiveMsg.objects.order_by("-id").values_list("pk", flat=True)[:100]

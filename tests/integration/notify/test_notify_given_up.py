@@ -26,7 +26,7 @@ from notify.orders import Result
 from tests.integration.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
-Copy = ReceiveMsg.Status
+Delivery = ReceiveMsg.Status
 
 
 @pytest.fixture
@@ -44,22 +44,22 @@ def give_up(row: BizReceive, count: int) -> None:
     """The consumer refuses them, and a marker writes it down."""
     publish(row.biz, count)
     drain(Maker())
-    queued = ReceiveMsg.objects.filter(status=Copy.QUEUED, biz_receive=row)
+    queued = ReceiveMsg.objects.filter(status=Delivery.QUEUED, biz_receive=row)
     results = [Result(c.pk, row.pk, c.claimed_by, 1, "failed", 503) for c in queued]
     jobs.put(orders.MARKER_QUEUE, [results], ttl=None)
     drain(Marker())
-    failing_subscriptions.tell()
+    failing_subscriptions.reconcile_alerts()
 
 
 def give_up_behind_a_breaker(row: BizReceive, count: int) -> None:
     publish(row.biz, count)
     Maker().splitter.split()
-    ReceiveMsg.objects.filter(status=Copy.PENDING).update(next_at=Now() - timedelta(seconds=9))
+    ReceiveMsg.objects.filter(status=Delivery.PENDING).update(next_at=Now() - timedelta(seconds=9))
     BizReceive.objects.update(failing_since=sql.now() - timedelta(seconds=20), failures=9)
     opened = lane_status.Live("s", breaker=State.OPEN, retry_in=90, open_for=1)
     lane_status.report({row.pk: opened})
     drain(Maker())
-    failing_subscriptions.tell()
+    failing_subscriptions.reconcile_alerts()
 
 
 def alert() -> Alert:
@@ -67,7 +67,7 @@ def alert() -> Alert:
 
 
 def exhausted() -> int:
-    return ReceiveMsg.objects.filter(status=Copy.EXHAUSTED).count()
+    return ReceiveMsg.objects.filter(status=Delivery.EXHAUSTED).count()
 
 
 def test_one_alert_counts_what_marker_and_breaker_gave_up(row: BizReceive) -> None:
@@ -107,7 +107,7 @@ def test_a_person_ends_it_and_a_new_one_counts_anew(row: BizReceive, admin_clien
     admin_client.post(
         "/admin/msgplatform/alert/", {"action": "resolve", "_selected_action": alert().pk}
     )
-    failing_subscriptions.tell()
+    failing_subscriptions.reconcile_alerts()
     assert not Alert.objects.filter(open_key__isnull=False).exists()
     give_up(row, 2)
     assert "2 deliveries" in alert().text
@@ -116,12 +116,12 @@ def test_a_person_ends_it_and_a_new_one_counts_anew(row: BizReceive, admin_clien
 
 def test_it_ends_when_all_are_sent_again(row: BizReceive) -> None:
     give_up(row, 3)
-    copies = list(ReceiveMsg.objects.values_list("pk", flat=True))
-    send_again.selection(copies[:2])
-    failing_subscriptions.tell()
+    deliveries = list(ReceiveMsg.objects.values_list("pk", flat=True))
+    send_again.selection(deliveries[:2])
+    failing_subscriptions.reconcile_alerts()
     assert alert().key
-    send_again.selection(copies)
-    failing_subscriptions.tell()
+    send_again.selection(deliveries)
+    failing_subscriptions.reconcile_alerts()
     assert Alert.objects.get().resolved_at
 
 
@@ -129,10 +129,10 @@ def test_it_ends_when_its_window_passes_without_more(row: BizReceive, settings: 
     give_up(row, 3)
     then = timezone.now() - timedelta(hours=settings.NOTIFY_GIVEN_UP_HOURS, minutes=1)
     BizReceive.objects.update(given_up_since=then - timedelta(days=9))
-    failing_subscriptions.tell()
+    failing_subscriptions.reconcile_alerts()
     assert alert().resolved_at is None, "it began long ago, and goes on"
     BizReceive.objects.update(given_up_at=then)
-    failing_subscriptions.tell()
+    failing_subscriptions.reconcile_alerts()
     assert Alert.objects.get().resolved_at
     give_up(row, 1)
     assert "1 delivery" in alert().text

@@ -26,7 +26,7 @@ from tests.integration.support.notify_rows import publish, subscription
 from tests.integration.support.notify_turns import run_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
-Status, Copy = BizReceive.Status, ReceiveMsg.Status
+Status, Delivery = BizReceive.Status, ReceiveMsg.Status
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def row(settings: Settings) -> BizReceive:
 def queued(row: BizReceive, count: int = 1) -> list[ReceiveMsg]:
     publish(row.biz, count)
     drain(Maker())
-    return list(ReceiveMsg.objects.filter(status=Copy.QUEUED).order_by("id"))
+    return list(ReceiveMsg.objects.filter(status=Delivery.QUEUED).order_by("id"))
 
 
 def drain(worker: Any) -> None:
@@ -47,10 +47,10 @@ def drain(worker: Any) -> None:
         pass
 
 
-def result(copy: ReceiveMsg, status: int, at: float = 0.0) -> Result:
+def result(delivery: ReceiveMsg, status: int, at: float = 0.0) -> Result:
     outcome: Outcome = "delivered" if status == 200 else "failed"
     return Result(
-        copy.pk, copy.biz_receive_id, copy.claimed_by, copy.send_times + 1, outcome, status, at=at
+        delivery.pk, delivery.biz_receive_id, delivery.claimed_by, delivery.send_times + 1, outcome, status, at=at
     )
 
 
@@ -60,7 +60,7 @@ def mark(*results: Result) -> None:
 
 
 def fail(row: BizReceive, count: int = 1, status: int = 503) -> None:
-    mark(*[result(copy, status) for copy in queued(row, count)])
+    mark(*[result(delivery, status) for delivery in queued(row, count)])
 
 
 def failing_for(row: BizReceive, hours: float, failures: int = 30) -> None:
@@ -97,9 +97,9 @@ def test_only_what_fails_is_written(row: BizReceive) -> None:
     """A healthy subscription costs no write to its row, and none of another's is touched."""
     sick = subscription(row.biz, "sick")
     failing_for(sick, 1)
-    copies = [copy for copy in queued(row, 20) if copy.biz_receive_id == row.pk]
+    deliveries = [delivery for delivery in queued(row, 20) if delivery.biz_receive_id == row.pk]
     with CaptureQueriesContext(connection) as captured:
-        mark(*[result(copy, 200) for copy in copies])
+        mark(*[result(delivery, 200) for delivery in deliveries])
     updates = [q["sql"].split(" SET ")[0] for q in captured if q["sql"].startswith("UPDATE")]
     assert updates
     assert not [statement for statement in updates if "biz_receive" in statement]
@@ -116,18 +116,18 @@ def test_the_last_outcomes_of_a_batch_decide(
     """In the order in which the attempts ended, whatever their order in the batch."""
     failing_for(row, 6)
     before = BizReceive.objects.get().failing_since
-    copies = queued(row, 3)
-    ended = enumerate(zip(copies, statuses, strict=True))
-    results = [result(copy, status, at=1000.0 + n) for n, (copy, status) in ended]
+    deliveries = queued(row, 3)
+    ended = enumerate(zip(deliveries, statuses, strict=True))
+    results = [result(delivery, status, at=1000.0 + n) for n, (delivery, status) in ended]
     mark(*reversed(results))
     assert state(row) == (Status.NORMAL, failures > 0, failures)
     assert (row.failing_since == before) == (failures == 33)
 
 
 def test_a_repeated_batch_counts_once(row: BizReceive) -> None:
-    copies = queued(row, 2)
-    good = result(copies[0], 200, at=1.0)
-    bad = result(copies[1], 503, at=2.0)
+    deliveries = queued(row, 2)
+    good = result(deliveries[0], 200, at=1.0)
+    bad = result(deliveries[1], 503, at=2.0)
     mark(good)
     mark(bad)
     mark(bad, bad)
@@ -136,15 +136,15 @@ def test_a_repeated_batch_counts_once(row: BizReceive) -> None:
 
 
 # -- 410 -----------------------------------------------------------------------------------------
-def test_gone_disables_and_the_copy_waits(row: BizReceive) -> None:
+def test_gone_disables_and_the_delivery_waits(row: BizReceive) -> None:
     BizReceive.objects.update(schedule=[], attempts_limit=1)
-    (copy,) = queued(row)
-    mark(result(copy, 410))
+    (delivery,) = queued(row)
+    mark(result(delivery, 410))
     assert state(row) == (Status.DISABLED, True, 1)
     assert "410" in row.disabled_reason
-    copy.refresh_from_db()
-    assert (copy.status, copy.send_times, copy.http_status) == (Copy.PENDING, 1, 410)
-    assert copy.attempts.get().http_status == 410
+    delivery.refresh_from_db()
+    assert (delivery.status, delivery.send_times, delivery.http_status) == (Delivery.PENDING, 1, 410)
+    assert delivery.attempts.get().http_status == 410
     entry = AuditLog.objects.get()
     assert (entry.actor, entry.action) == ("platform", "subscription_disabled")
     assert str(row.pk) in entry.target
@@ -157,15 +157,15 @@ def test_after_a_resume_everything_is_sent_and_the_alert_is_over(row: BizReceive
     fail(row, 2, 410)
     publish(row.biz, 3)
     drain(Maker())
-    assert ReceiveMsg.objects.filter(status=Copy.HELD).count() == 3
+    assert ReceiveMsg.objects.filter(status=Delivery.HELD).count() == 3
     BizReceive.objects.update(
         status=Status.NORMAL, failing_since=None, failures=0, disabled_reason=""
     )
-    ReceiveMsg.objects.filter(status=Copy.PENDING).update(next_at=sql.now())
+    ReceiveMsg.objects.filter(status=Delivery.PENDING).update(next_at=sql.now())
     drain(Maker())
-    copies = list(ReceiveMsg.objects.filter(status=Copy.QUEUED))
-    assert len(copies) == 5
-    mark(*[result(copy, 200) for copy in copies])
+    deliveries = list(ReceiveMsg.objects.filter(status=Delivery.QUEUED))
+    assert len(deliveries) == 5
+    mark(*[result(delivery, 200) for delivery in deliveries])
     assert state(row) == (Status.NORMAL, False, 0)
     assert open_alerts() == set()
 
@@ -173,13 +173,13 @@ def test_after_a_resume_everything_is_sent_and_the_alert_is_over(row: BizReceive
 @pytest.mark.parametrize("status", [Status.PAUSED, Status.DISCARDED, Status.DISABLED])
 def test_what_an_operator_has_stopped_stays_as_it_is(row: BizReceive, status: int) -> None:
     failing_for(row, 100)
-    (copy,) = queued(row)
+    (delivery,) = queued(row)
     BizReceive.objects.update(status=status)
-    mark(result(copy, 410))
+    mark(result(delivery, 410))
     assert state(row)[0] == status
     assert AuditLog.objects.count() == 0
-    copy.refresh_from_db()
-    assert copy.status == Copy.PENDING
+    delivery.refresh_from_db()
+    assert delivery.status == Delivery.PENDING
 
 
 def test_a_success_after_the_410_in_the_same_batch_wins(row: BizReceive) -> None:
@@ -190,14 +190,14 @@ def test_a_success_after_the_410_in_the_same_batch_wins(row: BizReceive) -> None
 
 def test_many_markers_disable_it_once(row: BizReceive) -> None:
     rows = [row, *(subscription(row.biz, f"s{n}", schedule=[10]) for n in range(9))]
-    copies = queued(row, 8)
-    batches = [[result(copy, 410) for copy in copies[start::8]] for start in range(8)]
+    deliveries = queued(row, 8)
+    batches = [[result(delivery, 410) for delivery in deliveries[start::8]] for start in range(8)]
     jobs.put(orders.MARKER_QUEUE, batches, ttl=None)
     start = threading.Barrier(4)
 
     def run() -> None:
         marker = Marker()
-        marker._look_after()
+        marker.look_after_alerts()
         start.wait()
         drain(marker)
         connection.close()
@@ -237,11 +237,11 @@ def test_not_yet(row: BizReceive) -> None:
 
 def test_one_failure_long_ago_is_not_failing_all_the_time(row: BizReceive) -> None:
     failing_for(row, 1000, failures=1)
-    failing_subscriptions.tell()
+    failing_subscriptions.reconcile_alerts()
     assert open_alerts() == set()
     fail(row)
     assert state(row) == (Status.NORMAL, True, 2), "not disabled"
-    failing_subscriptions.tell()
+    failing_subscriptions.reconcile_alerts()
     assert open_alerts() == {"notify.failing"}, "but failing, for all that is known"
 
 
@@ -258,7 +258,7 @@ def test_told_although_it_is_never_disabled(row: BizReceive, settings: Settings)
     settings.NOTIFY_DISABLE_AFTER_HOURS = 0
     failing_for(row, 1)
     fail(row)
-    failing_subscriptions.tell()
+    failing_subscriptions.reconcile_alerts()
     assert "disabled" not in Alert.objects.get(kind="notify.failing").text
 
 
@@ -267,14 +267,14 @@ def test_after_a_quarter_of_an_hour_it_is_told_and_a_success_ends_it(row: BizRec
     fail(row)
     assert open_alerts() == set()
     failing_for(row, 15.5 / 60, failures=37)
-    failing_subscriptions.tell()
-    failing_subscriptions.tell()
+    failing_subscriptions.reconcile_alerts()
+    failing_subscriptions.reconcile_alerts()
     alert = Alert.objects.get()
     assert (alert.kind, alert.count) == ("notify.failing", 1)
     assert "37 times" in alert.text
     assert "it will be disabled on" in alert.text
     failing_for(row, 16 / 60, failures=38)
-    failing_subscriptions.tell()
+    failing_subscriptions.reconcile_alerts()
     alert.refresh_from_db()
     assert ("38 times" in alert.text, alert.count) == (True, 1)
     fail(row, 1, 200)
@@ -293,28 +293,28 @@ def test_the_alert_of_a_killed_marker_is_raised_by_the_next_one(row: BizReceive)
 
 
 # -- subscriptions that cannot be read, or are gone ----------------------------------------------
-def test_copies_of_an_unreadable_subscription_wait(row: BizReceive) -> None:
+def test_deliveries_of_an_unreadable_subscription_wait(row: BizReceive) -> None:
     BizReceive.objects.update(schedule=[])
-    copies = queued(row, 3)
+    deliveries = queued(row, 3)
     Receive.objects.update(headers=["not", "a", "mapping"])
     marker = Marker()
-    jobs.put(orders.MARKER_QUEUE, [[result(copy, 503) for copy in copies]] * 2, ttl=None)
+    jobs.put(orders.MARKER_QUEUE, [[result(delivery, 503) for delivery in deliveries]] * 2, ttl=None)
     with CaptureQueriesContext(connection) as captured:
         drain(marker)
     whole = [q for q in captured if "previous_secret" in q["sql"]]
     assert len(whole) <= 2, "read once, not for every result"
-    for copy in ReceiveMsg.objects.all():
-        assert copy.status == Copy.PENDING
-        assert 30 < (copy.next_at - sql.now()).total_seconds() <= 60
+    for delivery in ReceiveMsg.objects.all():
+        assert delivery.status == Delivery.PENDING
+        assert 30 < (delivery.next_at - sql.now()).total_seconds() <= 60
     assert state(row)[1:] == (True, 3)
 
 
-def test_copies_of_a_subscription_that_is_gone_are_exhausted(row: BizReceive) -> None:
-    (copy,) = queued(row)
+def test_deliveries_of_a_subscription_that_is_gone_are_exhausted(row: BizReceive) -> None:
+    (delivery,) = queued(row)
     BizReceive.objects.all().delete()
-    mark(result(copy, 503))
-    copy.refresh_from_db()
-    assert copy.status == Copy.EXHAUSTED
+    mark(result(delivery, 503))
+    delivery.refresh_from_db()
+    assert delivery.status == Delivery.EXHAUSTED
 
 
 # -- end to end ----------------------------------------------------------------------------------
@@ -342,9 +342,9 @@ def test_auto_disable_fires_and_the_operator_is_told_by_webhook(
         run_until(lambda: any(b"notify.disabled" in seen.body for seen in pager.requests))
         asked = len(broken.requests)
         publish(row.biz, 3)
-        run_until(lambda: ReceiveMsg.objects.filter(status=Copy.HELD).count() == 3)
+        run_until(lambda: ReceiveMsg.objects.filter(status=Delivery.HELD).count() == 3)
         waiting = ReceiveMsg.objects.filter(biz_receive=row)
-        assert {copy.status for copy in waiting} <= {Copy.PENDING, Copy.QUEUED, Copy.HELD}
+        assert {delivery.status for delivery in waiting} <= {Delivery.PENDING, Delivery.QUEUED, Delivery.HELD}
         assert len(broken.requests) == asked, "nothing more is sent to it"
     row.refresh_from_db()
     assert ("410" in row.disabled_reason) == (answer == "410 Gone")
@@ -354,15 +354,15 @@ def test_auto_disable_fires_and_the_operator_is_told_by_webhook(
 def test_a_probe_of_a_dead_consumer_ends_with_its_schedule(row: BizReceive) -> None:
     """It was kept from its attempts by the breaker; its time is over like the others'."""
     BizReceive.objects.update(schedule=[60, 60])
-    (copy,) = queued(row)
+    (delivery,) = queued(row)
     ReceiveMsg.objects.update(created_at=sql.now() - timedelta(seconds=121))
     BizReceive.objects.update(failing_since=sql.now() - timedelta(seconds=100), failures=3)
-    mark(result(copy, 503))
-    copy.refresh_from_db()
-    assert copy.status == Copy.PENDING, "its consumer has not failed for as long"
-    ReceiveMsg.objects.update(status=Copy.QUEUED, claimed_by=copy.claimed_by or "c" * 32)
+    mark(result(delivery, 503))
+    delivery.refresh_from_db()
+    assert delivery.status == Delivery.PENDING, "its consumer has not failed for as long"
+    ReceiveMsg.objects.update(status=Delivery.QUEUED, claimed_by=delivery.claimed_by or "c" * 32)
     BizReceive.objects.update(failing_since=sql.now() - timedelta(seconds=121))
-    copy.refresh_from_db()
-    mark(result(copy, 503))
-    copy.refresh_from_db()
-    assert copy.status == Copy.EXHAUSTED
+    delivery.refresh_from_db()
+    mark(result(delivery, 503))
+    delivery.refresh_from_db()
+    assert delivery.status == Delivery.EXHAUSTED

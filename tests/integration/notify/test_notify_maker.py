@@ -1,4 +1,4 @@
-"""Maker: one copy per subscription, each queued once per lease, bounded."""
+"""Maker: one delivery per subscription, each queued once per lease, bounded."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ def run(maker: Maker) -> None:
         pass
 
 
-def test_a_copy_per_subscription_of_that_system(biz: Biz) -> None:
+def test_a_delivery_per_subscription_of_that_system(biz: Biz) -> None:
     other = Biz.objects.create(name="stock")
     first, second = subscription(biz, "one"), subscription(biz, "two")
     subscription(other, "one")
     (message_id,) = publish(biz)
     run(Maker())
-    copies = ReceiveMsg.objects.filter(msg_id=message_id)
-    assert {c.biz_receive_id for c in copies} == {first.pk, second.pk}
-    assert {c.status for c in copies} == {Status.QUEUED}
-    assert {ids.bucket_of(c.pk) for c in copies} == {ids.bucket_of(message_id)}
+    deliveries = ReceiveMsg.objects.filter(msg_id=message_id)
+    assert {c.biz_receive_id for c in deliveries} == {first.pk, second.pk}
+    assert {c.status for c in deliveries} == {Status.QUEUED}
+    assert {ids.bucket_of(c.pk) for c in deliveries} == {ids.bucket_of(message_id)}
 
 
 def test_the_order_holds_everything_a_sender_needs(biz: Biz) -> None:
@@ -67,21 +67,21 @@ def test_the_order_holds_everything_a_sender_needs(biz: Biz) -> None:
     (message_id,) = publish(biz, payload='{ "名" : 1.00 }'.encode())
     run(Maker())
     (order,) = claimed_orders(row)
-    copy = ReceiveMsg.objects.get()
+    delivery = ReceiveMsg.objects.get()
     ((item_id, msg_id, attempt, body),) = order["items"]
-    assert (item_id, msg_id, attempt) == (copy.pk, message_id, 1)
-    assert (order["subscription"], order["claim"]) == (row.pk, copy.claimed_by)
+    assert (item_id, msg_id, attempt) == (delivery.pk, message_id, 1)
+    assert (order["subscription"], order["claim"]) == (row.pk, delivery.claimed_by)
     assert body.endswith('"data":{ "名" : 1.00 }}'), "the payload's exact bytes"
     assert json.loads(body)["type"] == "order.paid"
 
 
-def test_paused_gets_held_copies_and_discarded_none(biz: Biz) -> None:
+def test_paused_gets_held_deliveries_and_discarded_none(biz: Biz) -> None:
     paused = subscription(biz, "paused", status=BizReceive.Status.PAUSED)
     subscription(biz, "discarded", status=BizReceive.Status.DISCARDED)
     publish(biz)
     run(Maker())
-    (copy,) = ReceiveMsg.objects.all()
-    assert (copy.biz_receive_id, copy.status) == (paused.pk, Status.HELD)
+    (delivery,) = ReceiveMsg.objects.all()
+    assert (delivery.biz_receive_id, delivery.status) == (paused.pk, Status.HELD)
     assert claimed_orders(paused) == []
 
 
@@ -138,7 +138,7 @@ def test_splitting_again_adds_nothing(biz: Biz) -> None:
     assert ReceiveMsg.objects.count() == 5
 
 
-def test_more_copies_than_reserved_ids(biz: Biz) -> None:
+def test_more_deliveries_than_reserved_ids(biz: Biz) -> None:
     """The split rolls back and is repeated with enough, so that no id is made twice."""
     for n in range(40):
         subscription(biz, f"s{n}")
@@ -167,8 +167,8 @@ def test_only_what_a_subscription_wants(
     kinds = [("order.paid", ""), ("order.paid", "eu"), ("order.sent", "us"), ("stock.empty", "eu")]
     intake.publish_many([intake.Event(biz.pk, kind, b"1", None, where) for kind, where in kinds])
     run(Maker())
-    copies = ReceiveMsg.objects.filter(biz_receive__receive__name="warehouse")
-    found = {f"{c.msg.event_type}/{c.msg.channel}" for c in copies.select_related("msg")}
+    deliveries = ReceiveMsg.objects.filter(biz_receive__receive__name="warehouse")
+    found = {f"{c.msg.event_type}/{c.msg.channel}" for c in deliveries.select_related("msg")}
     assert found == wanted
     assert ReceiveMsg.objects.count() == len(wanted) + len(kinds)
 
@@ -183,7 +183,7 @@ def test_a_subscription_counts_from_the_moment_it_is_there(biz: Biz) -> None:
     assert ReceiveMsg.objects.count() == 1
 
 
-def test_a_queued_copy_comes_back_when_its_lease_is_over(biz: Biz) -> None:
+def test_a_queued_delivery_comes_back_when_its_lease_is_over(biz: Biz) -> None:
     row = subscription(biz)
     publish(biz)
     maker = Maker()
@@ -252,7 +252,7 @@ def test_an_idle_turn_writes_nothing(biz: Biz, django_assert_num_queries) -> Non
     subscription(biz)
     maker = Maker()
     maker.turn()
-    with django_assert_num_queries(2):  # anything to split? who has due copies?
+    with django_assert_num_queries(2):  # anything to split? who has due deliveries?
         assert maker.turn() is False
 
 
@@ -309,10 +309,10 @@ def test_one_unusable_subscription_does_not_stop_the_others(biz: Biz) -> None:
     assert Alert.objects.get(kind="notify.subscription").count == 1
 
 
-def test_a_transaction_makes_a_bounded_number_of_copies(
+def test_a_transaction_makes_a_bounded_number_of_deliveries(
     biz: Biz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splitter, "MAX_COPIES", 100)
+    monkeypatch.setattr(splitter, "MAX_DELIVERIES", 100)
     for n in range(30):
         subscription(biz, f"s{n}")
     publish(biz, 50)
@@ -320,7 +320,7 @@ def test_a_transaction_makes_a_bounded_number_of_copies(
     with CaptureQueriesContext(connection) as queries:
         run(maker)
     inserts = [q["sql"] for q in queries if "INSERT INTO receive_msg" in q["sql"]]
-    assert 17 <= len(inserts) <= 19, "three messages make 90 copies"
+    assert 17 <= len(inserts) <= 19, "three messages make 90 deliveries"
     assert len([q for q in queries if q["sql"] == "COMMIT"]) >= len(inserts)
     assert ReceiveMsg.objects.count() == 50 * 30
 

@@ -47,7 +47,7 @@ def queue_of(row: BizReceive) -> str:
 
 
 def items(row: BizReceive) -> list[list[int]]:
-    """The copy ids of each order that waits; they are taken out."""
+    """The delivery ids of each order that waits; they are taken out."""
     found = []
     while claimed := jobs.claim(queue_of(row), 30):
         found.append([item[0] for item in claimed.data["items"]])
@@ -65,7 +65,7 @@ def say(row: BizReceive, **fields: object) -> None:
     lane_status.report({row.pk: Live(sender="s", **fields)})  # type: ignore[arg-type]
 
 
-def copies(row: BizReceive, status: int) -> int:
+def deliveries(row: BizReceive, status: int) -> int:
     return ReceiveMsg.objects.filter(biz_receive_id=row.pk, status=status).count()
 
 
@@ -86,7 +86,7 @@ def test_behind_an_open_breaker_only_the_probe_is_queued(biz: Biz) -> None:
     assert len(probe.data["items"]) == 1
     assert oldest.filter(status=Status.QUEUED).count() == 1
     run(maker)
-    assert copies(row, Status.QUEUED) == 1, "not another one while the probe is in hand"
+    assert deliveries(row, Status.QUEUED) == 1, "not another one while the probe is in hand"
     jobs.done([probe])
     say(row)
     run(maker)
@@ -160,7 +160,7 @@ def test_large_payloads_go_out_whole_to_every_subscriber(biz: Biz) -> None:
 
 
 # -- order ---------------------------------------------------------------------------------------
-def test_copies_are_queued_in_the_order_of_their_time_then_their_id(biz: Biz) -> None:
+def test_deliveries_are_queued_in_the_order_of_their_time_then_their_id(biz: Biz) -> None:
     row = subscription(biz)
     publish(biz, 6)
     Maker().splitter.split()
@@ -175,7 +175,7 @@ def test_copies_are_queued_in_the_order_of_their_time_then_their_id(biz: Biz) ->
     assert made == [ids[place] for place in (1, 2, 5, 4, 0, 3)]
 
 
-def test_a_new_copy_does_not_overtake_one_that_waits(biz: Biz) -> None:
+def test_a_new_delivery_does_not_overtake_one_that_waits(biz: Biz) -> None:
     """The queue is full while the first ones wait; then they go before the new ones."""
     row = subscription(biz, rate_limit=0.01)
     first = publish(biz, 2)
@@ -188,13 +188,13 @@ def test_a_new_copy_does_not_overtake_one_that_waits(biz: Biz) -> None:
         sent += [order for (order,) in items(row)]
         ReceiveMsg.objects.filter(id__in=sent).update(status=Status.DELIVERED)
     by_message = dict(ReceiveMsg.objects.values_list("id", "msg_id"))
-    assert [by_message[copy] for copy in sent] == sorted(first) + later
+    assert [by_message[delivery] for delivery in sent] == sorted(first) + later
 
 
 def test_nor_when_a_turn_ends_before_its_backlog_does(
     biz: Biz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatcher, "TURN_COPIES", 1)
+    monkeypatch.setattr(dispatcher, "TURN_DELIVERIES", 1)
     row = subscription(biz)
     publish(biz, orders.MAX_ITEMS + 100)
     maker = Maker()
@@ -212,14 +212,14 @@ def test_events_of_different_kinds_stay_in_their_order(biz: Biz) -> None:
     kinds = ["order.made", "order.paid"] * 5
     verdicts = intake.publish_many([intake.Event(biz.pk, kind, b"1") for kind in kinds])
     run(Maker())
-    by_copy = dict(ReceiveMsg.objects.values_list("id", "msg_id"))
+    by_delivery = dict(ReceiveMsg.objects.values_list("id", "msg_id"))
     (everything,), (paid,) = items(row), items(picky)
-    assert [by_copy[copy] for copy in everything] == [verdict.id for verdict in verdicts]
-    assert [by_copy[copy] for copy in paid] == [verdict.id for verdict in verdicts[1::2]]
+    assert [by_delivery[delivery] for delivery in everything] == [verdict.id for verdict in verdicts]
+    assert [by_delivery[delivery] for delivery in paid] == [verdict.id for verdict in verdicts[1::2]]
 
 
 # -- what cannot be sent -------------------------------------------------------------------------
-def test_a_copy_whose_message_is_gone_is_poison(biz: Biz) -> None:
+def test_a_delivery_whose_message_is_gone_is_poison(biz: Biz) -> None:
     row = subscription(biz)
     gone, *there = publish(biz, 3)
     Maker().splitter.split()
@@ -232,21 +232,21 @@ def test_a_copy_whose_message_is_gone_is_poison(biz: Biz) -> None:
     BizMsg.objects.all().delete()
     run(Maker())
     assert items(row) == [], "no order without items"
-    assert copies(row, Status.POISON) == 3
+    assert deliveries(row, Status.POISON) == 3
 
 
 def alert_is_open(row: BizReceive) -> bool:
     return Alert.objects.filter(open_key=f"notify.subscription:{row.pk}").exists()
 
 
-def test_copies_of_an_unreadable_subscription_wait(biz: Biz) -> None:
+def test_deliveries_of_an_unreadable_subscription_wait(biz: Biz) -> None:
     row = subscription(biz)
     secret = row.receive.secret
     Receive.objects.update(secret="not a secret")
     publish(biz, 2)
     maker = Maker()
     run(maker)
-    assert (items(row), copies(row, Status.PENDING)) == ([], 2)
+    assert (items(row), deliveries(row, Status.PENDING)) == ([], 2)
     assert alert_is_open(row)
     Receive.objects.update(secret=secret)
     maker.subscriptions.refresh(at_once=True)
@@ -280,7 +280,7 @@ def test_a_pause_holds_what_is_split_and_keeps_what_is_due(biz: Biz, status: int
     publish(biz, 3)
     run(maker)
     assert items(row) == []
-    assert (copies(row, Status.PENDING), copies(row, Status.HELD)) == (2, 3)
+    assert (deliveries(row, Status.PENDING), deliveries(row, Status.HELD)) == (2, 3)
 
 
 # -- dead consumers ------------------------------------------------------------------------------
@@ -298,10 +298,10 @@ def test_without_a_try_since_it_was_due_nothing_is_given_up(biz: Biz) -> None:
     ReceiveMsg.objects.update(next_at=Now() - timedelta(seconds=5))
     dead(row, timedelta(seconds=30), open_for=20)
     run(Maker())
-    assert copies(row, Status.EXHAUSTED) == 0
+    assert deliveries(row, Status.EXHAUSTED) == 0
     dead(row, timedelta(seconds=30), open_for=0)
     run(Maker())
-    assert copies(row, Status.EXHAUSTED) == 3
+    assert deliveries(row, Status.EXHAUSTED) == 3
 
 
 def test_what_waited_for_a_whole_schedule_behind_a_breaker_is_exhausted(biz: Biz) -> None:
@@ -315,7 +315,7 @@ def test_what_waited_for_a_whole_schedule_behind_a_breaker_is_exhausted(biz: Biz
     ReceiveMsg.objects.filter(id__in=list(leased)).update(status=Status.QUEUED, claimed_by="x")
     dead(row, timedelta(seconds=125))
     run(Maker())
-    assert copies(row, Status.EXHAUSTED) == expiry.PAGE + 13
+    assert deliveries(row, Status.EXHAUSTED) == expiry.PAGE + 13
     assert not ReceiveMsg.objects.filter(claimed_by="x").exists()
     assert set(ReceiveMsg.objects.filter(status=Status.PENDING).values_list("id", flat=True)) == (
         set(young)
@@ -327,7 +327,7 @@ def test_what_waited_for_a_whole_schedule_behind_a_breaker_is_exhausted(biz: Biz
 
 
 @pytest.mark.parametrize("reason", ["a success lately", "breaker closed", "nothing known"])
-def test_who_is_not_known_to_be_dead_keeps_its_copies(biz: Biz, reason: str) -> None:
+def test_who_is_not_known_to_be_dead_keeps_its_deliveries(biz: Biz, reason: str) -> None:
     row = subscription(biz, schedule=[60, 60], rate_limit=0.01)
     publish(biz, 3)
     Maker().splitter.split()
@@ -338,10 +338,10 @@ def test_who_is_not_known_to_be_dead_keeps_its_copies(biz: Biz, reason: str) -> 
     if reason == "nothing known":
         connections.work_redis().delete("notify:live")
     run(Maker())
-    assert copies(row, Status.EXHAUSTED) == 0
+    assert deliveries(row, Status.EXHAUSTED) == 0
 
 
-def test_a_success_that_the_maker_has_not_heard_of_saves_the_copies(biz: Biz) -> None:
+def test_a_success_that_the_maker_has_not_heard_of_saves_the_deliveries(biz: Biz) -> None:
     row = subscription(biz, schedule=[60, 60])
     publish(biz, 3)
     Maker().splitter.split()
@@ -351,7 +351,7 @@ def test_a_success_that_the_maker_has_not_heard_of_saves_the_copies(biz: Biz) ->
     maker.subscriptions.refresh(at_once=True)
     BizReceive.objects.update(failing_since=None)
     run(maker)
-    assert copies(row, Status.EXHAUSTED) == 0
+    assert deliveries(row, Status.EXHAUSTED) == 0
 
 
 # -- clocks, processes ---------------------------------------------------------------------------
@@ -393,7 +393,7 @@ def test_splitting_goes_on_without_redis(biz: Biz, servers: Servers) -> None:
             maker.turn()
     finally:
         servers.work.start()
-    assert copies(row, Status.PENDING) == 2
+    assert deliveries(row, Status.PENDING) == 2
     run(maker)
     assert [len(order) for order in items(row)] == [2]
 
@@ -430,7 +430,7 @@ together(work, 3)
 """
 
 
-def test_three_makers_at_once_make_and_queue_every_copy_once(biz: Biz) -> None:
+def test_three_makers_at_once_make_and_queue_every_delivery_once(biz: Biz) -> None:
     rows = [subscription(biz, f"s{n}") for n in range(3)]
     for _ in range(4):
         publish(biz, 400)
@@ -441,7 +441,7 @@ def test_three_makers_at_once_make_and_queue_every_copy_once(biz: Biz) -> None:
     seen: list[int] = []
     for _ in range(10):
         run(maker)
-        seen += [copy for row in rows for order in items(row) for copy in order]
+        seen += [delivery for row in rows for order in items(row) for delivery in order]
     assert len(seen) == len(set(seen)) == 1600 * 3
 
 
@@ -460,7 +460,7 @@ def rows_read() -> Callable[[], int]:
     return count
 
 
-def test_looking_for_due_copies_does_not_read_the_backlog(biz: Biz, rows_read) -> None:  # type: ignore[no-untyped-def]
+def test_looking_for_due_deliveries_does_not_read_the_backlog(biz: Biz, rows_read) -> None:  # type: ignore[no-untyped-def]
     rows = [subscription(biz, f"s{n}") for n in range(3)]
     for _ in range(3):
         publish(biz, 500)
@@ -473,11 +473,11 @@ def test_looking_for_due_copies_does_not_read_the_backlog(biz: Biz, rows_read) -
     ReceiveMsg.objects.update(next_at=Now() + HOUR)
     before = rows_read()
     assert maker.dispatcher.due() == []
-    assert maker._settle_holds() == 0
+    assert maker.settle_held() == 0
     assert rows_read() - before < 100
 
 
-def test_the_first_due_copy_is_the_first_of_the_index(biz: Biz) -> None:
+def test_the_first_due_delivery_is_the_first_of_the_index(biz: Biz) -> None:
     """Its order begins with the index's columns, or MySQL sorts the whole backlog."""
     subscription(biz, "one"), subscription(biz, "two")
     publish(biz, 500)
@@ -523,17 +523,17 @@ def test_splitting_does_not_read_the_system_s_other_messages(biz: Biz, rows_read
         assert any("m USING INDEX sqlite_autoindex" in step["detail"] for step in plan)
 
 
-def test_a_copy_that_is_queued_by_the_split_is_written_once(biz: Biz) -> None:
+def test_a_delivery_that_is_queued_by_the_split_is_written_once(biz: Biz) -> None:
     row = subscription(biz)
     publish(biz, 5)
     with CaptureQueriesContext(connection) as queries:
         run(Maker())
     assert not [q for q in queries if q["sql"].startswith("UPDATE") and "receive_msg" in q["sql"]]
     (order,) = items(row)
-    copy = ReceiveMsg.objects.filter(id__in=order).first()
-    assert copy
+    delivery = ReceiveMsg.objects.filter(id__in=order).first()
+    assert delivery
     lease = timedelta(seconds=django_settings.NOTIFY_LEASE_SECONDS)
-    assert sql.now() + lease / 2 < copy.next_at <= sql.now() + lease
+    assert sql.now() + lease / 2 < delivery.next_at <= sql.now() + lease
 
 
 def test_messages_are_read_once_for_all_their_subscribers(biz: Biz) -> None:
@@ -547,7 +547,7 @@ def test_messages_are_read_once_for_all_their_subscribers(biz: Biz) -> None:
     assert len([q for q in queries if "payload" in q["sql"]]) == 1
 
 
-def test_a_split_that_found_copies_queues_them_once(biz: Biz) -> None:
+def test_a_split_that_found_deliveries_queues_them_once(biz: Biz) -> None:
     """Split again after an operator's reset: what is there keeps its claim."""
     row = subscription(biz)
     publish(biz, 3)
@@ -562,7 +562,7 @@ def test_a_split_that_found_copies_queues_them_once(biz: Biz) -> None:
     assert not set(first) & set(second)
 
 
-def test_a_requeued_copy_says_its_attempt(biz: Biz) -> None:
+def test_a_requeued_delivery_says_its_attempt(biz: Biz) -> None:
     row = subscription(biz)
     publish(biz, 2)
     maker = Maker()
@@ -584,7 +584,7 @@ def test_times_are_written_alike_by_both_databases(biz: Biz) -> None:
     assert message.created_at == "2026-11-21T10:20:30.000000Z"
 
 
-def test_a_lost_answer_to_a_commit_loses_no_copy(biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_answer_to_a_commit_loses_no_delivery(biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
     """The COMMIT happened, its answer did not come: what is repeated are other messages."""
     from django.db.utils import OperationalError
 
@@ -592,7 +592,7 @@ def test_a_lost_answer_to_a_commit_loses_no_copy(biz: Biz, monkeypatch: pytest.M
 
     subscription(biz)
     publish(biz, 1200)
-    real = Splitter._split_once
+    real = Splitter.split_once
     told: list[Any] = []
 
     def split_once(self: Splitter, *arguments: object) -> object:
@@ -602,7 +602,7 @@ def test_a_lost_answer_to_a_commit_loses_no_copy(biz: Biz, monkeypatch: pytest.M
             raise OperationalError(2013, "Lost connection to server during query")
         return plan
 
-    monkeypatch.setattr(Splitter, "_split_once", split_once)
+    monkeypatch.setattr(Splitter, "split_once", split_once)
     maker = Maker()
     maker.subscriptions.refresh()
     while maker.splitter.split()[0]:

@@ -40,9 +40,9 @@ def queued(row: BizReceive, count: int = 1) -> list[ReceiveMsg]:
     return list(ReceiveMsg.objects.filter(status=Status.QUEUED).order_by("id"))
 
 
-def result(copy: ReceiveMsg, outcome: str = "delivered", **fields: object) -> Result:
-    given: dict = {"attempt": copy.send_times + 1, "http_status": 200, **fields}
-    return Result(copy.pk, copy.biz_receive_id, copy.claimed_by, outcome=outcome, **given)  # type: ignore[arg-type]
+def result(delivery: ReceiveMsg, outcome: str = "delivered", **fields: object) -> Result:
+    given: dict = {"attempt": delivery.send_times + 1, "http_status": 200, **fields}
+    return Result(delivery.pk, delivery.biz_receive_id, delivery.claimed_by, outcome=outcome, **given)  # type: ignore[arg-type]
 
 
 def mark(*results: Result) -> None:
@@ -58,126 +58,126 @@ def counted(name: str) -> int:
 
 
 def test_delivered(row: BizReceive) -> None:
-    copies = queued(row, 3)
-    mark(*[result(copy) for copy in copies])
-    for copy in ReceiveMsg.objects.all():
-        assert (copy.status, copy.send_times, copy.http_status, copy.claimed_by) == (
+    deliveries = queued(row, 3)
+    mark(*[result(delivery) for delivery in deliveries])
+    for delivery in ReceiveMsg.objects.all():
+        assert (delivery.status, delivery.send_times, delivery.http_status, delivery.claimed_by) == (
             Status.DELIVERED, 1, 200, "",
         )  # fmt: skip
     assert counted("delivered") == 3
 
 
 def test_the_same_batch_twice_counts_once(row: BizReceive) -> None:
-    (copy,) = queued(row)
-    mark(result(copy), result(copy))
-    mark(result(copy))
+    (delivery,) = queued(row)
+    mark(result(delivery), result(delivery))
+    mark(result(delivery))
     assert counted("delivered") == 1
     assert ReceiveMsg.objects.get().send_times == 1
 
 
 def test_every_attempt_is_written_down_once(row: BizReceive) -> None:
-    (copy,) = queued(row)
+    (delivery,) = queued(row)
     first = result(
-        copy, "failed", http_status=503, at=1_700_000_000.5, seconds=0.25,
+        delivery, "failed", http_status=503, at=1_700_000_000.5, seconds=0.25,
         response_headers="retry-after: 1", response_body="忙 busy\ufffd",
     )  # fmt: skip
     mark(first, first)
     mark(first)
-    (attempt,) = copy.attempts.all()
-    assert ids.bucket_of(attempt.pk) == ids.bucket_of(copy.pk)
+    (attempt,) = delivery.attempts.all()
+    assert ids.bucket_of(attempt.pk) == ids.bucket_of(delivery.pk)
     assert (attempt.number, attempt.http_status, attempt.seconds) == (1, 503, 0.25)
     assert attempt.at.timestamp() == 1_700_000_000.5
     assert attempt.response_body == "忙 busy\ufffd"
-    copy.refresh_from_db()
-    copy.claimed_by = "another claim"
-    mark(result(copy, attempt=2))
-    assert [(a.number, a.http_status) for a in copy.attempts.order_by("id")] == [(1, 503), (2, 200)]
+    delivery.refresh_from_db()
+    delivery.claimed_by = "another claim"
+    mark(result(delivery, attempt=2))
+    assert [(a.number, a.http_status) for a in delivery.attempts.order_by("id")] == [(1, 503), (2, 200)]
 
 
 def test_what_was_not_sent_is_no_attempt(row: BizReceive) -> None:
-    (copy,) = queued(row)
-    mark(result(copy, "unsent"))
-    assert copy.attempts.count() == 0
+    (delivery,) = queued(row)
+    mark(result(delivery, "unsent"))
+    assert delivery.attempts.count() == 0
 
 
 def test_failed_waits_for_the_schedule(row: BizReceive) -> None:
-    (copy,) = queued(row)
-    mark(result(copy, "failed", http_status=503, error=""))
-    copy.refresh_from_db()
-    assert (copy.status, copy.send_times, copy.http_status) == (Status.PENDING, 1, 503)
-    wait = (copy.next_at - timezone.now()).total_seconds()
+    (delivery,) = queued(row)
+    mark(result(delivery, "failed", http_status=503, error=""))
+    delivery.refresh_from_db()
+    assert (delivery.status, delivery.send_times, delivery.http_status) == (Status.PENDING, 1, 503)
+    wait = (delivery.next_at - timezone.now()).total_seconds()
     assert 10 * 0.8 - 3 <= wait <= 10 * 1.2
 
 
 def test_failures_do_not_come_back_together(row: BizReceive) -> None:
-    copies = queued(row, 50)
-    mark(*[result(copy, "failed", http_status=500) for copy in copies])
+    deliveries = queued(row, 50)
+    mark(*[result(delivery, "failed", http_status=500) for delivery in deliveries])
     times = set(ReceiveMsg.objects.values_list("next_at", flat=True))
     assert len(times) > 40
 
 
 @pytest.mark.parametrize("fields", [{"http_status": 429}, {"http_status": 0, "error": "timeout"}])
 def test_an_overloaded_consumer_gets_a_minute(row: BizReceive, fields: dict) -> None:
-    (copy,) = queued(row)
-    mark(result(copy, "failed", **fields))
-    copy.refresh_from_db()
-    assert (copy.next_at - timezone.now()).total_seconds() > 55
+    (delivery,) = queued(row)
+    mark(result(delivery, "failed", **fields))
+    delivery.refresh_from_db()
+    assert (delivery.next_at - timezone.now()).total_seconds() > 55
 
 
 def test_retry_after_is_heard(row: BizReceive) -> None:
-    (copy,) = queued(row)
-    mark(result(copy, "failed", http_status=503, retry_after=500.0))
-    copy.refresh_from_db()
-    assert copy.next_at - timezone.now() > timedelta(seconds=490)
+    (delivery,) = queued(row)
+    mark(result(delivery, "failed", http_status=503, retry_after=500.0))
+    delivery.refresh_from_db()
+    assert delivery.next_at - timezone.now() > timedelta(seconds=490)
 
 
 def test_the_schedule_ends_in_exhausted(row: BizReceive) -> None:
-    (copy,) = queued(row)
-    mark(result(copy, "failed", attempt=3, http_status=404))
-    copy.refresh_from_db()
-    assert (copy.status, copy.send_times, copy.http_status) == (Status.EXHAUSTED, 3, 404)
+    (delivery,) = queued(row)
+    mark(result(delivery, "failed", attempt=3, http_status=404))
+    delivery.refresh_from_db()
+    assert (delivery.status, delivery.send_times, delivery.http_status) == (Status.EXHAUSTED, 3, 404)
     assert counted("exhausted") == 1
 
 
 def test_a_success_applies_whatever_the_state(row: BizReceive) -> None:
     """It was reclaimed meanwhile: the first claim's success still cancels the retry."""
-    (copy,) = queued(row)
+    (delivery,) = queued(row)
     ReceiveMsg.objects.update(claimed_by="somebody else", send_times=5, status=Status.EXHAUSTED)
-    mark(result(copy))
-    copy.refresh_from_db()
-    assert (copy.status, copy.send_times) == (Status.DELIVERED, 5)
+    mark(result(delivery))
+    delivery.refresh_from_db()
+    assert (delivery.status, delivery.send_times) == (Status.DELIVERED, 5)
 
 
 @pytest.mark.parametrize("outcome", ["failed", "unsent"])
 def test_a_failure_of_an_older_claim_changes_nothing(row: BizReceive, outcome: str) -> None:
-    (copy,) = queued(row)
+    (delivery,) = queued(row)
     ReceiveMsg.objects.update(claimed_by="somebody else")
-    mark(result(copy, outcome, http_status=500))
-    copy.refresh_from_db()
-    assert (copy.status, copy.send_times) == (Status.QUEUED, 0)
+    mark(result(delivery, outcome, http_status=500))
+    delivery.refresh_from_db()
+    assert (delivery.status, delivery.send_times) == (Status.QUEUED, 0)
     assert counted("failed") == 0
 
 
 def test_a_failure_after_the_success_changes_nothing(row: BizReceive) -> None:
-    (copy,) = queued(row)
-    mark(result(copy))
-    mark(result(copy, "failed", http_status=500))
+    (delivery,) = queued(row)
+    mark(result(delivery))
+    mark(result(delivery, "failed", http_status=500))
     assert ReceiveMsg.objects.get().status == Status.DELIVERED
 
 
 def test_unsent_goes_back_without_an_attempt(row: BizReceive) -> None:
-    (copy,) = queued(row)
-    mark(result(copy, "unsent"))
-    copy.refresh_from_db()
-    assert (copy.status, copy.send_times, copy.claimed_by) == (Status.PENDING, 0, "")
+    (delivery,) = queued(row)
+    mark(result(delivery, "unsent"))
+    delivery.refresh_from_db()
+    assert (delivery.status, delivery.send_times, delivery.claimed_by) == (Status.PENDING, 0, "")
 
 
 def test_a_bad_result_does_not_stop_its_neighbours(row: BizReceive) -> None:
-    copies = queued(row, 20)
-    results = [result(copy) for copy in copies]
-    results[7] = result(copies[7], attempt=2**64 - 1)  # no column holds that
+    deliveries = queued(row, 20)
+    results = [result(delivery) for delivery in deliveries]
+    results[7] = result(deliveries[7], attempt=2**64 - 1)  # no column holds that
     mark(*results)
-    states = [copy.status for copy in ReceiveMsg.objects.order_by("id")]
+    states = [delivery.status for delivery in ReceiveMsg.objects.order_by("id")]
     assert states.count(Status.DELIVERED) == 19
     assert states[7] == Status.POISON
     assert Alert.objects.get(kind="notify.poison").open_key
@@ -191,23 +191,23 @@ def test_an_unreadable_batch_is_dropped(row: BizReceive) -> None:
 
 
 def test_requeue_starts_a_new_generation(row: BizReceive) -> None:
-    copies = queued(row, 5)
-    mark(*[result(copy, "failed", attempt=3, http_status=500) for copy in copies])
+    deliveries = queued(row, 5)
+    mark(*[result(delivery, "failed", attempt=3, http_status=500) for delivery in deliveries])
     assert actions.count("requeue", {}).count == 5
     begun = actions.step("requeue", {}, "", 3)
     first = actions.step("requeue", {}, begun.cursor, 3)
     assert (first.done, bool(first.cursor)) == (3, True)
     assert actions.step("requeue", {}, first.cursor, 3).done == 2
     assert actions.step("requeue", {}, begun.cursor, 3).done == 0, "a repeated step finds nothing"
-    for copy in ReceiveMsg.objects.all():
-        assert (copy.status, copy.send_times, copy.generation) == (Status.PENDING, 0, 1)
+    for delivery in ReceiveMsg.objects.all():
+        assert (delivery.status, delivery.send_times, delivery.generation) == (Status.PENDING, 0, 1)
 
 
 def test_a_late_failure_does_not_touch_the_new_generation(row: BizReceive) -> None:
-    (copy,) = queued(row)
-    mark(result(copy, "failed", attempt=3, http_status=500))
+    (delivery,) = queued(row)
+    mark(result(delivery, "failed", attempt=3, http_status=500))
     assert actions.step("requeue", {}, actions.step("requeue", {}, "", 10).cursor, 10).done == 1
-    mark(result(copy, "failed", attempt=3, http_status=500))
+    mark(result(delivery, "failed", attempt=3, http_status=500))
     assert ReceiveMsg.objects.get().status == Status.PENDING
 
 
@@ -215,19 +215,19 @@ def test_a_subscription_newer_than_the_cache_has_its_schedule(row: BizReceive) -
     marker = Marker()
     marker.subscriptions.refresh()
     newer = subscription(row.biz, "newer", schedule=[60])
-    copies = queued(row)
-    (copy,) = [copy for copy in copies if copy.biz_receive_id == newer.pk]
-    jobs.put(orders.MARKER_QUEUE, [[result(copy, "failed", http_status=503)]], ttl=None)
+    deliveries = queued(row)
+    (delivery,) = [delivery for delivery in deliveries if delivery.biz_receive_id == newer.pk]
+    jobs.put(orders.MARKER_QUEUE, [[result(delivery, "failed", http_status=503)]], ttl=None)
     marker.turn()
-    copy.refresh_from_db()
-    assert copy.status == Status.PENDING
+    delivery.refresh_from_db()
+    assert delivery.status == Status.PENDING
 
 
 def test_an_outage_keeps_the_results_in_the_queue(row: BizReceive, work_redis: redis.Redis) -> None:
     """Only what was in hand is held; the rest waits where the maker sees how old it is."""
-    copies = queued(row, 40)
-    for copy in copies:
-        jobs.put(orders.MARKER_QUEUE, [[result(copy)]], ttl=None)
+    deliveries = queued(row, 40)
+    for delivery in deliveries:
+        jobs.put(orders.MARKER_QUEUE, [[result(delivery)]], ttl=None)
     marker = Marker()
     settings_dict = connection.settings_dict
     name = settings_dict["NAME"]
@@ -246,51 +246,51 @@ def test_an_outage_keeps_the_results_in_the_queue(row: BizReceive, work_redis: r
 
 def test_a_result_that_nothing_can_read_does_not_stop_the_marker(row: BizReceive) -> None:
     """Whatever it raises: the neighbours in its batch and the batches behind it are marked."""
-    copies = queued(row, 3)
+    deliveries = queued(row, 3)
     jobs.put(
         orders.MARKER_QUEUE,
-        [[result(copies[0]), result(copies[1], at=1e18)], [result(copies[2])]],
+        [[result(deliveries[0]), result(deliveries[1], at=1e18)], [result(deliveries[2])]],
         ttl=None,
     )
     marker = Marker()
     while marker.turn():
         pass
-    states = [copy.status for copy in ReceiveMsg.objects.order_by("id")]
+    states = [delivery.status for delivery in ReceiveMsg.objects.order_by("id")]
     assert states == [Status.DELIVERED] * 3, "only its line in the log is missing"
-    assert [copy.attempts.count() for copy in copies] == [1, 0, 1]
+    assert [delivery.attempts.count() for delivery in deliveries] == [1, 0, 1]
     assert "could not be logged" in Alert.objects.get(kind="notify.poison").text
 
 
 def test_not_even_an_id(row: BizReceive) -> None:
     """No row is meant by it; its neighbours and the next batches are marked and logged."""
-    copies = queued(row, 2)
+    deliveries = queued(row, 2)
     nonsense = Result(2**70, row.pk, "no claim", 1, "failed", 500)
-    mark(result(copies[0]), nonsense, result(copies[1]))
-    assert {copy.status for copy in ReceiveMsg.objects.all()} == {Status.DELIVERED}
+    mark(result(deliveries[0]), nonsense, result(deliveries[1]))
+    assert {delivery.status for delivery in ReceiveMsg.objects.all()} == {Status.DELIVERED}
     assert Attempt.objects.count() == 2
 
 
 def test_what_is_delivered_is_never_poison(row: BizReceive) -> None:
-    (copy,) = queued(row)
-    mark(result(copy))
-    copy.refresh_from_db()
-    mark(result(copy, "failed", attempt=2**64 - 1))
-    copy.refresh_from_db()
-    assert (copy.status, copy.claimed_by) == (Status.DELIVERED, "")
+    (delivery,) = queued(row)
+    mark(result(delivery))
+    delivery.refresh_from_db()
+    mark(result(delivery, "failed", attempt=2**64 - 1))
+    delivery.refresh_from_db()
+    assert (delivery.status, delivery.claimed_by) == (Status.DELIVERED, "")
 
 
 def test_bad_results_of_one_subscription_are_one_alert(row: BizReceive) -> None:
-    copies = queued(row, 5)
-    mark(*[result(copy, attempt=2**64 - 1) for copy in copies])
+    deliveries = queued(row, 5)
+    mark(*[result(delivery, attempt=2**64 - 1) for delivery in deliveries])
     assert Alert.objects.get().count == 5
     assert ReceiveMsg.objects.filter(status=Status.POISON).count() == 5
 
 
 @pytest.mark.usefixtures("ids_of_its_own")
 def test_minutes_are_those_of_the_database(row: BizReceive) -> None:
-    copies = queued(row, 2)
+    deliveries = queued(row, 2)
     with time_machine.travel(sql.now() + timedelta(days=400)):
-        Marker()._mark([result(copies[0]), result(copies[1], "failed", http_status=500)])
+        Marker().mark([result(deliveries[0]), result(deliveries[1], "failed", http_status=500)])
     for counter in MinuteCounter.objects.all():
         assert abs(counter.minute - sql.now()) < timedelta(minutes=3)
     row.refresh_from_db()
@@ -300,16 +300,16 @@ def test_minutes_are_those_of_the_database(row: BizReceive) -> None:
 
 def test_ids_are_of_now_again(row: BizReceive) -> None:
     """After a test of another clock: `ids_of_its_own` takes it back."""
-    (copy, *_) = queued(row, 1)
-    assert abs(ids.datetime_of(copy.pk) - sql.now()) < timedelta(minutes=3)
+    (delivery, *_) = queued(row, 1)
+    assert abs(ids.datetime_of(delivery.pk) - sql.now()) < timedelta(minutes=3)
 
 
 def test_many_markers_at_once_lose_nothing(row: BizReceive) -> None:
-    """They share subscriptions, counters and some copies, in another order each."""
+    """They share subscriptions, counters and some deliveries, in another order each."""
     rows = [row, *(subscription(row.biz, f"s{n}", schedule=[1000]) for n in range(4))]
-    copies = queued(row, 60)
-    assert len(copies) == 300
-    results = [result(copy, "failed", http_status=503, at=1.0) for copy in copies]
+    deliveries = queued(row, 60)
+    assert len(deliveries) == 300
+    results = [result(delivery, "failed", http_status=503, at=1.0) for delivery in deliveries]
     chance = random.Random(7)
     batches = [chance.sample(results, 30) for _ in range(20)]
     batches += [results[start::10] for start in range(10)]

@@ -25,7 +25,7 @@ from notify.orders import Result
 from tests.integration.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
-Copy = ReceiveMsg.Status
+Delivery = ReceiveMsg.Status
 
 
 @pytest.fixture
@@ -57,11 +57,11 @@ def mark(status: int, seconds: float = 0.04, after: float = 0.0) -> None:
     """Mark everything that is queued, as sent `after` seconds after it was accepted."""
     results = [
         Result(
-            copy.pk, copy.biz_receive_id, copy.claimed_by, copy.send_times + 1,
+            delivery.pk, delivery.biz_receive_id, delivery.claimed_by, delivery.send_times + 1,
             "delivered" if status == 200 else "failed", status,
-            at=copy.created_at.timestamp() + after - seconds, seconds=seconds,
+            at=delivery.created_at.timestamp() + after - seconds, seconds=seconds,
         )
-        for copy in ReceiveMsg.objects.filter(status=Copy.QUEUED)
+        for delivery in ReceiveMsg.objects.filter(status=Delivery.QUEUED)
     ]  # fmt: skip
     jobs.put(orders.MARKER_QUEUE, [results], ttl=None)
     drain(Marker())
@@ -96,23 +96,23 @@ def test_attempts_and_their_times_are_counters_and_histograms(row: BizReceive) -
 def test_a_repeated_batch_is_observed_once(row: BizReceive) -> None:
     publish(row.biz, 1)
     drain(Maker())
-    (copy,) = ReceiveMsg.objects.all()
-    result = Result(copy.pk, row.pk, copy.claimed_by, 1, "delivered", 200, seconds=0.1)
+    (delivery,) = ReceiveMsg.objects.all()
+    result = Result(delivery.pk, row.pk, delivery.claimed_by, 1, "delivered", 200, seconds=0.1)
     jobs.put(orders.MARKER_QUEUE, [[result, result], [result]], ttl=None)
     drain(Marker())
     assert scraped()["notify_request_seconds_count", ()] == 1
 
 
-def test_the_oldest_due_copy_of_each_subscription(row: BizReceive) -> None:
+def test_the_oldest_due_delivery_of_each_subscription(row: BizReceive) -> None:
     late = subscription(row.biz, "late")
     paused = subscription(row.biz, "paused")
     publish(row.biz, 2)
     drain(Maker())
     now = sql.now()
-    copies = ReceiveMsg.objects.all()
-    copies.update(status=Copy.PENDING, next_at=now + timedelta(hours=1))
-    copies.filter(biz_receive=late).update(next_at=now - timedelta(seconds=300))
-    copies.filter(biz_receive=paused).update(next_at=now - timedelta(days=3))
+    deliveries = ReceiveMsg.objects.all()
+    deliveries.update(status=Delivery.PENDING, next_at=now + timedelta(hours=1))
+    deliveries.filter(biz_receive=late).update(next_at=now - timedelta(seconds=300))
+    deliveries.filter(biz_receive=paused).update(next_at=now - timedelta(days=3))
     BizReceive.objects.filter(pk=paused.pk).update(status=BizReceive.Status.DISABLED)
     found = scraped()
     assert found["notify_oldest_seconds", ()] == pytest.approx(300, abs=30)
@@ -130,8 +130,8 @@ def test_only_the_oldest_are_named(row: BizReceive, monkeypatch: pytest.MonkeyPa
     drain(Maker())
     for n, one in enumerate(rows):
         due = sql.now() - timedelta(minutes=n + 1)
-        copies = ReceiveMsg.objects.filter(biz_receive=one)
-        copies.update(status=Copy.PENDING, next_at=due)
+        deliveries = ReceiveMsg.objects.filter(biz_receive=one)
+        deliveries.update(status=Delivery.PENDING, next_at=due)
         BizReceive.objects.filter(pk=one.pk).update(failing_since=due)
     found = scraped()
     for name in ("notify_subscription_oldest_seconds", "notify_subscription_failing_seconds"):
@@ -168,7 +168,7 @@ def test_counts_end_at_a_bound(row: BizReceive, monkeypatch: pytest.MonkeyPatch)
     publish(row.biz, 12)
     assert scraped()["notify_to_split", ()] == 5
     drain(Maker())
-    ReceiveMsg.objects.update(status=Copy.EXHAUSTED)
+    ReceiveMsg.objects.update(status=Delivery.EXHAUSTED)
     assert scraped()["notify_copies", (("status", "exhausted"),)] == 5
     status = flows.get("notify").status()  # type: ignore[union-attr]
     assert "5 or more" in status.facts.values()
@@ -178,7 +178,7 @@ def test_counts_end_at_a_bound(row: BizReceive, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_scrape_reads_no_table_whole(row: BizReceive) -> None:
-    """Every query on the copies is an index range that ends at a bound, on both databases."""
+    """Every query on the deliveries is an index range that ends at a bound, on both databases."""
     for n in range(5):
         subscription(row.biz, f"s{n}")
     publish(row.biz, 100)
@@ -191,7 +191,7 @@ def test_a_scrape_reads_no_table_whole(row: BizReceive) -> None:
         assert "LIMIT" in query
         with connection.cursor() as cursor:
             plan = [str(step) for step in sql.plan(cursor, query)]
-        of_copies = [line for line in plan if "receive_msg" in line]
-        assert of_copies
-        assert all("receive_msg_due" in line for line in of_copies), plan
+        of_deliveries = [line for line in plan if "receive_msg" in line]
+        assert of_deliveries
+        assert all("receive_msg_due" in line for line in of_deliveries), plan
         assert "COVERING INDEX" in str(plan) or "Using index" in str(plan), plan

@@ -1,4 +1,4 @@
-"""Bulk actions: send again what failed, replay since a time, make missing copies."""
+"""Bulk actions: send again what failed, replay since a time, make missing deliveries."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ def test_requeue_of_a_selection(row: BizReceive) -> None:
     kinds = [Status.EXHAUSTED, Status.POISON, Status.SKIPPED, Status.DELIVERED, Status.QUEUED]
     for status in kinds:
         message(row, status, days=1)
-    copies = dict(ReceiveMsg.objects.values_list("status", "id"))
-    listed = " ".join(map(str, copies.values()))
+    deliveries = dict(ReceiveMsg.objects.values_list("status", "id"))
+    listed = " ".join(map(str, deliveries.values()))
     assert actions.count("requeue", {"ids": listed}).count == 3
     assert finish("requeue", 2, ids=listed) == 3
     assert finish("requeue", 2, ids=listed) == 0
-    assert send_again.selection([copies[Status.DELIVERED], copies[Status.QUEUED]]) == 1
+    assert send_again.selection([deliveries[Status.DELIVERED], deliveries[Status.QUEUED]]) == 1
     with pytest.raises(InvalidInput):
         actions.count("requeue", {"ids": ",".join(map(str, range(501)))})
 
@@ -171,15 +171,15 @@ def test_replay_of_what_never_succeeded(row: BizReceive) -> None:
     assert ReceiveMsg.objects.get(msg_id=waits).next_at <= sql.now()
 
 
-def test_all_copies_of_one_message_go_together(row: BizReceive) -> None:
-    """More copies than a page has: the position is a message, so none is left out."""
+def test_all_deliveries_of_one_message_go_together(row: BizReceive) -> None:
+    """More deliveries than a page has: the position is a message, so none is left out."""
     for _ in range(3):
         message(row, *[Status.EXHAUSTED] * 7, days=1)
     assert finish("replay_failed", 3, biz="orders", since=days_ago(3)) == 21
 
 
 # -- re-split ------------------------------------------------------------------------------------
-def test_resplit_makes_the_missing_copies_only(row: BizReceive) -> None:
+def test_resplit_makes_the_missing_deliveries_only(row: BizReceive) -> None:
     done = [message(row, Status.DELIVERED, days=2, event_type=f"order.n{n % 2}") for n in range(8)]
     early = message(row, Status.DELIVERED, days=5)
     newer = subscription(row.biz, "newer", event_types=["order.n1"])
@@ -189,12 +189,12 @@ def test_resplit_makes_the_missing_copies_only(row: BizReceive) -> None:
     assert actions.count("resplit", given).count == 8
     assert finish("resplit", 3, **given) == 4 + 8
     assert finish("resplit", 3, **given) == 0
-    copies = ReceiveMsg.objects.filter(biz_receive=newer)
-    assert {c.msg_id for c in copies} == set(done[1::2])
-    for copy in copies:
-        assert copy.status == Status.PENDING
-        assert copy.created_at == copy.msg.created_at
-        assert ids.bucket_of(copy.pk) == ids.bucket_of(copy.msg_id)
+    deliveries = ReceiveMsg.objects.filter(biz_receive=newer)
+    assert {c.msg_id for c in deliveries} == set(done[1::2])
+    for delivery in deliveries:
+        assert delivery.status == Status.PENDING
+        assert delivery.created_at == delivery.msg.created_at
+        assert ids.bucket_of(delivery.pk) == ids.bucket_of(delivery.msg_id)
     assert set(ReceiveMsg.objects.filter(biz_receive=paused).values_list("status", flat=True)) == {
         Status.HELD
     }
@@ -202,10 +202,10 @@ def test_resplit_makes_the_missing_copies_only(row: BizReceive) -> None:
     maker = Maker()
     while maker.turn():
         pass
-    assert set(copies.values_list("status", flat=True)) == {Status.QUEUED}
+    assert set(deliveries.values_list("status", flat=True)) == {Status.QUEUED}
 
 
-def test_resplit_of_a_message_that_had_no_copy(row: BizReceive) -> None:
+def test_resplit_of_a_message_that_had_no_delivery(row: BizReceive) -> None:
     """It was published before anybody wanted it."""
     pks = [message(row, days=1) for _ in range(3)]
     given: dict[str, Any] = {
@@ -231,12 +231,12 @@ def test_resplit_is_bounded(row: BizReceive, monkeypatch: pytest.MonkeyPatch) ->
         subscription(row.biz, f"more-{n}")
     for _ in range(5):
         message(row, Status.DELIVERED, days=1)
-    monkeypatch.setattr(fill_missing, "MAX_COPIES", 10)
+    monkeypatch.setattr(fill_missing, "MAX_DELIVERIES", 10)
     assert finish("resplit", 100, biz="orders", since=days_ago(3)) == 30
 
 
 def test_resplit_and_archiver_at_once(row: BizReceive) -> None:
-    """Whichever comes first: a message is archived without the copy, or is hot with it."""
+    """Whichever comes first: a message is archived without the delivery, or is hot with it."""
     pks = [message(row, Status.DELIVERED, days=9) for _ in range(150)]
     newer = subscription(row.biz, "newer")
     program = f"""

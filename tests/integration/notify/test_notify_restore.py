@@ -72,7 +72,7 @@ def finish(action: str, limit: int = 3, **given: object) -> int:
 
 
 def sent_again() -> dict[int, list[tuple[int, int]]]:
-    """Message → (status, generation) of each of its hot copies."""
+    """Message → (status, generation) of each of its hot deliveries."""
     found: dict[int, list[tuple[int, int]]] = {}
     rows = ReceiveMsg.objects.order_by("id").values_list("msg_id", "status", "generation")
     for pk, status, generation in rows:
@@ -88,8 +88,8 @@ def test_archived_ones_come_back_by_their_ids(row: BizReceive, place: str) -> No
     hot = message(row, Status.EXHAUSTED, days=2)
     archive()
     before = everything()
-    (copy,) = ColdReceiveMsg.objects.filter(msg_id=by_delivery, status=Status.POISON)
-    ids = f"{by_message}, {copy.pk}, {hot}"
+    (delivery,) = ColdReceiveMsg.objects.filter(msg_id=by_delivery, status=Status.POISON)
+    ids = f"{by_message}, {delivery.pk}, {hot}"
     assert actions.count("requeue", {"ids": ids}).count == 3
     assert finish("requeue", 2, ids=ids) == 3
     assert sent_again() == {

@@ -127,11 +127,11 @@ def test_places_that_interleave_are_one_list(
 
 def test_a_delivery_s_id_finds_its_message(row: BizReceive, place: str) -> None:
     pks = [message(row, Status.DELIVERED, days=days) for days in (50, 1)]
-    copies = dict(ReceiveMsg.objects.values_list("msg_id", "id"))
+    deliveries = dict(ReceiveMsg.objects.values_list("msg_id", "id"))
     archive()
     for pk in pks:
-        assert found(id=copies[pk]) == [pk]
-        (hit,) = find.search(str(copies[pk]), 10)
+        assert found(id=deliveries[pk]) == [pk]
+        (hit,) = find.search(str(deliveries[pk]), 10)
         assert hit.id == str(pk)
 
 
@@ -161,7 +161,7 @@ def test_a_search_costs_the_same_for_many_lines(row: BizReceive) -> None:
 
 
 def test_many_in_a_status_are_walked(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond a bound the copies of a status are not sorted: messages are looked at in turn."""
+    """Beyond a bound the deliveries of a status are not sorted: messages are looked at in turn."""
     pks = [message(row, Status.EXHAUSTED if n % 3 else Status.DELIVERED, days=1) for n in range(30)]
     monkeypatch.setattr(candidates_module, "FEW", 5)
     expected = [pk for n, pk in enumerate(pks) if n % 3]

@@ -25,10 +25,10 @@ from msgplatform.models import Alert, Biz
 from notify import lane_status, orders
 from notify.demo.sink_process import SinkProcess
 from notify.directory import Subscriptions
-from notify.maker.capacity import Room
+from notify.maker.capacity import Capacity
 from notify.models import BizReceive, Receive
 from notify.orders import Item, Order, Result
-from notify.sender.claimer import ClaimedOrder, OrderFeed
+from notify.sender.claimer import ClaimedOrder, OrderClaimer
 from notify.sender.sender import Sender
 from notify.sender.unserved import Unserved
 from tests.integration.support.http_sinks import Sink, answering, refusing_port
@@ -295,14 +295,14 @@ def test_who_gave_a_subscription_up_says_nothing_of_it(biz: Biz) -> None:
     row = subscribed(biz, "one")
     known = Subscriptions()
     known.refresh()
-    old = OrderFeed("old", known, wake=lambda: None)
-    new = OrderFeed("new", known, wake=lambda: None)
+    old = OrderClaimer("old", known, wake=lambda: None)
+    new = OrderClaimer("new", known, wake=lambda: None)
     opened = lane_status.Live(sender="old", breaker=breaker.State.OPEN, retry_in=60.0)
 
-    def report(feed: OrderFeed, states: dict[int, lane_status.Live]) -> None:
-        feed.states = states
-        feed._next_report.at_once()
-        feed._report()
+    def report(claimer: OrderClaimer, states: dict[int, lane_status.Live]) -> None:
+        claimer.states = states
+        claimer._next_report.at_once()
+        claimer.report()
 
     report(old, {row.pk: opened})
     assert lane_status.read()[row.pk].is_open
@@ -379,10 +379,10 @@ class TestOnTheWire:
 
 
 class TestSharing:
-    def feed(self, name: str, only: tuple[int, ...] = ()) -> OrderFeed:
+    def claimer(self, name: str, only: tuple[int, ...] = ()) -> OrderClaimer:
         known = Subscriptions()
         known.refresh()
-        return OrderFeed(name, known, wake=lambda: None, only=only)
+        return OrderClaimer(name, known, wake=lambda: None, only=only)
 
     def finish(self, orders: list[ClaimedOrder]) -> None:
         for order in orders:
@@ -393,19 +393,19 @@ class TestSharing:
         rows = [subscribed(biz, f"s{n}") for n in range(20)]
         for row in rows:
             put(row, 12, items=1)
-        first, second = self.feed("first"), self.feed("second")
+        first, second = self.claimer("first"), self.claimer("second")
         taken: dict[str, set[int]] = {"first": set(), "second": set()}
         for _ in range(6):
-            for feed in (first, second):
-                feed._next_report.at_once()
-                feed._report()
-                feed._claim_round()
-                orders = feed.take()
-                taken[feed.owner] |= {order.order.subscription for order in orders}
+            for claimer in (first, second):
+                claimer._next_report.at_once()
+                claimer.report()
+                claimer.claim()
+                orders = claimer.take()
+                taken[claimer.owner] |= {order.order.subscription for order in orders}
                 self.finish(orders)
         assert len(taken["second"]) >= 5, "it does not stay idle beside a busy one"
         owned = [
-            {row.pk for row in rows if queue_of(row) in feed._held} for feed in (first, second)
+            {row.pk for row in rows if queue_of(row) in claimer._held} for claimer in (first, second)
         ]
         assert not owned[0] & owned[1]
 
@@ -413,9 +413,9 @@ class TestSharing:
         rows = [subscribed(biz, f"s{n}") for n in range(80)]
         for row in rows:
             put(row, 3, items=1)
-        feed = self.feed("me")
-        feed._claim_round()
-        assert {order.order.subscription for order in feed.take()} == {row.pk for row in rows}
+        claimer = self.claimer("me")
+        claimer.claim()
+        assert {order.order.subscription for order in claimer.take()} == {row.pk for row in rows}
 
     def test_memory_is_bounded_and_everybody_has_a_turn(
         self, biz: Biz, monkeypatch: pytest.MonkeyPatch
@@ -424,11 +424,11 @@ class TestSharing:
         rows = [subscribed(biz, f"s{n}") for n in range(10)]
         for row in rows:
             put(row, 3)
-        feed = self.feed("me")
+        claimer = self.claimer("me")
         served: set[int] = set()
         for _ in range(20):
-            feed._claim_round()
-            orders = feed.take()
+            claimer.claim()
+            orders = claimer.take()
             assert sum(order.open_items for order in orders) <= 350
             served |= {order.order.subscription for order in orders}
             self.finish(orders)
@@ -438,22 +438,22 @@ class TestSharing:
         rows = [subscribed(biz, f"s{n}") for n in range(3)]
         for row in rows:
             put(row, 1, items=1)
-        feed = self.feed("me", only=(rows[1].pk,))
-        feed._claim_round()
-        assert [order.order.subscription for order in feed.take()] == [rows[1].pk]
+        claimer = self.claimer("me", only=(rows[1].pk,))
+        claimer.claim()
+        assert [order.order.subscription for order in claimer.take()] == [rows[1].pk]
 
     def test_nobody_else_takes_what_has_a_process_of_its_own(self, biz: Biz) -> None:
         own, *others = [subscribed(biz, f"s{n}") for n in range(3)]
         BizReceive.objects.filter(pk=own.pk).update(own_process=True)
         for row in (own, *others):
             put(row, 1, items=1)
-        general = self.feed("general")
-        general._report()
-        general._claim_round()
+        general = self.claimer("general")
+        general.report()
+        general.claim()
         taken = {order.order.subscription for order in general.take()}
         assert taken == {row.pk for row in others}
-        dedicated = self.feed("dedicated", only=(own.pk,))
-        dedicated._claim_round()
+        dedicated = self.claimer("dedicated", only=(own.pk,))
+        dedicated.claim()
         assert [order.order.subscription for order in dedicated.take()] == [own.pk]
 
     def test_a_dedicated_sender_takes_no_share_of_the_others(self, biz: Biz) -> None:
@@ -462,25 +462,25 @@ class TestSharing:
         BizReceive.objects.filter(pk=own.pk).update(own_process=True)
         for row in (own, *others):
             put(row, 3, items=1)
-        general, dedicated = self.feed("general"), self.feed("dedicated", only=(own.pk,))
-        for feed in (dedicated, general, dedicated, general):
-            feed._next_report.at_once()
-            feed._report()
-            feed._claim_round()
+        general, dedicated = self.claimer("general"), self.claimer("dedicated", only=(own.pk,))
+        for claimer in (dedicated, general, dedicated, general):
+            claimer._next_report.at_once()
+            claimer.report()
+            claimer.claim()
         assert {order.order.subscription for order in general.take()} == {r.pk for r in others}
         assert {order.order.subscription for order in dedicated.take()} == {own.pk}
 
     def test_somebody_is_told_when_nobody_runs_its_process(self, biz: Biz) -> None:
         own = subscribed(biz, "own")
         BizReceive.objects.filter(pk=own.pk).update(own_process=True)
-        general, dedicated = self.feed("general"), self.feed("dedicated", only=(own.pk,))
+        general, dedicated = self.claimer("general"), self.claimer("dedicated", only=(own.pk,))
         unserved = Unserved(general.subscriptions, every=0.0, patience=0.0)
         for _ in range(2):
             unserved.look()
         alert = Alert.objects.get(kind="notify.own_process")
         assert f"run_sender --subscription {own.pk}" in alert.text
         assert (alert.open_key, alert.count) == (f"notify.own_process:{own.pk}", 1)
-        dedicated._report()
+        dedicated.report()
         unserved.look()
         alert.refresh_from_db()
         assert alert.open_key is None
@@ -489,16 +489,16 @@ class TestSharing:
 class TestDeadSender:
     """Its ownership is over, its claims are not."""
 
-    def feeds(self) -> tuple[OrderFeed, OrderFeed]:
+    def claimers(self) -> tuple[OrderClaimer, OrderClaimer]:
         known = Subscriptions()
         known.refresh()
-        dead, alive = (OrderFeed(name, known, wake=lambda: None) for name in ("dead", "alive"))
+        dead, alive = (OrderClaimer(name, known, wake=lambda: None) for name in ("dead", "alive"))
         return dead, alive
 
-    def report(self, feed: OrderFeed, states: dict[int, lane_status.Live]) -> None:
-        feed.states = states
-        feed._next_report.at_once()
-        feed._report()
+    def report(self, claimer: OrderClaimer, states: dict[int, lane_status.Live]) -> None:
+        claimer.states = states
+        claimer._next_report.at_once()
+        claimer.report()
 
     def dies(self, row: BizReceive) -> None:
         work_redis().delete(OWNER + queue_of(row))
@@ -506,8 +506,8 @@ class TestDeadSender:
     def test_what_it_had_in_hand_counts_no_more(self, biz: Biz) -> None:
         row = subscribed(biz, "one")
         put(row, 4, items=1)
-        dead, alive = self.feeds()
-        while dead._claim_round():
+        dead, alive = self.claimers()
+        while dead.claim():
             pass
         held = dead.take()
         assert len(held) == 2
@@ -518,7 +518,7 @@ class TestDeadSender:
         self.report(alive, {})
         assert queues.depths([queue_of(row)]) == {queue_of(row): 2}
         assert not lane_status.read()[row.pk].has_in_hand, "the maker queues more at once"
-        while alive._claim_round():
+        while alive.claim():
             pass
         assert len(alive.take()) == 2
         queues.done([order.claimed for order in held])  # it was not dead at all
@@ -530,8 +530,8 @@ class TestDeadSender:
     def test_what_a_sender_holds_itself_stays(self, biz: Biz, held_too_long: bool) -> None:
         row = subscribed(biz, "one")
         put(row, 1, items=1)
-        _, alive = self.feeds()
-        alive._claim_round()
+        _, alive = self.claimers()
+        alive.claim()
         if held_too_long:
             self.dies(row)
         self.report(alive, {})
@@ -540,8 +540,8 @@ class TestDeadSender:
     def test_its_probe_is_sent_anew(self, biz: Biz) -> None:
         row = subscribed(biz, "one")
         put(row, 1, items=1)
-        dead, alive = self.feeds()
-        dead._claim_round()
+        dead, alive = self.claimers()
+        dead.claim()
         probing = lane_status.Live(
             sender="dead", in_flight=1, breaker=breaker.State.HALF_OPEN, opened_in_a_row=3,
             retry_in=60.0, open_for=100.0,
@@ -550,10 +550,10 @@ class TestDeadSender:
         alive.subscriptions.refresh()
         subscription = alive.subscriptions.get(row.pk)
         assert subscription
-        assert Room.read([subscription]).offer(subscription) is None
+        assert Capacity.read([subscription]).offer(subscription) is None
         self.dies(row)
         self.report(alive, {})
-        offer = Room.read([subscription]).offer(subscription)
+        offer = Capacity.read([subscription]).offer(subscription)
         assert offer
         assert offer.items == 1
         state = lane_status.read()[row.pk]
@@ -567,10 +567,10 @@ def test_unreadable_orders_are_dropped(biz: Biz) -> None:
     put(row, 1, items=1)
     known = Subscriptions()
     known.refresh()
-    feed = OrderFeed("me", known, wake=lambda: None)
-    feed._claim_round()
-    feed._claim_round()
-    assert len(feed.take()) == 1
+    claimer = OrderClaimer("me", known, wake=lambda: None)
+    claimer.claim()
+    claimer.claim()
+    assert len(claimer.take()) == 1
 
 
 def test_leases_go_by_the_databases_clock(

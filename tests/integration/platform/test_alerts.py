@@ -182,7 +182,7 @@ def test_an_alert_about_its_own_delivery_stays_in_the_console(platform: Biz) -> 
     pager = subscription(platform, "pager")
     other = subscription(Biz.objects.create(name="orders"), "warehouse")
     BizReceive.objects.update(status=BizReceive.Status.DISABLED, disabled_reason="it was gone")
-    failing_subscriptions.tell()
+    failing_subscriptions.reconcile_alerts()
     assert set(Alert.objects.values_list("key", flat=True)) == {
         f"notify.disabled:{pager.pk}", f"notify.disabled:{other.pk}",
     }  # fmt: skip

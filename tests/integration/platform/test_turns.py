@@ -28,7 +28,7 @@ from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.models import BizReceive, ReceiveMsg
 from notify.orders import Result
-from notify.sender.claimer import OrderFeed
+from notify.sender.claimer import OrderClaimer
 from tests.integration.support import feed_rows, sms_rows
 from tests.integration.support.notify_rows import publish, subscription
 
@@ -135,10 +135,10 @@ class Claimer:
 
     def __init__(self) -> None:
         self.subscriptions = Subscriptions()
-        self._feed = OrderFeed("me", self.subscriptions, lambda: None)
+        self._claimer = OrderClaimer("me", self.subscriptions, lambda: None)
 
     def turn(self) -> None:
-        self._feed._round()
+        self._claimer.round()
 
 
 def test_sender(counted: Any) -> None:

@@ -1,4 +1,4 @@
-"""Room: what each subscription may get queued, from depths and what senders report."""
+"""Capacity: what each subscription may get queued, from depths and what senders report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgplatform.core.rates.breaker import State
 from notify import orders
 from notify.directory import Subscription
 from notify.lane_status import Live
-from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL, Offer, Room
+from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL, Offer, Capacity
 
 FULL = Offer(orders.MAX_ITEMS, orders.MAX_BYTES)
 SUBSCRIPTION = Subscription(
@@ -26,27 +26,27 @@ def lease(settings: Settings) -> None:
     settings.NOTIFY_LEASE_SECONDS = 120
 
 
-def offers(room: Room, subscription: Subscription) -> list[Offer]:
+def offers(capacity: Capacity, subscription: Subscription) -> list[Offer]:
     found: list[Offer] = []
-    while (offer := room.offer(subscription)) and len(found) < 10:
+    while (offer := capacity.offer(subscription)) and len(found) < 10:
         found.append(offer)
-        room.take(subscription)
+        capacity.take(subscription)
     return found
 
 
 def test_four_orders_for_each() -> None:
     other = replace(SUBSCRIPTION, id=2, queue="notify-1-2")
-    room = Room({"notify-1-1": 1}, {})
-    assert offers(room, SUBSCRIPTION) == [FULL] * 3
-    assert offers(room, other) == [FULL] * 4
+    capacity = Capacity({"notify-1-1": 1}, {})
+    assert offers(capacity, SUBSCRIPTION) == [FULL] * 3
+    assert offers(capacity, other) == [FULL] * 4
 
 
 def test_what_is_left_in_total_is_given_out_once() -> None:
     """One place left is one order, not four; a first order beyond it is a small one."""
-    room = Room({"others": ORDERS_IN_TOTAL - 1}, {})
-    assert offers(room, SUBSCRIPTION) == [FULL]
+    capacity = Capacity({"others": ORDERS_IN_TOTAL - 1}, {})
+    assert offers(capacity, SUBSCRIPTION) == [FULL]
     other = replace(SUBSCRIPTION, id=2, queue="notify-1-2")
-    assert offers(room, other) == [Offer(orders.MAX_ITEMS, BEYOND_TOTAL_BYTES)]
+    assert offers(capacity, other) == [Offer(orders.MAX_ITEMS, BEYOND_TOTAL_BYTES)]
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def test_no_more_is_queued_than_is_sent_in_a_quarter_of_a_lease(
     rate_limit: float, measured: float, items: int, count: int
 ) -> None:
     known = {1: Live(sender="s", per_second=measured)} if measured else {}
-    made = offers(Room({}, known), replace(SUBSCRIPTION, rate_limit=rate_limit))
+    made = offers(Capacity({}, known), replace(SUBSCRIPTION, rate_limit=rate_limit))
     assert [offer.items for offer in made] == [items] * count
 
 
 def test_a_consumer_that_became_slow_gets_no_more_until_it_has_caught_up() -> None:
     known = {1: Live(sender="s", per_second=1.0, waiting=400)}
-    assert offers(Room({"notify-1-1": 1}, known), SUBSCRIPTION) == []
+    assert offers(Capacity({"notify-1-1": 1}, known), SUBSCRIPTION) == []
 
 
 @pytest.mark.parametrize("state", [State.OPEN, State.HALF_OPEN])
@@ -81,7 +81,7 @@ def test_behind_an_open_breaker_there_is_room_for_one_probe(
     state: State, depth: int, retry_in: float, probes: int
 ) -> None:
     known = {1: Live(sender="s", breaker=state, retry_in=retry_in)}
-    made = offers(Room({"notify-1-1": depth}, known), SUBSCRIPTION)
+    made = offers(Capacity({"notify-1-1": depth}, known), SUBSCRIPTION)
     assert [offer.items for offer in made] == [1] * probes
 
 

@@ -108,27 +108,27 @@ class TestBreaker:
         assert is_alive(status) is alive
 
 
-class TestRoom:
-    def room(self, lane: Lane, limit: int = 100, free: int = 64, active: int = 1) -> int:
-        return Lanes(64, POLICY).room(lane, limit, free, active)
+class TestCapacity:
+    def capacity(self, lane: Lane, limit: int = 100, free: int = 64, active: int = 1) -> int:
+        return Lanes(64, POLICY).capacity(lane, limit, free, active)
 
     def test_the_subscriptions_own_limit(self) -> None:
         lane = Lane(1, POLICY, None)
-        assert self.room(lane, limit=3) == 3
+        assert self.capacity(lane, limit=3) == 3
         lane.in_flight = 3
-        assert self.room(lane, limit=3) <= 0
+        assert self.capacity(lane, limit=3) <= 0
 
     def test_a_share_of_the_window(self) -> None:
-        assert self.room(Lane(1, POLICY, None), active=3) == 64 // 4
+        assert self.capacity(Lane(1, POLICY, None), active=3) == 64 // 4
 
     def test_the_reserve_is_for_first_requests(self) -> None:
         """Hanging consumers cannot take the last quarter; one that just came gets a place."""
         lane = Lane(1, POLICY, None)
         reserve = 64 // lanes.RESERVE
         lane.in_flight = 1
-        assert self.room(lane, free=reserve) <= 0
+        assert self.capacity(lane, free=reserve) <= 0
         lane.in_flight = 0
-        assert self.room(lane, free=reserve) == 1
+        assert self.capacity(lane, free=reserve) == 1
 
 
 class TestRate:
