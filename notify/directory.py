@@ -1,4 +1,5 @@
-"""The settings of subscriptions, cached: the daemons go on with them while the database is away."""
+"""The settings of subscriptions, cached: daemons go on with them while the database is
+unavailable."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Undecryptable
 from notify import orders
-from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
+from notify.models import DEFAULT_SCHEDULE, BizReceive
 from notify.subscriptions import limits, signing
 
 CLOCK_TOLERANCE_SECONDS = 30.0
@@ -64,23 +65,24 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
 
     def load(self) -> dict[int, Subscription]:
         rows = list(BizReceive.objects.select_related("receive").order_by("id"))
-        self._compare_clocks()
+        before = time.time()
+        database = sql.now().timestamp()
+        self.clock_ahead = (before + time.time()) / 2 - database
+        self._report_clock()
         return self._rows.usable(rows)
 
     def get(self, subscription_id: int) -> Subscription | None:
         return self.known.get(subscription_id)
 
     def is_unusable(self, subscription_id: int) -> bool:
-        """It is there, but cannot be used until somebody corrects it."""
+        """It exists, but cannot be used until somebody corrects it."""
         return self._rows.is_unusable(subscription_id)
 
     def all(self) -> Sequence[Subscription]:
         return list(self.known.values())
 
-    def _compare_clocks(self) -> None:
-        before = time.time()
-        database = sql.now().timestamp()
-        self.clock_ahead = (before + time.time()) / 2 - database
+    def _report_clock(self) -> None:
+        """Raise or resolve the alert about this machine's clock when that has changed."""
         key = f"notify.clock:{socket.gethostname()}"
         if abs(self.clock_ahead) < CLOCK_TOLERANCE_SECONDS:
             if self._clock_is_wrong:
@@ -99,17 +101,22 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
 
 def from_row(row: BizReceive) -> Subscription:
     """Raises one of UNUSABLE."""
+    keys = [signing.decode_secret(row.receive.secret)]
+    # After a rotation the previous secret signs too, until its time is over.
+    until = row.receive.previous_secret_until
+    if until and until > timezone.now() and row.receive.previous_secret:
+        keys.append(signing.decode_secret(row.receive.previous_secret))
     return Subscription(
         id=row.pk,
         biz_id=row.biz_id,
         queue=orders.queue_name(row.biz_id, row.receive_id),
         status=row.status,
         url=row.receive.url,
-        keys=tuple(_keys(row.receive)),
+        keys=tuple(keys),
         header_prefix=row.receive.header_prefix,
         headers=tuple(row.receive.headers.items()),
         networks=tuple(ip_network(network) for network in row.receive.networks),
-        # However it is set: a request that may outlast its lease would never be sent.
+        # Whatever is stored: a request that may outlast its lease would never be sent.
         timeout=min(row.timeout or settings.NOTIFY_TIMEOUT_SECONDS, limits.longest_timeout()),
         schedule=waits(row.schedule, row.attempts_limit),
         in_flight_limit=row.in_flight_limit,
@@ -124,19 +131,9 @@ def waits(schedule: Sequence[Any], attempts_limit: int | None) -> tuple[float, .
     seconds = tuple(float(wait) for wait in schedule)
     if attempts_limit is None:
         return seconds
-    missing = attempts_limit - 1 - len(seconds)
-    return seconds[: attempts_limit - 1] + (seconds[-1:] or (DEFAULT_SCHEDULE[0],)) * max(
-        0, missing
-    )
-
-
-def _keys(receive: Receive) -> list[bytes]:
-    """The secret's key first; after a rotation the previous one too, until its time is over."""
-    keys = [signing.decode_secret(receive.secret)]
-    until = receive.previous_secret_until
-    if until and until > timezone.now() and receive.previous_secret:
-        keys.append(signing.decode_secret(receive.previous_secret))
-    return keys
+    last = seconds[-1:] or (DEFAULT_SCHEDULE[0],)
+    missing = max(0, attempts_limit - 1 - len(seconds))
+    return seconds[: attempts_limit - 1] + last * missing
 
 
 def _unusable(row: BizReceive, error: Exception) -> alerts.Condition:

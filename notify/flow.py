@@ -20,7 +20,7 @@ from notify.monitor import counters, metrics
 from notify.search import find as search
 
 _Status = ReceiveMsg.Status
-# A request on its way is waited for: cut off, it would be delivered twice.
+# A request in flight is waited for: one that is cut off would be delivered twice.
 _SENDER = flows.Daemon("run_sender", priority=520, stop_seconds=75, help="delivers")
 
 
@@ -29,10 +29,10 @@ class NotifyFlow(flows.Flow):
     title = "Notify"
     # The one with the highest priority stops first: what is in hand drains towards the marker.
     daemons = (
-        flows.Daemon("run_marker", priority=510, help="writes back what became of each copy"),
+        flows.Daemon("run_marker", priority=510, help="writes back what became of each delivery"),
         _SENDER,
         flows.Daemon("run_maker", priority=530, help="splits and queues"),
-        flows.Daemon("run_archiver", priority=540, help="moves what is final to the archive"),
+        flows.Daemon("run_archiver", priority=540, help="moves final messages to the archive"),
     )
     urls = "notify.urls"
     single_intakes = ("notify.api.views.PUBLISH",)
@@ -52,7 +52,16 @@ class NotifyFlow(flows.Flow):
 
     def status(self) -> flows.Status:
         try:
-            return _status()
+            counts = metrics.deliveries()
+            backlog = metrics.to_split() + sum(counts[status] for status in metrics.OPEN)
+            facts: dict[str, int | float | str] = {}
+            for status, count in counts.items():
+                if count:
+                    shown = count if count < metrics.COUNTED else _("%d or more") % count
+                    facts[str(_Status(status).label)] = shown
+            facts[_("delivered in the last hour")] = counters.last_hour("delivered")
+            oldest = metrics.oldest_seconds(metrics.waiting(), sql.now())
+            return flows.Status(backlog, oldest, facts)
         except AWAY as error:
             return flows.Status(0, None, problem=str(error)[:200])
 
@@ -101,17 +110,3 @@ class NotifyFlow(flows.Flow):
         from notify.demo.run import run_demo
 
         return run_demo(run)
-
-
-def _status() -> flows.Status:
-    counts = metrics.deliveries()
-    backlog = metrics.to_split() + sum(counts[status] for status in metrics.OPEN)
-    facts: dict[str, int | float | str] = {
-        str(_Status(status).label): _shown(count) for status, count in counts.items() if count
-    }
-    facts[_("delivered in the last hour")] = counters.last_hour("delivered")
-    return flows.Status(backlog, metrics.oldest_seconds(metrics.waiting(), sql.now()), facts)
-
-
-def _shown(count: int) -> int | str:
-    return count if count < metrics.COUNTED else _("%d or more") % count

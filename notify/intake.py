@@ -1,9 +1,8 @@
-"""Accept events: durable before the answer, one copy of each whatever is repeated.
+"""Accept events: durable before the answer, and each one once, whatever is repeated.
 
-`publish_many` is the one way in: the API, the gateway and the Agent end here. It answers an event
-at a time (`created`, `duplicate`, `rejected`) and raises only when nothing is known about any of
-them. `publish` is for single requests: requests of one process that arrive together share one
-commit.
+The API, the gateway and the Agent end here. `publish_many` has a verdict for each event (`created`,
+`duplicate`, `rejected`) and raises only when nothing is known about any of them. `publish` is for
+single requests: requests of one process that arrive together share one commit.
 """
 
 from __future__ import annotations
@@ -48,7 +47,11 @@ def check(event: Event) -> None:
         idempotency.check_key(event.idempotency_key)
     if len(event.payload) > MAX_PAYLOAD_BYTES:
         raise InvalidInput(f"it must not be longer than {MAX_PAYLOAD_BYTES} bytes", "payload")
-    _check_json(event.payload)
+    try:
+        event.payload.decode("utf-8")
+        msgspec.json.decode(event.payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"it is not JSON in UTF-8: {error}", "payload") from None
 
 
 def check_event_type(event_type: str) -> None:
@@ -61,19 +64,11 @@ def check_event_type(event_type: str) -> None:
         )
 
 
-def _check_json(payload: bytes) -> None:
-    try:
-        payload.decode("utf-8")
-        msgspec.json.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(f"it is not JSON in UTF-8: {error}", "payload") from None
-
-
 def publish_many(events: Sequence[Event]) -> list[Verdict]:
     """Store events in one transaction; the verdicts come in the same order.
 
     Must not run inside a transaction of the caller: an answer given before the caller's commit
-    would not be durable. Raises OperationalError when the database is away.
+    would not be durable. Raises OperationalError when the database is unavailable.
     """
     return judge_each(events, _item, _store)
 
@@ -94,7 +89,7 @@ def publish_later(event: Event, call: Callable[[Verdict | None, Exception | None
     _committer().submit_later(_item(event), call)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=1)  # one for the process: it has a thread of its own
 def _committer() -> GroupCommit[Item[Event], Verdict]:
     return GroupCommit(_store, max_items=500)
 
@@ -116,9 +111,9 @@ def _insert(items: Sequence[Item[Event]], now: object) -> None:
     accepted = int(BizMsg.State.ACCEPTED)
     sql.insert_or_keep(
         "biz_msg",
-        ("id", "biz_id", "event_type", "channel", "payload", "state", "created_at", "claimed_by"),
+        ("id", "biz_id", "event_type", "channel", "payload", "state", "created_at"),
         [
-            (item.id, e.biz, e.event_type, e.channel, e.payload, accepted, now, "")
+            (item.id, e.biz, e.event_type, e.channel, e.payload, accepted, now)
             for item, e in ((item, item.body) for item in items)
         ],
     )

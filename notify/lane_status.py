@@ -1,8 +1,8 @@
 """How each subscription is doing right now, reported by the sender that owns its queue.
 
-A report, not a truth: a flush of the work Redis empties it, the next second fills it again. The
-maker reads it to queue no more than will be sent, the console to show it, a sender that takes a
-queue over to go on with its predecessor's breaker. All raise RedisError.
+It is a report and may be lost: a flush of the work Redis empties it, the next second fills it
+again. The maker reads it to queue no more than will be sent, the console to show it, and a sender
+that takes a queue over to go on with its predecessor's breaker. All functions raise RedisError.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.rates.breaker import State
 
-# A report this old is of a sender that is gone. One about an open breaker stays for longer than
-# the longest pause between two probes.
+# A report this old is from a sender that has ended. One about an open breaker stays for longer than
+# the longest pause between two probes (NOTIFY_BREAKER_SECONDS).
 STALE_SECONDS = 15.0
 _STALE_OPEN_SECONDS = 900.0
 
@@ -58,7 +58,7 @@ _dedicated = Presence(work_redis, "notify:dedicated", list[int], STALE_SECONDS)
 
 
 def left(state: Live) -> Live:
-    """What a sender that died leaves: nothing is in hand, and a probe that was out may go again."""
+    """What a dead sender leaves: nothing in hand, and its probe, if one was out, may go again."""
     probing = state.breaker is State.HALF_OPEN
     return msgspec.structs.replace(
         state, in_flight=0, waiting=0, breaker=State.OPEN if probing else state.breaker,
@@ -67,21 +67,20 @@ def left(state: Live) -> Live:
 
 
 def report(states: Mapping[int, Live]) -> None:
-    """Write these subscriptions' states; what is closed and idle is said once, and gets stale."""
+    """Write these subscriptions' states; that of a closed, idle lane once, after which it is
+    stale."""
     _lanes.report({str(subscription): state for subscription, state in states.items()})
 
 
 def read() -> dict[int, Live]:
     """By subscription id; stale reports are left out."""
-    return {int(key): _aged(state, age) for key, (state, age) in _lanes.read_with_age().items()}
-
-
-def _aged(state: Live, age: float) -> Live:
-    if not state.is_open:
-        return state
-    return msgspec.structs.replace(
-        state, retry_in=max(0.0, state.retry_in - age), open_for=state.open_for + age
-    )
+    found = {}
+    for key, (state, age) in _lanes.read_with_age().items():
+        if state.is_open:  # its durations are from when it was reported
+            retry_in, open_for = max(0.0, state.retry_in - age), state.open_for + age
+            state = msgspec.structs.replace(state, retry_in=retry_in, open_for=open_for)
+        found[int(key)] = state
+    return found
 
 
 # -- senders -------------------------------------------------------------------------------------
@@ -102,7 +101,7 @@ def dedicated() -> set[int]:
 
 
 def withdraw(sender: str) -> None:
-    """The sender ends: its closed lanes say nothing any more, open breakers stay known."""
+    """The sender ends: reports of its closed lanes are taken back, open breakers stay known."""
     gone = [key for key, state in read().items() if state.sender == sender and not state.is_open]
     _lanes.withdraw(*map(str, gone))
     _senders.withdraw(sender)

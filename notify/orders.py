@@ -12,11 +12,11 @@ MARKER_QUEUE = "notify-marker"
 # What `queue_name()` makes.
 QUEUE_PATTERN = r"notify-\d+-\d+"
 
-# Bounds of one order: RQ costs about 1.4 ms a job, so few large ones; small enough to drain well
-# within a lease and to keep a killed sender's unmarked work small.
+# Bounds of one order: RQ costs about 1.4 ms a job, so orders are few and large; but small enough to
+# be sent well within a lease, and to keep the unmarked work of a killed sender small.
 MAX_ITEMS = 500
 MAX_BYTES = 1024 * 1024
-# What an item takes beyond its payload: its ids, and the body around the payload.
+# Bytes that an item takes beyond its payload: its ids, and the body around the payload.
 ITEM_BYTES = 192
 
 

@@ -16,8 +16,8 @@ LONGEST_HOURS = 168
 
 
 def mark_of(receive: Receive) -> str:
-    """Names the present secret without telling anything of it (a hash of 256 random bits); one
-    that cannot be decrypted has no name."""
+    """A name for the present secret that reveals nothing of it: a hash of 256 random bits. All
+    secrets that cannot be decrypted have the same name."""
     secret = _readable_secret(receive)
     return hashlib.sha256(secret.encode()).hexdigest()[:16] if secret else "unreadable"
 
@@ -25,9 +25,9 @@ def mark_of(receive: Receive) -> str:
 def rotate(receive_id: int, seen: str, hours: float) -> Receive:
     """Give the consumer a new secret; the present one signs too for `hours` (0 to 168).
 
-    `seen` is `mark_of` what the operator saw: a form that is sent twice must not push the secret
-    that the consumer still uses out of the two that sign. One that cannot be decrypted is
-    replaced at once. Raises Conflict then, and
+    `seen` is the `mark_of` what the operator saw. Raises Conflict when that is not the present
+    secret: a form that is sent twice must not push the secret that the consumer still uses out of
+    the two that sign. A secret that cannot be decrypted is replaced at once. Raises
     Receive.DoesNotExist.
     """
     with transaction.atomic():

@@ -19,7 +19,7 @@ NOTIFY_DISABLE_AFTER_HOURS = env.number("NOTIFY_DISABLE_AFTER_HOURS", 120, 0, 87
 # How long a rotated signing secret goes on signing beside the new one.
 NOTIFY_ROTATION_HOURS = env.number("NOTIFY_ROTATION_HOURS", 24, 0, 168)
 # Days after which messages move to the archive: when all went well, and when a delivery failed for
-# good (only what is not archived can be sent again). Days in the archive; 0: for ever.
+# good. Days until an archived message is deleted; 0: never.
 NOTIFY_KEEP_DAYS = env.number("NOTIFY_KEEP_DAYS", 7, 0, 3650)
 NOTIFY_KEEP_FAILED_DAYS = env.number("NOTIFY_KEEP_FAILED_DAYS", 30, 0, 3650)
 NOTIFY_ARCHIVE_DAYS = env.integer("NOTIFY_ARCHIVE_DAYS", 365, 0, 36500)

@@ -65,16 +65,14 @@ def reserve(count: int) -> list[int]:
 
 
 # -- messages ------------------------------------------------------------------------------------
-MESSAGE_COLUMNS = (
-    "id", "biz_id", "event_type", "channel", "payload", "state", "created_at", "claimed_by",
-)  # fmt: skip
+MESSAGE_COLUMNS = ("id", "biz_id", "event_type", "channel", "payload", "state", "created_at")
 KEY_COLUMNS = ("id", "bucket", "biz_id", "key", "payload_hash", "created_at")
 
 
 def message_row(row_id: int, biz_id: int, key: str, now: datetime) -> tuple[object, ...]:
     """A row of biz_msg as intake writes it."""
     payload = messages.payload(key)
-    return (row_id, biz_id, messages.EVENT_TYPE, "", payload, 0, now, "")
+    return (row_id, biz_id, messages.EVENT_TYPE, "", payload, 0, now)
 
 
 def fill_messages(biz_id: int, prefix: str, count: int) -> dict[int, str]:

@@ -5,9 +5,9 @@ subscriptions   which consumer gets what; the list with its live state, the page
 states          pausing, resuming, discarding: for the list and for the page
 health          live state and counters of a page's rows, read in sets
 dashboard       the card above one subscription's settings: live state, chart, failures
-trial           the page of a test send
+subscription_cells   cells that the list and the card have in common
 messages        messages and their deliveries
-reports         statistics per hour and day, and as CSV
+reports, chart  statistics per hour and day, and as CSV
 fields          form fields: one item a line
 """
 

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from notify.monitor.statistics import Point
 
 WIDTH, HEIGHT = 960, 120
-_GAP = 0.2  # of a bar's place
+_GAP = 0.2  # the share of a bar's place that stays empty
 # A single failure among thousands must still be seen.
 _LEAST = 2.0
 
@@ -43,18 +43,17 @@ def chart(points: Sequence[Point], by_day: bool = False) -> Chart:
     """`most` is what the full height stands for; 0 when nothing happened at all."""
     most = max((point.attempts for point in points), default=0)
     place = WIDTH / max(1, len(points))
-    bars = [_bar(point, n * place, place, most, by_day) for n, point in enumerate(points)]
+    numbered = enumerate(points)
+    bars = [_bar(p, n * place, place, most, by_day) for n, p in numbered if p.attempts]
     return Chart(
-        [bar for bar in bars if bar],
+        bars,
         most,
         _moment(points[0], by_day) if points else "",
         _moment(points[-1], by_day) if points else "",
     )
 
 
-def _bar(point: Point, x: float, place: float, most: int, by_day: bool) -> Bar | None:
-    if not point.attempts:
-        return None
+def _bar(point: Point, x: float, place: float, most: int, by_day: bool) -> Bar:
     delivered = max(point.delivered / most * HEIGHT, _LEAST if point.delivered else 0.0)
     failed = max(point.failed / most * HEIGHT, _LEAST if point.failed else 0.0)
     # The least heights may push the top out of the picture.

@@ -53,15 +53,12 @@ class ConsumerForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         field = self.fields.get("headers")
-        if isinstance(field, HeadersField):
-            self._keep_headers(field)
-
-    def _keep_headers(self, field: HeadersField) -> None:
-        """Headers that cannot be decrypted must be written again: they may be what the consumer
-        knows us by."""
+        if not isinstance(field, HeadersField):
+            return
         try:
             field.stored = dict(self.instance.headers)
         except Undecryptable as error:
+            # They must be written again: they may be what the consumer recognises us by.
             self.initial["headers"] = {}
             field.required = True
             field.error_messages["required"] = str(error)
@@ -215,7 +212,7 @@ def _changes(form: ModelForm[Receive], consumer: Receive) -> dict[str, Any]:
 
 
 def shown_url(url: str) -> str:
-    """The address without what may be a secret in it: the query's text, a user's password."""
+    """The address without its possible secrets: the query's text, and user and password."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, MASK if parts.query else "", ""))

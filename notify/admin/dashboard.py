@@ -12,10 +12,11 @@ from msgplatform.admin import cells
 from notify.admin import chart, health, subscription_cells
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.monitor import statistics
+from notify.monitor.metrics import NOT_DELIVERED
 
 _Delivery = ReceiveMsg.Status
 FAILURES = 8
-_STATES = (_Delivery.PENDING, _Delivery.QUEUED, _Delivery.HELD, _Delivery.EXHAUSTED, _Delivery.POISON)
+_STATES = NOT_DELIVERED
 
 
 def card(row: BizReceive) -> dict[str, Any]:
@@ -59,10 +60,10 @@ def _deliveries(row: BizReceive) -> list[dict[str, Any]]:
 
 
 def _failures(row: BizReceive) -> list[Attempt]:
-    """The last failed attempts of deliveries that are not delivered, the latest first.
+    """The last failed attempts of deliveries that did not succeed, the latest first.
 
-    Found through the index (status, subscription, next look): what waits longest for its next
-    attempt has failed most lately, or most often.
+    Found through the index (status, subscription, next_at): what waits longest for its next
+    attempt has failed most recently, or most often.
     """
     ids: list[int] = []
     for status in (_Delivery.PENDING, _Delivery.EXHAUSTED):

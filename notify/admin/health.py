@@ -1,4 +1,4 @@
-"""How subscriptions are doing: read for all rows of a page in a fixed number of questions."""
+"""How subscriptions are doing: read for all rows of a page in a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ COUNTED = 10_000
 
 @dataclass(frozen=True)
 class Health:
-    """Of one subscription now. `waiting` is its deliveries that are not delivered and not given up,
-    counted up to COUNTED. Without `is_known`, while Redis is away, nobody knows what is `live`.
+    """Of one subscription now. `waiting` counts its deliveries that are neither delivered nor given
+    up, up to COUNTED. `live` says nothing without `is_known`, while Redis is unavailable.
 
-    `due_seconds` is how long its oldest due copy has waited, None when none is due. `rate` is the
-    share of answered attempts of the last hour that were accepted, None without any.
+    `due_seconds` is how long its oldest due delivery has waited, None when none is due. `rate` is
+    the share of attempts of the last hour that were accepted, None without any.
     """
 
     waiting: int
@@ -54,7 +54,7 @@ class Health:
 
 
 def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
-    """By subscription id: a question to Redis, three to the database, however many rows."""
+    """By subscription id: a call of Redis and three queries, however many rows."""
     ids = [row.pk for row in rows]
     due_since, waiting, counted = _due_since(ids), _waiting(ids), _last_hour(ids)
     states = _from_redis()
@@ -73,7 +73,7 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
 
 
 def _from_redis() -> dict[int, lane_status.Live] | None:
-    """What senders say; None when Redis is away."""
+    """What senders report; None when Redis is unavailable."""
     try:
         return lane_status.read()
     except RedisError:
@@ -113,11 +113,8 @@ def _last_hour(ids: Collection[int]) -> dict[tuple[int, str], int]:
 
 # -- who needs attention -------------------------------------------------------------------------
 def open_breakers() -> list[int]:
-    """Subscriptions whose breaker is not closed; none when Redis is away."""
-    try:
-        return [pk for pk, state in lane_status.read().items() if state.is_open]
-    except RedisError:
-        return []
+    """Subscriptions whose breaker is not closed; none when Redis is unavailable."""
+    return [pk for pk, state in (_from_redis() or {}).items() if state.is_open]
 
 
 def troubled(open_ids: Collection[int]) -> Q:
@@ -126,7 +123,7 @@ def troubled(open_ids: Collection[int]) -> Q:
 
 
 def troubled_first(rows: QuerySet[BizReceive], open_ids: Collection[int]) -> QuerySet[BizReceive]:
-    """With the number `calm`: 0 for those that need attention, 1 for the others."""
+    """With the number `calm`: 0 for subscriptions that need attention, 1 for the others."""
     first = Case(
         When(troubled(open_ids), then=Value(0)), default=Value(1), output_field=IntegerField()
     )

@@ -1,7 +1,7 @@
 """Messages and their deliveries: lists of any size.
 
-Both tables are hot, so the lists stay on indexes: rows are found first and what they refer to is
-read for the rows of the page, the order is that of the ids, and a time is a range of ids.
+Both tables are hot, so the lists stay on indexes: rows are found first, what they refer to is read
+for the rows of the page only, the order is that of the ids, and a time is a range of ids.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SELECTED = 500
 
 
 def of_subscriptions(rows: QuerySet[ReceiveMsg], ids: list[int]) -> QuerySet[ReceiveMsg]:
-    """Their deliveries. The index begins with the status: naming every one makes it usable."""
+    """Their deliveries. The index begins with the status; naming every status makes it usable."""
     return rows.filter(status__in=list(_Delivery), biz_receive_id__in=ids)
 
 
@@ -55,7 +55,7 @@ class SubscriptionFilter(AutocompleteFilter):
 
 
 class SystemFilter(AutocompleteFilter):
-    """By way of its subscriptions: the system itself is in no index of the deliveries."""
+    """By the subscriptions of the system, which itself is in no index of deliveries."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         chosen = row_id(self.value())
@@ -77,7 +77,7 @@ class HotAdmin(ReadOnlyAdmin):
 
 @admin.register(BizMsg)
 class BizMsgAdmin(HotAdmin):
-    list_display = ["story", "system", "event_type", "channel", "state_mark", "created_at"]
+    list_display = ["timeline", "system", "event_type", "channel", "state_mark", "created_at"]
     list_filter = [
         ("state", ChoiceFilter), ("biz", AutocompleteFilter), ("id", IdTimeFilter),
     ]  # fmt: skip
@@ -95,7 +95,7 @@ class BizMsgAdmin(HotAdmin):
         return queryset.filter(pk__in=_message_ids(search_term)), False
 
     @admin.display(description=_("message"))
-    def story(self, message: BizMsg) -> str:
+    def timeline(self, message: BizMsg) -> str:
         return cells.message_link("notify", message.pk)
 
     @admin.display(description=_("system"))
@@ -111,7 +111,7 @@ class BizMsgAdmin(HotAdmin):
 @admin.register(ReceiveMsg)
 class ReceiveMsgAdmin(HotAdmin):
     list_display = [
-        "story", "subscription", "status_mark", "send_times", "answer", "due", "updated_at",
+        "timeline", "subscription", "status_mark", "send_times", "answer", "due", "updated_at",
     ]  # fmt: skip
     list_filter = [
         ("status", ChoiceFilter), ("biz", SystemFilter), ("biz_receive", SubscriptionFilter),
@@ -121,8 +121,8 @@ class ReceiveMsgAdmin(HotAdmin):
     search_help_text = _("Delivery id, message id, key or event type")
     actions = ["send_again"]
     fields = [
-        "story", "subscription", "status_mark", "send_times", "due", "generation", "http_status",
-        "error", "created_at", "updated_at",
+        "timeline", "subscription", "status_mark", "send_times", "due", "generation",
+        "http_status", "error", "created_at", "updated_at",
     ]  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ReceiveMsg]:
@@ -162,27 +162,27 @@ class ReceiveMsgAdmin(HotAdmin):
         return None
 
     @admin.display(description=_("message"))
-    def story(self, copy: ReceiveMsg) -> str:
-        return cells.message_link("notify", copy.msg_id)
+    def timeline(self, delivery: ReceiveMsg) -> str:
+        return cells.message_link("notify", delivery.msg_id)
 
     @admin.display(description=_("subscription"))
-    def subscription(self, copy: ReceiveMsg) -> str:
-        return str(copy.biz_receive)
+    def subscription(self, delivery: ReceiveMsg) -> str:
+        return str(delivery.biz_receive)
 
     @admin.display(description=_("status"))
-    def status_mark(self, copy: ReceiveMsg) -> str:
-        status = _Delivery(copy.status)
+    def status_mark(self, delivery: ReceiveMsg) -> str:
+        status = _Delivery(delivery.status)
         return cells.mark(str(status.label), _TONES[status])
 
     @admin.display(description=_("answer"))
-    def answer(self, copy: ReceiveMsg) -> str:
-        if copy.http_status:
-            return f"HTTP {copy.http_status}"
-        return copy.error or cells.NOTHING
+    def answer(self, delivery: ReceiveMsg) -> str:
+        if delivery.http_status:
+            return f"HTTP {delivery.http_status}"
+        return delivery.error or cells.NOTHING
 
     @admin.display(description=_("next attempt"))
-    def due(self, copy: ReceiveMsg) -> Any:
-        return copy.next_attempt_at
+    def due(self, delivery: ReceiveMsg) -> Any:
+        return delivery.next_attempt_at
 
 
 def _message_ids(text: str) -> list[int]:

@@ -43,7 +43,7 @@ class ReportForm(report.PeriodForm):
 
 
 def page(model_admin: ModelAdmin) -> report.View:
-    """Chart, sums and a table of every step; without a subscription also the worst of them."""
+    """Chart, sums and a table of every step; without a subscription also those that fail most."""
     return report.page(model_admin, ReportForm, "notify/statistics.html", _context)
 
 
@@ -67,7 +67,11 @@ def _context(form: ReportForm) -> dict[str, Any]:
     if owner["subscription"] is None:
         worst = _worst(step, since, until, owner["biz"])
     return {
-        "points": [(p, cells.percent(p.success_share)) for p in reversed(points) if _happened(p)],
+        "points": [
+            (point, cells.percent(point.success_share))
+            for point in reversed(points)
+            if point.accepted or point.attempts or point.exhausted
+        ],
         "chart": chart.chart(points, by_day=step == "day"),
         "total": total,
         "share": cells.percent(total.success_share),
@@ -76,10 +80,6 @@ def _context(form: ReportForm) -> dict[str, Any]:
         "one_subscription": owner["subscription"] is not None,
         "subject": form.cleaned_data["subscription"] or form.cleaned_data["biz"],
     }
-
-
-def _happened(point: statistics.Point) -> bool:
-    return bool(point.accepted or point.attempts or point.exhausted)
 
 
 def _worst(

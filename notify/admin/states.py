@@ -1,7 +1,7 @@
 """Pausing, resuming and discarding subscriptions: one way for the list and for the page of one.
 
-The page of a subscription posts to the list's action with itself as the only selected row. What
-would lose messages is asked back first.
+The page of a subscription posts to the list's action with itself as the only selected row. An
+action that loses messages asks for confirmation first.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from msgplatform.admin import ModelAdmin, audit
 from notify.models import BizReceive
 
 _Status = BizReceive.Status
-# A subscription that starts anew is not judged by what was before.
+# A subscription that is resumed is not judged by its failures before that.
 _HEALTHY = {"failing_since": None, "failures": 0, "disabled_reason": ""}
 _SHOWN = 20
 
 
 @dataclass(frozen=True)
 class Change:
-    """`loses` says what cannot be had back; '' when nothing is lost."""
+    """`loses` says what is lost for good; '' when nothing is."""
 
     audit: str
     to: int
@@ -46,13 +46,13 @@ _CHANGES = {
         "subscription_resumed_skipping",
         _Status.SKIPPING,
         _HEALTHY,
-        _("Deliveries that are held now are skipped: they are not sent, also not later."),
+        _("Deliveries that are held now are skipped: they are never sent."),
     ),
     "discard": Change(
         "subscription_discarded",
         _Status.DISCARDED,
         {},
-        _("What waits is skipped, and messages from now on make no deliveries for it."),
+        _("Deliveries that wait are skipped, and new messages are not delivered to it."),
     ),
 }
 
@@ -99,8 +99,8 @@ class StateActions(ModelAdmin):
     def _ask(
         self, request: HttpRequest, rows: QuerySet[BizReceive], name: str, change: Change
     ) -> HttpResponse:
-        # The rows themselves are named: what is done is what was shown, also after "all" was
-        # selected and others came.
+        # The form names the rows themselves: what is done is what was shown, even when "all" was
+        # selected and others were added meanwhile.
         found = list(rows.select_related("biz", "receive"))
         titles = dict(_TITLES)
         context = {
@@ -121,7 +121,7 @@ _TITLES = [
 
 
 def _apply(request: HttpRequest, rows: QuerySet[BizReceive], change: Change) -> int:
-    """Set the state of rows that do not have it; how many had another one."""
+    """Set the state of the rows that have another one; how many."""
     with transaction.atomic():
         locked = BizReceive.objects.select_for_update().filter(
             pk__in=list(rows.values_list("pk", flat=True))

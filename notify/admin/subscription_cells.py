@@ -13,7 +13,7 @@ from notify.admin.health import COUNTED, Health
 from notify.models import BizReceive
 
 _Status = BizReceive.Status
-# Tone and short name; the long one is shown when it is pointed at.
+# Tone and short name; the long name is the cell's tooltip.
 _STATES = {
     _Status.NORMAL: ("good", _("normal")),
     _Status.PAUSED: ("warn", _("paused")),
@@ -21,7 +21,7 @@ _STATES = {
     _Status.DISCARDED: ("plain", _("discarded")),
     _Status.DISABLED: ("bad", _("disabled")),
 }
-# Below this share of accepted attempts the number is marked.
+# The share of accepted attempts below which the number is marked.
 _POOR = 0.95
 
 

@@ -94,7 +94,7 @@ class AttentionFilter(PickFilter):
 
 
 class SubscriptionList(ChangeList):
-    """Trouble first; reads the health of the rows that are shown, for all of them at once."""
+    """Trouble first; reads the health of all rows that are shown at once."""
 
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[BizReceive]:
         self.root_queryset = health.troubled_first(self.root_queryset, health.open_breakers())
@@ -128,7 +128,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
     search_fields = ["biz__name", "biz__title", "receive__name", "receive__title", "receive__url"]
     search_help_text = _("System, consumer or URL")
     autocomplete_fields = ["biz", "receive"]
-    # What is read after the page was cut cannot sort it.
+    # Cells that are read for the rows of the page cannot sort the list.
     sortable_by = ["name", "failing", "rate"]
     change_form_outer_before_template = "notify/subscription_card.html"
     fieldsets = [
@@ -148,7 +148,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
         return ["biz__name", "receive__name"]
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        # Later the state is changed by actions, which are asked back and audited.
+        # Later the state is changed by actions, which ask for confirmation and are audited.
         head = (None, {"fields": ["biz", "receive", "status"]})
         return self.fieldsets if obj else [head, *self.fieldsets[1:]]
 
@@ -201,7 +201,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
             raise Http404(gettext("There is no such subscription."))
         if not self.has_change_permission(request, row):
             raise PermissionDenied
-        # Before it is sent: a process that dies in between has told who it was.
+        # Before it is sent: if the process dies in between, it is known who tried.
         audit(request, "subscription_tested", f"{row} #{row.pk}")
         outcome, refused = None, ""
         try:

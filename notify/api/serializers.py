@@ -13,7 +13,7 @@ from msgplatform.api.intake import IdempotencyKeyField, ItemsField
 from notify.models import Attempt, BizMsg, ReceiveMsg
 
 
-# The serializers of requests only document them: views decode bodies with msgspec.
+# The serializers of requests are only documentation: views decode bodies with msgspec.
 class PublishSerializer(serializers.Serializer[dict[str, Any]]):
     """An event to be published. null means the same as leaving a field out."""
 
@@ -49,11 +49,11 @@ class DeliverySerializer(serializers.ModelSerializer[ReceiveMsg]):
         fields = ["id", "subscription", "status", "send_times", "http_status", "error",
                   "next_at", "updated_at"]  # fmt: skip
 
-    def get_status(self, copy: ReceiveMsg) -> str:
-        return ReceiveMsg.Status(copy.status).name.lower()
+    def get_status(self, delivery: ReceiveMsg) -> str:
+        return ReceiveMsg.Status(delivery.status).name.lower()
 
-    def get_next_at(self, copy: ReceiveMsg) -> datetime | None:
-        return copy.next_attempt_at
+    def get_next_at(self, delivery: ReceiveMsg) -> datetime | None:
+        return delivery.next_attempt_at
 
 
 class MessageSerializer(serializers.ModelSerializer[BizMsg]):

@@ -39,7 +39,7 @@ from notify.api.serializers import (
 from notify.archive import listing
 from notify.models import BizMsg
 
-# The payload's bound plus the envelope around it.
+# The bound of a payload, and the envelope around it.
 MAX_MESSAGE_BYTES = intake.MAX_PAYLOAD_BYTES + 4096
 _PAYLOAD = "payload"
 
@@ -83,8 +83,8 @@ class MessageListView(ListView):
 
     @extend_schema(
         summary="Publish an event",
-        description="Every subscription to this type of event gets a copy. The answer comes when "
-        "the event is safe. To be able to repeat a request whose answer was lost, send an "
+        description="The event is delivered to every subscription to its type. The answer comes "
+        "when the event is safe. To be able to repeat a request whose answer was lost, send an "
         "idempotency key.",
         request=PublishSerializer,
         responses={

@@ -1,1 +1,1 @@
-"""Actions on many messages, as `run_bulk` does them: requeue, replay, fill what is missing."""
+"""Actions on many messages, as `run_bulk` does them: requeue, replay, make missing deliveries."""

@@ -19,10 +19,12 @@ from notify.search.filters import Filter, parse
 
 COUNT_MOST = 100_000
 _COUNT_PAGE = 2000
-_COUNT_STEPS = 200  # pages with few matches: the count must not take minutes
+_COUNT_STEPS = 200  # pages may have few matches: the count must not take minutes
 
 
 class Job(Protocol):
+    """One action with its filter. `page` reads ids after a position, `apply` acts on them."""
+
     def page(self, position: str, limit: int) -> Page: ...
     def apply(self, ids: Sequence[int]) -> int: ...
 
@@ -53,10 +55,10 @@ ACTIONS: Mapping[str, _Action] = {
                 "since": _SINCE,
                 "until": _UNTIL,
                 "ids": _("Ids of deliveries or of messages, at most 500. Without a status: "
-                         "exhausted, poison and skipped ones; delivered may be asked for too"),
+                         "exhausted, poison and skipped ones; delivered can be asked for too"),
             },
-            _("Each gets all its attempts anew; the log of earlier attempts stays. Those that are "
-              "named by their ids may be archived: they are brought back."),
+            _("Each delivery gets all its attempts anew; the log of earlier attempts stays. "
+              "Deliveries that are named by id may be archived: they are brought back."),
         ),
     ),
     "replay": _Action(
@@ -69,8 +71,8 @@ ACTIONS: Mapping[str, _Action] = {
                 "until": _UNTIL,
                 "event_type": _TYPE,
             },
-            _("Everything the subscription was to get is sent again, delivered ones too. "
-              "Archived messages are brought back for it."),
+            _("Everything that the subscription should have got is sent again, even what was "
+              "delivered. Archived messages are brought back for it."),
         ),
         ("subscription", "since"),
     ),
@@ -85,8 +87,8 @@ ACTIONS: Mapping[str, _Action] = {
                 "until": _UNTIL,
                 "event_type": _TYPE,
             },
-            _("Exhausted, poison and skipped ones are sent again; those that wait for another "
-              "attempt are sent now. Archived messages are brought back for it."),
+            _("Exhausted, poison and skipped deliveries are sent again; deliveries that wait for "
+              "another attempt are sent now. Archived messages are brought back for it."),
         ),
         ("since",),
     ),
@@ -99,11 +101,11 @@ ACTIONS: Mapping[str, _Action] = {
                 "since": _SINCE,
                 "until": _UNTIL,
                 "event_type": _TYPE,
-                "subscription": _("Only for this one; empty: for all"),
+                "subscription": _("Only for this subscription; empty: for all"),
             },
-            _("Each message gets the deliveries it lacks, such as those for a newer subscription. "
-              "Deliveries that exist stay as they are, and so do archived messages. The count is of "
-              "messages looked at."),
+            _("Each message gets the deliveries that it lacks, such as those for a newer "
+              "subscription. Existing deliveries and archived messages stay as they are. The count "
+              "is of messages that are looked at."),
         ),
         ("biz", "since"),
     ),
@@ -111,7 +113,7 @@ ACTIONS: Mapping[str, _Action] = {
 
 
 def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
-    """How many deliveries (messages, for a re-split) the action would look at now, to a bound."""
+    """How many deliveries (for a re-split: messages) the action would look at, up to a bound."""
     job = _job(action, given, sql.now())
     return bulk_cursor.count(job.page, COUNT_MOST, _COUNT_PAGE, _COUNT_STEPS)
 
@@ -119,7 +121,8 @@ def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
 def step(action: str, given: Mapping[str, Any], cursor: str, limit: int) -> flows.Step:
     """The next page. A step that is repeated does nothing twice."""
     if not cursor:
-        _job(action, given, sql.now())  # refuses a wrong filter
+        # Only where it begins: what comes later is not the job's. A wrong filter is refused here.
+        _job(action, given, sql.now())
         return flows.Step(BulkCursor.begin(), 0)
     at = BulkCursor.read(cursor)
     job = _job(action, given, at.begun)

@@ -1,12 +1,12 @@
 """Split again: give messages the deliveries they lack, such as those for a newer subscription.
 
-A copy that exists stays as it is, whatever became of it.
+A delivery that exists stays as it is, whatever became of it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -24,7 +24,7 @@ from notify.search.filters import Filter
 from notify.subscriptions.matching import Filter as Wanted
 from notify.subscriptions.matching import compile_filter
 
-# Deliveries made in one transaction: a message more than fits goes with the next one.
+# Deliveries made in one transaction: messages beyond it go with the next one.
 MAX_DELIVERIES = 5000
 _HOLDING = (BizReceive.Status.PAUSED, BizReceive.Status.DISABLED)
 _COLUMNS = (
@@ -35,6 +35,8 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
+    """A delivery that has to be made; `status` is its first one."""
+
     message: int
     biz: int
     subscription: int
@@ -42,19 +44,12 @@ class _Missing:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    subscription: int
-    status: int
-    wanted: Wanted
-
-
 class _MoreMissing(Temporary):
-    """Ids are reserved outside of transactions; there were more deliveries to make than thought."""
+    """Ids are reserved outside of transactions; more deliveries were missing than counted there."""
 
 
 def add_missing(message_ids: Sequence[int], subscription: int | None = None) -> int:
-    """Make the deliveries that these messages lack, of one subscription or of all; how many.
+    """Make the deliveries that these messages lack, for one subscription or for all; how many.
 
     The messages are locked: an archiver, or another split, waits or is waited for.
     """
@@ -73,7 +68,7 @@ def add_missing(message_ids: Sequence[int], subscription: int | None = None) -> 
 
 
 def _that_fit(message_ids: list[int], subscription: int | None) -> tuple[list[int], int]:
-    """The first of the messages, at least one, that lack no more than MAX_DELIVERIES deliveries; and how
+    """The first of the messages, at least one, that lack at most MAX_DELIVERIES deliveries; and how
     many they lack."""
     lacking: dict[int, int] = defaultdict(int)
     for missing in _missing(message_ids, subscription, lock=False):
@@ -88,6 +83,7 @@ def _that_fit(message_ids: list[int], subscription: int | None) -> tuple[list[in
 
 def _add(message_ids: list[int], subscription: int | None, block: id_numbers.Block) -> int:
     with transaction.atomic(durable=True):
+        # Asked again under the messages' locks: a subscription may have been made meanwhile.
         missing = list(_missing(message_ids, subscription, lock=True))
         if len(missing) > block.count:
             raise _MoreMissing("more deliveries are missing than ids were reserved")
@@ -97,9 +93,9 @@ def _add(message_ids: list[int], subscription: int | None, block: id_numbers.Blo
             ReceiveMsg._meta.db_table,
             _COLUMNS,
             [
-                (copy_id, row.message, row.biz, row.subscription, row.status, 0, now, "",
+                (pk, row.message, row.biz, row.subscription, row.status, 0, now, "",
                  0, 0, "", row.created_at, now)
-                for copy_id, row in zip(delivery_ids, missing, strict=True)
+                for pk, row in zip(delivery_ids, missing, strict=True)
             ],
         )  # fmt: skip
     return len(missing)
@@ -114,27 +110,20 @@ def _missing(
     messages = list(rows.values_list("id", "biz_id", "event_type", "channel", "created_at"))
     deliveries = ReceiveMsg.objects.filter(msg_id__in=message_ids).order_by()
     have = set(deliveries.values_list("msg_id", "biz_receive_id"))
-    rules = _rules({biz_id for _, biz_id, *_ in messages}, subscription)
-    for message_id, biz_id, event_type, channel, created_at in messages:
-        for rule in rules.get(biz_id, ()):
-            if (message_id, rule.subscription) in have:
-                continue
-            if rule.wanted.wants(event_type, channel):
-                yield _Missing(message_id, biz_id, rule.subscription, rule.status, created_at)
-
-
-def _rules(biz_ids: set[int], subscription: int | None) -> Mapping[int, list[_Rule]]:
-    """The subscriptions of these business systems that get deliveries, with the copy's first status."""
-    rows = BizReceive.objects.filter(biz_id__in=biz_ids).exclude(status=BizReceive.Status.DISCARDED)
+    systems = {biz_id for _, biz_id, *_ in messages}
+    subscribed = BizReceive.objects.filter(biz_id__in=systems)
+    subscribed = subscribed.exclude(status=BizReceive.Status.DISCARDED)
     if subscription is not None:
-        rows = rows.filter(id=subscription)
-    found: dict[int, list[_Rule]] = defaultdict(list)
-    for row in rows.order_by("id").only("biz_id", "status", "event_types", "channels"):
-        held = row.status in _HOLDING
-        status = ReceiveMsg.Status.HELD if held else ReceiveMsg.Status.PENDING
-        wanted = compile_filter(row.event_types, row.channels)
-        found[row.biz_id].append(_Rule(row.pk, status, wanted))
-    return found
+        subscribed = subscribed.filter(id=subscription)
+    found: dict[int, list[tuple[BizReceive, Wanted]]] = defaultdict(list)
+    for row in subscribed.order_by("id").only("biz_id", "status", "event_types", "channels"):
+        found[row.biz_id].append((row, compile_filter(row.event_types, row.channels)))
+    for message_id, biz_id, event_type, channel, created_at in messages:
+        for row, wanted in found.get(biz_id, ()):
+            if (message_id, row.pk) not in have and wanted.wants(event_type, channel):
+                held = row.status in _HOLDING
+                status = ReceiveMsg.Status.HELD if held else ReceiveMsg.Status.PENDING
+                yield _Missing(message_id, biz_id, row.pk, status, created_at)
 
 
 class Resplit:

@@ -1,7 +1,7 @@
 """Send again by time: everything a subscription was to get, or what never arrived.
 
-Both walk messages, hot and archived ones, in the order of their ids and take the deliveries of each
-page.
+Both walk messages, hot and archived ones, in the order of their ids and take the deliveries of
+each page.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _Status = ReceiveMsg.Status
 
 
 class Messages:
-    """Split messages of a filter, in the order of their ids, none that came after `begun`; of all
-    these places."""
+    """Split messages of a filter in these places, in the order of their ids, and none that came
+    after `begun`."""
 
     def __init__(self, filter: Filter, begun: datetime, places: Sequence[Place]) -> None:
         self._places = places
@@ -59,21 +59,21 @@ class Messages:
         if not page:
             return [], ""
         following = str(page[-1]) if len(page) == limit else ""
-        split = {pk for place in self._places for pk in self._split(place, page)}
+        split: set[int] = set()
+        # Asked of the page only: in the walk, a rare event type would make it read without a bound.
+        for place in self._places:
+            rows = place.messages.filter(id__in=page)
+            if not place.cold:
+                rows = rows.filter(state=BizMsg.State.SPLIT)
+            if self._event_type is not None:
+                rows = rows.filter(event_type=self._event_type)
+            split.update(rows.values_list("id", flat=True))
         return sorted(split), following
-
-    def _split(self, place: Place, page: Sequence[int]) -> QuerySet[Any, int]:
-        rows = place.messages.filter(id__in=page)
-        if not place.cold:
-            rows = rows.filter(state=BizMsg.State.SPLIT)
-        if self._event_type is not None:
-            rows = rows.filter(event_type=self._event_type)
-        return rows.values_list("id", flat=True)
 
 
 class Replay:
-    """All deliveries of a subscription since a time, the delivered ones too; archived ones come back
-    for it."""
+    """All deliveries for a subscription since a time, those that succeeded too; archived messages
+    come back for it."""
 
     statuses: tuple[int, ...] = (_Status.DELIVERED, *FAILED.values())
 
@@ -89,14 +89,19 @@ class Replay:
             messages, following = self._messages.page(position)
             found = self._deliveries(messages)
             if len(found) > limit:
-                return _cut(found, limit)
+                # About `limit`, but all of a message's: the position is a message.
+                last = found[limit - 1][1]
+                taken = [pair for pair in found if pair[1] <= last]
+                if found[limit][1] == last:  # in the middle of a message's deliveries
+                    taken = [pair for pair in found if pair[1] < last] or taken
+                return Page([pk for pk, _ in taken], str(taken[-1][1]))
             if found or not following:
-                return Page([copy_id for copy_id, _ in found], following)
+                return Page([pk for pk, _ in found], following)
             position = following
         return Page([], position)
 
     def _deliveries(self, messages: Sequence[int]) -> list[tuple[int, int]]:
-        """(copy, message), in the order of the messages."""
+        """(delivery, message), in the order of the messages."""
         hot = set(BizMsg.objects.filter(id__in=messages).values_list("id", flat=True))
         archived = [pk for pk in messages if pk not in hot]
         found: list[tuple[int, int]] = []
@@ -113,7 +118,7 @@ class Replay:
 
 
 class ReplayFailed(Replay):
-    """What never succeeded: also what waits for its next attempt, which then comes at once."""
+    """What never succeeded; also what waits for its next attempt, which then comes at once."""
 
     statuses = (*FAILED.values(), _Status.PENDING)
 
@@ -123,15 +128,5 @@ class ReplayFailed(Replay):
         super().__init__(filter, begun)
 
     def narrowed(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        # A delivery without an attempt is on its way for the first time.
         return rows.exclude(status=_Status.PENDING, send_times=0)
-
-
-def _cut(found: Sequence[tuple[int, int]], limit: int) -> Page:
-    """About `limit` deliveries, but all of a message's: the position is a message."""
-    last = found[limit - 1][1]
-    if found[limit][1] == last:  # in the middle of a message's deliveries
-        whole = [pair for pair in found if pair[1] < last]
-        if whole:
-            return Page([copy_id for copy_id, _ in whole], str(whole[-1][1]))
-    taken = [pair for pair in found if pair[1] <= last]
-    return Page([copy_id for copy_id, _ in taken], str(last))

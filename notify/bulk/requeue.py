@@ -20,7 +20,7 @@ from notify.maker import due
 from notify.models import BizReceive, ReceiveMsg
 from notify.search.filters import Filter
 
-SCANNED = 5000  # rows that one page reads at most
+SCANNED = 5000  # rows that one page reads at most, give or take a chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Page:
 
 
 class Requeue:
-    """The bulk action: deliveries that ended without success, by status and what else is asked.
+    """The bulk action: deliveries that ended without success, by status and the other filters.
 
-    Named ones may be archived, and may have been delivered; others are hot ones.
+    Deliveries that are named by id may be archived, and may have succeeded; others are hot.
     """
 
     def __init__(self, filter: Filter, begun: datetime) -> None:
@@ -56,29 +56,28 @@ class Requeue:
         matches: list[int] = []
         scanned = 0
         for subscription in self._subscriptions(after.subscription):
-            while True:
-                rows = list(self._rows(subscription, after)[:CHUNK])
+            rows = list(self._rows(subscription, after)[:CHUNK])
+            while rows:
                 wanted = self._wanted(rows, stores.hot())
-                for copy_id, _message, next_at, _updated in rows:
-                    after = _Position(subscription, next_at, copy_id)
-                    if copy_id in wanted:
-                        matches.append(copy_id)
-                        if len(matches) == limit:
-                            return Page(matches, after.text())
+                found = [row for row in rows if row[0] in wanted][: limit - len(matches)]
+                matches += [row[0] for row in found]
                 scanned += len(rows)
-                if scanned >= SCANNED:
+                is_full = len(matches) == limit
+                last = found[-1] if is_full else rows[-1]
+                after = _Position(subscription, next_at=last[2], id=last[0])
+                if is_full or scanned >= SCANNED:
                     return Page(matches, after.text())
-                if len(rows) < CHUNK:
-                    break
+                short = len(rows) < CHUNK  # there are no others
+                rows = [] if short else list(self._rows(subscription, after)[:CHUNK])
         return Page(matches, "")
 
     def _selected(self, position: str, limit: int) -> Page:
-        """The deliveries that the next ids mean; a message's id means all of its own."""
+        """The deliveries that the next ids mean; a message's id means all its deliveries."""
         after = read_id(position)
         left = [pk for pk in self._filter.ids or () if pk > after]
         named = left[:limit]
         wanted = self._named(stores.cold(), named)
-        # What was brought back is in the archive as it was, but counts as it is.
+        # What was brought back is still in the archive, as it was then; its hot row counts.
         hot = ReceiveMsg.objects.filter(id__in=wanted).values_list("id", flat=True)
         wanted = wanted - set(hot) | self._named(stores.hot(), named)
         return Page(sorted(wanted), str(named[-1]) if len(left) > limit else "")
@@ -90,7 +89,8 @@ class Requeue:
             return self._wanted([*named.filter(id__in=ids), *named.filter(msg_id__in=ids)], place)
 
     def _subscriptions(self, first: int) -> list[int]:
-        """Those with deliveries in the status, ascending, an index dive each; from `first` on."""
+        """Subscriptions with deliveries in the status, ascending, from `first` on; an index dive
+        for each."""
         rows = BizReceive.objects.filter(id__gte=first)
         if self._filter.subscription is not None:
             rows = rows.filter(id=self._filter.subscription)
@@ -102,8 +102,8 @@ class Requeue:
     def _rows(self, subscription: int, after: _Position) -> QuerySet[ReceiveMsg, tuple[Any, ...]]:
         """In the order of the index (status, biz_receive, next_at): every page costs the same.
 
-        SQLite compares times as texts, of which one moment has two (.5 and .500000): there the
-        order is by id, and each page is sorted.
+        SQLite compares times as texts, and one moment may be written in two ways (.5 and .500000):
+        there the order is by id, and each page is sorted.
         """
         rows = ReceiveMsg.objects.filter(status=self._statuses[0], biz_receive_id=subscription)
         by_time = connection.vendor == "mysql"
@@ -122,8 +122,8 @@ class Requeue:
         least = self._filter.since or 0
         below = MAX_ID if self._filter.until is None else self._filter.until
         found = {
-            copy_id: message_id
-            for copy_id, message_id, _at, updated_at in rows
+            delivery_id: message_id
+            for delivery_id, message_id, _at, updated_at in rows
             if least <= message_id < below and updated_at <= self._begun
         }
         if self._filter.event_type is not None and found:
@@ -137,7 +137,7 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """The last copy that was looked at."""
+    """The last delivery that was looked at."""
 
     subscription: int = 0
     next_at: datetime | None = None
@@ -148,8 +148,8 @@ class _Position:
         if not text:
             return cls()
         subscription, _, rest = text.partition(",")
-        next_at, _, copy_id = rest.partition(",")
-        return cls(read_id(subscription), read_time(next_at), read_id(copy_id))
+        next_at, _, delivery_id = rest.partition(",")
+        return cls(read_id(subscription), read_time(next_at), read_id(delivery_id))
 
     def text(self) -> str:
         moment = self.next_at.isoformat() if self.next_at else ""

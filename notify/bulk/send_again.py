@@ -1,5 +1,5 @@
-"""Send deliveries again wherever they are: a new generation with a fresh budget; the log of attempts
-stays. Archived ones are brought back first."""
+"""Send deliveries again wherever they are: a new generation with all its attempts; the log of
+earlier attempts stays. Archived deliveries are brought back first."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ CHUNK = 500
 def again(delivery_ids: Sequence[int], statuses: Collection[int], begun: datetime) -> int:
     """Send these deliveries again if they are in one of the statuses; how many were.
 
-    Only what last changed before `begun`: a step that is repeated finds what it did done. Raises
-    what an archive raises that is away, after the hot ones were done.
+    Only what last changed before `begun`: a step that is repeated passes over what it did already.
+    When the archive is unavailable its error is raised after the hot deliveries were done.
     """
     done = hot(delivery_ids, statuses, begun)
     for some in chunks(delivery_ids, CHUNK):
@@ -46,7 +46,7 @@ def again(delivery_ids: Sequence[int], statuses: Collection[int], begun: datetim
 
 
 def hot(delivery_ids: Iterable[int], statuses: Collection[int], begun: datetime) -> int:
-    """The same for deliveries that are not archived; others are passed over."""
+    """The same for deliveries in the hot table; others are passed over."""
     rows = ended(stores.hot(), statuses, begun)
     return sum(
         claims.update_by_key(
@@ -70,8 +70,8 @@ def ended(place: Place, statuses: Iterable[int], begun: datetime) -> QuerySet[An
 
 
 def selection(delivery_ids: Sequence[int]) -> int:
-    """Send a person's selection again, whatever its end was, delivered ones too; how many were
-    final. Raises InvalidInput when there are more than a request should do."""
+    """Send again what a person selected, however it ended, deliveries that succeeded too; how many
+    were final. Raises InvalidInput when there are more than a request should do."""
     if len(delivery_ids) > MAX_SELECTION:
         raise InvalidInput(f"select at most {MAX_SELECTION}; for more, start a bulk job", "ids")
     return hot(delivery_ids, [*FAILED.values(), _Status.DELIVERED], sql.now())

@@ -1,4 +1,4 @@
-"""The archive: what is final, moved here by `run_archiver`.
+"""The archive: messages whose deliveries are all final, moved here by `run_archiver`.
 
 No foreign keys and no unique key but the primary one, so that MariaDB can partition the tables by
 id and drop a month in no time.
@@ -43,7 +43,7 @@ class ColdBizMsg(ColdModel):
 
 
 class ColdReceiveMsg(ColdModel):
-    """A copy as it ended. Indexes go on with the message's id: a search pages by that."""
+    """A delivery as it ended. Indexes go on with the message's id: a search pages by that."""
 
     id = models.BigIntegerField(primary_key=True)
     msg_id = models.BigIntegerField()

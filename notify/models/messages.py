@@ -1,5 +1,18 @@
-"""The hot tables: messages, their deliveries, the log of attempts, idempotency keys, and which messages
-were brought back from the archive."""
+"""The hot tables: messages, their deliveries, the log of attempts, idempotency keys, and which
+messages were brought back from the archive.
+
+The states of a delivery (`ReceiveMsg`):
+
+    split ──▶ pending ──claimed by a maker──▶ queued ⟲ when its lease is over
+      │        ▲   ▲                            │
+      │        │   └───── failed, unsent ───────┼──▶ delivered
+      ▼        │                                ├──▶ exhausted (no attempts left)
+     held ─────┘ its subscription is resumed    └──▶ poison (our own fault)
+      │
+      └──▶ skipped (it is resumed without them, or discarded)
+
+    Whatever has ended can be sent again: it is pending, with a new generation and all its attempts.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +44,7 @@ class BizMsg(models.Model):
     payload = models.BinaryField(_("payload"))
     state = models.PositiveSmallIntegerField(_("state"), choices=State, default=State.ACCEPTED)
     created_at = models.DateTimeField(_("accepted"))
-    claimed_by = models.CharField(max_length=32, blank=True, default="")
-    lease_until = models.DateTimeField(null=True)
-    # Of an instance that was read through notify.archive.listing.
+    # Only instances that were read through notify.archive.listing have these.
     archived: bool
     listed_deliveries: list[ReceiveMsg]
 
@@ -64,7 +75,7 @@ class IdempotencyKey(IdempotencyRow):
 
 
 class ReceiveMsg(models.Model):
-    """The copy of a message for one subscription."""
+    """A delivery: a message for one subscription, and what became of it."""
 
     class Status(models.IntegerChoices):
         PENDING = 0, _("pending")
@@ -97,7 +108,7 @@ class ReceiveMsg(models.Model):
     status = models.PositiveSmallIntegerField(_("status"), choices=Status, default=Status.PENDING)
     send_times = models.PositiveSmallIntegerField(_("attempts"), default=0)
     # When the maker looks at this row again: its retry time while pending, the end of its lease
-    # while queued. One column, so that one index answers both.
+    # while queued. One column, so that one index serves both.
     next_at = models.DateTimeField(_("next look"))
     claimed_by = models.CharField(max_length=32, blank=True, default="")
     generation = models.PositiveSmallIntegerField(_("generation"), default=0)
@@ -105,7 +116,7 @@ class ReceiveMsg(models.Model):
     error = models.CharField(_("error"), max_length=200, blank=True, default="")
     created_at = models.DateTimeField(_("accepted"))
     updated_at = models.DateTimeField(_("last change"))
-    listed_attempts: list[Any]  # of an instance that was read through notify.archive.listing
+    listed_attempts: list[Any]  # only when read through notify.archive.listing
 
     class Meta:
         db_table = "receive_msg"
@@ -124,12 +135,12 @@ class ReceiveMsg(models.Model):
 
     @property
     def next_attempt_at(self) -> datetime | None:
-        """None when no attempt waits for its time: `next_at` is then a lease, or of the past."""
+        """None when no attempt waits for its time: `next_at` is a lease then, or in the past."""
         return self.next_at if self.status == self.Status.PENDING else None
 
 
 class Attempt(models.Model):
-    """One request and its answer. Unique per claim: a repeated mark adds nothing."""
+    """One request and its answer. Unique per claim: marking the same result again adds nothing."""
 
     id = models.BigIntegerField(primary_key=True)
     copy = models.ForeignKey(
@@ -164,7 +175,7 @@ class Attempt(models.Model):
 class RestoredMsg(models.Model):
     """A message that was brought back from the archive, until it is moved there again.
 
-    It stays as long as if it had been accepted at `restored_at`.
+    It stays for as long as if it had been accepted at `restored_at`.
     """
 
     id = models.BigIntegerField(primary_key=True)

@@ -31,7 +31,7 @@ class Receive(models.Model):
         help_text=_("Every message is POSTed to this address."),
     )
     secret = EncryptedTextField(_("signing secret"), default=signing.new_secret, editable=False)
-    # After a rotation both secrets sign until this time, so that the consumer can change over.
+    # After a rotation both secrets sign until that time, so that the consumer can change over.
     previous_secret = EncryptedTextField(
         _("previous secret"), blank=True, default="", editable=False
     )
@@ -45,7 +45,7 @@ class Receive(models.Model):
         validators=[limits.header_prefix],
         help_text=_(
             "webhook is the standard: webhook-id, webhook-timestamp, webhook-signature. Another "
-            "prefix is for consumers that come from elsewhere."
+            "prefix is for consumers that were written for another platform."
         ),
     )
     headers = EncryptedJSONField(
@@ -95,7 +95,7 @@ class BizReceive(models.Model):
         default=Status.NORMAL,
         help_text=_(
             "Paused: deliveries are made and held; back to normal releases them. "
-            "Discarded: no deliveries are made, what waits is skipped."
+            "Discarded: no deliveries are made, and those that wait are skipped."
         ),
     )
     event_types = models.JSONField(
@@ -132,15 +132,15 @@ class BizReceive(models.Model):
         blank=True,
         validators=[MinValueValidator(1), MaxValueValidator(limits.MAX_ATTEMPTS + 1)],
         help_text=_(
-            "Requests for one message before it is exhausted; the schedule's last wait is "
-            "repeated when it is shorter. Empty: one more than the schedule has waits."
+            "Requests for one message before it is exhausted; if the schedule is shorter, its last "
+            "wait is repeated. Empty: one more than the schedule has waits."
         ),
     )
     in_flight_limit = models.PositiveSmallIntegerField(
         _("in-flight limit"),
         default=32,
         validators=[MinValueValidator(1), MaxValueValidator(1000)],
-        help_text=_("Requests open at the same time"),
+        help_text=_("Requests in flight at the same time"),
     )
     rate_limit = models.FloatField(
         _("rate limit"),
@@ -161,7 +161,7 @@ class BizReceive(models.Model):
     # Written by the marker: since when every attempt failed, and how many in a row.
     failing_since = models.DateTimeField(_("failing since"), null=True, blank=True, editable=False)
     failures = models.PositiveIntegerField(_("failures in a row"), default=0, editable=False)
-    # Deliveries given up for good, of which an alert tells: how many, since when, the last time.
+    # Deliveries that were given up, which an alert reports: how many, since when, the last time.
     given_up = models.PositiveIntegerField(_("given up"), default=0, editable=False)
     given_up_since = models.DateTimeField(null=True, blank=True, editable=False)
     given_up_at = models.DateTimeField(null=True, blank=True, editable=False)

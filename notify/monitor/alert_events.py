@@ -7,7 +7,7 @@ counts up in the console and sends nothing.
 
 The idempotency key is made of the alert's id, so an event that several processes publish, or that
 is published again by `announce_missed`, is one. Alerts about a subscription of `platform` are
-only shown in the console: they would tell of their own delivery.
+only shown in the console: they would report their own delivery.
 """
 
 from __future__ import annotations
@@ -64,15 +64,19 @@ def _publish(events: Iterable[alerts.AlertEvent]) -> int:
     biz = Biz.objects.filter(name=BIZ_NAME, enabled=True).values_list("id", flat=True).first()
     if biz is None:
         return 0
-    made = [_event(biz, event) for event in events if not _is_about_itself(biz, event.key)]
+    made = []
+    for event in events:
+        about = _OF_SUBSCRIPTION.fullmatch(event.key)
+        if not about or not BizReceive.objects.filter(pk=int(about[1]), biz_id=biz).exists():
+            made.append(_event(biz, event))
     missing = _unpublished(biz, made)
     if not missing:
         return 0
     verdicts = intake.publish_many(missing)
-    for event, verdict in zip(missing, verdicts, strict=True):
+    for published, verdict in zip(missing, verdicts, strict=True):
         # A conflict is the same alert, published by another process when it had another count.
         if verdict.outcome == "rejected" and verdict.code != "conflict":
-            log.error("alert_not_published", key=event.idempotency_key, why=verdict.reason)
+            log.error("alert_not_published", key=published.idempotency_key, why=verdict.reason)
     return sum(verdict.outcome == "created" for verdict in verdicts)
 
 
@@ -90,7 +94,7 @@ def _event(biz: int, event: alerts.AlertEvent) -> intake.Event:
 
 
 def _unpublished(biz: int, events: list[intake.Event]) -> list[intake.Event]:
-    """Those whose key is new: publishing a known one again would be a write for nothing."""
+    """The events whose key is new: publishing a known one again would be a write for nothing."""
     condition = Q(pk__in=[])
     for event in events:
         key = event.idempotency_key
@@ -98,8 +102,3 @@ def _unpublished(biz: int, events: list[intake.Event]) -> list[intake.Event]:
             condition |= Q(bucket=ids.bucket(biz, key), biz_id=biz, key=key)
     known = set(IdempotencyKey.objects.filter(condition).values_list("key", flat=True))
     return [event for event in events if event.idempotency_key not in known]
-
-
-def _is_about_itself(biz: int, key: str) -> bool:
-    found = _OF_SUBSCRIPTION.fullmatch(key)
-    return found is not None and BizReceive.objects.filter(pk=int(found[1]), biz_id=biz).exists()

@@ -43,7 +43,7 @@ class Histogram:
     """Counters `<name>_le_<bound>ms`, and `<name>_le_inf` for what is longer than every bound.
 
     Each counts what is longer than the bound before it, so that only buckets in which something
-    happened are written; `cumulative` makes Prometheus' form of them.
+    happened are written; `cumulative` gives them the form that Prometheus wants.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Histogram:
         return found
 
     def percentile(self, counts: Mapping[str, int], share: float) -> float | None:
-        """Seconds within which `share` (0 to 1) of all stayed, evenly spread within a bucket.
+        """Seconds within which `share` (0 to 1) of all stayed, spread evenly within each bucket.
 
         None when nothing was counted; the last bound when it lies beyond that.
         """
@@ -111,7 +111,7 @@ class Tally:
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def delivered(self, result: Result, accepted_at: datetime) -> None:
-        # Clocks of two machines: what arrived before it was accepted took no time.
+        # Two machines have two clocks: what arrived before it was accepted took no time.
         latency = max(0.0, result.at + result.seconds - accepted_at.timestamp())
         self._count(result, "delivered")
         self._observe(result, LATENCY, latency)
@@ -149,7 +149,7 @@ def add_totals(counts: Counts, seconds: Mapping[str, float] | None = None) -> No
                 pipe.hincrbyfloat(_TOTALS, f"{name}_seconds", round(took, 4))
             pipe.execute()
     except RedisError:
-        return
+        return  # they are for /metrics only; the minutes in the database are complete
 
 
 def totals() -> dict[str, float]:

@@ -2,8 +2,8 @@
 
 Whoever ends a delivery adds to its subscription's count in the same transaction; the alert follows
 from what is stored. It stays open until a person marks it as resolved, until none of the deliveries
-is left (sent again, or archived), or until none was given up for NOTIFY_GIVEN_UP_HOURS. What is
-given up after that begins a new count, and a new alert.
+is left (sent again, or archived), or until none was given up for NOTIFY_GIVEN_UP_HOURS. A delivery
+that is given up after that begins a new count, and a new alert.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def add(counts: Mapping[int, int], now: datetime) -> None:
     is_new = Q(given_up_at=None) | Q(given_up_at__lt=now - _window())
     for subscription, count in sorted(counts.items()):
         total = Least(F("given_up") + count, _MOST)
-        # MariaDB assigns in this order, and each sees those before it.
+        # MariaDB assigns in this order, and each expression sees what was assigned before it:
+        # given_up_at, which decides, comes last.
         BizReceive.objects.filter(pk=subscription).update(
             given_up=Case(When(is_new, then=Value(count)), default=total),
             given_up_since=Case(When(is_new, then=Value(now)), default=F("given_up_since")),
@@ -42,7 +43,8 @@ def add(counts: Mapping[int, int], now: datetime) -> None:
 
 def reconcile_alerts(now: datetime) -> None:
     """Raise and resolve the alerts so that they say what is stored; not inside a transaction."""
-    # Read after the alerts that are open: what is given up meanwhile makes one, and resolves none.
+    # `_conditions` is read after the open alerts: what is given up in between raises an alert, and
+    # resolves none.
     alerts.reconcile([KIND], _conditions(now))
 
 
@@ -51,7 +53,7 @@ def _window() -> timedelta:
 
 
 def _conditions(now: datetime) -> Iterable[alerts.Condition]:
-    """One for each subscription that has some which nobody looked at."""
+    """An alert for each subscription with given-up deliveries that nobody has looked at."""
     counted = BizReceive.objects.filter(given_up_at__isnull=False)
     left = ReceiveMsg.objects.filter(
         status=ReceiveMsg.Status.EXHAUSTED, biz_receive_id=OuterRef("pk")
@@ -62,25 +64,21 @@ def _conditions(now: datetime) -> Iterable[alerts.Condition]:
         "biz__name", "biz__title", "receive__name", "receive__title",
     )  # fmt: skip
     found = list(rows)
-    seen = _last_resolved(found)
+    # When the last alert about each was resolved; none while one is open.
+    about = Alert.objects.filter(key__in=[_key(row) for row in found]).order_by()
+    last = about.values_list("key").annotate(Max("resolved_at"), Max("open_key"))
+    seen = {key: at for key, at, opened in last if at and not opened}
     for row in found:
         at, since = row.given_up_at, row.given_up_since
         if at is None or since is None:
             continue
         resolved = seen.get(_key(row))
         if at < now - _window() or not row.is_left or (resolved and resolved >= at):
-            # Of what it counted nothing needs anybody any more; one that comes now is kept.
+            # Nobody needs this count any more. The condition keeps one that was added just now.
             same = counted.filter(pk=row.pk, given_up_at=at, given_up=row.given_up)
             if same.update(**_NONE):
                 continue
         yield _condition(row, since)
-
-
-def _last_resolved(rows: Iterable[BizReceive]) -> dict[str, datetime]:
-    """When the last alert about each was resolved, of those that have none open."""
-    told = Alert.objects.filter(key__in=[_key(row) for row in rows]).order_by()
-    last = told.values_list("key").annotate(Max("resolved_at"), Max("open_key"))
-    return {key: at for key, at, opened in last if at and not opened}
 
 
 def _condition(row: BizReceive, since: datetime) -> alerts.Condition:

@@ -1,7 +1,7 @@
 """How Notify stands right now: counts and ages of bounded cost, for `/metrics` and the overview.
 
-Counts stop at COUNTED: exhausted deliveries pile up until somebody requeues them, and an answer must
-not take longer each day. The oldest copy of each subscription is one index dive.
+Counts stop at COUNTED: exhausted deliveries pile up until somebody requeues them, and an answer
+must not take longer each day. The oldest delivery of each subscription is one index dive.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from notify.monitor import counters
 from notify.subscriptions import limits
 
 COUNTED = 100_000
-# Subscriptions that one family names, the worst ones: each is a time series in Prometheus.
+# Subscriptions that one metric names, the worst ones: each is a time series in Prometheus.
 NAMED = 50
 
 _Delivery, _Status = ReceiveMsg.Status, BizReceive.Status
 OPEN = (_Delivery.PENDING, _Delivery.QUEUED, _Delivery.HELD)
-# Never the delivered, whose number only grows until they are archived.
+# Never those that succeeded: their number only grows until they are archived.
 NOT_DELIVERED = (*OPEN, _Delivery.EXHAUSTED, _Delivery.POISON)
 _BREAKER = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 _UP_TO = f"counted up to {COUNTED:,}"
 
 
 def deliveries() -> dict[int, int]:
-    """Deliveries that are not delivered, by status, each counted up to COUNTED."""
+    """Deliveries that did not succeed, or not yet, by status; each counted up to COUNTED."""
     return {
         status: _counted(ReceiveMsg.objects.filter(status=status), "status")
         for status in NOT_DELIVERED
@@ -57,16 +57,17 @@ class Waiting(NamedTuple):
     """A subscription, with what its oldest deliveries wait for."""
 
     row: BizReceive
-    pending: datetime | None  # when its oldest pending copy is, or was, due
+    pending: datetime | None  # when its oldest pending delivery is, or was, due
     queued: datetime | None  # when the first lease of its queued deliveries ends, or ended
 
     @property
     def labels(self) -> dict[str, str]:
-        return _labels(self.row)
+        row = self.row
+        return {"subscription": str(row.pk), "biz": row.biz.name, "consumer": row.receive.name}
 
 
 def waiting() -> list[Waiting]:
-    """Every subscription; those that an operator paused, or that are disabled, wait for nothing."""
+    """Every subscription. What an operator paused, or the platform disabled, waits for nothing."""
     rows = BizReceive.objects.select_related("biz", "receive").only(
         "status", "failing_since", "failures", "biz__name", "receive__name"
     )
@@ -78,9 +79,14 @@ def waiting() -> list[Waiting]:
     ]
 
 
+def _oldest(status: int) -> Subquery:
+    of_one = ReceiveMsg.objects.filter(status=status, biz_receive=OuterRef("pk"))
+    return Subquery(of_one.order_by("next_at").values("next_at")[:1])
+
+
 def oldest_seconds(rows: Iterable[Waiting], now: datetime) -> float | None:
-    """How long what waits for the longest has been due: a copy, or a message that is not split;
-    None when nothing is due."""
+    """For how long the oldest due delivery, or message that is not split, has waited; None when
+    nothing is due."""
     ages = [age for age, _which in _due(rows, now)]
     if since := _unsplit_since():
         ages.append(max(0.0, (now - since).total_seconds()))
@@ -88,12 +94,12 @@ def oldest_seconds(rows: Iterable[Waiting], now: datetime) -> float | None:
 
 
 def waits() -> Iterator[Wait]:
-    """The oldest due copy, without those of subscriptions whose failing has its own alert; and the
+    """The oldest due delivery, without subscriptions whose failing has an alert of its own; and the
     oldest message that is not split."""
-    now, told = sql.now(), limits.failing_alert_after()
+    now, after = sql.now(), limits.failing_alert_after()
     for _age, wait in _due(waiting(), now):
         since = wait.row.failing_since
-        if wait.pending and not (told and since and since <= now - told):
+        if wait.pending and not (after and since and since <= now - after):
             text = _("A delivery for %(biz)s → %(consumer)s")
             yield Wait("deliveries", text % wait.labels, wait.pending)
             break
@@ -107,43 +113,40 @@ def _unsplit_since() -> datetime | None:
     return accepted.values_list("created_at", flat=True).first()
 
 
-def samples() -> Iterator[Sample]:
-    """Everything that `/metrics` says about Notify."""
-    now = sql.now()
-    rows = waiting()
-    yield from _counts()
-    yield from _ages(rows, now)
-    yield from _health(rows, now)
-    try:
-        yield from _from_redis({wait.row.pk: wait.labels for wait in rows})
-    except RedisError:
-        return
-
-
-def _oldest(status: int) -> Subquery:
-    of_one = ReceiveMsg.objects.filter(status=status, biz_receive=OuterRef("pk"))
-    return Subquery(of_one.order_by("next_at").values("next_at")[:1])
-
-
 def _due(rows: Iterable[Waiting], now: datetime) -> list[tuple[float, Waiting]]:
     """(seconds overdue, which), the longest first."""
     due = [((now - w.pending).total_seconds(), w) for w in rows if w.pending and w.pending <= now]
     return sorted(due, key=lambda pair: pair[0], reverse=True)
 
 
-def _counts() -> Iterator[Sample]:
+# -- /metrics ------------------------------------------------------------------------------------
+def samples() -> Iterator[Sample]:
+    """Everything that `/metrics` says about Notify."""
+    now = sql.now()
+    rows = waiting()
     for status, count in deliveries().items():
         yield Sample(
             "notify_copies", count, {"status": _Delivery(status).name.lower()},
-            f"Deliveries that are not delivered, by status; {_UP_TO}",
+            f"Deliveries that did not succeed, or not yet, by status; {_UP_TO}",
         )  # fmt: skip
     yield Sample("notify_to_split", to_split(), help=f"Messages not yet split; {_UP_TO}")
+    yield from _ages(rows, now)
+    yield from _health(rows, now)
+    try:
+        depth = jobs.depths([orders.MARKER_QUEUE])[orders.MARKER_QUEUE]
+        yield Sample("notify_marker_orders", depth, help="Result batches to be marked")
+        oldest = jobs.oldest_seconds(orders.MARKER_QUEUE)
+        yield Sample("notify_marker_oldest_seconds", oldest, help="Age of the oldest result batch")
+        yield from _lanes({wait.row.pk: wait.labels for wait in rows})
+        yield from _totals(counters.totals())
+    except RedisError:
+        return  # what the database said is not withheld for that
 
 
 def _ages(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
     yield Sample(
         "notify_oldest_seconds", oldest_seconds(rows, now) or 0.0,
-        help="Age of the oldest due copy, or of the oldest message that is not yet split",
+        help="Age of the oldest due delivery, or of the oldest message that is not yet split",
     )  # fmt: skip
     expired = [(now - wait.queued).total_seconds() for wait in rows if wait.queued]
     yield Sample(
@@ -153,7 +156,7 @@ def _ages(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
     for age, wait in _due(rows, now)[:NAMED]:
         yield Sample(
             "notify_subscription_oldest_seconds", age, wait.labels,
-            f"Age of a subscription's oldest due copy; the {NAMED} oldest",
+            f"Age of a subscription's oldest due delivery; the {NAMED} oldest",
         )  # fmt: skip
 
 
@@ -164,30 +167,22 @@ def _health(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
             "notify_subscriptions", number, {"status": status.name.lower()},
             "Subscriptions by status",
         )  # fmt: skip
-    failing = [(row.failing_since, row) for row, *_ in rows if row.failing_since]
-    for since, row in sorted(failing, key=lambda pair: pair[0])[:NAMED]:
+    failing = [(wait.row.failing_since, wait) for wait in rows if wait.row.failing_since]
+    for since, wait in sorted(failing, key=lambda pair: pair[0])[:NAMED]:
         yield Sample(
             "notify_subscription_failing_seconds", max(0.0, (now - since).total_seconds()),
-            _labels(row), f"Since a subscription's last success; the {NAMED} longest",
+            wait.labels, f"Since a subscription's last success; the {NAMED} longest",
         )  # fmt: skip
 
 
-def _from_redis(labels: dict[int, dict[str, str]]) -> Iterator[Sample]:
-    depth = jobs.depths([orders.MARKER_QUEUE])[orders.MARKER_QUEUE]
-    yield Sample("notify_marker_orders", depth, help="Result batches to be marked")
-    oldest = jobs.oldest_seconds(orders.MARKER_QUEUE)
-    yield Sample("notify_marker_oldest_seconds", oldest, help="Age of the oldest result batch")
-    yield from _lanes(labels)
-    yield from _totals(counters.totals())
-
-
 def _lanes(labels: dict[int, dict[str, str]]) -> Iterator[Sample]:
-    """What senders say of the subscriptions that they work on; idle ones are left out."""
+    """What senders report about the subscriptions that they work on; idle ones are left out."""
     busy = [
         (labels[pk], state)
         for pk, state in lane_status.read().items()
         if pk in labels and (state.is_open or state.in_flight or state.waiting)
     ]
+    # A metric at a time: Prometheus wants the lines of each together.
     for which, state in busy:
         yield Sample(
             "notify_subscription_breaker", _BREAKER[state.breaker], which,
@@ -220,7 +215,3 @@ def _totals(totals: dict[str, float]) -> Iterator[Sample]:
         for bound, count in histogram.cumulative(totals):
             yield Sample(name, count, {"le": bound}, text, "histogram")
         yield Sample(name, totals.get(f"{histogram.name}_seconds", 0.0), {}, text, "histogram")
-
-
-def _labels(row: BizReceive) -> dict[str, str]:
-    return {"subscription": str(row.pk), "biz": row.biz.name, "consumer": row.receive.name}

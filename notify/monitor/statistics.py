@@ -36,8 +36,8 @@ from notify.monitor.counters import ACCEPTED, DURATION, FLOW, LATENCY
 class Point:
     """One step. Times in seconds; None where nothing was counted.
 
-    `failed` are attempts that failed, `exhausted` deliveries that were given up; `accepted` is 0 for a
-    single subscription. `latency` runs from acceptance to delivery, `duration` is one request's.
+    `failed` counts attempts that failed, `exhausted` deliveries that were given up; `accepted` is 0
+    for a single subscription. `latency` is from acceptance to delivery, `duration` one request's.
     """
 
     at: datetime
@@ -64,7 +64,7 @@ def series(
     step: Step, since: datetime, until: datetime, *,
     biz: int | None = None, subscription: int | None = None,
 ) -> list[Point]:  # fmt: skip
-    """A Point for every step from `since` to `until`, also for those without anything."""
+    """A Point for every step from `since` to `until`, also for steps in which nothing happened."""
     starts = time_steps.starts(step, since, until)
     counts: dict[datetime, Counter[str]] = defaultdict(Counter)
     rows = _rows(step, since, until, biz, subscription)
@@ -103,7 +103,7 @@ def csv_rows(
 
     Times are ISO 8601 with their zone, days are dates; times in seconds, shares from 0 to 1.
     """
-    time_steps.starts(step, since, until)
+    time_steps.starts(step, since, until)  # refuses a time that is too long, before the first line
     systems = dict(Biz.objects.values_list("id", "name"))
     consumers = dict(BizReceive.objects.values_list("id", "receive__name"))
     yield [
@@ -122,16 +122,14 @@ def csv_rows(
             when = at.isoformat()
             owner = [systems.get(biz_id, str(biz_id)), str(subject or ""),
                      consumers.get(subject, "")]  # fmt: skip
-            yield [when, *owner, *_texts(_point(time_steps.moment(at), counts))]
-
-
-def _texts(point: Point) -> list[str]:
-    numbers = (point.accepted, point.delivered, point.failed, point.exhausted)
-    shares = (
-        point.success_share, point.latency_p50, point.latency_p95, point.duration_p50,
-        point.duration_p95,
-    )  # fmt: skip
-    return [*map(str, numbers), *("" if s is None else f"{s:.4f}" for s in shares)]
+            point = _point(time_steps.moment(at), counts)
+            numbers = (point.accepted, point.delivered, point.failed, point.exhausted)
+            shares = (
+                point.success_share, point.latency_p50, point.latency_p95, point.duration_p50,
+                point.duration_p95,
+            )  # fmt: skip
+            texts = ("" if share is None else f"{share:.4f}" for share in shares)
+            yield [when, *owner, *map(str, numbers), *texts]
 
 
 def _rows(

@@ -17,7 +17,8 @@ from notify.search.filters import Filter
 
 ACCEPTED = "accepted"
 STATUSES = {status.name.lower(): status for status in ReceiveMsg.Status}
-# Deliveries in a status that are few enough to be sorted by their message; more are found by walking.
+# Deliveries in a status that are few enough to be sorted by their message; when there are more,
+# messages are walked and asked for it.
 FEW = 20_000
 _SYSTEMS = 100  # whose keys are asked for in one statement
 
@@ -30,7 +31,11 @@ class Candidates:
             raise InvalidInput(f"use {', '.join((ACCEPTED, *STATUSES))}", "status")
         self._filter = filter
         self._named = filter.id is not None or filter.key is not None
-        self._biz = filter.biz if filter.biz is not None else _biz_of(filter.subscription)
+        self._biz = filter.biz
+        if filter.biz is None and filter.subscription is not None:
+            owner = BizReceive.objects.filter(id=filter.subscription)
+            self._biz = owner.values_list("biz_id", flat=True).first()
+        # What `_few` found, in a list of one; empty: not asked yet.
         self._asked_few: list[set[int] | None] = []
         asked = [filter.event_type, filter.biz, filter.subscription, filter.status]
         beyond = [filter.channel, filter.text]
@@ -44,19 +49,23 @@ class Candidates:
 
     def page(self, place: Place, before: int, size: int) -> list[int]:
         """Up to `size` ids below `before`; fewer: there are no others in this place."""
-        rows = self._rows(place, before, size)
-        return list(rows[:size])
+        return list(self.rows(place, before)[:size])
 
-    def _rows(self, place: Place, before: int, size: int) -> Any:
+    def rows(self, place: Place, before: int) -> Any:
+        """All of them, as a query or a list, descending; the index is chosen here."""
         filter = self._filter
         if self._named:
-            return self._among(place, self._named_ids(place), before)
+            return self._among_named(place, before)
         if filter.status == ACCEPTED:
             if place.cold:
                 return []
             return self._ids(place.messages.filter(state=BizMsg.State.ACCEPTED), before)
         if place.cold and (filter.subscription is not None or filter.status is not None):
-            return self._of_copies(place, before)
+            # Indexes of archived deliveries go on with the message's id.
+            by_status = {"status": STATUSES.get(filter.status or "")}
+            by_subscription = {"biz_receive_id": filter.subscription}
+            by = by_status if filter.subscription is None else by_subscription
+            return self._ids(place.deliveries.filter(**by), before, "msg_id").distinct()
         if filter.status is not None and (few := self._few(place)) is not None:
             return sorted((pk for pk in few if self._in_bounds(pk, before)), reverse=True)
         if filter.event_type is not None and filter.subscription is None:
@@ -71,52 +80,31 @@ class Candidates:
         bounds = {f"{column}__lt": before, f"{column}__gte": self._filter.since or 0}
         return rows.filter(**bounds).order_by(f"-{column}").values_list(column, flat=True)
 
-    def _of_copies(self, place: Place, before: int) -> QuerySet[Any, int]:
-        deliveries = place.deliveries
-        if self._filter.subscription is not None:
-            deliveries = deliveries.filter(biz_receive_id=self._filter.subscription)
-        else:
-            deliveries = deliveries.filter(status=STATUSES[self._filter.status or ""])
-        return self._ids(deliveries, before, "msg_id").distinct()
-
     def _few(self, place: Place) -> set[int] | None:
-        """Messages of the deliveries in the status asked for; None when they are too many. Read once
-        in a search, whatever the number of its pages."""
+        """Messages of the hot deliveries in the status asked for; None when there are too many.
+        Read once in a search, whatever the number of its pages."""
         if not self._asked_few:
-            self._asked_few = [self._read_few(place)]
+            rows = place.deliveries.filter(status=STATUSES[self._filter.status or ""]).order_by()
+            if self._filter.subscription is not None:
+                rows = rows.filter(biz_receive_id=self._filter.subscription)
+            are_few = rows.values("id")[: FEW + 1].count() <= FEW
+            self._asked_few = [set(rows.values_list("msg_id", flat=True)) if are_few else None]
         return self._asked_few[0]
-
-    def _read_few(self, place: Place) -> set[int] | None:
-        deliveries = place.deliveries.filter(status=STATUSES[self._filter.status or ""])
-        if self._filter.subscription is not None:
-            deliveries = deliveries.filter(biz_receive_id=self._filter.subscription)
-        if deliveries.order_by().values("id")[: FEW + 1].count() > FEW:
-            return None
-        return set(deliveries.order_by().values_list("msg_id", flat=True))
 
     def _in_bounds(self, pk: int, before: int) -> bool:
         return (self._filter.since or 0) <= pk < before
 
-    def _named_ids(self, place: Place) -> set[int]:
+    def _among_named(self, place: Place, before: int) -> list[int]:
+        """The messages that id and key name: an id may be a delivery's."""
         found: list[set[int]] = []
         if self._filter.id is not None:
-            of_copy = place.deliveries.filter(id=self._filter.id).values_list("msg_id", flat=True)
-            found.append({self._filter.id, *of_copy})
+            of_delivery = place.deliveries.filter(id=self._filter.id)
+            found.append({self._filter.id, *of_delivery.values_list("msg_id", flat=True)})
         if self._filter.key is not None:
             found.append(set(_by_key(place, self._filter.key)))
-        return set.intersection(*found)
-
-    def _among(self, place: Place, ids: Iterable[int], before: int) -> list[int]:
-        wanted = [pk for pk in ids if self._in_bounds(pk, before)]
+        wanted = [pk for pk in set.intersection(*found) if self._in_bounds(pk, before)]
         there = place.messages.filter(id__in=wanted).values_list("id", flat=True)
         return sorted(there, reverse=True)
-
-
-def _biz_of(subscription: int | None) -> int | None:
-    if subscription is None:
-        return None
-    rows = BizReceive.objects.filter(id=subscription).values_list("biz_id", flat=True)
-    return rows.first()
 
 
 def _by_key(place: Place, key: str) -> Iterable[int]:

@@ -1,7 +1,7 @@
 """Find messages, hot and archived, newest first.
 
-A search picks the index that narrows most, reads message ids from it in pages, and asks the rest
-of the filter of each page. So no search reads more than a bounded number of rows before it
+A search picks the index that narrows most, reads message ids from it in pages, and checks each page
+against the rest of the filter. So no search reads more than a bounded number of rows before it
 answers; the cursor goes on from there.
 """
 
@@ -90,6 +90,8 @@ def notice() -> str:
 
 
 class _Search:
+    """One page of one search. When the archive cannot be read it goes on without, and says so."""
+
     def __init__(self, filter: Filter, limit: int) -> None:
         self._candidates = Candidates(filter)
         self._filter, self._limit = filter, limit
@@ -111,16 +113,15 @@ class _Search:
         for place in self._readable():
             ids = self._read(place, self._candidates.page, before, size)
             merged.update(ids or ())
-            if ids and len(ids) == size:  # it may have others below its last one
+            if ids and len(ids) == size:
+                # The place may have others below its last one: until those are read, ids of the
+                # other place that are lower must wait, or the order would be wrong.
                 floor = max(floor, ids[-1])
         page = sorted((pk for pk in merged if pk >= floor), reverse=True)
-        right = self._matching(page)
+        right = set(page)
+        if self._candidates.residual:
+            right = set(self._in_places(self._match, page))
         return Page([(pk, pk in right) for pk in page], not floor)
-
-    def _matching(self, message_ids: Sequence[int]) -> set[int]:
-        if not self._candidates.residual:
-            return set(message_ids)
-        return set(self._in_places(self._match, message_ids))
 
     def _match(self, place: Place, message_ids: Sequence[int]) -> dict[int, bool]:
         return dict.fromkeys(matching(place, message_ids, self._filter), True)
@@ -128,8 +129,8 @@ class _Search:
     def _in_places(
         self, ask: Callable[[Place, Sequence[int]], dict[int, T]], message_ids: Sequence[int]
     ) -> dict[int, T]:
-        """What `ask` answers for the ids that are in a place. The remains that a killed archiver
-        left of a message that is hot still do not count."""
+        """What `ask` answers for the ids that are in a place, the hot one first: what a killed
+        archiver left in the archive of a message that is still hot does not count."""
         left = list(message_ids)
         answers: dict[int, T] = {}
         for place in self._readable() if left else ():

@@ -19,7 +19,11 @@ def hits(place: Place, message_ids: Sequence[int]) -> dict[int, Hit]:
     columns = ["id", "event_type", "biz_id", "created_at", *([] if place.cold else ["state"])]
     rows = list(place.messages.filter(id__in=message_ids).order_by().values(*columns))
     names = {biz.pk: str(biz) for biz in Biz.objects.filter(id__in={r["biz_id"] for r in rows})}
-    ends = _ends(place, message_ids)
+    # Message → status → how many of its deliveries are in it.
+    ends: dict[int, dict[int, int]] = defaultdict(dict)
+    deliveries = place.deliveries_of(message_ids).order_by().values_list("msg_id", "status")
+    for message_id, status, count in deliveries.annotate(Count("id")):
+        ends[message_id][status] = count
     return {
         row["id"]: Hit(
             id=str(row["id"]),
@@ -30,15 +34,6 @@ def hits(place: Place, message_ids: Sequence[int]) -> dict[int, Hit]:
         )
         for row in rows
     }
-
-
-def _ends(place: Place, message_ids: Sequence[int]) -> dict[int, dict[int, int]]:
-    """Message → status → how many of its deliveries are in it."""
-    counted: dict[int, dict[int, int]] = defaultdict(dict)
-    rows = place.deliveries_of(message_ids).order_by().values_list("msg_id", "status")
-    for message_id, status, count in rows.annotate(Count("id")):
-        counted[message_id][status] = count
-    return counted
 
 
 def _state(state: int, ends: dict[int, int], archived: bool) -> str:

@@ -18,15 +18,6 @@ _CHUNK = 500
 
 def matching(place: Place, message_ids: Sequence[int], filter: Filter) -> set[int]:
     """Those of the messages (at most 500, all in this place) that match."""
-    left = _by_message(place, message_ids, filter)
-    if left and (filter.subscription is not None or filter.status not in (None, ACCEPTED)):
-        left = _by_copies(place, sorted(left), filter)
-    if left and filter.text is not None:
-        left = _by_text(place, sorted(left), filter.text)
-    return left
-
-
-def _by_message(place: Place, message_ids: Sequence[int], filter: Filter) -> set[int]:
     rows = place.messages.filter(id__in=message_ids)
     for field, value in (
         ("biz_id", filter.biz),
@@ -37,26 +28,24 @@ def _by_message(place: Place, message_ids: Sequence[int], filter: Filter) -> set
             rows = rows.filter(**{field: value})
     if filter.status == ACCEPTED:
         rows = rows.none() if place.cold else rows.filter(state=BizMsg.State.ACCEPTED)
-    return set(rows.order_by().values_list("id", flat=True))
-
-
-def _by_copies(place: Place, message_ids: Sequence[int], filter: Filter) -> set[int]:
-    rows = place.deliveries_of(message_ids)
-    if filter.subscription is not None:
-        rows = rows.filter(biz_receive_id=filter.subscription)
-    if filter.status in STATUSES:
-        rows = rows.filter(status=STATUSES[filter.status])
-    return set(rows.order_by().values_list("msg_id", flat=True))
-
-
-def _by_text(place: Place, message_ids: Sequence[int], text: str) -> set[int]:
-    found = set(_with_payload(place, message_ids, text))
-    left = [pk for pk in message_ids if pk not in found]
-    return found | _with_answer(place, left, text)
+    left = set(rows.order_by().values_list("id", flat=True))
+    # Each further question is asked only of the messages that are left: texts are read last.
+    if left and (filter.subscription is not None or filter.status not in (None, ACCEPTED)):
+        deliveries = place.deliveries_of(sorted(left))
+        if filter.subscription is not None:
+            deliveries = deliveries.filter(biz_receive_id=filter.subscription)
+        if filter.status in STATUSES:
+            deliveries = deliveries.filter(status=STATUSES[filter.status])
+        left = set(deliveries.order_by().values_list("msg_id", flat=True))
+    if left and filter.text is not None:
+        found = set(_with_payload(place, sorted(left), filter.text))
+        left = found | _with_answer(place, sorted(left - found), filter.text)
+    return left
 
 
 def _with_payload(place: Place, message_ids: Sequence[int], text: str) -> Iterator[int]:
-    """Bytes are compared; JSON may write other letters than ASCII as \\u escapes."""
+    """Bytes are compared. JSON may write letters that are not ASCII as \\u escapes, so the text is
+    looked for in each way that it can be written."""
     connection = connections[place.using]
     mysql = connection.vendor == "mysql"
     needles = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}

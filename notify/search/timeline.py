@@ -27,9 +27,9 @@ SHOWN_ATTEMPTS = 1000
 
 
 def page(id: str) -> Page | None:
-    """One message: its facts, its payload, and a line for each step of each copy.
+    """One message: its facts, its payload, and a line for each step of each delivery.
 
-    Raises Unavailable when it is not a hot one and the archive cannot be read.
+    Raises Unavailable when it is not among the hot ones and the archive cannot be read.
     """
     return _found(id, _page)
 
@@ -61,7 +61,7 @@ def _found(id: str, shown: Callable[[Place, Any], T]) -> T | None:
 def _page(place: Place, message: Any) -> Page:
     deliveries = list(place.deliveries_of([message.pk]).order_by("id")[:SHOWN_DELIVERIES])
     timeline = [TimelineEntry(message.created_at, _("Accepted"), "accepted")]
-    timeline += _story(place, deliveries)
+    timeline += _entries(place, deliveries)
     state = _("archived") if place.cold else str(BizMsg.State(message.state).label)
     if restored_at := _restored_at(place, message):
         later = (n for n, entry in enumerate(timeline) if entry.at and entry.at >= restored_at)
@@ -69,15 +69,20 @@ def _page(place: Place, message: Any) -> Page:
         timeline.insert(next(later, len(timeline)), came_back)
     if place.cold:
         timeline.append(TimelineEntry(message.archived_at, _("Archived"), "done"))
+    biz = Biz.objects.filter(id=message.biz_id).first()
+    payload = bytes(message.payload)
+    body = payload[:SHOWN_PAYLOAD].decode("utf-8", "replace")
+    if len(payload) > SHOWN_PAYLOAD:
+        body += "\n… " + _("cut: %d bytes in all") % len(payload)
     return Page(
         id=str(message.pk),
         title=message.event_type,
         facts={
-            _("Business system"): _biz_name(message.biz_id),
+            _("Business system"): str(biz or message.biz_id),
             _("Channel"): message.channel or "–",
             _("State"): state,
         },
-        body=_body(bytes(message.payload)),
+        body=body,
         timeline=timeline,
         bulk="requeue",
         has_file=True,
@@ -92,56 +97,40 @@ def _restored_at(place: Place, message: Any) -> datetime | None:
     return rows.values_list("restored_at", flat=True).first()
 
 
-def _body(payload: bytes) -> str:
-    text = payload[:SHOWN_PAYLOAD].decode("utf-8", "replace")
-    if len(payload) > SHOWN_PAYLOAD:
-        text += "\n… " + _("cut: %d bytes in all") % len(payload)
-    return text
-
-
-def _biz_name(biz_id: int) -> str:
-    return str(Biz.objects.filter(id=biz_id).first() or biz_id)
-
-
-def _story(place: Place, deliveries: Sequence[Any]) -> Iterator[TimelineEntry]:
-    """Each copy's attempts, then what became of it."""
+def _entries(place: Place, deliveries: Sequence[Any]) -> Iterator[TimelineEntry]:
+    """The attempts of each delivery, then what became of it."""
     attempts: dict[int, list[Any]] = defaultdict(list)
-    rows = place.attempts_of([copy.pk for copy in deliveries]).order_by("id")
+    rows = place.attempts_of([delivery.pk for delivery in deliveries]).order_by("id")
     for attempt in rows[:SHOWN_ATTEMPTS]:
         attempts[attempt.copy_id].append(attempt)
-    names = _consumers({copy.biz_receive_id for copy in deliveries})
-    for copy in deliveries:
-        name = names.get(copy.biz_receive_id, str(copy.biz_receive_id))
-        for attempt in attempts[copy.pk]:
-            yield _tried(name, attempt)
-        yield _entry(name, copy)
+    wanted = {delivery.biz_receive_id for delivery in deliveries}
+    subscriptions = BizReceive.objects.filter(id__in=wanted).select_related("receive")
+    names = {row.pk: str(row.receive) for row in subscriptions}
+    for delivery in deliveries:
+        consumer = names.get(delivery.biz_receive_id, str(delivery.biz_receive_id))
+        for attempt in attempts[delivery.pk]:
+            answer = f"HTTP {attempt.http_status}" if attempt.http_status else attempt.error
+            parts = [answer, f"{attempt.seconds:.3f} s", attempt.detail, attempt.response_body]
+            title = _("%(consumer)s: attempt %(number)d")
+            yield TimelineEntry(
+                attempt.at,
+                title % {"consumer": consumer, "number": attempt.number},
+                "attempt",
+                " · ".join(part for part in parts if part),
+            )
+        yield _end(consumer, delivery)
 
 
-def _consumers(subscriptions: set[int]) -> dict[int, str]:
-    rows = BizReceive.objects.filter(id__in=subscriptions).select_related("receive")
-    return {row.pk: str(row.receive) for row in rows}
-
-
-def _tried(consumer: str, attempt: Any) -> TimelineEntry:
-    answer = f"HTTP {attempt.http_status}" if attempt.http_status else attempt.error
-    parts = [answer, f"{attempt.seconds:.3f} s", attempt.detail, attempt.response_body]
-    return TimelineEntry(
-        attempt.at,
-        _("%(consumer)s: attempt %(number)d") % {"consumer": consumer, "number": attempt.number},
-        "attempt",
-        " · ".join(part for part in parts if part),
-    )
-
-
-def _entry(consumer: str, copy: Any) -> TimelineEntry:
-    status = ReceiveMsg.Status(copy.status)
+def _end(consumer: str, delivery: Any) -> TimelineEntry:
+    status = ReceiveMsg.Status(delivery.status)
     facts = []
-    if status == ReceiveMsg.Status.PENDING and copy.send_times:
-        facts.append(_("next attempt %s") % formats.localize(timezone.localtime(copy.next_at)))
-    if copy.generation:
-        facts.append(_("sent again %d times") % copy.generation)
+    if status == ReceiveMsg.Status.PENDING and delivery.send_times:
+        next_at = formats.localize(timezone.localtime(delivery.next_at))
+        facts.append(_("next attempt %s") % next_at)
+    if delivery.generation:
+        facts.append(_("sent again %d times") % delivery.generation)
     return TimelineEntry(
-        copy.updated_at,
+        delivery.updated_at,
         f"{consumer}: {status.label}",
         status.name.lower(),
         ", ".join(facts),

@@ -1,4 +1,4 @@
-"""What a consumer or a subscription may be set to; said in the form, before anything runs."""
+"""What a consumer or a subscription may be set to; checked in the form, before anything runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from notify.subscriptions import matching
 MAX_ATTEMPTS = 50
 MAX_PATTERNS = 100
 MAX_HEADERS = 20
-# RFC 9110 §5.6.2 and §5.5, without the bytes that only cause trouble.
+# RFC 9110 §5.6.2 and §5.5, without those bytes that consumers and proxies treat differently.
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]{0,998}[\x21-\x7e])?")
 _PREFIX = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -30,8 +30,8 @@ _OWN_HEADERS = frozenset({
 })  # fmt: skip
 _CHANNEL = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 MAX_DELAY_SECONDS = 7 * 86400
-# Between the end of a request and the end of its lease: what clocks of database and sender may
-# differ by without a message being sent twice.
+# Between the end of a request and the end of its lease: by so much the clocks of database and
+# sender may differ without a message being sent twice.
 LEASE_MARGIN_SECONDS = 2.0
 
 
@@ -108,24 +108,24 @@ def _list_of(value: Any, form: re.Pattern[str], message: str) -> None:
     for item in value:
         if not isinstance(item, str) or not form.fullmatch(item):
             raise ValidationError(
-                _("%(message)s %(item)r is none.") % {"message": message, "item": item}
+                _("%(message)s %(item)r is not one.") % {"message": message, "item": item}
             )
 
 
 def failing_alert_after() -> timedelta | None:
-    """How long a subscription fails until an alert tells of it; None: never."""
+    """How long a subscription fails until an alert reports it; None: never."""
     minutes = settings.NOTIFY_FAILING_MINUTES
     return timedelta(minutes=minutes) if minutes else None
 
 
 def longest_timeout() -> float:
-    """Half of the lease: the other half is for waiting in the queue."""
+    """Half of the lease, at most a minute: the other half is for waiting in the queue."""
     lease: float = settings.NOTIFY_LEASE_SECONDS
     return min(60.0, lease / 2 - LEASE_MARGIN_SECONDS / 2)
 
 
 def timeout(value: float) -> None:
-    """Short enough that a request ends before its lease does: otherwise it is sent twice."""
+    """Short enough that a request ends before its lease does; otherwise it would be sent twice."""
     most = longest_timeout()
     if not 0.5 <= value <= most:
         raise ValidationError(

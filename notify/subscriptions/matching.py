@@ -29,6 +29,6 @@ class Filter:
 
 
 def compile_filter(patterns: Sequence[str], channels: Iterable[str]) -> Filter:
-    """fnmatch's translation does not backtrack: many stars in a pattern cost no more than one."""
+    """The translation of fnmatch does not backtrack: many stars cost as much as one."""
     compiled = tuple(re.compile(fnmatch.translate(pattern)) for pattern in patterns)
     return Filter(compiled, frozenset(channels))

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 PREFIX = "whsec_"
 # The specification asks for 24 to 64 random bytes.
 _SECRET_BYTES = 32
-# Of HMAC-SHA256: the block that a key is padded to, and what its bytes become.
+# HMAC-SHA256 (RFC 2104): the block that a key is padded to, and what its bytes become in the inner
+# and in the outer hash.
 _BLOCK = 64
 _INNER = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER = bytes(byte ^ 0x5C for byte in range(256))
@@ -33,8 +34,8 @@ def decode_secret(secret: str) -> bytes:
 
 
 class Signer:
-    """Signs many messages with one key: HMAC-SHA256 (RFC 2104) from two states of the hash that
-    have taken in the padded key already; half the price of `hmac.digest`, which starts anew."""
+    """Signs many messages with one key: HMAC-SHA256 from two hash states that have taken in the
+    padded key already. That costs half of `hmac.digest`, which starts anew each time."""
 
     __slots__ = ("_inner", "_outer")
 

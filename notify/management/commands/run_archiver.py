@@ -5,7 +5,7 @@ from notify.archive.archiver import Archiver
 
 
 class Command(DaemonCommand):
-    help = "Notify: moves what is final to the archive, and deletes what was kept long enough."
+    help = "Notify: moves final messages to the archive, deletes what was kept for long enough."
 
     def worker(self, **options: Any) -> Archiver:
         return Archiver()

@@ -17,7 +17,7 @@ class Command(DaemonCommand):
             action="append",
             default=[],
             metavar="ID",
-            help="only queue the deliveries of this subscription, and split nothing; can be repeated",
+            help="only queue for this subscription, and split nothing; can be repeated",
         )
 
     def worker(self, **options: Any) -> Maker:

@@ -5,7 +5,7 @@ from notify.marker.marker import Marker
 
 
 class Command(DaemonCommand):
-    help = "Notify: writes back what became of each copy."
+    help = "Notify: writes back what became of each delivery."
 
     def worker(self, **options: Any) -> Marker:
         return Marker()

@@ -7,7 +7,7 @@ from notify.sender.sender import Sender
 
 
 class Command(DaemonCommand):
-    help = "Notify: delivers queued deliveries to their consumers."
+    help = "Notify: sends queued messages to their consumers."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
@@ -17,14 +17,14 @@ class Command(DaemonCommand):
             action="append",
             default=[],
             metavar="ID",
-            help="deliver only this subscription's; may be repeated (default: all but those with a "
-            "process of their own)",
+            help="deliver only for this subscription; can be repeated (default: all subscriptions "
+            "but those with a process of their own)",
         )
         parser.add_argument(
             "--window",
             type=int,
             default=1024,
-            help="requests open at the same time, all subscriptions together (default 1024)",
+            help="requests in flight at the same time, all subscriptions together (default 1024)",
         )
 
     def worker(self, **options: Any) -> Sender:

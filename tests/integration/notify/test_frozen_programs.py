@@ -90,7 +90,8 @@ def queued() -> list[ReceiveMsg]:
 def results(deliveries: list[ReceiveMsg]) -> None:
     """Put on the marker's queue: all were delivered."""
     made = [
-        Result(c.pk, c.biz_receive_id, c.claimed_by, outcome="delivered", attempt=1) for c in deliveries
+        Result(c.pk, c.biz_receive_id, c.claimed_by, outcome="delivered", attempt=1)
+        for c in deliveries
     ]
     jobs.put(orders.MARKER_QUEUE, [made], ttl=None)
 

@@ -224,7 +224,9 @@ def test_search_finds_by_any_id_and_by_key(biz: Biz, admin_client: Client) -> No
     Maker().splitter.split()
     delivery = ReceiveMsg.objects.filter(msg_id=wanted).order_by("pk")[0]
     assert [row.pk for row in rows_of(admin_client, f"{MESSAGES}?q={wanted}")] == [wanted]
-    assert [row.pk for row in rows_of(admin_client, f"{DELIVERIES}?q={delivery.pk}")] == [delivery.pk]
+    assert [row.pk for row in rows_of(admin_client, f"{DELIVERIES}?q={delivery.pk}")] == [
+        delivery.pk
+    ]
     found = {row.msg_id for row in rows_of(admin_client, f"{DELIVERIES}?q={other}")}
     assert found == {other}
     assert len(rows_of(admin_client, f"{DELIVERIES}?q=order.paid")) == 4
@@ -254,7 +256,10 @@ def test_a_subscription_is_found_by_typing(biz: Biz, admin_client: Client) -> No
 
 # -- sending again -------------------------------------------------------------------------------
 def again(client: Client, deliveries: list[ReceiveMsg]) -> str:
-    form = {"action": "send_again", "_selected_action": [str(delivery.pk) for delivery in deliveries]}
+    form = {
+        "action": "send_again",
+        "_selected_action": [str(delivery.pk) for delivery in deliveries],
+    }
     return str(client.post(DELIVERIES, form, follow=True).content.decode())
 
 
@@ -264,7 +269,9 @@ def test_selected_deliveries_are_sent_again(biz: Biz, admin_client: Client) -> N
     Maker().splitter.split()
     deliveries = list(ReceiveMsg.objects.order_by("pk"))
     for delivery, status in zip(
-        deliveries, (Status.EXHAUSTED, Status.POISON, Status.EXHAUSTED, Status.DELIVERED), strict=False
+        deliveries,
+        (Status.EXHAUSTED, Status.POISON, Status.EXHAUSTED, Status.DELIVERED),
+        strict=False,
     ):
         ReceiveMsg.objects.filter(pk=delivery.pk).update(status=status, send_times=9)
     text = again(admin_client, [deliveries[0], deliveries[1], deliveries[3], deliveries[4]])

@@ -19,8 +19,8 @@ from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.models import Alert, Biz
-from notify.archive import due, move, stores
 from notify.archive import archiver as archiver_module
+from notify.archive import due, move, stores
 from notify.archive.archiver import Archiver
 from notify.archive.retention import ARCHIVE, KEYS, keep_keys
 from notify.models import (
@@ -92,7 +92,7 @@ def test_what_is_not_final_stays(row: BizReceive, place: str) -> None:
 
 def test_the_columns_of_the_archive_are_those_of_the_hot_tables() -> None:
     """A column that is added to a hot table must be kept, or be named here."""
-    working = {"state", "claimed_by", "lease_until", "next_at"}
+    working = {"state", "claimed_by", "next_at"}
     for hot, cold in ((BizMsg, ColdBizMsg), (ReceiveMsg, ColdReceiveMsg), (Attempt, ColdAttempt)):
         names = {field.column for field in hot._meta.concrete_fields} - working
         assert names == {f.column for f in cold._meta.concrete_fields} - {
@@ -352,7 +352,7 @@ def test_nothing_but_the_archive_is_migrated_into_its_database(place: str) -> No
 
 
 def test_what_cannot_move_costs_an_index_entry(row: BizReceive) -> None:
-    """Candidates come from (state, id) alone, their deliveries by message; no table is read through."""
+    """Candidates come from (state, id) alone, deliveries by message; no table is read through."""
     for _ in range(300):
         message(row, Status.DELIVERED)
     if connection.vendor != "mysql":

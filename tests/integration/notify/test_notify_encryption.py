@@ -39,7 +39,9 @@ def delivered(receive: Receive) -> int:
     return rows.count()
 
 
-def test_its_deliveries_wait_with_an_alert_until_the_key_is_back(lost: Receive, settings: Any) -> None:
+def test_its_deliveries_wait_with_an_alert_until_the_key_is_back(
+    lost: Receive, settings: Any
+) -> None:
     settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
     biz = Biz.objects.create(name="shop")
     with Sink(answering()) as sink:

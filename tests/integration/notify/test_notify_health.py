@@ -50,7 +50,13 @@ def drain(worker: Any) -> None:
 def result(delivery: ReceiveMsg, status: int, at: float = 0.0) -> Result:
     outcome: Outcome = "delivered" if status == 200 else "failed"
     return Result(
-        delivery.pk, delivery.biz_receive_id, delivery.claimed_by, delivery.send_times + 1, outcome, status, at=at
+        delivery.pk,
+        delivery.biz_receive_id,
+        delivery.claimed_by,
+        delivery.send_times + 1,
+        outcome,
+        status,
+        at=at,
     )
 
 
@@ -143,7 +149,11 @@ def test_gone_disables_and_the_delivery_waits(row: BizReceive) -> None:
     assert state(row) == (Status.DISABLED, True, 1)
     assert "410" in row.disabled_reason
     delivery.refresh_from_db()
-    assert (delivery.status, delivery.send_times, delivery.http_status) == (Delivery.PENDING, 1, 410)
+    assert (delivery.status, delivery.send_times, delivery.http_status) == (
+        Delivery.PENDING,
+        1,
+        410,
+    )
     assert delivery.attempts.get().http_status == 410
     entry = AuditLog.objects.get()
     assert (entry.actor, entry.action) == ("platform", "subscription_disabled")
@@ -298,7 +308,9 @@ def test_deliveries_of_an_unreadable_subscription_wait(row: BizReceive) -> None:
     deliveries = queued(row, 3)
     Receive.objects.update(headers=["not", "a", "mapping"])
     marker = Marker()
-    jobs.put(orders.MARKER_QUEUE, [[result(delivery, 503) for delivery in deliveries]] * 2, ttl=None)
+    jobs.put(
+        orders.MARKER_QUEUE, [[result(delivery, 503) for delivery in deliveries]] * 2, ttl=None
+    )
     with CaptureQueriesContext(connection) as captured:
         drain(marker)
     whole = [q for q in captured if "previous_secret" in q["sql"]]
@@ -344,7 +356,11 @@ def test_auto_disable_fires_and_the_operator_is_told_by_webhook(
         publish(row.biz, 3)
         run_until(lambda: ReceiveMsg.objects.filter(status=Delivery.HELD).count() == 3)
         waiting = ReceiveMsg.objects.filter(biz_receive=row)
-        assert {delivery.status for delivery in waiting} <= {Delivery.PENDING, Delivery.QUEUED, Delivery.HELD}
+        assert {delivery.status for delivery in waiting} <= {
+            Delivery.PENDING,
+            Delivery.QUEUED,
+            Delivery.HELD,
+        }
         assert len(broken.requests) == asked, "nothing more is sent to it"
     row.refresh_from_db()
     assert ("410" in row.disabled_reason) == (answer == "410 Gone")

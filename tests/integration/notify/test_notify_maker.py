@@ -133,7 +133,7 @@ def test_splitting_again_adds_nothing(biz: Biz) -> None:
     publish(biz, 5)
     maker = Maker()
     run(maker)
-    BizMsg.objects.update(state=BizMsg.State.ACCEPTED, lease_until=None)
+    BizMsg.objects.update(state=BizMsg.State.ACCEPTED)
     run(maker)
     assert ReceiveMsg.objects.count() == 5
 

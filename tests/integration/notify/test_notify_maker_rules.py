@@ -214,8 +214,12 @@ def test_events_of_different_kinds_stay_in_their_order(biz: Biz) -> None:
     run(Maker())
     by_delivery = dict(ReceiveMsg.objects.values_list("id", "msg_id"))
     (everything,), (paid,) = items(row), items(picky)
-    assert [by_delivery[delivery] for delivery in everything] == [verdict.id for verdict in verdicts]
-    assert [by_delivery[delivery] for delivery in paid] == [verdict.id for verdict in verdicts[1::2]]
+    assert [by_delivery[delivery] for delivery in everything] == [
+        verdict.id for verdict in verdicts
+    ]
+    assert [by_delivery[delivery] for delivery in paid] == [
+        verdict.id for verdict in verdicts[1::2]
+    ]
 
 
 # -- what cannot be sent -------------------------------------------------------------------------
@@ -584,7 +588,9 @@ def test_times_are_written_alike_by_both_databases(biz: Biz) -> None:
     assert message.created_at == "2026-11-21T10:20:30.000000Z"
 
 
-def test_a_lost_answer_to_a_commit_loses_no_delivery(biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_answer_to_a_commit_loses_no_delivery(
+    biz: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The COMMIT happened, its answer did not come: what is repeated are other messages."""
     from django.db.utils import OperationalError
 

@@ -364,7 +364,7 @@ def test_candidates_come_in_the_order_of_an_index(many: BizReceive, asked: tuple
     values: dict[str, Any] = {"event_type": "type.n1", "biz": many.biz_id, "channel": "eu"}
     filter = Filter(**{name: values[name] for name in asked})
     for where in (stores.hot(), stores.cold()):
-        rows = Candidates(filter)._rows(where, MAX_ID, PAGE)[:PAGE]
+        rows = Candidates(filter).rows(where, MAX_ID)[:PAGE]
         statement, parameters = rows.query.sql_with_params()
         with connection.cursor() as cursor:
             (step,) = sql.plan(cursor, statement, parameters)

@@ -11,7 +11,7 @@ from msgplatform.core.rates.breaker import State
 from notify import orders
 from notify.directory import Subscription
 from notify.lane_status import Live
-from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL, Offer, Capacity
+from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL, Capacity, Offer
 
 FULL = Offer(orders.MAX_ITEMS, orders.MAX_BYTES)
 SUBSCRIPTION = Subscription(
