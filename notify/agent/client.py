@@ -1,7 +1,7 @@
-"""What the Agent says to the intake, and how it understands the answer.
+"""What the Agent sends to the intake, and how it understands the answer.
 
-Only a whole answer that names an outcome for every event counts as one. Whatever else comes (a
-login page with 200, a proxy's error, a cut body) says nothing about any event.
+Only a whole answer that names an outcome for every event counts. Whatever else comes (a login page
+with 200, a proxy's error, a cut body) says nothing about any event.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from msgplatform.core.http.engine import AddressGuard, Request, Response, engine
 from notify.agent.store import Event, Refusal
 
 PATH = "/api/v1/messages/batch"
-# Half of what the intake takes in one request; its own bound covers the envelopes.
+# Half of what the intake takes in one request: the envelopes need some of it too.
 MAX_REQUEST_BYTES = 8 * 1024 * 1024
 _ANSWER_CAP = 2 * 1024 * 1024
 _PROBLEM = b"application/problem+json"
 # The intake is the operator's own, so private networks are allowed; metadata addresses are not.
 _ANYWHERE = ("0.0.0.0/0", "::/0")
-# The problems that lie in the request. Other 400s do not: a wrong Host, another program's answer.
+# The problems that are the request's own fault. Other 400s are not: a wrong Host, another program.
 _OWN_FAULTS = ("/invalid-input", "/malformed-body", "/body-too-large")
 
 
@@ -33,14 +33,14 @@ class Kind(Enum):
     VERDICTS = auto()  # one for each event
     TOO_MUCH = auto()  # this request as a whole is refused; a smaller one may pass
     BROKEN = auto()  # the intake broke on this request; another may pass
-    AWAY = auto()  # nobody who could judge: come back later
+    UNAVAILABLE = auto()  # nobody there who could judge: come back later
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`refused` are positions of events. `condemned`: the intake itself refused the request.
+    """`refused` has positions of events. `condemned`: the intake itself refused the whole request.
 
-    `slow`: time ran out. `retry_after`: for how many seconds the intake wants to be left alone.
+    `slow`: the time ran out. `retry_after`: for how many seconds the intake asks to be left alone.
     """
 
     kind: Kind
@@ -72,7 +72,7 @@ class _Problem(msgspec.Struct):
 class IntakeClient:
     """One request at a time, on a connection that is kept alive.
 
-    `key` is asked for each request, so that a key can be replaced while the Agent runs. `timeout`
+    `key` is called for each request, so that a key can be replaced while the Agent runs. `timeout`
     in seconds covers the whole request.
     """
 
@@ -86,33 +86,30 @@ class IntakeClient:
         )  # fmt: skip
 
     def send(self, events: Sequence[Event]) -> Answer:
-        """POST events whose payloads are known to be JSON; what the intake says to it."""
+        """POST events whose payloads are known to be JSON; what the intake answers."""
         try:
             key = self._key()
         except OSError as error:
-            return Answer(Kind.AWAY, f"the file with the API key: {error.strerror}")
+            return Answer(Kind.UNAVAILABLE, f"the file with the API key: {error.strerror}")
         headers = [("content-type", "application/json"), ("authorization", f"Bearer {key}")]
-        self._engine.submit(Request(self.url, _body(events), headers, self.timeout))
+        # What is not UTF-8 becomes U+FFFD, which the intake refuses with a sentence.
+        items = [
+            {
+                "event_type": event.event_type.decode("utf-8", "replace"),
+                "channel": event.channel.decode("utf-8", "replace"),
+                "idempotency_key": event.msg_key.decode("utf-8", "replace"),
+                "payload": msgspec.Raw(event.payload),
+            }
+            for event in events
+        ]
+        body = msgspec.json.encode({"messages": items})
+        self._engine.submit(Request(self.url, body, headers, self.timeout))
         while not (responses := self._engine.poll(self.timeout)):
             continue
         return understand(responses[0], len(events))
 
     def close(self) -> None:
         self._engine.close()
-
-
-def _body(events: Sequence[Event]) -> bytes:
-    return msgspec.json.encode({"messages": [_item(event) for event in events]})
-
-
-def _item(event: Event) -> dict[str, object]:
-    """What is no UTF-8 becomes U+FFFD, which the intake refuses with a sentence."""
-    return {
-        "event_type": event.event_type.decode("utf-8", "replace"),
-        "channel": event.channel.decode("utf-8", "replace"),
-        "idempotency_key": event.msg_key.decode("utf-8", "replace"),
-        "payload": msgspec.Raw(event.payload),
-    }
 
 
 def understand(response: Response, sent: int) -> Answer:
@@ -122,7 +119,7 @@ def understand(response: Response, sent: int) -> Answer:
         return _verdicts(response.body, sent)
     if not status or (response.error and status < 400):
         detail = response.detail or response.error
-        return Answer(Kind.AWAY, detail, slow=response.error == "timeout")
+        return Answer(Kind.UNAVAILABLE, detail, slow=response.error == "timeout")
     problem = _problem(response)
     words = f"{problem.title}. {problem.detail}".strip(". ")
     detail = " ".join(f"HTTP {status} {words}".split())[:300]
@@ -131,7 +128,13 @@ def understand(response: Response, sent: int) -> Answer:
         return Answer(Kind.TOO_MUCH, detail, condemned=condemned)
     if status == 500:
         return Answer(Kind.BROKEN, detail)
-    return Answer(Kind.AWAY, detail, retry_after=_retry_after(response.headers))
+    retry_after = 0.0
+    for line in response.headers.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"retry-after" and value.strip().isdigit():
+            retry_after = float(value)
+            break
+    return Answer(Kind.UNAVAILABLE, detail, retry_after=retry_after)
 
 
 def _verdicts(body: bytes, sent: int) -> Answer:
@@ -140,7 +143,9 @@ def _verdicts(body: bytes, sent: int) -> Answer:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         results = []
     if len(results) != sent:
-        return Answer(Kind.AWAY, "HTTP 200 without a verdict for each event: is this the intake?")
+        return Answer(
+            Kind.UNAVAILABLE, "HTTP 200 without a verdict for each event: is this the intake?"
+        )
     refused = {
         place: Refusal(verdict.code or "invalid", f"{verdict.field}: {verdict.detail}".strip(": "))
         for place, verdict in enumerate(results)
@@ -158,11 +163,3 @@ def _problem(response: Response) -> _Problem:
         return msgspec.json.decode(response.body, type=_Problem)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _Problem()
-
-
-def _retry_after(headers: bytes) -> float:
-    for line in headers.split(b"\r\n"):
-        name, _, value = line.partition(b":")
-        if name.strip().lower() == b"retry-after" and value.strip().isdigit():
-            return float(value)
-    return 0.0

@@ -1,4 +1,4 @@
-"""An Agent's figures for Prometheus. It runs beside a business system, far from the platform's."""
+"""An Agent's metrics for Prometheus: it runs beside a business system, far from the platform."""
 
 from __future__ import annotations
 

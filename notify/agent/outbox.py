@@ -17,7 +17,7 @@ from typing import Any
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DEFAULT_DB_ALIAS, connections
 
-# The intake's own rules (docs/agent.md): what breaks them would end in outbox_dead.
+# The intake's own rules (docs/agent.md): an event that breaks them would end in outbox_dead.
 MAX_PAYLOAD_BYTES = 256 * 1024
 _EVENT_TYPE = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*", re.ASCII)
 _CHANNEL = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
@@ -43,7 +43,7 @@ def publish(
 ) -> str:
     """Insert an event into the outbox of the database `using`; returns its idempotency key.
 
-    `payload` is anything that JSON can say, with dates, UUIDs and Decimals as Django writes them;
+    `payload` is anything that JSON can hold, with dates, UUIDs and Decimals as Django writes them;
     or bytes, which are taken as JSON text and arrive as they are. Without a key of your own each
     call is a new event. Raises InvalidEvent, before anything is written.
     """

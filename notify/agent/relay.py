@@ -3,7 +3,14 @@
     claim (lease)  →  POST a request, outside any transaction  →  delete, or move to outbox_dead
 
 At least once: who dies after the POST sends again, and the intake knows the key. An intake that is
-away costs nothing but time: rows are given back, the Agent waits and comes again, for ever.
+unavailable costs nothing but time: rows are given back, and the Agent tries again, for ever.
+
+What becomes of a request of one or many rows:
+
+    a verdict for each   created, duplicate: deleted; rejected: moved to outbox_dead
+    too much             halved and sent again; a single row that the intake itself refused: dead
+    broken (500)         its rows are pushed back, to come with fewer and fewer neighbours
+    unavailable          all rows are given back; the Agent waits
 """
 
 from __future__ import annotations
@@ -28,11 +35,11 @@ log = logging.get(__name__)
 
 LEASE_SECONDS = 60.0
 TIMEOUT_SECONDS = 20.0
-# Between the end of a request and the end of the lease: time to write down what came of it.
+# Between the end of a request and the end of the lease: time to write down what became of it.
 MARGIN_SECONDS = 15.0
 MAX_BATCH = 1000  # what the intake takes
 _MEASURE_SECONDS = 10.0
-_LONG_TROUBLE = 60.0
+_LONG_TROUBLE = 60.0  # from then on it is logged as an error
 _SLICE_SECONDS = 2.0  # of a longer pause, so that heartbeats go on
 # After the n-th time that the intake broke on a row: quickly while there are neighbours to be
 # freed from it (each time the request is halved), slowly when it is alone.
@@ -68,17 +75,21 @@ class Relay(Worker):
         self._lease = lease
         self._size = batch  # events in a request; less while the intake is slow
         self._broken = 0  # in a row
-        self._away_since = 0.0
+        self._unavailable_since = 0.0
         self._resume_at = 0.0
         self._next_measure = Every(_MEASURE_SECONDS)
 
     def turn(self) -> bool:
         """Relay one claim. True always: pauses are made here, the loop need not add its own."""
-        self._measure()
+        if self._next_measure.take():
+            measure = self.store.measure()
+            self.heartbeat.lag = round(measure.oldest, 1) if measure.pending else None
+            self.figures.measured(measure)
         rest = self._resume_at - time.monotonic()
         if rest > 0:
             self.stopping.wait(min(rest, _SLICE_SECONDS))
             return True
+        # Before the claim is made: by this clock the lease ends rather too early than too late.
         lease_end = time.monotonic() + self._lease
         claim = self.store.claim(self.batch, self._lease)
         failpoint("agent_after_claim")
@@ -109,13 +120,13 @@ class Relay(Worker):
             answer = self.client.send(events)
             failpoint("agent_after_send_before_delete")
             if answer.kind is Kind.VERDICTS:
-                self._settle(claim, events, answer)
+                self._judged(claim, events, answer)
             elif answer.kind is Kind.TOO_MUCH and len(request) > 1:
                 middle = len(request) // 2
                 todo.extendleft([request[middle:], request[:middle]])
             elif answer.kind is Kind.TOO_MUCH and answer.condemned:
-                self._settle_refused(claim, {request[0].id: Refusal("invalid", answer.detail)})
-            elif answer.kind is Kind.AWAY:
+                self._settle(claim, [], {request[0].id: Refusal("invalid", answer.detail)})
+            elif answer.kind is Kind.UNAVAILABLE:
                 self._pause(claim, _ids([request, *todo]), answer)
                 return
             elif not self._set_aside(claim, request, answer):
@@ -138,45 +149,61 @@ class Relay(Worker):
             yield request
 
     def _readable(self, claim: Claim, request: Sequence[Due]) -> list[Event]:
-        """The events of a request. What would spoil it for the others is refused here."""
-        large = [row for row in request if row.size > MAX_REQUEST_BYTES]
-        refused = {row.id: _too_large(row) for row in large}
+        """The events of a request. A row that would spoil it for the others is refused here."""
+        refused: dict[int, Refusal] = {}
+        for row in request:
+            if row.size > MAX_REQUEST_BYTES:
+                refused[row.id] = Refusal(
+                    "too_large",
+                    f"payload: it has {row.size} bytes, more than a request may have; "
+                    "publish a reference to what is large",
+                )
         events: list[Event] = []
         for event in self.store.read(claim, [row.id for row in request if row.id not in refused]):
-            fault = _not_json(event.payload)
-            if fault:
-                refused[event.id] = fault
+            try:
+                # Before it is put between other events: a missing quote would spoil them all.
+                event.payload.decode()
+                msgspec.json.decode(event.payload)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                reason = f"payload: it is not JSON in UTF-8: {error}"
+                refused[event.id] = Refusal("invalid", reason)
             else:
                 events.append(event)
-        self._settle_refused(claim, refused)
+        self._settle(claim, [], refused)
         return events
 
-    # -- what came of it -------------------------------------------------------------------------
-    def _settle(self, claim: Claim, events: Sequence[Event], answer: Answer) -> None:
-        self._intake_is_back()
+    # -- what became of it -----------------------------------------------------------------------
+    def _judged(self, claim: Claim, events: Sequence[Event], answer: Answer) -> None:
+        """The intake has a verdict for each event, so it works."""
+        self._trouble.reset()
+        self._broken = 0
+        self.figures.intake_up(True)
+        if self._unavailable_since:
+            seconds = round(time.monotonic() - self._unavailable_since)
+            log.info("agent_intake_back", seconds=seconds)
+            self._unavailable_since = 0.0
         self._size = min(self.batch, self._size * 2)
         refused = {events[place].id: reason for place, reason in answer.refused.items()}
         done = [event.id for event in events if event.id not in refused]
-        settled = self.store.settle(claim, done, refused)
+        settled = self._settle(claim, done, refused)
         if settled < len(events):
             log.warning("agent_overtaken", rows=len(events) - settled)
         self.heartbeat.done += len(done)
         self.figures.relayed(len(done) - answer.duplicates, answer.duplicates)
-        self._tell_refused(refused)
 
-    def _settle_refused(self, claim: Claim, refused: dict[int, Refusal]) -> None:
-        if refused:
-            self.store.settle(claim, [], refused)
-            self._tell_refused(refused)
-
-    def _tell_refused(self, refused: dict[int, Refusal]) -> None:
+    def _settle(self, claim: Claim, done: Sequence[int], refused: dict[int, Refusal]) -> int:
+        """Delete what is done, move what is refused; how many rows were still claimed."""
+        if not done and not refused:
+            return 0
+        settled = self.store.settle(claim, done, refused)
         self.heartbeat.failed += len(refused)
         self.figures.refused(len(refused))
         for row_id, refusal in list(refused.items())[:10]:
             log.warning("agent_row_refused", row=row_id, code=refusal.code, reason=refusal.reason)
+        return settled
 
     def _set_aside(self, claim: Claim, request: Sequence[Due], answer: Answer) -> bool:
-        """Push these rows away, to come back with fewer others; False when it cannot be them."""
+        """Push these rows back, to come with fewer others; False when it cannot be their fault."""
         seconds = delay(max(row.attempts for row in request) + 1, _BROKEN_SCHEDULE)
         self.store.release(claim, _ids([request]), seconds, answer.detail, count=True)
         log.error("agent_intake_broke", rows=len(request), first=request[0].id, why=answer.detail,
@@ -185,53 +212,20 @@ class Relay(Worker):
         return self._broken < _BROKEN_IN_A_ROW
 
     def _pause(self, claim: Claim, ids: Sequence[int], answer: Answer) -> None:
-        """The intake is away: give the rows back and leave it alone for a while."""
+        """The intake is unavailable: give the rows back and leave it alone for a while."""
         self._broken = 0
         if answer.slow:
             self._size = max(1, self._size // 2)
         now = time.monotonic()
-        self._away_since = self._away_since or now
+        self._unavailable_since = self._unavailable_since or now
         seconds = max(self._trouble.next(), min(answer.retry_after, 30.0))
         self._resume_at = now + seconds
         self.figures.intake_up(False)
-        away = round(now - self._away_since)
-        tell = log.error if away >= _LONG_TROUBLE else log.warning
-        tell("agent_intake_away", why=answer.detail, seconds=away, again_in=round(seconds, 1))
+        passed = round(now - self._unavailable_since)
+        report = log.error if passed >= _LONG_TROUBLE else log.warning
+        report("agent_intake_away", why=answer.detail, seconds=passed, again_in=round(seconds, 1))
         self.store.release(claim, ids, seconds, answer.detail)
-
-    def _intake_is_back(self) -> None:
-        self._trouble.reset()
-        self._broken = 0
-        self.figures.intake_up(True)
-        if self._away_since:
-            log.info("agent_intake_back", seconds=round(time.monotonic() - self._away_since))
-            self._away_since = 0.0
-
-    def _measure(self) -> None:
-        if not self._next_measure.take():
-            return
-        measure = self.store.measure()
-        self.heartbeat.lag = round(measure.oldest, 1) if measure.pending else None
-        self.figures.measured(measure)
 
 
 def _ids(requests: Iterable[Sequence[Due]]) -> list[int]:
     return [row.id for request in requests for row in request]
-
-
-def _too_large(row: Due) -> Refusal:
-    return Refusal(
-        "too_large",
-        f"payload: it has {row.size} bytes, more than a request may have; "
-        "publish a reference to what is large",
-    )
-
-
-def _not_json(payload: bytes) -> Refusal | None:
-    """Judged before it is put between other events: a quote too few would spoil them all."""
-    try:
-        payload.decode()
-        msgspec.json.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Refusal("invalid", f"payload: it is not JSON in UTF-8: {error}")
-    return None

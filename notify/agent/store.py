@@ -93,7 +93,7 @@ class Store:
             return claims.claim(due, limit=limit, lease=lease, until="next_at", using=self.alias)
 
     def due(self, claim: claims.Claim) -> list[Due]:
-        """What is to be known of the claimed rows before they are read, in the claim's order."""
+        """Size and attempts of the claimed rows, before they are read, in the claim's order."""
         length = f"LENGTH(CAST(payload AS {self._bytes}))"
         return [Due(*row) for row in self._rows(f"id, {length}, attempts", claim, claim.ids)]
 
@@ -108,7 +108,7 @@ class Store:
     ) -> int:
         """Delete what the intake has, move what it refused to outbox_dead, in one transaction.
 
-        Only rows that still carry the claim; how many they were.
+        Only rows that still carry the claim; how many there were.
         """
         return sql.retrying(partial(self._settle, claim, done, refused), self.alias)
 
@@ -130,7 +130,7 @@ class Store:
         return claims.release(Outbox, held, values, until="next_at", using=self.alias)
 
     def measure(self) -> Measure:
-        """Counted by a look at both tables: the outbox is small, and the dead should be few.
+        """Both tables are counted whole: the outbox is small, and dead rows should be few.
 
         Raises Unavailable when there are no tables.
         """
@@ -168,27 +168,27 @@ class Store:
     def _settle(
         self, claim: claims.Claim, done: Sequence[int], refused: Mapping[int, Refusal]
     ) -> int:
+        # One statement for all rows that were refused for the same reason.
+        alike: dict[Refusal, list[int]] = {}
+        for row_id, refusal in refused.items():
+            alike.setdefault(refusal, []).append(row_id)
+        columns = "msg_key, event_type, channel, payload, created_at, attempts"
         with transaction.atomic(using=self.alias), connections[self.alias].cursor() as cursor:
-            buried = sum(
-                self._bury(cursor, claim, ids, refusal) for refusal, ids in _alike(refused)
-            )
+            moved = 0
+            for refusal, ids in alike.items():
+                why = (refusal.code[:32], refusal.reason[:_TEXT_LENGTH])
+                for condition, parameters in _mine(claim, ids):
+                    cursor.execute(
+                        f"INSERT INTO outbox_dead ({columns}, code, reason) "  # noqa: S608
+                        f"SELECT {columns}, %s, %s FROM outbox WHERE {condition}",
+                        (*why, *parameters),
+                    )
+                    moved += cursor.rowcount
             failpoint("agent_dead_before_commit")
             gone = self._delete(cursor, claim, list(refused))
-            if buried != gone:  # overtaken between the two: the new owner decides
+            if moved != gone:  # overtaken between the two: the new owner decides
                 raise LeaseLost("the lease ended while refused rows were moved")
             return gone + self._delete(cursor, claim, done)
-
-    def _bury(self, cursor: Any, claim: claims.Claim, ids: list[int], refusal: Refusal) -> int:
-        columns = "msg_key, event_type, channel, payload, created_at, attempts"
-        moved = 0
-        for condition, parameters in _mine(claim, ids):
-            cursor.execute(
-                f"INSERT INTO outbox_dead ({columns}, code, reason) "  # noqa: S608
-                f"SELECT {columns}, %s, %s FROM outbox WHERE {condition}",
-                (refusal.code[:32], refusal.reason[:_TEXT_LENGTH], *parameters),
-            )
-            moved += cursor.rowcount
-        return moved
 
     def _delete(self, cursor: Any, claim: claims.Claim, ids: Sequence[int]) -> int:
         # The form with a table list is the one that takes an index hint.
@@ -206,7 +206,7 @@ class Store:
 
 @contextmanager
 def _tables_needed() -> Iterator[None]:
-    """Tables that are not there yet are waited for, as a database that is away is."""
+    """Raise Unavailable when the tables do not exist: the Agent waits, as for a database."""
     try:
         yield
     except (ProgrammingError, OperationalError) as error:
@@ -223,11 +223,3 @@ def _mine(claim: claims.Claim, ids: Sequence[int]) -> Iterator[tuple[str, list[A
     for chunk in chunks(ids, claims.CHUNK):
         marks = ", ".join(["%s"] * len(chunk))
         yield f"id IN ({marks}) AND claimed_by = %s", [*chunk, claim.token]
-
-
-def _alike(refused: Mapping[int, Refusal]) -> list[tuple[Refusal, list[int]]]:
-    """Rows by their refusal: one statement for those that were refused for the same reason."""
-    groups: dict[Refusal, list[int]] = {}
-    for row_id, refusal in refused.items():
-        groups.setdefault(refusal, []).append(row_id)
-    return list(groups.items())

@@ -20,10 +20,10 @@ SCHEDULE = [1, 1, 2, 2]
 
 @dataclass(frozen=True)
 class Consumer:
-    """`sink` are its arguments, `subscription` its settings, `pattern` what it wants."""
+    """`sink` has the arguments of its process, `subscription` settings, `pattern` what it wants."""
 
     name: str
-    story: str
+    behaviour: str
     sink: Sequence[str] = ()
     pattern: str = "*"
     schedule: Sequence[int] = tuple(SCHEDULE)
@@ -92,7 +92,7 @@ def _receive(consumer: Consumer, url: str) -> Receive:
 
 
 def expected(cast: Sequence[Consumer], accepted: Sequence[Accepted]) -> dict[str, set[str]]:
-    """Which message ids each consumer must have, from what the client saw accepted."""
+    """Which message ids each consumer must have, by what the client saw accepted."""
     wanted: dict[str, set[str]] = {consumer.name: set() for consumer in cast}
     patterns = {consumer.name: consumer.pattern for consumer in cast}
     for message in accepted:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 CONNECTIONS = 8
-# Every so many messages the request is repeated with the same key, as after a lost answer.
+# After so many messages one request is repeated with the same key, as after a lost answer.
 REPEAT_EVERY = 50
 BATCH = 100
 _PATIENCE = 120.0  # seconds, for one request

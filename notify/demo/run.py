@@ -1,24 +1,29 @@
-"""The demo of Notify: publish, rotate a secret, forge, wait, account for every copy."""
+"""The demo of Notify: publish, rotate a secret, forge, wait, account for every delivery."""
 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.flows import DemoRun
 from notify import secret_rotation
-from notify.demo import cast, forgery
+from notify.demo import cast
 from notify.demo.publisher import Accepted, BatchPublisher, publish_all
 from notify.demo.sink_process import SinkProcess
 from notify.models import Receive, ReceiveMsg
+from notify.subscriptions import signing
 
-# Below it the demo shows nothing and says so.
+# A run with fewer messages shows too little, and says so.
 MIN_MESSAGES = 10_000
+_FORGED = b'{"type": "demo.forged", "timestamp": "2026-01-01T00:00:00Z", "data": {}}'
 
 
 @dataclass
@@ -36,30 +41,25 @@ class Account:
 
 
 def run_demo(run: DemoRun) -> Mapping[str, Any]:
-    """Publish over HTTP, wait for the consumers' files, account for every copy."""
+    """Publish over HTTP, wait for the consumers' files, account for every delivery."""
     consumers = cast.consumers()
-    with _sinks(Path(run.folder), consumers) as sinks:
+    with contextlib.ExitStack() as stack:
+        sinks = {}
+        for consumer in consumers:
+            sink = SinkProcess(Path(run.folder) / f"{consumer.name}.log", list(consumer.sink))
+            sinks[consumer.name] = stack.enter_context(sink)
         tokens = cast.create(consumers, {name: sink.url for name, sink in sinks.items()})
         run.say(f"notify: {run.messages} messages from {len(tokens)} business systems to")
         for consumer in consumers:
-            run.say(f"notify:   {consumer.name:<15} {consumer.story}")
+            run.say(f"notify:   {consumer.name:<15} {consumer.behaviour}")
         accepted = publish_all(run.base_url, tokens, run.messages // 2)
         secret = _rotate()
         rest = run.messages - len(accepted)
         accepted += publish_all(run.base_url, tokens, rest, kind=BatchPublisher)
-        forged = forgery.refused(sinks[cast.VERIFYING].url, secret)
+        forged = _forge(sinks[cast.VERIFYING].url, secret)
         account = Account(cast.expected(consumers, accepted), sinks)
         exhausted = _await(run, account)
         return _report(accepted, account, exhausted, forged)
-
-
-@contextlib.contextmanager
-def _sinks(folder: Path, consumers: Sequence[cast.Consumer]) -> Iterator[dict[str, SinkProcess]]:
-    with contextlib.ExitStack() as stack:
-        yield {
-            c.name: stack.enter_context(SinkProcess(folder / f"{c.name}.log", list(c.sink)))
-            for c in consumers
-        }
 
 
 def _rotate() -> str:
@@ -71,27 +71,47 @@ def _rotate() -> str:
     return secret
 
 
+def _forge(url: str, secret: str) -> tuple[int, int]:
+    """Send messages that nobody may believe straight to the consumer that verifies signatures; how
+    many were answered with 401, and how many were sent."""
+    keys = [signing.decode_secret(secret)]
+    now, message_id = int(time.time()), f"forged-{uuid.uuid4().hex}"
+    signed = dict(signing.headers(keys, message_id, now, _FORGED))
+    old = dict(signing.headers(keys, message_id, now - 3600, _FORGED))
+    attempts: list[tuple[dict[str, str], bytes]] = [
+        ({}, _FORGED),  # not signed at all
+        (signed, _FORGED + b" "),  # another body
+        (signed | {"webhook-id": message_id + "x"}, _FORGED),
+        (signed | {"webhook-timestamp": str(now + 1)}, _FORGED),
+        (old, _FORGED),  # signed well, an hour ago
+    ]
+    statuses = []
+    for headers, body in attempts:
+        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+        with contextlib.closing(connection):
+            headers = {**headers, "content-type": "application/json"}
+            connection.request("POST", "/hook", body, headers)
+            statuses.append(connection.getresponse().status)
+    return statuses.count(401), len(statuses)
+
+
 def _await(run: DemoRun, account: Account) -> set[str]:
-    """Until nothing is missing or time is up; the ids that ended exhausted at the dead sink."""
+    """Until nothing is missing or the time is up; the ids that ended exhausted at the dead sink."""
     deadline = time.monotonic() + run.timeout
     progress = Every(2.0)
+    # Only at the consumer that is meant to be dead: anywhere else it would be a loss.
+    given_up = ReceiveMsg.objects.filter(
+        biz_receive__receive__name=cast.DEAD, status=ReceiveMsg.Status.EXHAUSTED
+    ).values_list("msg_id", flat=True)
     while True:
         missing = account.missing()
-        exhausted = _exhausted() & missing[cast.DEAD]
+        exhausted = {str(message_id) for message_id in given_up.all()} & missing[cast.DEAD]
         left = sum(map(len, missing.values())) - len(exhausted)
         if not left or time.monotonic() > deadline:
             return exhausted
         if progress.take():
-            run.say(f"notify: {left} deliveries on their way")
+            run.say(f"notify: {left} deliveries to come")
         time.sleep(0.2)
-
-
-def _exhausted() -> set[str]:
-    """Only at the consumer that is meant to be dead: anywhere else it would be a loss."""
-    rows = ReceiveMsg.objects.filter(
-        biz_receive__receive__name=cast.DEAD, status=ReceiveMsg.Status.EXHAUSTED
-    )
-    return {str(msg_id) for msg_id in rows.values_list("msg_id", flat=True)}
 
 
 def _report(

@@ -107,7 +107,7 @@ def _headers(head: bytes) -> dict[bytes, bytes]:
 
 
 def _is_signed(secret: str, headers: dict[bytes, bytes], body: bytes) -> bool:
-    """By the specification, in a few lines of its own: the sender's code must not judge itself."""
+    """By the specification, in code of its own: the sender's code must not judge itself."""
     message_id, timestamp = headers.get(b"webhook-id", b""), headers.get(b"webhook-timestamp", b"")
     if not timestamp.isdigit() or abs(time.time() - int(timestamp)) > _TOLERANCE_SECONDS:
         return False

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,11 @@ from django.core.management.base import CommandError, CommandParser
 from msgplatform import env
 from msgplatform.core.daemons.daemon import DaemonCommand
 from msgplatform.core.errors import InvalidInput
-from notify.agent.command import build, key_source
-from notify.agent.relay import MAX_BATCH, Relay
+from msgplatform.core.http import destinations
+from notify.agent.client import IntakeClient
+from notify.agent.metrics import Figures
+from notify.agent.relay import MAX_BATCH, TIMEOUT_SECONDS, Relay
+from notify.agent.store import Store, add_database
 
 
 class Command(DaemonCommand):
@@ -39,7 +43,7 @@ class Command(DaemonCommand):
         parser.add_argument("--metrics", default="", help="HOST:PORT that answers Prometheus")
 
     def check(self, *args: Any, **kwargs: Any) -> None:
-        """Only what an Agent uses: SECRET_KEY and the platform's servers are not its business."""
+        """Only what an Agent uses: it needs neither SECRET_KEY nor the platform's servers."""
         if env.problems:
             problem = env.problems[0]
             raise CommandError(f"{problem.message}. {problem.hint}")
@@ -61,3 +65,43 @@ class Command(DaemonCommand):
             )
         except InvalidInput as error:
             raise CommandError(f"--{error.field}: {error}") from None
+
+
+def key_source(path: Path | None, given: str) -> Callable[[], str]:
+    """Where the API key comes from. A file is read for each request, so a key can be replaced.
+
+    Raises InvalidInput when there is none.
+    """
+    if path is None:
+        if not given:
+            raise InvalidInput("no API key: name a file, or set AGENT_API_KEY", "key-file")
+        return lambda: given
+    read = path.read_text
+    try:
+        if not read(encoding="utf-8").strip():
+            raise InvalidInput(f"{path} is empty", "key-file")
+    except (OSError, UnicodeDecodeError):
+        raise InvalidInput(
+            f"{path} is not a text file that this user can read", "key-file"
+        ) from None
+    return lambda: read(encoding="utf-8").strip()
+
+
+def build(
+    *, database: str, intake: str, key: Callable[[], str], batch: int, name: str, metrics: str
+) -> Relay:
+    """An Agent that has not connected to anything yet. Raises InvalidInput."""
+    try:
+        destinations.parse(intake)
+    except InvalidInput as error:
+        raise InvalidInput(str(error), "intake") from None
+    if not database:
+        raise InvalidInput("name the business system's database", "database")
+    store = Store(add_database(database))
+    figures = Figures()
+    if metrics:
+        host, _, port = metrics.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise InvalidInput("use HOST:PORT, such as 127.0.0.1:9464", "metrics")
+        figures.serve(host.strip("[]"), int(port))
+    return Relay(store, IntakeClient(intake, key, TIMEOUT_SECONDS), batch, name, figures)
