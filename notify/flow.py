@@ -45,6 +45,7 @@ class NotifyFlow(flows.Flow):
     bulk_actions = {name: action.shown for name, action in actions.ACTIONS.items()}
 
     queues = (orders.MARKER_QUEUE,)
+    # A result on the marker's queue is the only copy of an answer: it is never dropped.
     only_copies = frozenset(queues)
     queue_pattern = orders.QUEUE_PATTERN
     icons = {"Receive": "outbound", "BizReceive": "hub", "BizMsg": "mail", "ReceiveMsg": "send"}

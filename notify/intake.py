@@ -23,6 +23,7 @@ from notify import bells
 from notify.models import BizMsg, IdempotencyKey
 
 MAX_PAYLOAD_BYTES = 256 * 1024
+# Plain ASCII, so that it can be written into the signed body without escapes.
 _EVENT_TYPE = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _CHANNEL = re.compile(r"[A-Za-z0-9_.:-]*")
 
@@ -97,12 +98,14 @@ def _committer() -> GroupCommit[Item[Event], Verdict]:
 def _item(event: Event) -> Item[Event]:
     """Raises InvalidInput."""
     check(event)
+    # What a repeat with the same key must have in common with the first request.
     hashed = event.event_type.encode(), event.channel.encode(), event.payload
     return idempotency.item(event, event.biz, event.idempotency_key, *hashed)
 
 
 def _store(items: Sequence[Item[Event]]) -> list[Verdict]:
     verdicts = idempotency.store(items, IdempotencyKey, _insert)
+    # After the commit: a maker that looks earlier finds nothing.
     bells.MAKER.ring()
     return verdicts
 

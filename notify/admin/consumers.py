@@ -134,6 +134,7 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
     def save_model(
         self, request: HttpRequest, obj: Receive, form: ModelForm[Receive], change: bool
     ) -> None:
+        # One transaction: nothing is changed without its line in the audit log.
         with transaction.atomic():
             super().save_model(request, obj, form, change)
             if change:
@@ -163,31 +164,28 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
         if not self.has_change_permission(request, consumer):
             raise PermissionDenied
         back = reverse("admin:notify_receive_change", args=[pk])
+        # `seen` names the secret that this page shows: see secret_rotation.rotate().
         given = request.POST if request.method == "POST" else None
         start = {"hours": settings.NOTIFY_ROTATION_HOURS, "seen": secret_rotation.mark_of(consumer)}
         form = RotationForm(given, initial=start)
         if form.is_valid():
-            return self._rotate(request, pk, form, back)
+            hours, seen = form.cleaned_data["hours"], form.cleaned_data["seen"]
+            try:
+                # One transaction: no secret is rotated without its line in the audit log.
+                with transaction.atomic():
+                    consumer = secret_rotation.rotate(pk, seen, hours)
+                    audit(request, "consumer_secret_rotated", consumer.name, old_signs_hours=hours)
+            except Conflict:
+                text = gettext("The secret was rotated meanwhile; nothing was changed. Look again.")
+                messages.error(request, text)
+                return redirect(back)
+            return self._show(request, consumer, back)
         context = {
             **self.admin_site.each_context(request),
             "title": gettext("Rotate secret"), "opts": self.opts, "form": form, "back": back,
             "consumer": consumer, "old_still_signs": _old_still_signs(consumer),
         }  # fmt: skip
         return TemplateResponse(request, "notify/rotate.html", context)
-
-    def _rotate(self, request: HttpRequest, pk: int, form: forms.Form, back: str) -> HttpResponse:
-        hours, seen = form.cleaned_data["hours"], form.cleaned_data["seen"]
-        try:
-            with transaction.atomic():
-                consumer = secret_rotation.rotate(pk, seen, hours)
-                audit(request, "consumer_secret_rotated", consumer.name, old_signs_hours=hours)
-        except Conflict:
-            messages.error(
-                request,
-                gettext("The secret was rotated meanwhile; nothing was changed. Look again."),
-            )
-            return redirect(back)
-        return self._show(request, consumer, back)
 
 
 def _old_still_signs(consumer: Receive) -> bool:

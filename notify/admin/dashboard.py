@@ -15,6 +15,7 @@ from notify.monitor import statistics
 from notify.monitor.metrics import NOT_DELIVERED
 
 _Delivery = ReceiveMsg.Status
+# Lines in the card: enough to see what is wrong, the list has the rest.
 FAILURES = 8
 _STATES = NOT_DELIVERED
 
@@ -23,6 +24,7 @@ def card(row: BizReceive) -> dict[str, Any]:
     """What the template `notify/subscription_card.html` shows."""
     now = timezone.now()
     state = health.read([row])[row.pk]
+    # 24 steps, the hour that has just begun included.
     points = statistics.series("hour", now - timedelta(hours=23), now, subscription=row.pk)
     disabled_on = health.disabled_on(row)
     return {
@@ -51,6 +53,7 @@ def _deliveries(row: BizReceive) -> list[dict[str, Any]]:
     """How many deliveries wait or were given up, each with the list that shows them."""
     found = []
     for status in _STATES:
+        # Without an order, and cut: a part of the index, however many there are.
         rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=row.pk).order_by()
         count = rows[: health.COUNTED + 1].count()
         if count:
@@ -68,6 +71,7 @@ def _failures(row: BizReceive) -> list[Attempt]:
     ids: list[int] = []
     for status in (_Delivery.PENDING, _Delivery.EXHAUSTED):
         rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=row.pk)
+        # More deliveries than are shown: some of them have no failed attempt yet.
         ids += rows.order_by("-next_at").values_list("id", flat=True)[: FAILURES * 4]
     last: dict[int, Attempt] = {}
     for attempt in Attempt.objects.filter(copy_id__in=ids).order_by("id").select_related("copy"):

@@ -56,9 +56,17 @@ class Health:
 def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     """By subscription id: a call of Redis and three queries, however many rows."""
     ids = [row.pk for row in rows]
-    due_since, waiting, counted = _due_since(ids), _waiting(ids), _last_hour(ids)
-    states = _from_redis()
+    # The oldest due time of each: an index dive for each of the page's rows.
+    oldest = BizReceive.objects.filter(id__in=ids).order_by()
+    pending = oldest.values_list("id", due.first(ReceiveMsg.Status.PENDING))
     now = timezone.now()
+    due_since = {pk: at for pk, at in pending if at is not None and at <= now}
+    # How many deliveries of each wait: the part of an index for each, read up to COUNTED.
+    statuses = ", ".join(str(int(status)) for status in OPEN)
+    condition = f"status IN ({statuses}) AND biz_receive_id = %s"
+    found = capped("receive_msg", condition, [[pk] for pk in ids], COUNTED)
+    waiting = dict(zip(ids, found, strict=True))
+    counted, states = _last_hour(ids), _from_redis()
     return {
         pk: Health(
             waiting=waiting.get(pk, 0),
@@ -78,22 +86,6 @@ def _from_redis() -> dict[int, lane_status.Live] | None:
         return lane_status.read()
     except RedisError:
         return None
-
-
-def _waiting(ids: Sequence[int]) -> dict[int, int]:
-    """How many deliveries of each wait, counted up to COUNTED: the part of an index for each."""
-    statuses = ", ".join(str(int(status)) for status in OPEN)
-    condition = f"status IN ({statuses}) AND biz_receive_id = %s"
-    found = capped("receive_msg", condition, [[pk] for pk in ids], COUNTED)
-    return dict(zip(ids, found, strict=True))
-
-
-def _due_since(ids: Collection[int]) -> dict[int, datetime]:
-    """The oldest due time of each: an index dive for each of the page's rows."""
-    pending = due.first(ReceiveMsg.Status.PENDING)
-    rows = BizReceive.objects.filter(id__in=ids).order_by().values_list("id", pending)
-    now = timezone.now()
-    return {pk: next_at for pk, next_at in rows if next_at is not None and next_at <= now}
 
 
 def _last_hour(ids: Collection[int]) -> dict[tuple[int, str], int]:

@@ -70,6 +70,7 @@ class HotAdmin(ReadOnlyAdmin):
 
     # A join makes MariaDB read and sort the whole table before it cuts the page.
     list_select_related = ()
+    # The timeline of a message is the page of a row; a form would have nothing to say.
     list_display_links = None
     list_filter_submit = True
     sortable_by = ()
@@ -132,9 +133,16 @@ class ReceiveMsgAdmin(HotAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[ReceiveMsg], search_term: str
     ) -> tuple[QuerySet[ReceiveMsg], bool]:
-        if not search_term.strip():
+        text = search_term.strip()
+        if not text:
             return queryset, False
-        return queryset.filter(pk__in=_delivery_ids(search_term.strip())), False
+        # The delivery of this id, or else those of the messages that are found.
+        number = row_id(text)
+        if number is not None and ReceiveMsg.objects.filter(pk=number).exists():
+            return queryset.filter(pk__in=[number]), False
+        of_messages = ReceiveMsg.objects.filter(msg_id__in=_message_ids(text))
+        ids = list(of_messages.values_list("pk", flat=True)[:_FOUND])
+        return queryset.filter(pk__in=ids), False
 
     @admin.action(description=_("Send again"), permissions=["operate"])
     def send_again(
@@ -188,12 +196,3 @@ class ReceiveMsgAdmin(HotAdmin):
 def _message_ids(text: str) -> list[int]:
     """What the search of the console finds; it names messages by any id, key or event type."""
     return [int(hit.id) for hit in find.search(text, _FOUND)]
-
-
-def _delivery_ids(text: str) -> list[int]:
-    """The delivery of this id, or else those of the messages that are found."""
-    number = row_id(text)
-    if number is not None and ReceiveMsg.objects.filter(pk=number).exists():
-        return [number]
-    of_messages = ReceiveMsg.objects.filter(msg_id__in=_message_ids(text))
-    return list(of_messages.values_list("pk", flat=True)[:_FOUND])

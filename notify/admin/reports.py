@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any
 
 from django import forms
@@ -12,12 +11,12 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import ModelAdmin, RowSelect, cells, report
-from msgplatform.jobs.time_steps import Step
 from msgplatform.models import Biz
 from notify.admin import chart
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import statistics
 
+# Rows of the table of subscriptions; a business system may have thousands.
 _MOST_SUBSCRIPTIONS = 50
 
 
@@ -63,9 +62,18 @@ def _context(form: ReportForm) -> dict[str, Any]:
     step, owner = form.cleaned_data["step"], form.owner()
     points = statistics.series(step, since, until, **owner)
     total = statistics.total(step, since, until, **owner)
-    worst = []
+    worst: list[tuple[BizReceive, statistics.Point, str]] = []
     if owner["subscription"] is None:
-        worst = _worst(step, since, until, owner["biz"])
+        # Subscriptions with attempts, those with most failures first.
+        found = statistics.by_subscription(step, since, until, biz=owner["biz"])
+        order = sorted(found, key=lambda pk: (-found[pk].failed, -found[pk].delivered))
+        wanted = BizReceive.objects.select_related("biz", "receive")
+        rows = wanted.in_bulk(order[:_MOST_SUBSCRIPTIONS])
+        worst = [
+            (rows[pk], found[pk], cells.percent(found[pk].success_share))
+            for pk in order
+            if pk in rows
+        ]
     return {
         "points": [
             (point, cells.percent(point.success_share))
@@ -80,15 +88,3 @@ def _context(form: ReportForm) -> dict[str, Any]:
         "one_subscription": owner["subscription"] is not None,
         "subject": form.cleaned_data["subscription"] or form.cleaned_data["biz"],
     }
-
-
-def _worst(
-    step: Step, since: datetime, until: datetime, biz: int | None
-) -> list[tuple[BizReceive, statistics.Point, str]]:
-    """Subscriptions with attempts, those with most failures first."""
-    found = statistics.by_subscription(step, since, until, biz=biz)
-    order = sorted(found, key=lambda pk: (-found[pk].failed, -found[pk].delivered))
-    rows = BizReceive.objects.select_related("biz", "receive").in_bulk(order[:_MOST_SUBSCRIPTIONS])
-    return [
-        (rows[pk], found[pk], cells.percent(found[pk].success_share)) for pk in order if pk in rows
-    ]

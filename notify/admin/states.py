@@ -26,6 +26,7 @@ from notify.models import BizReceive
 _Status = BizReceive.Status
 # A subscription that is resumed is not judged by its failures before that.
 _HEALTHY = {"failing_since": None, "failures": 0, "disabled_reason": ""}
+# Names that the question shows; the others are counted.
 _SHOWN = 20
 
 
@@ -123,6 +124,7 @@ _TITLES = [
 def _apply(request: HttpRequest, rows: QuerySet[BizReceive], change: Change) -> int:
     """Set the state of the rows that have another one; how many."""
     with transaction.atomic():
+        # Under lock: the audit log has the state that was replaced, also beside a marker.
         locked = BizReceive.objects.select_for_update().filter(
             pk__in=list(rows.values_list("pk", flat=True))
         )

@@ -106,6 +106,7 @@ class SubscriptionList(ChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
+        # Here the page is cut: health is read for its rows and no others.
         self.result_list = rows = list(self.result_list)
         found = health.read(rows)
         for row in rows:
@@ -158,6 +159,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
     def save_model(
         self, request: HttpRequest, obj: BizReceive, form: ModelForm[BizReceive], change: bool
     ) -> None:
+        # One transaction: nothing is changed without its line in the audit log.
         with transaction.atomic():
             super().save_model(request, obj, form, change)
             action = "subscription_changed" if change else "subscription_created"

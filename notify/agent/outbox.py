@@ -53,6 +53,7 @@ def publish(
     key = uuid.uuid4().hex if idempotency_key is None else idempotency_key
     _check(_KEY, "idempotency_key", key, "1 to 128 visible ASCII characters without spaces")
     text = _json_text(payload)
+    # No transaction of its own: the event belongs into the caller's.
     with connections[using].cursor() as cursor:
         cursor.execute(_INSERT, (key, event_type, channel, text))
     return key
@@ -64,6 +65,7 @@ def _check(pattern: re.Pattern[str], field: str, value: object, rule: str) -> No
 
 
 def _json_text(payload: Any) -> str:
+    # Bytes are checked and kept: numbers and spaces arrive as they were written.
     raw = bytes(payload) if isinstance(payload, (bytes, bytearray, memoryview)) else None
     try:
         if raw is None:

@@ -84,6 +84,7 @@ class Store:
     def __init__(self, alias: str) -> None:
         self.alias = alias
         self._mysql = connections[alias].vendor == "mysql"
+        # What to cast a text to: as bytes it can be read whatever its encoding is.
         self._bytes = "BINARY" if self._mysql else "BLOB"
 
     def claim(self, limit: int, lease: float) -> claims.Claim:
@@ -126,6 +127,7 @@ class Store:
             values["last_error"] = error[:_TEXT_LENGTH]
         if count:
             values["attempts"] = F("attempts") + 1
+        # Some of the claim's rows, under its token: the others stay claimed.
         held = claims.Claim(claim.token, list(ids), claim.lease_until)
         return claims.release(Outbox, held, values, until="next_at", using=self.alias)
 
@@ -134,6 +136,7 @@ class Store:
 
         Raises Unavailable when there are no tables.
         """
+        # By the database's clock, which wrote created_at.
         age = (
             "TIMESTAMPDIFF(MICROSECOND, MIN(created_at), UTC_TIMESTAMP(6)) / 1000000.0"
             if self._mysql

@@ -87,11 +87,13 @@ class PayloadField(serializers.JSONField):
     """The bytes as they were published; left out when they were not read."""
 
     def get_attribute(self, message: BizMsg) -> Any:
+        # Reading it here would be a query for each message of a list.
         if "payload" in message.get_deferred_fields():
             raise SkipField
         return message.payload
 
     def to_representation(self, value: Any) -> Any:
+        # Not decoded and encoded again: it could come out in other bytes.
         return msgspec.Raw(bytes(value))
 
 

@@ -41,6 +41,7 @@ from notify.models import BizMsg
 
 # The bound of a payload, and the envelope around it.
 MAX_MESSAGE_BYTES = intake.MAX_PAYLOAD_BYTES + 4096
+# The one value of `expand`.
 _PAYLOAD = "payload"
 
 
@@ -76,6 +77,7 @@ class MessageListView(ListView):
 
     def get_queryset(self) -> Any:
         event_type = self.asked.get("event_type", "")
+        # A wrong one would find nothing; its sender should learn why.
         if event_type:
             intake.check_event_type(event_type)
         rows = listing.Messages(caller_of(self.request).biz_id, event_type)
@@ -146,6 +148,7 @@ def _event(biz: int, body: PublishBody) -> intake.Event:
     )
 
 
+# The plain publish, which the web server answers without Django (`msgplatform/web/door.py`).
 PUBLISH = SingleIntake(
     "/api/v1/messages",
     PublishBody,

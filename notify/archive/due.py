@@ -74,6 +74,7 @@ def chunks(message_ids: Sequence[int], place: Place) -> Iterator[list[int]]:
     chunk: list[int] = []
     size = count = 0
     for message_id in message_ids:
+        # A message that is gone meanwhile counts as empty: nothing of it will move.
         size += sizes.get(message_id, 0)
         count += deliveries.get(message_id, 0)
         if chunk and (size > MAX_BYTES or count > MAX_DELIVERIES):

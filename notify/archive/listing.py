@@ -24,6 +24,7 @@ from notify.archive import retention, stores
 from notify.archive.stores import Place, reading
 from notify.models import Attempt, BizMsg, ReceiveMsg
 
+# Keys in one IN list.
 _CHUNK = 500
 _Row = TypeVar("_Row", bound=Model)
 
@@ -95,6 +96,7 @@ class Messages:
         if self._event_type:
             rows = sql.of_one(rows, "event_type", self._event_type)
             rows = rows.order_by(f"{sign}biz_id", f"{sign}event_type", *self._order)
+        # Payloads are most of the bytes; key and archived_at are columns of the archive only.
         hidden = [] if self._payload else ["payload"]
         hidden += ["key", "archived_at"] if place.cold else []
         messages: list[BizMsg] = []

@@ -74,6 +74,7 @@ def reading(place: Place) -> Iterator[None]:
     cannot be read; an error of the main database is raised as it is."""
     try:
         yield
+    # ProgrammingError: its tables do not exist, or not any more.
     except (OperationalError, InterfaceError, ProgrammingError) as error:
         if not place.cold or place.using == DEFAULT_DB_ALIAS:
             raise

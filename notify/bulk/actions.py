@@ -17,6 +17,7 @@ from notify.bulk import fill_missing, replay
 from notify.bulk.requeue import Page, Requeue
 from notify.search.filters import Filter, parse
 
+# A count stops here and says "or more": it is asked before a job begins, while a person waits.
 COUNT_MOST = 100_000
 _COUNT_PAGE = 2000
 _COUNT_STEPS = 200  # pages may have few matches: the count must not take minutes

@@ -5,7 +5,7 @@ A delivery that exists stays as it is, whatever became of it.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +26,7 @@ from notify.subscriptions.matching import compile_filter
 
 # Deliveries made in one transaction: messages beyond it go with the next one.
 MAX_DELIVERIES = 5000
+# Their deliveries are made held, as the maker's split makes them.
 _HOLDING = (BizReceive.Status.PAUSED, BizReceive.Status.DISABLED)
 _COLUMNS = (
     "id", "msg_id", "biz_id", "biz_receive_id", "status", "send_times", "next_at", "claimed_by",
@@ -56,7 +57,15 @@ def add_missing(message_ids: Sequence[int], subscription: int | None = None) -> 
     made = 0
     left = list(message_ids)
     while left:
-        part, needed = _that_fit(left, subscription)
+        # The first messages, at least one, that lack at most MAX_DELIVERIES deliveries.
+        lacking: Counter[int] = Counter()
+        lacking.update(missing.message for missing in _missing(left, subscription, lock=False))
+        part, needed = left[:1], lacking[left[0]]
+        for message_id in left[1:]:
+            if needed + lacking[message_id] > MAX_DELIVERIES:
+                break
+            part.append(message_id)
+            needed += lacking[message_id]
         try:
             block = id_numbers.reserve(needed) if needed else None
             if block:
@@ -65,20 +74,6 @@ def add_missing(message_ids: Sequence[int], subscription: int | None = None) -> 
             continue  # count again
         left = left[len(part) :]
     return made
-
-
-def _that_fit(message_ids: list[int], subscription: int | None) -> tuple[list[int], int]:
-    """The first of the messages, at least one, that lack at most MAX_DELIVERIES deliveries; and how
-    many they lack."""
-    lacking: dict[int, int] = defaultdict(int)
-    for missing in _missing(message_ids, subscription, lock=False):
-        lacking[missing.message] += 1
-    total = 0
-    for place, message_id in enumerate(message_ids):
-        if place and total + lacking[message_id] > MAX_DELIVERIES:
-            return message_ids[:place], total
-        total += lacking[message_id]
-    return message_ids, total
 
 
 def _add(message_ids: list[int], subscription: int | None, block: id_numbers.Block) -> int:

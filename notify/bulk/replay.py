@@ -128,5 +128,5 @@ class ReplayFailed(Replay):
         super().__init__(filter, begun)
 
     def narrowed(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        # A delivery without an attempt is on its way for the first time.
+        # A delivery without an attempt is still to be sent for the first time.
         return rows.exclude(status=_Status.PENDING, send_times=0)

@@ -43,6 +43,7 @@ class Requeue:
         if filter.status not in (None, *choices):
             raise InvalidInput(f"use one of {', '.join(choices)}", "status")
         self._filter, self._begun = filter, begun
+        # Only exhausted ones when nothing is asked: poison needs somebody to look at it first.
         default = FAILED.values() if named else [ReceiveMsg.Status.EXHAUSTED]
         self._statuses = [choices[filter.status]] if filter.status else list(default)
 
@@ -126,6 +127,7 @@ class Requeue:
             for delivery_id, message_id, _at, updated_at in rows
             if least <= message_id < below and updated_at <= self._begun
         }
+        # The type is the message's: asked last, of what is left.
         if self._filter.event_type is not None and found:
             messages = place.messages.filter(id__in=set(found.values()))
             right = set(

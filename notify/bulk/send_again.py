@@ -26,6 +26,7 @@ FAILED = {
     "poison": _Status.POISON,
     "skipped": _Status.SKIPPED,
 }
+# Deliveries in one statement, and messages in one restore.
 CHUNK = 500
 
 
@@ -35,6 +36,7 @@ def again(delivery_ids: Sequence[int], statuses: Collection[int], begun: datetim
     Only what last changed before `begun`: a step that is repeated passes over what it did already.
     When the archive is unavailable its error is raised after the hot deliveries were done.
     """
+    # The hot ones first: they need no archive, which may be unavailable.
     done = hot(delivery_ids, statuses, begun)
     for some in chunks(delivery_ids, CHUNK):
         there = set(ReceiveMsg.objects.filter(id__in=some).values_list("id", flat=True))
@@ -55,6 +57,7 @@ def hot(delivery_ids: Iterable[int], statuses: Collection[int], begun: datetime)
                 "status": _Status.PENDING,
                 "send_times": 0,
                 "generation": F("generation") + 1,
+                # A failure that is still to be marked carries the old claim and does not apply.
                 "claimed_by": "",
                 "next_at": Now(),
                 "updated_at": Now(),

@@ -63,7 +63,14 @@ SYSTEMS: dict[str, list[str]] = {
 
 def create(cast: Sequence[Consumer], urls: Mapping[str, str]) -> dict[str, str]:
     """Rows for business systems, consumers and subscriptions; an API key per business system."""
-    rows = {consumer.name: _receive(consumer, urls[consumer.name]) for consumer in cast}
+    rows = {}
+    for consumer in cast:
+        defaults = {"url": urls[consumer.name], "title": consumer.name.replace("-", " ").title()}
+        if consumer.secret:
+            defaults["secret"] = consumer.secret
+        rows[consumer.name], _ = Receive.objects.update_or_create(
+            name=consumer.name, defaults=defaults
+        )
     by_name = {consumer.name: consumer for consumer in cast}
     tokens = {}
     for name, subscribers in SYSTEMS.items():
@@ -81,14 +88,6 @@ def create(cast: Sequence[Consumer], urls: Mapping[str, str]) -> dict[str, str]:
                 },
             )
     return tokens
-
-
-def _receive(consumer: Consumer, url: str) -> Receive:
-    defaults = {"url": url, "title": consumer.name.replace("-", " ").title()}
-    if consumer.secret:
-        defaults["secret"] = consumer.secret
-    row, _ = Receive.objects.update_or_create(name=consumer.name, defaults=defaults)
-    return row
 
 
 def expected(cast: Sequence[Consumer], accepted: Sequence[Accepted]) -> dict[str, set[str]]:

@@ -61,23 +61,20 @@ class Publisher(threading.Thread):
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
-            status, answer = self._once(path, body, headers)
+            try:
+                self._connection.request("POST", path, body, headers)
+                response = self._connection.getresponse()
+                status, answer = response.status, response.read()
+            except (OSError, http.client.HTTPException):
+                # It may or may not have been accepted: the same key makes it one either way.
+                self._connection.close()
+                status, answer = 503, b""
             if status in (200, 202):
                 return answer
-            if status and status != 503 and status != 429:
+            if status != 503 and status != 429:
                 raise RuntimeError(f"HTTP {status}: {answer[:300]!r}")
             time.sleep(0.5)
         raise RuntimeError(f"nothing was accepted in {_PATIENCE:g} s: {body[:100]}")
-
-    def _once(self, path: str, body: str, headers: dict[str, str]) -> tuple[int, bytes]:
-        """(0, …) when the connection broke: it may or may not have been accepted."""
-        try:
-            self._connection.request("POST", path, body, headers)
-            response = self._connection.getresponse()
-            return response.status, response.read()
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
-            return 0, str(error).encode()
 
 
 class BatchPublisher(Publisher):

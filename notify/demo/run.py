@@ -53,22 +53,16 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
         for consumer in consumers:
             run.say(f"notify:   {consumer.name:<15} {consumer.behaviour}")
         accepted = publish_all(run.base_url, tokens, run.messages // 2)
-        secret = _rotate()
+        # In the middle of the traffic the verifying consumer's secret is rotated. It goes on with
+        # its old one, as consumers do until somebody has changed their settings.
+        verifying = Receive.objects.get(name=cast.VERIFYING)
+        secret_rotation.rotate(verifying.pk, secret_rotation.mark_of(verifying), hours=1)
         rest = run.messages - len(accepted)
         accepted += publish_all(run.base_url, tokens, rest, kind=BatchPublisher)
-        forged = _forge(sinks[cast.VERIFYING].url, secret)
+        forged = _forge(sinks[cast.VERIFYING].url, verifying.secret)
         account = Account(cast.expected(consumers, accepted), sinks)
         exhausted = _await(run, account)
         return _report(accepted, account, exhausted, forged)
-
-
-def _rotate() -> str:
-    """In the middle of the traffic the verifying consumer's secret is rotated; it goes on with
-    its old one, which is returned, as consumers do until somebody has changed their settings."""
-    receive = Receive.objects.get(name=cast.VERIFYING)
-    secret_rotation.rotate(receive.pk, secret_rotation.mark_of(receive), hours=1)
-    secret: str = receive.secret
-    return secret
 
 
 def _forge(url: str, secret: str) -> tuple[int, int]:

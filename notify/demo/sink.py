@@ -80,30 +80,23 @@ class SinkProtocol(asyncio.Protocol):
             head, separator, rest = self._buffer.partition(b"\r\n\r\n")
             if not separator:
                 return
-            headers = _headers(head)
+            pairs = (line.partition(b":") for line in head.split(b"\r\n")[1:])
+            headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
             length = int(headers.get(b"content-length", b"0"))
             if len(rest) < length:
                 return
             self._buffer = rest[length:]
-            self._respond(headers, rest[:length])
-
-    def _respond(self, headers: dict[bytes, bytes], body: bytes) -> None:
-        status = self._personality.answer(headers, body)
-        response = b"HTTP/1.1 %d x\r\ncontent-length: 0\r\n\r\n" % status
-        if self._personality.delay:
-            loop = asyncio.get_running_loop()
-            loop.call_later(self._personality.delay, self._write, response)
-        else:
-            self._write(response)
+            status = self._personality.answer(headers, rest[:length])
+            response = b"HTTP/1.1 %d x\r\ncontent-length: 0\r\n\r\n" % status
+            if self._personality.delay:
+                loop = asyncio.get_running_loop()
+                loop.call_later(self._personality.delay, self._write, response)
+            else:
+                self._write(response)
 
     def _write(self, response: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(response)
-
-
-def _headers(head: bytes) -> dict[bytes, bytes]:
-    pairs = (line.partition(b":") for line in head.split(b"\r\n")[1:])
-    return {name.strip().lower(): value.strip() for name, _, value in pairs}
 
 
 def _is_signed(secret: str, headers: dict[bytes, bytes], body: bytes) -> bool:

@@ -33,6 +33,7 @@ def settle() -> int:
     holding_status = (_Status.PAUSED, _Status.DISABLED)
     moving = BizReceive.objects.exclude(status__in=holding_status)
     statuses = dict(moving.values_list("id", "status"))
+    # A status may change after this; each page asks for it once more, under lock.
     holding = _having(_Held)
     failpoint("maker_before_held")
     moved = sum(_move(pk, statuses[pk], _Held) for pk in holding if pk in statuses)

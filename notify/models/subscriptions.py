@@ -48,6 +48,7 @@ class Receive(models.Model):
             "prefix is for consumers that were written for another platform."
         ),
     )
+    # Encrypted: they often hold a key or a password.
     headers = EncryptedJSONField(
         _("headers"),
         default=dict,
@@ -119,6 +120,7 @@ class BizReceive(models.Model):
         validators=[limits.timeout],
         help_text=_("Seconds for one whole request; empty: the platform's default"),
     )
+    # Changing it counts for the attempts that come: waits are looked up after each failure.
     schedule = models.JSONField(
         _("retry schedule"),
         default=default_schedule,

@@ -69,7 +69,14 @@ def _publish(events: Iterable[alerts.AlertEvent]) -> int:
         about = _OF_SUBSCRIPTION.fullmatch(event.key)
         if not about or not BizReceive.objects.filter(pk=int(about[1]), biz_id=biz).exists():
             made.append(_event(biz, event))
-    missing = _unpublished(biz, made)
+    # Only events whose key is new: publishing a known one again would be a write for nothing.
+    condition = Q(pk__in=[])
+    for event_made in made:
+        key = event_made.idempotency_key
+        if key is not None:
+            condition |= Q(bucket=ids.bucket(biz, key), biz_id=biz, key=key)
+    known = set(IdempotencyKey.objects.filter(condition).values_list("key", flat=True))
+    missing = [event_made for event_made in made if event_made.idempotency_key not in known]
     if not missing:
         return 0
     verdicts = intake.publish_many(missing)
@@ -91,14 +98,3 @@ def _event(biz: int, event: alerts.AlertEvent) -> intake.Event:
     event_type = RESOLVED if event.resolved else RAISED
     key = f"{event_type}:{event.id}" if event.id else None
     return intake.Event(biz, event_type, msgspec.json.encode(payload), key)
-
-
-def _unpublished(biz: int, events: list[intake.Event]) -> list[intake.Event]:
-    """The events whose key is new: publishing a known one again would be a write for nothing."""
-    condition = Q(pk__in=[])
-    for event in events:
-        key = event.idempotency_key
-        if key is not None:
-            condition |= Q(bucket=ids.bucket(biz, key), biz_id=biz, key=key)
-    known = set(IdempotencyKey.objects.filter(condition).values_list("key", flat=True))
-    return [event for event in events if event.idempotency_key not in known]

@@ -130,8 +130,7 @@ def samples() -> Iterator[Sample]:
             f"Deliveries that did not succeed, or not yet, by status; {_UP_TO}",
         )  # fmt: skip
     yield Sample("notify_to_split", to_split(), help=f"Messages not yet split; {_UP_TO}")
-    yield from _ages(rows, now)
-    yield from _health(rows, now)
+    yield from _of_subscriptions(rows, now)
     try:
         depth = jobs.depths([orders.MARKER_QUEUE])[orders.MARKER_QUEUE]
         yield Sample("notify_marker_orders", depth, help="Result batches to be marked")
@@ -143,7 +142,7 @@ def samples() -> Iterator[Sample]:
         return  # what the database said is not withheld for that
 
 
-def _ages(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
+def _of_subscriptions(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
     yield Sample(
         "notify_oldest_seconds", oldest_seconds(rows, now) or 0.0,
         help="Age of the oldest due delivery, or of the oldest message that is not yet split",
@@ -159,8 +158,6 @@ def _ages(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
             f"Age of a subscription's oldest due delivery; the {NAMED} oldest",
         )  # fmt: skip
 
-
-def _health(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
     for status in _Status:
         number = sum(wait.row.status == status for wait in rows)
         yield Sample(

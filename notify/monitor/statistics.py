@@ -87,6 +87,7 @@ def by_subscription(
     step: Step, since: datetime, until: datetime, *, biz: int | None = None
 ) -> dict[int, Point]:
     """The whole time as one Point for every subscription that had an attempt."""
+    # Subject 0 is the business system itself: what it published.
     rows = _rows(step, since, until, biz, None).exclude(subject=0)
     counts: dict[int, Counter[str]] = defaultdict(Counter)
     for subject, name, value in rows.values_list("subject", "name").annotate(Sum("value")):
@@ -114,6 +115,7 @@ def csv_rows(
     rows = _rows(step, since, until, biz, subscription)
     columns = ("at", "biz_id", "subject", "name", "value")
     wanted = time_steps.in_order(step, rows).values_list(*columns)
+    # The rows come in the order of their steps: no more than one step is in memory.
     for at, lines in groupby(wanted.iterator(chunk_size=5000), key=lambda row: row[0]):
         found: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
         for _at, biz_id, subject, name, value in lines:

@@ -102,6 +102,7 @@ class _Search:
         """The next page below `before`."""
         most = SCANNED_TEXT if self._filter.text is not None else SCANNED
         page = scan(self._page, before, self._limit, most)
+        # One that is gone since it was found has no line.
         lines = self._in_places(hits, page.ids)
         return page.found([lines[pk] for pk in page.ids if pk in lines], self._problem)
 
@@ -120,11 +121,11 @@ class _Search:
         page = sorted((pk for pk in merged if pk >= floor), reverse=True)
         right = set(page)
         if self._candidates.residual:
-            right = set(self._in_places(self._match, page))
+            filter = self._filter
+            right = set(
+                self._in_places(lambda at, ids: dict.fromkeys(matching(at, ids, filter)), page)
+            )
         return Page([(pk, pk in right) for pk in page], not floor)
-
-    def _match(self, place: Place, message_ids: Sequence[int]) -> dict[int, bool]:
-        return dict.fromkeys(matching(place, message_ids, self._filter), True)
 
     def _in_places(
         self, ask: Callable[[Place, Sequence[int]], dict[int, T]], message_ids: Sequence[int]

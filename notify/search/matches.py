@@ -56,6 +56,7 @@ def _with_payload(place: Place, message_ids: Sequence[int], text: str) -> Iterat
         f"SELECT id FROM {table} WHERE id IN ({places})"  # noqa: S608
         f" AND ({' OR '.join([holds] * len(needles))})"
     )
+    # MySQL compares a text with the column's bytes as UTF-8; SQLite only bytes with bytes.
     parameters = [needle if mysql else needle.encode() for needle in sorted(needles)]
     with connection.cursor() as cursor:
         cursor.execute(statement, [*message_ids, *parameters])

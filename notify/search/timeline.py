@@ -50,6 +50,7 @@ def _found(id: str, shown: Callable[[Place, Any], T]) -> T | None:
         message_id = number(id)
     except InvalidInput:
         return None
+    # Hot first: a message that moves meanwhile is found in the archive.
     for place in (stores.hot(), stores.cold()):
         with reading(place):
             message = place.messages.filter(id=message_id).first()
@@ -64,6 +65,7 @@ def _page(place: Place, message: Any) -> Page:
     timeline += _entries(place, deliveries)
     state = _("archived") if place.cold else str(BizMsg.State(message.state).label)
     if restored_at := _restored_at(place, message):
+        # Before what happened after its return; the entries are in the order of deliveries.
         later = (n for n, entry in enumerate(timeline) if entry.at and entry.at >= restored_at)
         came_back = TimelineEntry(restored_at, _("Brought back from the archive"), "accepted")
         timeline.insert(next(later, len(timeline)), came_back)

@@ -63,7 +63,7 @@ class Lane:
                 self._taken_over = False
 
     def allowance(self, now: float) -> float:
-        """How many messages the rate limit and the breaker let go now."""
+        """How many messages the rate limit and the breaker allow now."""
         if self.breaker.state is circuit.State.CLOSED:
             return self.rate_limit.allowance(now)
         probe = self.breaker.wait(now) == 0.0 and self.rate_limit.allowance(now) >= 1

@@ -1,4 +1,4 @@
-"""The Agent when rows are refused, and when the intake is away, slow, broken or not the intake."""
+"""The Agent when rows are refused, or the intake is unavailable, slow, broken, not the intake."""
 
 from __future__ import annotations
 

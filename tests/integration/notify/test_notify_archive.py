@@ -303,7 +303,7 @@ def test_keys_are_purged_after_the_longest_retry(row: BizReceive) -> None:
     assert hot_ids() == [old, young]
 
 
-# -- an archive that is away ---------------------------------------------------------------------
+# -- an archive that is unavailable --------------------------------------------------------------
 def test_an_archive_that_is_away_stops_nothing_and_loses_nothing(
     row: BizReceive, servers: Servers, tmp_path: Path
 ) -> None:

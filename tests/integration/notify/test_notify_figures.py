@@ -18,7 +18,7 @@ from msgplatform.models import Biz, MinuteCounter
 from notify import lane_status
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
-from notify.monitor import metrics as gauges
+from notify.monitor import metrics as of_notify
 from tests.integration.support.notify_rows import publish, subscription
 from tests.integration.support.notify_turns import run_until
 
@@ -78,7 +78,7 @@ def scraped() -> dict[tuple[str, str], float]:
 def compare(row: BizReceive, client: Client) -> None:
     """Every figure with the rows."""
     found = scraped()
-    for status in gauges.NOT_DELIVERED:
+    for status in of_notify.NOT_DELIVERED:
         name = Delivery(status).name.lower()
         assert found["notify_copies", name] == count(status), name
     assert found["notify_exhausted_total", ""] == count(Delivery.EXHAUSTED)

@@ -599,12 +599,12 @@ def test_a_lost_answer_to_a_commit_loses_no_delivery(
     subscription(biz)
     publish(biz, 1200)
     real = Splitter.split_once
-    told: list[Any] = []
+    lost: list[Any] = []
 
     def split_once(self: Splitter, *arguments: object) -> object:
         plan = real(self, *arguments)  # type: ignore[arg-type]
-        if not told:
-            told.append(True)
+        if not lost:
+            lost.append(True)
             raise OperationalError(2013, "Lost connection to server during query")
         return plan
 
@@ -613,6 +613,6 @@ def test_a_lost_answer_to_a_commit_loses_no_delivery(
     maker.subscriptions.refresh()
     while maker.splitter.split()[0]:
         pass
-    assert told
+    assert lost
     assert not BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).exists()
     assert ReceiveMsg.objects.count() == 1200

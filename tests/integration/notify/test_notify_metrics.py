@@ -19,7 +19,7 @@ from notify import lane_status, orders
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.models import BizReceive, ReceiveMsg
-from notify.monitor import metrics as gauges
+from notify.monitor import metrics as of_notify
 from notify.monitor import statistics
 from notify.orders import Result
 from tests.integration.support.notify_rows import publish, subscription
@@ -124,7 +124,7 @@ def test_the_oldest_due_delivery_of_each_subscription(row: BizReceive) -> None:
 
 
 def test_only_the_oldest_are_named(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gauges, "NAMED", 3)
+    monkeypatch.setattr(of_notify, "NAMED", 3)
     rows = [row, *(subscription(row.biz, f"s{n}") for n in range(6))]
     publish(row.biz, 1)
     drain(Maker())
@@ -164,7 +164,7 @@ def test_what_senders_say_of_those_that_are_not_idle(row: BizReceive) -> None:
 
 
 def test_counts_end_at_a_bound(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gauges, "COUNTED", 5)
+    monkeypatch.setattr(of_notify, "COUNTED", 5)
     publish(row.biz, 12)
     assert scraped()["notify_to_split", ()] == 5
     drain(Maker())

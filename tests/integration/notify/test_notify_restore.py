@@ -1,4 +1,4 @@
-"""What is archived is sent again: brought back whole, once, and not taken away at once."""
+"""What is archived is sent again: brought back whole, once, and not archived again at once."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_archived_ones_come_back_by_their_ids(row: BizReceive, place: str) -> No
     for pk in (by_message, by_delivery):
         assert (after[pk][0], after[pk][2]) == (before[pk][0], before[pk][2])  # payload, attempts
     assert after[left] == before[left]
-    assert finish("requeue", 2, ids=ids) == 0  # they are on their way
+    assert finish("requeue", 2, ids=ids) == 0  # they are pending already
 
 
 def test_delivered_ones_are_sent_again_by_their_ids(row: BizReceive) -> None:

@@ -251,9 +251,9 @@ def test_a_hot_message_hides_what_a_killed_archiver_left(row: BizReceive, place:
     assert [m.archived for m in Messages(row.biz_id)[:10]] == [False]
 
 
-# -- an archive that is away ---------------------------------------------------------------------
+# -- an archive that is unavailable --------------------------------------------------------------
 @pytest.fixture
-def away(row: BizReceive, servers: Servers, tmp_path: Path) -> Iterator[dict[str, int]]:
+def unavailable(row: BizReceive, servers: Servers, tmp_path: Path) -> Iterator[dict[str, int]]:
     """An archived message, a hot one, and an archive that cannot be reached."""
     pks = {
         "archived": message(row, Status.DELIVERED),
@@ -270,38 +270,38 @@ def away(row: BizReceive, servers: Servers, tmp_path: Path) -> Iterator[dict[str
         settings["NAME"] = name
 
 
-def test_an_archive_that_is_away_is_told(away: dict[str, int]) -> None:
+def test_an_archive_that_is_unavailable_is_reported(unavailable: dict[str, int]) -> None:
     page = find.find({"biz": "orders"}, "", 10)
-    assert [int(hit.id) for hit in page.hits] == [away["hot"]]
+    assert [int(hit.id) for hit in page.hits] == [unavailable["hot"]]
     assert "archive cannot be read" in page.notice
     assert "archive cannot be read" in find.notice()
-    assert find.page(str(away["hot"]))
+    assert find.page(str(unavailable["hot"]))
     with pytest.raises(Unavailable):
-        find.page(str(away["archived"]))
+        find.page(str(unavailable["archived"]))
 
 
 def test_the_console_says_that_the_archive_is_away(
-    away: dict[str, int], admin_client: Client, work_redis: object
+    unavailable: dict[str, int], admin_client: Client, work_redis: object
 ) -> None:
     for path in ("search?q=x", "search/notify?biz=orders"):
         answer = admin_client.get(f"/console/{path}")
         assert answer.status_code == 200
         assert "archive cannot be read" in answer.content.decode()
-    answer = admin_client.get(f"/console/notify/{away['archived']}")
+    answer = admin_client.get(f"/console/notify/{unavailable['archived']}")
     assert answer.status_code == 503
     assert "archive cannot be read" in answer.content.decode()
 
 
 def test_the_api_s_list_needs_the_archive_only_for_what_is_old(
-    away: dict[str, int], row: BizReceive
+    unavailable: dict[str, int], row: BizReceive
 ) -> None:
     more = publish(row.biz, 3)
     assert [m.pk for m in Messages(row.biz_id)[:3]] == sorted(more, reverse=True)
     with pytest.raises(Unavailable):
         Messages(row.biz_id)[:10]
-    assert Messages(row.biz_id).get(pk=away["hot"])
+    assert Messages(row.biz_id).get(pk=unavailable["hot"])
     with pytest.raises(Unavailable):
-        Messages(row.biz_id).get(pk=away["archived"])
+        Messages(row.biz_id).get(pk=unavailable["archived"])
 
 
 # -- the API's list ------------------------------------------------------------------------------
