@@ -82,7 +82,7 @@ def test_a_wrong_choice_is_said(admin_client: Client, rows: list[BizReceive], qu
 
 
 def test_nothing_yet(admin_client: Client) -> None:
-    assert "No attempt in this time." in admin_client.get(PAGE).content.decode()
+    assert "No attempts in this period." in admin_client.get(PAGE).content.decode()
 
 
 def test_the_file_holds_the_same(admin_client: Client, rows: list[BizReceive]) -> None:

@@ -162,7 +162,7 @@ def test_the_page_links_to_what_failed(biz: Biz, admin_client: Client) -> None:
 
 def test_the_last_day_is_drawn(biz: Biz, admin_client: Client) -> None:
     row = subscription(biz)
-    assert "No attempt in this time" in page(admin_client, row)
+    assert "No attempts in this period" in page(admin_client, row)
     count(row, "delivered", 100_000)
     count(row, "failed", 1)
     text = page(admin_client, row)
