@@ -7,7 +7,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.contrib.admin.views.main import ORDER_VAR, ChangeList
+from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
@@ -22,7 +22,6 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.admin import (
     AutocompleteFilter,
     ChoiceFilter,
-    PickFilter,
     UndeletableAdmin,
     audit,
     cells,
@@ -32,6 +31,7 @@ from msgplatform.core.errors import Unavailable
 from notify import directory
 from notify.admin import dashboard, health, reports, subscription_cells
 from notify.admin.states import StateActions
+from notify.admin.subscription_list import AttentionFilter, SubscriptionList
 from notify.models import BizReceive, default_schedule
 from notify.sender import test_send
 from notify.subscriptions import limits
@@ -76,41 +76,6 @@ class SubscriptionForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
         if receive := self.fields.get("receive"):
             # A consumer made in a popup would have its secret shown to nobody.
             receive.widget.can_add_related = receive.widget.can_change_related = False
-
-
-class AttentionFilter(PickFilter):
-    title = _("needs attention")
-    parameter_name = "attention"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [("yes", _("failing, disabled or breaker open"))]
-
-    def queryset(
-        self, request: HttpRequest, queryset: QuerySet[BizReceive]
-    ) -> QuerySet[BizReceive]:
-        if self.value() != "yes":
-            return queryset
-        return queryset.filter(health.troubled(health.open_breakers()))
-
-
-class SubscriptionList(ChangeList):
-    """Trouble first; reads the health of all rows that are shown at once."""
-
-    def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[BizReceive]:
-        self.root_queryset = health.troubled_first(self.root_queryset, health.open_breakers())
-        return super().get_queryset(request, *args, **kwargs)
-
-    def get_ordering(self, request: HttpRequest, queryset: QuerySet[BizReceive]) -> list[Any]:
-        ordering: list[Any] = list(super().get_ordering(request, queryset))
-        return ordering if request.GET.get(ORDER_VAR) else ["calm", *ordering]
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        # Here the page is cut: health is read for its rows and no others.
-        self.result_list = rows = list(self.result_list)
-        found = health.read(rows)
-        for row in rows:
-            row.health = found[row.pk]
 
 
 @admin.register(BizReceive)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from sys import getsizeof
 
@@ -72,8 +73,8 @@ class OrderClaimer:
     ) -> None:
         self.owner = owner
         self.subscriptions = subscriptions
-        # Written by the sending thread and reported by this one, because the former does no I/O but
-        # HTTP. Always replaced as a whole, so neither needs a lock.
+        # Written by the sending thread, which does no I/O but HTTP, and reported by this one.
+        # Always replaced as a whole, so neither needs a lock.
         self.states: Mapping[int, lane_status.Live] = {}
         # Written by this thread: subscriptions that another sender works for now.
         self.lost: frozenset[int] = frozenset()
@@ -81,13 +82,12 @@ class OrderClaimer:
         self._inbox: deque[ClaimedOrder] = deque()
         self._only = frozenset(only)
         self._wake = wake
+        self._next_report = Every(REPORT_SECONDS)  # the sending thread may bring it forward
         # All that follows belongs to the claiming thread. Orders in hand, by queue:
         self._held: dict[str, list[ClaimedOrder]] = {}
         self._known: dict[int, lane_status.Live] = {}
         self._reported: frozenset[int] = frozenset()
-        self._next_report = Every(REPORT_SECONDS)
-        self._senders = 1
-        self._share = _ALL
+        self._senders, self._share = 1, _ALL
         self._turn = 0  # where the next round begins, so that no queue is always the last
         self._idle = Backoff(first=0.01, factor=1.3, cap=_IDLE_SECONDS)
         self._loop = ThreadLoop("order-feed", self.round)
@@ -115,12 +115,10 @@ class OrderClaimer:
 
     def disown(self) -> None:
         """Let another sender have the queues at once, instead of when the ownership runs out."""
-        try:
+        with suppress(*AWAY):
             # Queues with nothing in hand too: they were owned when they last had work.
             owners.disown([row.queue for row in self.subscriptions.all()], self.owner)
             lane_status.withdraw(self.owner)
-        except AWAY:
-            return
 
     # -- the thread ------------------------------------------------------------------------------
     def round(self) -> float:

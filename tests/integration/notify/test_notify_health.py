@@ -272,7 +272,7 @@ def test_told_although_it_is_never_disabled(row: BizReceive, settings: Settings)
     assert "disabled" not in Alert.objects.get(kind="notify.failing").text
 
 
-def test_after_a_quarter_of_an_hour_it_is_told_and_a_success_ends_it(row: BizReceive) -> None:
+def test_after_a_quarter_of_an_hour_it_is_reported_and_a_success_ends_it(row: BizReceive) -> None:
     failing_for(row, 14.5 / 60)
     fail(row)
     assert open_alerts() == set()
@@ -281,12 +281,12 @@ def test_after_a_quarter_of_an_hour_it_is_told_and_a_success_ends_it(row: BizRec
     failing_subscriptions.reconcile_alerts()
     alert = Alert.objects.get()
     assert (alert.kind, alert.count) == ("notify.failing", 1)
-    assert "37 times" in alert.text
+    assert "37 in a row" in alert.text
     assert "it will be disabled on" in alert.text
     failing_for(row, 16 / 60, failures=38)
     failing_subscriptions.reconcile_alerts()
     alert.refresh_from_db()
-    assert ("38 times" in alert.text, alert.count) == (True, 1)
+    assert ("38 in a row" in alert.text, alert.count) == (True, 1)
     fail(row, 1, 200)
     assert open_alerts() == set()
     assert Alert.objects.get().resolved_at
