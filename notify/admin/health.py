@@ -26,8 +26,8 @@ COUNTED = 10_000
 
 @dataclass(frozen=True)
 class Health:
-    """Of one subscription now. `waiting` counts its deliveries that are neither delivered nor given
-    up, up to COUNTED. `live` says nothing without `is_known`, while Redis is unavailable.
+    """One subscription now. `waiting` counts deliveries that are neither delivered nor given up,
+    up to COUNTED. `live` says nothing without `is_known`, while Redis is unavailable.
 
     `due_seconds` is how long its oldest due delivery has waited, None when none is due. `rate` is
     the share of attempts of the last hour that were accepted, None without any.

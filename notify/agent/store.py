@@ -84,7 +84,7 @@ class Store:
     def __init__(self, alias: str) -> None:
         self.alias = alias
         self._mysql = connections[alias].vendor == "mysql"
-        # What to cast a text to: as bytes it can be read whatever its encoding is.
+        # Texts are read as bytes, whatever their encoding is.
         self._bytes = "BINARY" if self._mysql else "BLOB"
 
     def claim(self, limit: int, lease: float) -> claims.Claim:
@@ -99,7 +99,7 @@ class Store:
         return [Due(*row) for row in self._rows(f"id, {length}, attempts", claim, claim.ids)]
 
     def read(self, claim: claims.Claim, ids: Sequence[int]) -> list[Event]:
-        """Those of `ids` that still carry the claim."""
+        """The rows of `ids` that still carry the claim."""
         names = ("msg_key", "event_type", "channel", "payload")
         columns = ", ".join(f"CAST({name} AS {self._bytes})" for name in names)
         return [Event(*row) for row in self._rows(f"id, {columns}", claim, ids)]

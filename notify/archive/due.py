@@ -14,7 +14,7 @@ from notify.archive import restored, retention
 from notify.archive.stores import Place
 from notify.models import BizMsg, ReceiveMsg
 
-# Of one chunk, which is one transaction: as many rows as it locks without keeping others waiting.
+# Bounds of a chunk, which is one transaction: its rows are locked for as long as that takes.
 MAX_DELIVERIES = 2000
 MAX_BYTES = 8 * 1024 * 1024  # payloads
 _Status = ReceiveMsg.Status

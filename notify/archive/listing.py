@@ -37,7 +37,7 @@ class Messages:
     def __init__(
         self, biz_id: int, event_type: str = "", attempts: bool = False, payload: bool = False
     ) -> None:
-        """Of one event type, or of all; the payload is read only with `payload`."""
+        """Without `event_type` of all types; payloads are read only with `payload`."""
         self._biz_id, self._event_type = biz_id, event_type
         self._conditions = list[Q]()
         self._attempts, self._payload = attempts, payload

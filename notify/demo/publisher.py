@@ -112,7 +112,7 @@ def message(key_prefix: str, number: int) -> dict[str, object]:
 
 
 def event_type(number: int) -> str:
-    """One in ten is a rare one."""
+    """Every tenth message is of a rare type."""
     return "demo.rare" if number % 10 == 7 else "demo.happened"
 
 

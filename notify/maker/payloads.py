@@ -17,7 +17,7 @@ from notify.models import BizMsg
 _CHUNK = 500
 # Larger payloads are read when their order is made: a page of messages stays a few megabytes.
 INLINE_BYTES = 8 * 1024
-# Of what `Texts` keeps for a turn.
+# Bytes of texts that `Texts` keeps for a turn.
 _KEPT_BYTES = 16 * 1024 * 1024
 
 # The time is read as text, and whole numbers are written into the statement: converted and escaped

@@ -102,7 +102,7 @@ class _Search:
         """The next page below `before`."""
         most = SCANNED_TEXT if self._filter.text is not None else SCANNED
         page = scan(self._page, before, self._limit, most)
-        # One that is gone since it was found has no line.
+        # A message that is gone since it was found has no line.
         lines = self._in_places(hits, page.ids)
         return page.found([lines[pk] for pk in page.ids if pk in lines], self._problem)
 

@@ -17,7 +17,7 @@ _CHUNK = 500
 
 
 def matching(place: Place, message_ids: Sequence[int], filter: Filter) -> set[int]:
-    """Those of the messages (at most 500, all in this place) that match."""
+    """Which of these messages (at most 500, all in this place) match."""
     rows = place.messages.filter(id__in=message_ids)
     for field, value in (
         ("biz_id", filter.biz),

@@ -34,7 +34,7 @@ _ITEM_BYTES = 256
 # A queue belongs to one sender at a time; that of a killed sender is free after this long.
 OWNERSHIP_SECONDS = 5.0
 REPORT_SECONDS = 1.0
-# Nobody rings when an order in hand is finished and the next one may be taken.
+# No bell rings when an order in hand is finished, and the next one of its queue may be taken.
 _BUSY_SECONDS = 0.25
 _IDLE_SECONDS = 1.0
 _ALL = 1_000_000
