@@ -43,35 +43,33 @@ def chart(points: Sequence[Point], by_day: bool = False) -> Chart:
     """`most` is what the full height stands for; 0 when nothing happened at all."""
     most = max((point.attempts for point in points), default=0)
     place = WIDTH / max(1, len(points))
-    numbered = enumerate(points)
-    bars = [_bar(p, n * place, place, most, by_day) for n, p in numbered if p.attempts]
+    bars = []
+    for number, point in enumerate(points):
+        if not point.attempts:
+            continue
+        delivered = max(point.delivered / most * HEIGHT, _LEAST if point.delivered else 0.0)
+        failed = max(point.failed / most * HEIGHT, _LEAST if point.failed else 0.0)
+        # The least heights may push the top out of the picture.
+        delivered = min(delivered, HEIGHT - failed)
+        title = _("%(at)s: %(delivered)d delivered, %(failed)d failed attempts")
+        at = _moment(point, by_day)
+        # Lengths as text: a template would write them with the language's decimal comma.
+        bars.append(
+            Bar(
+                x=f"{number * place + place * _GAP / 2:.2f}",
+                width=f"{place * (1 - _GAP):.2f}",
+                delivered_y=f"{HEIGHT - delivered:.2f}",
+                delivered_height=f"{delivered:.2f}",
+                failed_y=f"{HEIGHT - delivered - failed:.2f}",
+                failed_height=f"{failed:.2f}",
+                title=title % {"at": at, "delivered": point.delivered, "failed": point.failed},
+            )
+        )
     return Chart(
         bars,
         most,
         _moment(points[0], by_day) if points else "",
         _moment(points[-1], by_day) if points else "",
-    )
-
-
-def _bar(point: Point, x: float, place: float, most: int, by_day: bool) -> Bar:
-    delivered = max(point.delivered / most * HEIGHT, _LEAST if point.delivered else 0.0)
-    failed = max(point.failed / most * HEIGHT, _LEAST if point.failed else 0.0)
-    # The least heights may push the top out of the picture.
-    delivered = min(delivered, HEIGHT - failed)
-    title = _("%(at)s: %(delivered)d delivered, %(failed)d failed attempts") % {
-        "at": _moment(point, by_day),
-        "delivered": point.delivered,
-        "failed": point.failed,
-    }
-    # As text: a template would write them with the language's decimal comma.
-    return Bar(
-        x=f"{x + place * _GAP / 2:.2f}",
-        width=f"{place * (1 - _GAP):.2f}",
-        delivered_y=f"{HEIGHT - delivered:.2f}",
-        delivered_height=f"{delivered:.2f}",
-        failed_y=f"{HEIGHT - delivered - failed:.2f}",
-        failed_height=f"{failed:.2f}",
-        title=title,
     )
 
 

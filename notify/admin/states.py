@@ -58,6 +58,12 @@ _CHANGES = {
 }
 
 
+_TITLES = {
+    "resume_and_skip": _("Resume and skip what was held"),
+    "discard": _("Discard: make no deliveries"),
+}
+
+
 class StateActions(ModelAdmin):
     """The four actions; every one is written to the audit log with the state before."""
 
@@ -88,7 +94,18 @@ class StateActions(ModelAdmin):
     ) -> HttpResponse | None:
         change = _CHANGES[name]
         if change.loses and "confirmed" not in request.POST:
-            return self._ask(request, rows, name, change)
+            # The form names the rows themselves: what is done is what was shown, even when "all"
+            # was selected and others were added meanwhile.
+            found = list(rows.select_related("biz", "receive"))
+            context = {
+                **self.admin_site.each_context(request),
+                "title": gettext("Are you sure?"), "opts": self.opts, "action": name,
+                "heading": _TITLES[name], "loses": change.loses, "rows": found[:_SHOWN],
+                "more": max(0, len(found) - _SHOWN), "ids": [str(row.pk) for row in found],
+                "checkbox": ACTION_CHECKBOX_NAME, "back_to": request.POST.get("back_to", ""),
+                "list": reverse("admin:notify_bizreceive_changelist"),
+            }  # fmt: skip
+            return TemplateResponse(request, "notify/confirm.html", context)
         count = _apply(request, rows, change)
         text = ngettext("%d subscription changed.", "%d subscriptions changed.", count)
         messages.success(request, text % count)
@@ -96,29 +113,6 @@ class StateActions(ModelAdmin):
         if back.isdigit():
             return redirect("admin:notify_bizreceive_change", back)
         return None
-
-    def _ask(
-        self, request: HttpRequest, rows: QuerySet[BizReceive], name: str, change: Change
-    ) -> HttpResponse:
-        # The form names the rows themselves: what is done is what was shown, even when "all" was
-        # selected and others were added meanwhile.
-        found = list(rows.select_related("biz", "receive"))
-        titles = dict(_TITLES)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": gettext("Are you sure?"), "opts": self.opts, "action": name,
-            "heading": titles[name], "loses": change.loses, "rows": found[:_SHOWN],
-            "more": max(0, len(found) - _SHOWN), "ids": [str(row.pk) for row in found],
-            "checkbox": ACTION_CHECKBOX_NAME, "back_to": request.POST.get("back_to", ""),
-            "list": reverse("admin:notify_bizreceive_changelist"),
-        }  # fmt: skip
-        return TemplateResponse(request, "notify/confirm.html", context)
-
-
-_TITLES = [
-    ("resume_and_skip", _("Resume and skip what was held")),
-    ("discard", _("Discard: make no deliveries")),
-]
 
 
 def _apply(request: HttpRequest, rows: QuerySet[BizReceive], change: Change) -> int:

@@ -52,7 +52,15 @@ class Requeue:
 
     def page(self, position: str, limit: int) -> Page:
         if self._filter.ids is not None:
-            return self._selected(position, limit)
+            done = read_id(position)
+            left = [pk for pk in self._filter.ids if pk > done]
+            named = left[:limit]
+            # A message's id means all its deliveries. What was brought back is still in the
+            # archive, as it was then; its hot row counts.
+            archived = self._named(stores.cold(), named)
+            hot = ReceiveMsg.objects.filter(id__in=archived).values_list("id", flat=True)
+            ids = archived - set(hot) | self._named(stores.hot(), named)
+            return Page(sorted(ids), str(named[-1]) if len(left) > limit else "")
         after = _Position.read(position)
         matches: list[int] = []
         scanned = 0
@@ -71,17 +79,6 @@ class Requeue:
                 short = len(rows) < CHUNK  # there are no others
                 rows = [] if short else list(self._rows(subscription, after)[:CHUNK])
         return Page(matches, "")
-
-    def _selected(self, position: str, limit: int) -> Page:
-        """The deliveries that the next ids mean; a message's id means all its deliveries."""
-        after = read_id(position)
-        left = [pk for pk in self._filter.ids or () if pk > after]
-        named = left[:limit]
-        wanted = self._named(stores.cold(), named)
-        # What was brought back is still in the archive, as it was then; its hot row counts.
-        hot = ReceiveMsg.objects.filter(id__in=wanted).values_list("id", flat=True)
-        wanted = wanted - set(hot) | self._named(stores.hot(), named)
-        return Page(sorted(wanted), str(named[-1]) if len(left) > limit else "")
 
     def _named(self, place: Place, ids: Sequence[int]) -> set[int]:
         with reading(place):
