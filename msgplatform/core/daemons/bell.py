@@ -20,8 +20,9 @@ from msgplatform.core.daemons.thread_loop import ThreadLoop
 log = logging.get(__name__)
 
 _CHANNEL = "wake:"
-# Rings that come so soon after another one (seconds) are one with the next.
+# Rings that follow one another within this time (seconds) are published as one.
 _TOGETHER_SECONDS = 0.005
+# Longest wait for a ring before the listener looks whether it has been asked to stop.
 _LISTEN_SECONDS = 5.0
 _FOR_EVER = 86_400.0
 
@@ -32,23 +33,21 @@ class Bell:
     def __init__(self, name: str) -> None:
         self.channel = _CHANNEL + name
         self._starting = threading.Lock()
+        # The process that started the thread, and the thread: a fork's child has none.
         self._ringer: tuple[int, ThreadLoop] | None = None
 
     def ring(self) -> None:
         """There is new work, and it is durable. Returns at once, whatever Redis does."""
         try:
-            self._thread().wake()
-        except RuntimeError:  # no thread to be had; this comes after a commit and must not fail
+            with self._starting:
+                if self._ringer is None or self._ringer[0] != os.getpid():
+                    ringer = ThreadLoop(self.channel, self._publish)
+                    ringer.start()
+                    self._ringer = os.getpid(), ringer
+                ringer = self._ringer[1]
+            ringer.wake()
+        except RuntimeError:  # no thread can be started; this follows a commit and must not fail
             log.warning("bell_not_rung", channel=self.channel)
-
-    def _thread(self) -> ThreadLoop:
-        """This process's own: a fork's child has none."""
-        with self._starting:
-            if self._ringer is None or self._ringer[0] != os.getpid():
-                ringer = ThreadLoop(self.channel, self._publish)
-                ringer.start()
-                self._ringer = os.getpid(), ringer
-            return self._ringer[1]
 
     def _publish(self) -> float:
         work_redis().publish(self.channel, b"")
@@ -57,7 +56,10 @@ class Bell:
 
 
 class Listener:
-    """Calls `wake` when a bell rings; also when it may have missed that."""
+    """Calls `wake` when a bell rings; also when it may have missed a ring.
+
+    The subscription belongs to the thread that listens: no other one touches it.
+    """
 
     def __init__(self, bell: Bell, wake: Callable[[], None]) -> None:
         self._bell, self._wake = bell, wake
@@ -67,15 +69,16 @@ class Listener:
     def start(self) -> None:
         self._loop.start()
 
-    def stop(self) -> None:
-        self._loop.stop()
+    def stop(self, wait: float = 0.0) -> None:
+        """Ask it to end, and wait for that at most `wait` seconds."""
+        self._loop.stop(wait)
 
     def _listen(self) -> float:
         if self._pubsub is None:
             pubsub = work_redis().pubsub(ignore_subscribe_messages=True)
             pubsub.subscribe(self._bell.channel)
             self._pubsub = pubsub
-            self._wake()
+            self._wake()  # whoever rang before the subscription was not heard
         try:
             heard = self._pubsub.get_message(timeout=_LISTEN_SECONDS)
         except RedisError:

@@ -1,7 +1,7 @@
-"""Asks a database in a thread beside the one that needs the answer, and waits only for a moment.
+"""Asks a database in a thread of its own, and waits only for a moment.
 
-For a process that answers requests: it knows most of what it needs already, and a database that
-hangs must hold up neither the request that happens to ask again nor those behind it.
+For a process that answers requests: most of what it needs is cached, and a database that hangs
+must hold up neither the request that happens to refresh the cache nor those behind it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _is_on = False
 
 
 def switch_on() -> None:
-    """This process is such a one, from now on."""
+    """From now on `ask` uses a thread in this process."""
     global _is_on
     _is_on = True
 
 
 def ask(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:
-    """`work()`. In a process that has switched it on, TimeoutError when that takes longer than
-    `patience` seconds; the work goes on nevertheless."""
+    """Return `work()`. In a process that has switched this on, raise TimeoutError when it takes
+    longer than `patience` seconds; the work then goes on without its caller."""
     if not _is_on:
         return work()
     answer: Future[T] = Future()
@@ -42,6 +42,6 @@ def ask(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:
 
     try:
         threading.Thread(target=run, name="beside", daemon=True).start()
-    except RuntimeError:  # no thread to be had: what the caller holds is let go by `work` alone
+    except RuntimeError:  # no thread can be started, and only `work` releases what the caller holds
         run()
     return answer.result(patience)

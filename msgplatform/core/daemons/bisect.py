@@ -1,4 +1,4 @@
-"""One item with which the work fails is set aside, and does not hold up the others."""
+"""An item that makes its whole batch fail is set aside, and does not hold up the others."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ def isolate(
     set_aside: Callable[[T, Exception], alerts.AlertEvent | None],
     blameless: Callable[[Exception], bool] = is_unavailable,
 ) -> list[R]:
-    """The results of `work`, which is all or nothing; when it raises, it is tried on halves.
+    """The results of `work`, which is all or nothing; when it raises, it is tried on each half.
 
-    An item with which it raises alone is given to `set_aside`; the alert that this returns is
-    raised, and logged with the error (None: nobody needs to know). What is `blameless` is raised,
-    so that all is tried again later: work that was done by then must be repeatable.
+    An item that fails on its own is given to `set_aside`. The alert that `set_aside` returns is
+    raised, and logged with the error; None means that nobody needs to know. An error that is
+    `blameless` is raised, so that the caller tries everything again later: the halves that were
+    done by then must be repeatable.
     """
     if not items:
         return []
@@ -39,16 +40,13 @@ def isolate(
         if blameless(error):
             raise
         if len(items) == 1:
-            _report(set_aside(items[0], error), error)
+            alert = set_aside(items[0], error)
+            if alert is not None:
+                log.error("set_aside", subject=alert.subject, key=alert.key, exc_info=error)
+                alerts.raise_event(alert)
             return []
     half = len(items) // 2
     return [
         *isolate(items[:half], work, set_aside, blameless),
         *isolate(items[half:], work, set_aside, blameless),
     ]
-
-
-def _report(alert: alerts.AlertEvent | None, error: Exception) -> None:
-    if alert is not None:
-        log.error("set_aside", subject=alert.subject, key=alert.key, exc_info=error)
-        alerts.raise_event(alert)

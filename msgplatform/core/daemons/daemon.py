@@ -2,7 +2,7 @@
 
 The loop owns what every role needs: signals (the first drains, the second kills), waiting that a
 signal ends at once, clean database connections, heartbeats, and patience while Redis or the
-database is away. Tests drive the turn, never the loop.
+database is unavailable. Tests drive the turn, never the loop.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Stop:
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        self._news = threading.Event()  # of either: a signal, or new work
+        self._woken = threading.Event()  # by a signal or by new work
         self._previous: dict[int, Any] = {}
 
     def install(self) -> None:
@@ -57,11 +57,11 @@ class Stop:
 
     def set(self) -> None:
         self._event.set()
-        self._news.set()
+        self._woken.set()
 
     def wake(self) -> None:
         """There is new work: ends `wait_for_work`, now or the next time."""
-        self._news.set()
+        self._woken.set()
 
     def __bool__(self) -> bool:
         return self._event.is_set()
@@ -72,12 +72,12 @@ class Stop:
 
     def wait_for_work(self, seconds: float) -> None:
         """Wait at most `seconds`, less when asked to stop or when there is new work."""
-        self._news.wait(seconds)
-        self._news.clear()
+        self._woken.wait(seconds)
+        self._woken.clear()
 
 
 class Worker:
-    """What a role implements. `turn()` does one bounded piece of work and says whether it did any.
+    """What a role implements. `turn()` does one bounded piece of work; true if there was any.
 
     `start()` and `stop()` frame the loop in the process that runs it; `drain(deadline)` finishes
     what is in hand, and is called once after the first signal.
@@ -86,9 +86,9 @@ class Worker:
     role = ""
     # The longest wait between two turns that find nothing to do.
     idle_seconds = 1.0
-    # Whether it helps to look after the platform: only what has its database and its Redis can.
+    # Whether its process also runs the watch, which needs the platform's database and its Redis.
     watches = True
-    # Rung by who makes work for it; without one it polls.
+    # Rung by those who make work for it; without a bell it polls.
     bell: Bell | None = None
 
     def __init__(self) -> None:
@@ -132,6 +132,7 @@ class Loop:
                     worker.stopping.wait_for_work(seconds)
             worker.drain(time.monotonic() + drain_seconds)
         finally:
+            # A thread that hangs in a server's call is a daemon thread, and ends with the process.
             worker.stop()
             if self.listener:
                 self.listener.stop()
@@ -141,8 +142,8 @@ class Loop:
             log.info("stopped", role=worker.role, done=worker.heartbeat.done)
 
     def _one_turn(self) -> float:
-        """Seconds to wait before the next turn."""
-        close_old_connections()
+        """Run one turn; the seconds to wait before the next."""
+        close_old_connections()  # before the turn: the server may have closed an idle one
         try:
             did_work = self.worker.turn()
         except AWAY as error:

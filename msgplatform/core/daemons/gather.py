@@ -1,4 +1,4 @@
-"""Batches that are worth their price: under load a step waits a moment for a full one."""
+"""Under load a step waits a moment, so that its next batch is large enough to be cheap."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from collections.abc import Callable
 
 from msgplatform.core.daemons.timer import Every
 
-# How long it takes to notice that more comes, or less (seconds).
+# How long (seconds) the measured rate takes to follow a change of the real one.
 _MEMORY_SECONDS = 0.5
 # A batch of so many costs about twice what each of its items costs in a full one.
 WORTH = 20
 
 
 class Gather:
-    """When to take the next batch: at once, or `seconds` later when that is worth it.
+    """When to take the next batch: at once, or `seconds` later when the wait is worth it.
 
-    It is worth it when, as fast as items came lately, at least `worth` of them come meanwhile; not
-    after a full batch, and not after none. So what comes to an idle step is taken at once.
+    The wait is worth it if at least `worth` items are expected meanwhile, at the rate of the last
+    batches. After a full batch, or an empty one, there is no wait, so an idle step takes what comes
+    at once.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class Gather:
         return self._next.is_due
 
     def took(self, count: int) -> float:
-        """So many have been taken; the seconds until the next batch is due."""
+        """Note that `count` items were taken; the seconds until the next batch is due."""
         now = self._clock()
         span, self._took_at = max(1e-3, now - self._took_at), now
         self._rate += (count / span - self._rate) * (1 - math.exp(-span / _MEMORY_SECONDS))

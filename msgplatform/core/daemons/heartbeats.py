@@ -13,7 +13,7 @@ from msgplatform.core.daemons.thread_loop import ThreadLoop
 
 INTERVAL_SECONDS = 5
 TTL_SECONDS = 20
-# How long the end of a process waits for a Redis that hangs; the record vanishes by itself then.
+# How long a process that ends waits for a Redis that hangs; without an answer the record expires.
 WITHDRAW_SECONDS = 1.0
 
 
@@ -36,7 +36,7 @@ class Heartbeat:
         return f"{self.role}:{self.host}:{self.pid}"
 
     def send(self) -> None:
-        """Write it; a Redis that is unavailable is no reason to stop working."""
+        """Write the record; a Redis that is unavailable is no reason to stop working."""
         self.at = time.time()
         try:
             _heartbeats.report({self.name: self})
@@ -44,7 +44,7 @@ class Heartbeat:
             return
 
     def withdraw(self) -> None:
-        """The process ends by itself: do not look alive for the rest of the TTL."""
+        """Remove the record, so that a process that ended does not look alive until the TTL."""
         try:
             _heartbeats.withdraw(self.name)
         except RedisError:
@@ -55,8 +55,8 @@ _heartbeats = Presence(work_redis, "heartbeats", Heartbeat, TTL_SECONDS)
 
 
 def beat(heartbeat: Heartbeat) -> ThreadLoop:
-    """Sends it from a thread of its own: a Redis that hangs holds up no work. Withdrawn when the
-    thread is stopped, if that is possible within WITHDRAW_SECONDS."""
+    """A thread that sends the heartbeat: a Redis that hangs holds up no work. When the thread is
+    stopped it withdraws the record, if Redis answers within WITHDRAW_SECONDS."""
     return ThreadLoop("heartbeat", heartbeat.send, every=INTERVAL_SECONDS, last=heartbeat.withdraw)
 
 

@@ -1,4 +1,4 @@
-"""One process at a time: a lease in Redis that its holder renews. All raise RedisError."""
+"""One process at a time: a lease in Redis that its holder renews. Methods raise RedisError."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS
 
 
 class Lease:
-    """`key` holds the name of who has it, for `seconds` after it was last taken or renewed."""
+    """`key` holds the name of the holder, for `seconds` after the lease was taken or renewed."""
 
     def __init__(self, redis: Callable[[], Redis], key: str, seconds: float) -> None:
         self._redis, self.key, self._seconds = redis, key, seconds
@@ -32,7 +32,7 @@ class Lease:
         return bool(held == 1)
 
     def release(self, me: str) -> None:
-        """Let another one have it at once; nothing happens when `me` has lost it."""
+        """Give it up at once; nothing happens when `me` has lost it already."""
         self._release(keys=[self.key], args=[me], client=self._redis())
 
     @cached_property

@@ -1,6 +1,6 @@
-"""What running processes report about themselves: records that vanish unless they are repeated.
+"""What running processes report about themselves: records that expire unless they are repeated.
 
-All raise RedisError when Redis is unavailable.
+Methods raise RedisError when Redis is unavailable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from redis.commands.core import Script
 T = TypeVar("T")
 
 # A record is "<reported at> <over at> <JSON>", both by Redis' clock. Redis < 7.4 has no TTL for a
-# single field: readers leave out what is over, and each call removes some of it.
+# single field: readers skip records that are over, and each report removes some of them.
 # KEYS: hash. ARGV: name, seconds, JSON, and so on.
 _REPORT = """
 local key, longest = KEYS[1], 0
@@ -42,8 +42,8 @@ if redis.call('PTTL', key) < longest then redis.call('PEXPIRE', key, longest) en
 class Presence(Generic[T]):
     """One hash of records by name, read all at once.
 
-    `name` of a record is its process's, or that of what the process works for. A record is there
-    for `seconds` after it was last reported; `seconds` may depend on the record.
+    A record is named after its process, or after what the process works for. It lasts for
+    `seconds` after its last report; `seconds` may be computed from the record.
     """
 
     def __init__(
@@ -61,17 +61,18 @@ class Presence(Generic[T]):
         """Add or repeat these records; records of other names stay as they are."""
         arguments: list[str | float | bytes] = []
         for name, record in records.items():
-            arguments += [name, self._lasts(record), msgspec.json.encode(record)]
+            seconds = self._seconds(record) if callable(self._seconds) else self._seconds
+            arguments += [name, seconds, msgspec.json.encode(record)]
         if arguments:
             self._script(keys=[self._key], args=arguments, client=self._redis())
 
     def withdraw(self, *names: str) -> None:
-        """Remove these records at once, for who ends by itself."""
+        """Remove these records at once; for a process that ends in order."""
         if names:
             self._redis().hdel(self._key, *names)
 
     def read(self) -> dict[str, T]:
-        """By name, what was reported lately."""
+        """The records that are not over, by name."""
         return {name: record for name, (record, _) in self.read_with_age().items()}
 
     def read_with_age(self) -> dict[str, tuple[T, float]]:
@@ -89,11 +90,8 @@ class Presence(Generic[T]):
                     age = max(0.0, now - float(at))
                     found[name.decode()] = self._decoder.decode(record), age
             except (ValueError, msgspec.MsgspecError):
-                continue  # of another version: during an upgrade both run
+                continue  # written by another version: during an upgrade both run
         return found
-
-    def _lasts(self, record: T) -> float:
-        return self._seconds(record) if callable(self._seconds) else self._seconds
 
     @cached_property
     def _script(self) -> Script:

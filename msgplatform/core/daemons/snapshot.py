@@ -1,5 +1,4 @@
-"""Settings in the memory of a process: what it needs all the time, and goes on with while the
-database is unavailable."""
+"""Settings in the memory of a process, which it goes on using while the database is unavailable."""
 
 from __future__ import annotations
 
@@ -27,9 +26,9 @@ REFRESH_SECONDS = 2.0
 
 
 class Snapshot(Generic[T]):
-    """What `load` read last. A subclass says what that is; all threads of a process share it.
+    """What `load` read last. A subclass implements `load`; all threads of a process share it.
 
-    `known` is replaced as a whole, so that what belongs together is read from one `known`.
+    `known` is replaced as a whole: read values that belong together from the same `known`.
     """
 
     def __init__(
@@ -50,8 +49,8 @@ class Snapshot(Generic[T]):
     def refresh(self, at_once: bool = False) -> None:
         """Load again when `refresh_seconds` are over, or `at_once`.
 
-        While the database is unavailable, or hangs (see `beside`), what is known stays. Raises
-        only as long as nothing was ever loaded, or what is no fault of a server.
+        While the database is unavailable, or hangs (see `beside`), the last values stay. Its error
+        is raised only if nothing was ever loaded; errors of other kinds are always raised.
         """
         if not self._is_due(at_once):
             return
@@ -66,31 +65,30 @@ class Snapshot(Generic[T]):
 
     def _load_and_release(self, at_once: bool) -> None:
         try:
-            if self._is_due(at_once):
-                self._load()
+            if not self._is_due(at_once):  # another thread has loaded while this one waited
+                return
+            # The seconds begin before the load: a database that fails is not asked at every call.
+            self._next.restart()
+            try:
+                self.known = self.load()
+            except AWAY as error:
+                if not self._is_loaded:
+                    raise
+                log.warning("settings_not_refreshed", of=type(self).__name__, why=str(error)[:200])
+                return
+            self._is_loaded = True
         finally:
             self._lock.release()
 
     def _is_due(self, at_once: bool) -> bool:
         return at_once or not self._is_loaded or self._next.is_due
 
-    def _load(self) -> None:
-        self._next.restart()
-        try:
-            self.known = self.load()
-        except AWAY as error:
-            if not self._is_loaded:
-                raise
-            log.warning("settings_not_refreshed", of=type(self).__name__, why=str(error)[:200])
-            return
-        self._is_loaded = True
-
 
 class Rows(Generic[Row, T]):
-    """Makes of rows what a process uses. One that is not usable is left out: it must not stop the
-    others. The alert that `condition` describes is open until it is usable again, or gone.
+    """Turns rows into what a process uses, by `make`. A row for which that fails is left out, so
+    that it does not stop the others, and has an open alert until it is corrected or deleted.
 
-    `kind` is that of these alerts; a condition's key is `kind:<id of the row>`.
+    `condition` describes the alert; its key is `kind:<id of the row>`.
     """
 
     def __init__(
@@ -105,7 +103,7 @@ class Rows(Generic[Row, T]):
         self._reported: frozenset[int] | None = None
 
     def usable(self, rows: Iterable[Row]) -> dict[int, T]:
-        """By id, in the order of the rows."""
+        """What `make` returned, by id, in the order of the rows."""
         found: dict[int, T] = {}
         unusable: dict[int, alerts.Condition] = {}
         for row in rows:
@@ -121,5 +119,5 @@ class Rows(Generic[Row, T]):
         return found
 
     def is_unusable(self, row_id: int) -> bool:
-        """It is there, but cannot be used until somebody corrects it."""
+        """Whether the row exists, but cannot be used until somebody corrects it."""
         return row_id in self._unusable

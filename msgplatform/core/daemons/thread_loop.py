@@ -1,4 +1,4 @@
-"""A thread beside a daemon's loop: for what would hold that up, because a server may hang."""
+"""A thread beside a daemon's loop, for work that may hang with a server and must not hold it up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class ThreadLoop:
 
     `turn` does one bounded piece of work. It returns the seconds until its next call, which
     `wake()` ends early; None means `every`. What it raises is logged, and it is called again after
-    a pause that grows to `longest_pause`. No `turn` holds up the end of the process.
+    a pause that grows to `longest_pause`. No `turn` holds up the end of the process. Once it has
+    been asked to stop, an unavailable server is not logged any more: nobody waits for it.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class ThreadLoop:
         self._thread.start()
 
     def wake(self) -> None:
-        """Call `turn` soon; cheap when it is called for already."""
+        """Call `turn` soon; cheap when that has been asked for already."""
         if not self._woken.is_set():
             self._woken.set()
 
@@ -70,7 +71,8 @@ class ThreadLoop:
             close_old_connections()
             seconds = work()
         except AWAY as error:
-            log.warning("thread_waits", thread=self._name, why=str(error)[:200])
+            if not self._stopping.is_set():
+                log.warning("thread_waits", thread=self._name, why=str(error)[:200])
             return None
         except Exception:
             log.exception("thread_failed", thread=self._name)

@@ -1,4 +1,4 @@
-"""Is it time again? For what a loop does now and then."""
+"""A timer for what a loop does only now and then."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 
 class Every:
-    """What is done every `seconds`: due at once the first time, then when they are over.
+    """Due at once the first time, and again each time `seconds` have passed since `restart`.
 
-    Not a thread: its owner's loop asks. `clock` gives seconds that do not go back.
+    Not a thread: the owner's loop asks. `clock` gives seconds that do not go back.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -22,16 +22,16 @@ class Every:
         return self._clock() >= self._next
 
     def take(self) -> bool:
-        """Whether it is due; if so, the seconds begin again."""
+        """Whether it is due; if so, it restarts."""
         due = self.is_due
         if due:
             self.restart()
         return due
 
     def restart(self) -> None:
-        """Due again when its seconds are over, from now on."""
+        """Due again `seconds` from now."""
         self._next = self._clock() + self._seconds
 
     def at_once(self) -> None:
-        """Due now, whatever was before."""
+        """Due now."""
         self._next = -math.inf

@@ -1,8 +1,9 @@
-"""Looks after the platform itself: programs that are silent, a Redis that is away, work that waits.
+"""Watches the platform itself: silent programs, unavailable Redis servers, work that waits.
 
-Every daemon has it beside its loop, so that whichever lives can tell of those that do not; the one
-that has the lease looks for all. Without the work Redis nobody has it, and each looks at that.
-An alert is a row: what the database being away needs, `/metrics` and the log say.
+Every daemon runs the watch beside its loop, so that those that live can report those that do not;
+the one that holds the lease looks for all. Without the work Redis nobody can hold the lease, and
+each daemon reports that Redis. An alert is a row, so an unavailable database raises none:
+`/metrics` and the log report it.
 """
 
 from __future__ import annotations
@@ -32,20 +33,21 @@ log = logging.get(__name__)
 SILENT, REDIS, BACKLOG = "platform.silent", "platform.redis", "platform.backlog"
 LOOK_SECONDS = 15.0
 _LEASE = Lease(work_redis, "platform:watch", 3 * LOOK_SECONDS)
-# role → unix seconds of its last heartbeat that was seen; programs that never ran are not missed.
+# role → unix seconds of the last heartbeat seen. A program that never ran is not reported.
 _SEEN = "platform:seen"
 
 
 class Watch:
-    """What one process knows from look to look. `clock` gives seconds that do not go back."""
+    """What one process remembers from one look to the next. Only the watch's thread uses it."""
 
     def __init__(self) -> None:
         self._me = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self._next = Every(LOOK_SECONDS)
-        self._next.restart()  # a start is no trouble
-        # Since when this process has found it missing whenever it looked.
+        self._next.restart()  # the first look comes when the other programs had time to start
+        # Role → since when (monotonic) every look of this process has found no heartbeat of it.
         self._silent: dict[str, float] = {}
-        self._away: set[str] = set()
+        # Names of the Redis servers that the last look found unavailable.
+        self._unavailable: set[str] = set()
         self._without_database = False
 
     def turn(self) -> None:
@@ -54,22 +56,24 @@ class Watch:
             self.look()
 
     def look(self) -> None:
-        """Raise what holds, resolve what is over, whichever of it this process can say."""
+        """Raise alerts for what holds now and resolve those that are over, as far as this process
+        can tell."""
         if not self._database_answers():
             return
         try:
             if not _LEASE.hold(self._me):
+                # Another process looks. If the lease comes to us, we begin with our own looks.
                 self._silent.clear()
-                self._away.clear()
+                self._unavailable.clear()
                 return
             beats = heartbeats.alive()
         except RedisError as error:
             self._silent.clear()
-            self._tell_of_redis({WORK.name: error}, only=WORK.name)
+            self._report_redis({WORK.name: error}, only=WORK.name)
             return
-        self._tell_of_redis(_away())
-        self._tell_of_programs(beats)
-        tell_of_backlogs()
+        self._report_redis(_unavailable())
+        self._report_programs(beats)
+        report_backlogs()
 
     def _database_answers(self) -> bool:
         try:
@@ -85,18 +89,28 @@ class Watch:
         self._without_database = False
         return True
 
-    def _tell_of_redis(self, away: dict[str, RedisError], only: str = "") -> None:
-        """At the second look that finds it away: a restart takes less than the time between two."""
-        undecided = {_key(REDIS, role) for role in away}
+    def _report_redis(self, unavailable: dict[str, RedisError], only: str = "") -> None:
+        """An alert at the second look that finds a server unavailable: a restart takes less than
+        the time between two looks. `only` is the one server that was asked, '' when all were."""
+        variables = {role.name: role.variable for role in flows.redis_roles()}
+        undecided = {_key(REDIS, name) for name in unavailable}
         if only:
-            others = {role.name for role in flows.redis_roles()} - {only}
-            undecided |= {_key(REDIS, role) for role in others}
-        holding = [_of_redis(role, error) for role, error in away.items() if role in self._away]
-        self._away = set(away)
+            undecided |= {_key(REDIS, name) for name in variables.keys() - {only}}
+        holding = [
+            Condition(
+                _key(REDIS, name),
+                f"The Redis of {variables[name]} does not answer",
+                f"{str(error)[:500]} What needs it waits, and goes on by itself when it is back.",
+            )
+            for name, error in unavailable.items()
+            if name in self._unavailable
+        ]
+        self._unavailable = set(unavailable)
         alerts.reconcile([REDIS], holding, undecided)
 
-    def _tell_of_programs(self, beats: Collection[Heartbeat]) -> None:
-        """A program is missed by what this process saw itself: Redis may have been away before."""
+    def _report_programs(self, beats: Collection[Heartbeat]) -> None:
+        """An alert for each program that this process itself has found silent for long enough: of
+        what was before its first look it knows nothing, since Redis may have been unavailable."""
         expected, now = flows.roles(), time.monotonic()
         latest: dict[str, float] = {}
         for beat in beats:
@@ -105,7 +119,13 @@ class Watch:
         self._silent = {role: self._silent.get(role, now) for role in missing}
         seen = _seen({role: at for role, at in latest.items() if role in expected})
         late = [
-            _of_program(role, seen[role])
+            Condition(
+                _key(SILENT, role),
+                f"run_{role} does not run",
+                f"Its last heartbeat was at {_shown(datetime.fromtimestamp(seen[role], UTC))}. "
+                f"What it does waits: start it again (manage.py run_{role}), or see in its log why "
+                "it ends.",
+            )
             for role, since in sorted(self._silent.items())
             if role in seen and now - since >= settings.ALERT_SILENT_SECONDS
         ]
@@ -119,11 +139,11 @@ def watch() -> ThreadLoop:
 
 def redis_answers() -> dict[str, bool]:
     """Name of each Redis that the platform uses → whether it answers now."""
-    away = _away()
-    return {role.name: role.name not in away for role in flows.redis_roles()}
+    unavailable = _unavailable()
+    return {role.name: role.name not in unavailable for role in flows.redis_roles()}
 
 
-def tell_of_backlogs() -> None:
+def report_backlogs() -> None:
     """An alert for each queue in which something has been due for too long."""
     for flow in flows.all():
         try:
@@ -148,41 +168,24 @@ def _late(flow: flows.Flow) -> Iterator[Condition]:
             )
 
 
-def _away() -> dict[str, RedisError]:
-    away = {}
+def _unavailable() -> dict[str, RedisError]:
+    """Name of each Redis that does not answer now → its error."""
+    unavailable = {}
     for role in flows.redis_roles():
         try:
             role.client().ping()
         except RedisError as error:
-            away[role.name] = error
-    return away
-
-
-def _of_redis(name: str, error: RedisError) -> Condition:
-    (variable,) = (role.variable for role in flows.redis_roles() if role.name == name)
-    return Condition(
-        _key(REDIS, name),
-        f"The Redis of {variable} does not answer",
-        f"{str(error)[:500]} What needs it waits, and goes on by itself when it is back.",
-    )
+            unavailable[role.name] = error
+    return unavailable
 
 
 def _seen(latest: dict[str, float]) -> dict[str, float]:
-    """Remember these; when each program was seen last, as far back as Redis knows."""
+    """Store these times; role → when it was last seen, of every program that Redis knows."""
     client = work_redis()
     if latest:
         client.hset(_SEEN, mapping=latest)  # type: ignore[arg-type]
     rows: dict[bytes, bytes] = client.hgetall(_SEEN)  # type: ignore[assignment]
     return {role.decode(): float(at) for role, at in rows.items()}
-
-
-def _of_program(role: str, at: float) -> Condition:
-    return Condition(
-        _key(SILENT, role),
-        f"run_{role} does not run",
-        f"Its last heartbeat was at {_shown(datetime.fromtimestamp(at, UTC))}. What it does waits: "
-        f"start it again (manage.py run_{role}), or see in its log why it ends.",
-    )
 
 
 def _key(kind: str, which: str) -> str:

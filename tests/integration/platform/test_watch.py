@@ -208,16 +208,16 @@ def test_a_delivery_that_waits_for_long() -> None:
     row = subscription(Biz.objects.create(name="orders"))
     publish(row.biz, 2)
     Maker().splitter.split()
-    watch.tell_of_backlogs()
+    watch.report_backlogs()
     assert open_keys() == set()
     ReceiveMsg.objects.update(**late("next_at"))
-    watch.tell_of_backlogs()
-    watch.tell_of_backlogs()
+    watch.report_backlogs()
+    watch.report_backlogs()
     alert = Alert.objects.get()
     assert (alert.open_key, alert.count) == ("platform.backlog:notify:deliveries", 1)
     assert "orders → warehouse" in alert.subject
     ReceiveMsg.objects.update(status=ReceiveMsg.Status.DELIVERED)
-    watch.tell_of_backlogs()
+    watch.report_backlogs()
     assert open_keys() == set()
 
 
@@ -230,17 +230,17 @@ def test_a_consumer_that_fails_hides_no_other(settings: Settings) -> None:
     Maker().splitter.split()
     ReceiveMsg.objects.filter(biz_receive=dead).update(**late("next_at"))
     BizReceive.objects.filter(pk=dead.pk).update(**late("failing_since"))
-    watch.tell_of_backlogs()
+    watch.report_backlogs()
     assert open_keys() == set()
     ReceiveMsg.objects.filter(biz_receive=alive).update(**late("next_at"))
-    watch.tell_of_backlogs()
+    watch.report_backlogs()
     assert "alive" in Alert.objects.get().subject
 
 
 def test_messages_that_nobody_splits() -> None:
     publish(Biz.objects.create(name="orders"))
     BizMsg.objects.update(**late("created_at"))
-    watch.tell_of_backlogs()
+    watch.report_backlogs()
     assert open_keys() == {"platform.backlog:notify:messages"}
     assert flows.get("notify").status().oldest_seconds > MINUTES * 60  # type: ignore[union-attr,operator]
 
@@ -253,24 +253,24 @@ def test_each_gateway_has_its_own_and_an_unreadable_flow_keeps_what_was_told(
         (message,) = accept(mt(number, [row.pk]))
         sms_redis.hincrbyfloat(f"{{sms}}:mt:{message}", "accepted_at", -3600)
     told = {f"platform.backlog:sms:{row.pk}" for row in (one, other)}
-    watch.tell_of_backlogs()
+    watch.report_backlogs()
     assert open_keys() == told
     before = settings.SMS_REDIS_URL
     settings.SMS_REDIS_URL = NOWHERE
-    watch.tell_of_backlogs()
+    watch.report_backlogs()
     assert open_keys() == told
     settings.SMS_REDIS_URL = before
     sms_redis.flushall()
-    watch.tell_of_backlogs()
+    watch.report_backlogs()
     assert open_keys() == set()
 
 
 def test_never(settings: Settings) -> None:
     publish(Biz.objects.create(name="orders"))
     BizMsg.objects.update(**late("created_at"))
-    watch.tell_of_backlogs()
+    watch.report_backlogs()
     settings.ALERT_BACKLOG_MINUTES = 0
-    watch.tell_of_backlogs()
+    watch.report_backlogs()
     assert open_keys() == set()
 
 
