@@ -1,13 +1,18 @@
-"""Tell a person that something needs them.
+"""Alerts: report to a person that something needs them.
 
-`raise_alert` never raises: an alert that cannot be stored must not stop the work that noticed it.
-The store says whether an alert is news; only news, opened or resolved, goes to the ways out.
+    none ── raise_alert ──▶ open ── resolve ──▶ resolved
+                            open ── raise_alert with the same key ──▶ open, counted up
 
-Inside a transaction of the caller both wait for its commit, so that an alert neither breaks it nor
-tells of what was rolled back. What must be told although the work is undone is raised outside.
+`raise_alert` never raises an error: an alert that cannot be stored must not stop the work that
+noticed it. The store says whether the alert changed; only a change (opened or resolved) goes to the
+registered handlers.
 
-`raise_alert` and `resolve` are for what happens; for what holds for a while, and can be looked up,
-there is `reconcile`: a process that dies between the two leaves nothing open that is over.
+Inside a transaction of the caller, `raise_alert` and `resolve` wait for its commit: an alert
+neither breaks the transaction nor reports what was rolled back. To report work that is rolled back,
+raise the alert outside.
+
+`raise_alert` and `resolve` are for events. For a condition that holds for a while and can be looked
+up there is `reconcile`: even if a process dies, no alert stays open whose condition is over.
 """
 
 from __future__ import annotations
@@ -27,21 +32,21 @@ log = logging.get(__name__)
 
 @dataclass(frozen=True)
 class AlertEvent:
-    """`key` names the condition: the same key while open counts up instead of repeating."""
+    """`key` names the condition: while its alert is open, the same key again counts it up."""
 
     kind: str
     subject: str
     text: str
     key: str
     resolved: bool = False
-    # As it was stored:
+    # Set by the store:
     id: int = 0
     count: int = 1
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Something that needs a person as long as it holds; `key` is `kind:which`."""
+    """Something that needs a person for as long as it holds; `key` is `kind:which`."""
 
     key: str
     subject: str
@@ -56,13 +61,13 @@ class Store(Protocol):
     """Where alerts are kept."""
 
     def store(self, event: AlertEvent) -> AlertEvent | None:
-        """Returns what it is now when it was opened or resolved, None when it is no news."""
+        """Returns the stored event if this opened or resolved the alert, None if nothing changed."""
 
     def open_keys(self, kind: str) -> Collection[str]:
-        """The keys `kind:…` of the alerts that are open."""
+        """The keys `kind:…` of the open alerts."""
 
     def renew(self, conditions: Collection[Condition]) -> None:
-        """Make those that are open say what holds now, and that it does; that is no news."""
+        """Update the texts and the times of their open alerts; that is no change to report."""
 
     def open_kinds(self) -> Mapping[str, int]:
         """How many alerts of each kind are open."""
@@ -74,14 +79,14 @@ _stores: list[Store] = []
 
 
 def set_store(store: Store) -> None:
-    """Keep alerts here; without a store every alert is news."""
+    """Keep alerts here; without a store every alert counts as a change."""
     _stores[:] = [store]
 
 
 def register(name: str, handler: Handler) -> None:
-    """A way out: hand what is news to `handler`, outside of transactions; the same name replaces.
+    """Call `handler` for each change, outside of transactions; the same name replaces a handler.
 
-    It may be called again for the same `id`, by another process that noticed it at the same time.
+    It may be called again for the same `id`, by another process that noticed the same change.
     """
     _handlers[name] = handler
 
@@ -92,7 +97,7 @@ def raise_alert(kind: str, subject: str, text: str, key: str) -> None:
 
 
 def raise_event(event: AlertEvent) -> None:
-    """`raise_alert` for what was made before."""
+    """Like `raise_alert`, for an event that was made before."""
     log.warning("alert_raised", kind=event.kind, subject=event.subject, key=event.key)
     _when_committed(event)
 
@@ -105,12 +110,12 @@ def resolve(key: str) -> None:
 def reconcile(
     kinds: Collection[str], holding: Iterable[Condition], undecided: Container[str] = ()
 ) -> bool:
-    """Make the open alerts of these kinds say what holds now; it can be repeated at any time.
+    """Make the open alerts of these kinds match what holds now; it can be repeated at any time.
 
-    Conditions that have no open alert are raised, those that have one renew what it says. Open
-    alerts whose condition does not hold are resolved, but for the keys in `undecided`, of which
-    this process cannot say whether it does. Raises nothing but what `holding` does; False when the
-    open alerts could not be read, and nothing was done.
+    A condition without an open alert raises one; a condition with one renews its text. Open alerts
+    whose condition does not hold are resolved, except for the keys in `undecided`, of which this
+    process cannot tell. Raises only what iterating `holding` raises; returns False if the open
+    alerts could not be read, and nothing was done.
     """
     try:
         opened = {key for store in _stores for kind in kinds for key in store.open_keys(kind)}
@@ -121,7 +126,11 @@ def reconcile(
     for key, condition in wanted.items():
         if key not in opened:
             raise_alert(condition.kind, condition.subject, condition.text, key)
-    _renew([condition for key, condition in wanted.items() if key in opened])
+    try:
+        for store in _stores:
+            store.renew([condition for key, condition in wanted.items() if key in opened])
+    except Exception:
+        log.exception("alerts_not_renewed", keys=len(opened & wanted.keys()))
     for key in sorted(opened - wanted.keys()):
         if key not in undecided:
             resolve(key)
@@ -133,14 +142,6 @@ def open_kinds() -> dict[str, int]:
     return {kind: count for store in _stores for kind, count in store.open_kinds().items()}
 
 
-def _renew(conditions: Collection[Condition]) -> None:
-    try:
-        for store in _stores:
-            store.renew(conditions)
-    except Exception:
-        log.exception("alerts_not_renewed", keys=len(conditions))
-
-
 def _when_committed(event: AlertEvent) -> None:
     if sql.in_transaction():
         transaction.on_commit(partial(_hand_out, event), robust=True)
@@ -149,17 +150,17 @@ def _when_committed(event: AlertEvent) -> None:
 
 
 def _hand_out(event: AlertEvent) -> None:
-    news: AlertEvent | None = event
+    changed: AlertEvent | None = event
     try:
         for store in _stores:
-            news = store.store(event)
+            changed = store.store(event)
     except Exception:
         log.exception("alert_not_stored", key=event.key)
         return
-    if news is None:
+    if changed is None:
         return
     for name, handler in _handlers.items():
         try:
-            handler(news)
+            handler(changed)
         except Exception:
             log.exception("alert_not_delivered", handler=name, key=event.key)

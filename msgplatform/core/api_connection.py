@@ -1,4 +1,4 @@
-"""A connection to the platform that is kept open; what may be repeated is repeated."""
+"""An open connection to the platform's API, for the demos; it repeats requests that failed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 _PATIENCE = 120.0  # seconds, for one request
-_AGAIN = (429, 503)
+_AGAIN = (429, 503)  # the platform asks to send the request again later
 
 
 @dataclass(frozen=True)
 class Answer:
-    """`headers` by their names in small letters."""
+    """`headers` have lower-case names."""
 
     status: int
     headers: Mapping[str, str]
@@ -34,8 +34,8 @@ class Answer:
 
 
 class Connection:
-    """For one thread. Every request of the demo may be repeated: it carries a key, or says the
-    same again."""
+    """For one thread. Every request of the demos may be repeated: it carries an idempotency key,
+    or sets the same values again."""
 
     def __init__(self, base_url: str) -> None:
         self.base_url = base_url
@@ -44,8 +44,8 @@ class Connection:
     def request(
         self, method: str, path: str, body: str | None = None, headers: Mapping[str, str] = {}
     ) -> Answer:
-        """The answer, unless it asks to come again later. Raises RuntimeError when nothing was
-        answered in two minutes."""
+        """The first answer that is not "try again later". Raises RuntimeError when there is none
+        in two minutes."""
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:

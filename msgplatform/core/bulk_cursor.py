@@ -1,6 +1,6 @@
-"""Where a bulk job stands: when it began, and the position after which its next page begins.
+"""The cursor of a bulk job: when the job began, and the position after which its next page begins.
 
-A flow's `bulk_step` uses it so:
+A flow's `bulk_step` uses it like this:
 
     if not cursor:
         return Step(BulkCursor.begin(), 0)
@@ -8,8 +8,8 @@ A flow's `bulk_step` uses it so:
     … do the page after `at.position`, of what did not change since `at.begun` …
     return Step(at.moved_to(position of its last row, '' at the end), done)
 
-The first step only notes the time, so that it is kept before anything is done by it: a step that
-is repeated after a kill finds the same bound, and what it did done.
+The first step only stores the time, before any step uses it as a bound: a step that is repeated
+after a kill finds the same bound, and skips what it did the first time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_ID = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class BulkCursor:
-    """`begun` by the database's clock, aware. `position` is the flow's own text, '' at first."""
+    """`begun` is aware, by the database's clock. `position` is the flow's own text, '' at first."""
 
     begun: datetime
     position: str = ""
@@ -50,7 +50,7 @@ class BulkCursor:
 
 
 def read_id(text: str) -> int:
-    """A position that is the id of the last row; 0 for ''. Raises InvalidInput."""
+    """The id of the last row, from a position that holds it; 0 for ''. Raises InvalidInput."""
     if not text:
         return 0
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= _MAX_ID):
@@ -74,7 +74,7 @@ def _wrong() -> InvalidInput:
 
 
 class Page(Protocol):
-    """What a bulk action is about: ids, and the position of the next page, '' at the end."""
+    """A page of the rows that a bulk action is for, and the next page's position, '' at the end."""
 
     @property
     def ids(self) -> Sequence[Any]: ...

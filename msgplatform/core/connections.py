@@ -12,13 +12,13 @@ from django.conf import settings
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
-# A blocking call may wait this long; the socket's timeout is longer (redis-py 8 gives up at 5 s).
+# The longest wait of a blocking call; it must be less than the socket's timeout (redis-py's: 5 s).
 BLOCK_SECONDS = 2
 _SOCKET_TIMEOUT = 10
 _CONNECT_TIMEOUT = 2
 
 RedisError = redis.exceptions.RedisError
-# An answer that says no, such as to a command that the server forbids.
+# An error that the server answers, for example to a command that it forbids.
 ResponseError = redis.exceptions.ResponseError
 
 
@@ -26,8 +26,8 @@ ResponseError = redis.exceptions.ResponseError
 class RedisRole:
     """What a Redis is for, and the settings that say where it is.
 
-    `name` is that of its socket and folder when `up` runs it. `is_truth`: what it holds exists
-    nowhere else, so that it needs an append-only file that is synced at every write.
+    `name` also names its socket and folder when `up` runs it. `is_truth`: its data exists nowhere
+    else, so it needs an append-only file that is synced at every write.
     """
 
     name: str
@@ -64,7 +64,8 @@ def clock(client: redis.Redis) -> float:
 
 @lru_cache(maxsize=8)
 def _client(url: str, _pid: int) -> redis.Redis:
-    """One pool a process: a connection that crossed a fork mixes two conversations."""
+    """One pool for each process: two processes on one connection would read each other's
+    answers."""
     return build(url)
 
 

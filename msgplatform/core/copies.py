@@ -1,7 +1,7 @@
 """Several processes of one daemon under one command: `--processes N`.
 
-Each copy is the same command line without the option, dies with this process, and is started again
-when it ends by itself. The parent only waits; it opens no connection.
+Each child runs the same command line without the option, dies with this process, and is started
+again when it ends by itself. The parent only waits; it opens no connection.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from msgplatform.core.servers import child_process
 log = logging.get(__name__)
 
 _LOOK_SECONDS = 0.5
-# A copy that ran this long was not broken from the start.
+# A child that ran this long was not broken from the start: its pause begins at the shortest again.
 _LONG_RUN_SECONDS = 10.0
 
 
@@ -35,7 +35,7 @@ class Copy:
         self.process: subprocess.Popen[bytes] | None = None
 
     def keep_running(self) -> None:
-        """Start it if it does not run and its pause is over."""
+        """Start the process if it does not run and its pause is over."""
         now = time.monotonic()
         if self.process is not None:
             if self.process.poll() is None:

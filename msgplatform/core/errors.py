@@ -7,10 +7,10 @@
     │   ├── AddressForbidden    the address guard refused the destination
     │   └── Undecryptable       no key of ENCRYPTION_KEY reads a stored secret
     └── Temporary               repeating later can help
-        ├── Unavailable         Redis or the database is away
+        ├── Unavailable         Redis or the database does not answer
         ├── OutcomeUnknown      it may or may not have happened: repeat with the same key
         ├── LeaseLost           somebody else owns the claim now
-        └── NotNow              something stands in its way at present
+        └── NotNow              something prevents it at present
 
 `permanent` is what a retry loop asks.
 """
@@ -31,7 +31,7 @@ class Permanent(PlatformError):
 class InvalidInput(Permanent):
     """The caller must change what it sends; `field` says where.
 
-    `code` is the stable name of a rejection in a verdict; a flow's own kind of it sets another.
+    `code` is the stable name of a rejection in a verdict; a flow's subclass sets its own.
     """
 
     code = "invalid"
@@ -69,7 +69,7 @@ class Temporary(PlatformError):
 
 
 class Unavailable(Temporary):
-    """Redis or the database is away."""
+    """Redis or the database does not answer."""
 
 
 class OutcomeUnknown(Temporary):
@@ -81,4 +81,4 @@ class LeaseLost(Temporary):
 
 
 class NotNow(Temporary):
-    """Something stands in its way at present; the message says what."""
+    """Something prevents it at present; the message says what."""

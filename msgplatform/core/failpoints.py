@@ -1,7 +1,7 @@
 """Named places at which a test may kill the process: MSGPLATFORM_FAILPOINT=name[:n[:signal]].
 
-The process gets SIGKILL (or another one: `STOP` freezes it there) when it passes the place for the
-n-th time, first by default. Off unless the variable is set, and then it costs one comparison.
+The process gets SIGKILL (or another signal: `STOP` freezes it) when it passes the place for the
+n-th time, by default the first. Without the variable, passing a place costs one comparison.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import signal
 
 _name, _count, _signal = (os.environ.get("MSGPLATFORM_FAILPOINT", "") + "::").split(":")[:3]
-_left = int(_count or 1) if _name else 0
+_left = int(_count or 1) if _name else 0  # passes until the signal
 
 
 def failpoint(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Model fields that mean the same on every database."""
+"""Model fields: text compared exactly on every database, and secrets stored encrypted."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from msgplatform.core.errors import Undecryptable
 class ExactCharField(models.CharField):  # type: ignore[type-arg]  # none at run time
     """Text compared byte by byte.
 
-    MySQL's default collations take `a` and `A` for the same, so that two idempotency keys could
-    collide; SQLite compares exactly already.
+    In MySQL's default collations `a` equals `A`, so that two idempotency keys could collide; SQLite
+    compares exactly by itself.
     """
 
     def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
@@ -31,7 +31,7 @@ class ExactCharField(models.CharField):  # type: ignore[type-arg]  # none at run
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Unreadable:
-    """Stands for a value that no key decrypts, where nothing can be raised (`values()`, forms)."""
+    """Stands for a value that no key decrypts, where no error can be raised (`values()`, forms)."""
 
     stored: str
 
@@ -52,21 +52,21 @@ class _Readable(DeferredAttribute):
         return value
 
     def __set__(self, instance: Any, value: Any) -> None:
-        """Without it Python would not ask `__get__` for what an instance has."""
+        """Without `__set__` Python would read the instance's dict before it calls `__get__`."""
         vars(instance)[self.field.attname] = value
 
 
 class EncryptedTextField(models.Field):  # type: ignore[type-arg]  # none at run time
     """Text that the database holds encrypted (`core.data.encryption`), for secrets.
 
-    Instances and `values()` have the clear text; nothing can be looked up but `isnull`. Forms leave
-    it out unless they declare a field of their own, and `dumpdata` writes the encrypted text.
+    Instances and `values()` have the clear text; the only lookup is `isnull`. A form contains it
+    only if the form declares a field for it, and `dumpdata` writes the encrypted text.
 
-    A value that no key decrypts stops nobody else: its row is read, reading the attribute raises
-    Undecryptable, `values()` has an Unreadable there, and saving the row keeps what is stored.
+    A value that no key decrypts affects nothing but itself: its row is read, reading the attribute
+    raises Undecryptable, `values()` has an Unreadable, and saving the row keeps the stored text.
 
-    A stored value without the prefix is read as the clear text that it is: programs of two releases
-    may run side by side during an update. `doctor` reports such values as an error, and
+    A stored value without the prefix is read as clear text, because programs of two releases may
+    run side by side during an update. `doctor` reports such values as an error, and
     `rotate_encryption_key` encrypts them. Empty text is stored as it is.
     """
 
@@ -112,7 +112,7 @@ class EncryptedTextField(models.Field):  # type: ignore[type-arg]  # none at run
         return self.get_prep_value(self.value_from_object(obj))
 
     def to_python(self, value: Any) -> Any:
-        """Also of what `value_to_string` made."""
+        """Also decrypts what `value_to_string` made."""
         if not (isinstance(value, str) and encryption.is_encrypted(value)):
             return value
         try:
@@ -130,7 +130,7 @@ class EncryptedTextField(models.Field):  # type: ignore[type-arg]  # none at run
 
 
 class EncryptedJSONField(EncryptedTextField):
-    """What JSON can say, encrypted as EncryptedTextField does it."""
+    """A JSON value, encrypted like an EncryptedTextField."""
 
     def dumps(self, value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,7 +1,7 @@
 """The contract that a flow fills in, and the registry of flows.
 
-Console, `up`, `demo`, `doctor`, `/metrics`, `run_bulk`, the queues and the URL configuration walk
-the registry, so a further flow is a new folder and its name in FLOWS. Each app's `flow.py`
+Console, `up`, `demo`, `doctor`, `/metrics`, `run_bulk`, the queues and the URL configuration go
+through the registry, so a new flow is a new folder and its name in FLOWS. Each app's `flow.py`
 subclasses `Flow` and registers an instance in `AppConfig.ready()`; its `settings.py`, if there is
 one, is read by the platform's.
 """
@@ -19,7 +19,7 @@ from django.utils.functional import Promise
 from msgplatform.core.connections import WORK, RedisRole
 from msgplatform.core.errors import InvalidInput
 
-Text = str | Promise  # what people read: a string, or one that is translated when it is shown
+Text = str | Promise  # a text for people: a string, or one that is translated when it is shown
 
 
 @dataclass(frozen=True)
@@ -35,26 +35,26 @@ class Daemon:
 
     @property
     def name(self) -> str:
-        """Of its process and its log: the command, and what it is for."""
+        """The name of its process and its log: the command and its arguments."""
         words = (word.lstrip("-").replace("=", "-") for word in self.arguments)
         return "-".join([self.command, *words])
 
 
 @dataclass(frozen=True)
 class Status:
-    """How a flow is doing, for the overview: work waiting, the age of the oldest, a few facts."""
+    """A flow's state for the overview: work waiting, the age of the oldest, a few facts."""
 
     backlog: int
     oldest_seconds: float | None
     facts: Mapping[str, int | float | str] = field(default_factory=dict)
-    problem: str = ""  # a sentence when something cannot be read, e.g. Redis is away
+    problem: str = ""  # a sentence when something cannot be read, e.g. Redis does not answer
 
 
 @dataclass(frozen=True)
 class Wait:
-    """What has waited for the longest of those that wait for the same thing, such as a gateway.
+    """The longest wait among the messages that wait for the same thing, such as a gateway.
 
-    `which` names that thing for ever, `what` is said to people: "… has waited since …".
+    `which` is a stable name of that thing; `what` is for people: "… has waited since …".
     """
 
     which: str
@@ -79,7 +79,7 @@ class Found:
 
     hits: Sequence[Hit]
     cursor: str = ""
-    notice: str = ""  # a sentence when this is not the whole truth: "The archive cannot be read"
+    notice: str = ""  # a sentence when hits may be missing: "The archive cannot be read"
 
 
 @dataclass(frozen=True)
@@ -92,15 +92,15 @@ class TimelineEntry:
 
 @dataclass(frozen=True)
 class Page:
-    """One message with everything that happened to it."""
+    """One message with everything that happened to it, for its page in the console."""
 
     id: str
     title: str
     facts: Mapping[str, str]
     body: str
     timeline: Sequence[TimelineEntry]
-    bulk: str = ""  # the bulk action that does it again, given the message's id as `ids`
-    has_file: bool = False  # the whole content can be downloaded: see `Flow.file`
+    bulk: str = ""  # the bulk action that sends it again, with the message's id as `ids`
+    has_file: bool = False  # whether the whole content can be downloaded: `Flow.file`
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class File:
 
 @dataclass(frozen=True)
 class BulkAction:
-    """Something that can be done to many messages at once, as a bulk job."""
+    """An action on many messages at once, run as a bulk job."""
 
     title: Text
     filters: Mapping[str, Text]  # filter field → its help text
@@ -123,7 +123,7 @@ class BulkAction:
 
 @dataclass(frozen=True)
 class Counted:
-    """How many a bulk action would touch; `more`: it was not counted to the end."""
+    """How many messages a bulk action would change; `more`: the count stopped at its bound."""
 
     count: int
     more: bool = False
@@ -171,12 +171,12 @@ class Link:
 
 
 class DemoRun(Protocol):
-    """What the demo gives to a flow: where the API is, a scale, a folder, a way to speak."""
+    """What the demo gives to a flow: the API's address, a scale, a folder, a way to print."""
 
     base_url: str
     messages: int
     folder: Any  # pathlib.Path
-    timeout: float  # seconds within which everything has to be accounted for
+    timeout: float  # seconds within which everything must be accounted for
 
     def say(self, text: str) -> None: ...
 
@@ -190,27 +190,27 @@ class Flow(ABC):
     urls: str | None = None  # dotted module with the `urlpatterns` that /api/v1/ includes
     root_urls: str | None = None  # the same for addresses outside of /api/, such as /rpc/
     single_intakes: Sequence[str] = ()  # dotted names of its `SingleIntake`s (`api/intake.py`)
-    permission: str  # Django permission that a person needs in order to see messages
+    permission: str  # the Django permission to see its messages
     scopes: Mapping[str, str] = {}  # API key scope → what it allows
     search_fields: Mapping[str, Text] = {}  # field of a structured search → its help text
     bulk_actions: Mapping[str, BulkAction] = {}  # name of the action → what it is
     redis: Sequence[RedisRole] = ()  # servers of its own, beside the work Redis
     queues: Sequence[str] = ()  # its RQ queues that always exist
-    only_copies: frozenset[str] = frozenset()  # those whose orders cannot be made again
-    queue_pattern: str = ""  # regular expression for the names of those that come and go
+    only_copies: frozenset[str] = frozenset()  # queues whose orders cannot be made again
+    queue_pattern: str = ""  # regular expression for the names of queues that come and go
     icons: Mapping[str, str] = {}  # model → its Material symbol in the console's side bar, in order
     links: Sequence[Link] = ()  # pages of its own in the console's side bar, below its models
-    environment_prefix: str = ""  # of its variables, which the demo does not take over
+    environment_prefix: str = ""  # of its variables, which the demo does not inherit
 
     @abstractmethod
     def status(self) -> Status:
         """Backlog and facts; must be quick (indexed reads only) and must not raise."""
 
     def waits(self) -> Iterable[Wait]:
-        """What has been due for the longest, for the alerts `platform.backlog`.
+        """The longest waits for the alerts `platform.backlog`.
 
-        Asked every few seconds, so it reads a bounded number of rows. What another alert tells of
-        after the same time is left out. May raise errors of the database and of Redis.
+        Called every few seconds, so it reads a bounded number of rows. Leaves out waits that
+        another alert reports after the same time. May raise errors of the database and of Redis.
         """
         return ()
 
@@ -220,13 +220,13 @@ class Flow(ABC):
 
     @abstractmethod
     def page(self, id: str) -> Page | None:
-        """The whole story of one message, or None when this flow does not know the id.
+        """One message and its timeline, or None when this flow does not know the id.
 
-        Raises Unavailable when it may be where nothing can be read at present.
+        Raises Unavailable when the message may be in a store that cannot be read at present.
         """
 
     def file(self, id: str) -> File | None:
-        """The whole content of one message, None for an unknown id. Raises as `page` does."""
+        """The whole content of one message, None for an unknown id. Raises what `page` raises."""
         return None
 
     def find(self, filter: Mapping[str, str], cursor: str, limit: int) -> Found:
@@ -242,16 +242,17 @@ class Flow(ABC):
         return ""
 
     def bulk_count(self, action: str, filter: Mapping[str, Any]) -> Counted:
-        """How many the action would touch, counted to a bound. Raises InvalidInput."""
+        """How many messages the action would change, counted to a bound. Raises InvalidInput."""
         raise InvalidInput("there is no such bulk action", "action")
 
     def bulk_step(self, action: str, filter: Mapping[str, Any], cursor: str, limit: int) -> Step:
-        """Do the action to about the next `limit` after `cursor`; repeating a step is harmless."""
+        """Apply the action to about the next `limit` messages after `cursor`; a step may be
+        repeated."""
         raise InvalidInput("there is no such bulk action", "action")
 
     def own_processes(self) -> Sequence[Daemon]:
-        """Daemons that people want beside `daemons`, such as a sender for one subscription; `up`
-        asks every few seconds and follows. May raise errors of the database."""
+        """Further daemons that people have configured, such as a sender for one subscription; `up`
+        asks every few seconds, and starts and stops them. May raise errors of the database."""
         return ()
 
     def demo_environment(self) -> Mapping[str, str]:
@@ -259,7 +260,7 @@ class Flow(ABC):
         return {}
 
     def examine(self) -> Iterable[Finding]:
-        """What `doctor` reports of it; may raise errors of the database and of Redis."""
+        """What `doctor` reports about it; may raise errors of the database and of Redis."""
         return ()
 
     @abstractmethod
@@ -268,11 +269,11 @@ class Flow(ABC):
 
     @abstractmethod
     def demo(self, run: DemoRun) -> Mapping[str, Any]:
-        """Send real traffic and account for it: `accepted` and `lost` at the least."""
+        """Send real traffic and account for it: at least `accepted` and `lost`."""
 
 
-# The platform's own program: it works off the bulk jobs of every flow.
-BULK = Daemon("run_bulk", help="works off bulk jobs")
+# The platform's own program: it runs the bulk jobs of every flow.
+BULK = Daemon("run_bulk", help="runs bulk jobs")
 
 _registry: dict[str, Flow] = {}
 
@@ -290,13 +291,13 @@ def all() -> list[Flow]:
 
 
 def roles() -> set[str]:
-    """Of the programs that should run, as their heartbeats name them."""
+    """The roles of the programs that should run, as their heartbeats name them."""
     programs = [BULK, *(daemon for flow in all() for daemon in flow.daemons)]
     return {program.command.removeprefix("run_") for program in programs}
 
 
 def redis_roles() -> list[RedisRole]:
-    """Every Redis that the platform uses: for work, then those of flows."""
+    """Every Redis that the platform uses: the work Redis, then those of flows."""
     return [WORK, *(role for flow in all() for role in flow.redis)]
 
 

@@ -1,4 +1,4 @@
-"""Logs: one line an event, JSON in production; every line names its `action`."""
+"""Logs: one line for each event, JSON in production; the event is a machine-readable name."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def configure(level: str = "INFO", as_json: bool = True) -> None:
     root.handlers[:] = [handler]
     known = logging.getLevelNamesMapping()
     root.setLevel(known.get(level, logging.INFO))
-    # Django would log a line for each answer from 400 on: a caller that hammers must not fill the
-    # disk. What is our own fault is logged by who answers it (`api/error_pages.py`).
+    # Django would log a line for each answer with a status from 400 on, so that one caller could
+    # fill the disk. `api/error_pages.py` logs the errors that are our own fault.
     logging.getLogger("django.request").setLevel(logging.CRITICAL)
     structlog.configure(
         processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -48,5 +48,5 @@ def configure(level: str = "INFO", as_json: bool = True) -> None:
 
 
 def get(name: str) -> Any:
-    """A logger whose first argument is the machine-readable action: `log.info("claimed", n=5)`."""
+    """A logger whose first argument names the event: `log.info("claimed", n=5)`."""
     return structlog.stdlib.get_logger(name)

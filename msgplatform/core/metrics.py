@@ -1,7 +1,7 @@
-"""Prometheus text: the flows' own samples and the daemons' heartbeats.
+"""Prometheus text: the flows' own samples, the daemons' heartbeats and the platform's servers.
 
-Everything is read when asked, from the database and Redis, so one web process answers for the
-whole platform and no process has to be scraped by itself.
+Everything is read from the database and Redis at the time of the request, so any web process
+answers for the whole platform, and no other process has to be scraped.
 
 A sample's kind is `gauge`, `counter` or `histogram`. A histogram is several samples of one name:
 one for each bucket, with its upper bound as the label `le` ("+Inf" last) and the number up to it as
@@ -75,7 +75,7 @@ def _daemon_samples() -> Iterator[flows.Sample]:
 
 
 def _platform_samples() -> Iterator[flows.Sample]:
-    """What alerts tell of, also while none can be stored."""
+    """The state that alerts report, for the time when no alert can be stored."""
     try:
         kinds = alerts.open_kinds()
     except AWAY:
@@ -101,7 +101,8 @@ def _families(samples: Iterable[flows.Sample]) -> Iterator[Metric]:
             families[sample.name] = family
         family.add_metric(list(sample.labels.values()), sample.value)
     yield from families.values()
-    yield from map(_histogram, histograms.values())
+    for of_one in histograms.values():
+        yield _histogram(of_one)
 
 
 def _histogram(samples: list[flows.Sample]) -> HistogramMetricFamily:

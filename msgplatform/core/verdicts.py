@@ -1,6 +1,6 @@
-"""What an intake says of each item (an event, a text, a post, a lead) that it was given.
+"""An intake's verdict on each item (an event, a text, a post, a lead) of a request.
 
-Items are judged one by one: a wrong one does not refuse its neighbours.
+Items are judged one by one: an invalid item does not make the others fail.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ Outcome = Literal["created", "duplicate", "rejected"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one item.
+    """The result of one item.
 
-    `id` is what it became, of a duplicate what the first one became; `ids` instead of it when one
-    item becomes several, as a text to several recipients does. Of a rejected one `code` is stable
-    (`invalid`, `conflict`, or a flow's own), `field` says what to change and `reason` how.
+    `id` is the id under which it was stored, for a duplicate the first one's; `ids` replaces it
+    when one item is stored as several, as a text to several recipients is. For a rejected item
+    `code` is a stable name (`invalid`, `conflict`, or a flow's own), `field` says what to change
+    and `reason` how.
     """
 
     outcome: Outcome
@@ -39,11 +40,11 @@ class Verdict:
 
     @classmethod
     def repeated(cls, same_payload: bool, id: int = 0, ids: Sequence[str] = ()) -> Verdict:
-        """Of an item whose idempotency key is known, from an item that became `id` or `ids`."""
+        """For an item whose idempotency key was used before, by an item stored as `id` or `ids`."""
         return cls("duplicate", id, ids) if same_payload else cls.rejected(Conflict())
 
     def raise_rejected(self) -> None:
-        """For a caller who sent one item: Conflict or InvalidInput if it was rejected."""
+        """Raise Conflict or InvalidInput if the item was rejected; for requests with one item."""
         if self.outcome != "rejected":
             return
         if self.code == Conflict.code:
@@ -51,7 +52,7 @@ class Verdict:
         raise InvalidInput(self.reason, self.field)
 
     def shown(self) -> dict[str, Any]:
-        """As callers read it, in JSON and in XML-RPC. Ids are strings."""
+        """The verdict as an answer shows it, in JSON and in XML-RPC. Ids are strings."""
         if self.outcome == "rejected":
             return {
                 "outcome": self.outcome,
@@ -75,9 +76,9 @@ def judge_each(
 ) -> list[Verdict]:
     """A verdict for each item, in order.
 
-    `read` makes of an item what `accept` takes, or raises InvalidInput: that item is rejected.
-    `accept` gets all that could be read at once (it is not called for none) and returns their
-    verdicts; what it raises is raised, and then nothing is known of any item.
+    `read` parses an item, or raises InvalidInput to reject it. `accept` gets all parsed items at
+    once (it is not called if there is none) and returns their verdicts. An error of `accept` is
+    passed on; then nothing is known of any item.
     """
     verdicts: list[Verdict | None] = []
     good: list[R] = []

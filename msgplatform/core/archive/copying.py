@@ -1,10 +1,10 @@
 """The steps of a move from hot tables to the cold store: copy, verify, delete. And of the way back:
-copy, verify; what is in the archive stays there, and the hot rows count.
+copy, verify; the rows stay in the archive too, and the hot ones count.
 
 The caller has locked the hot rows in a transaction of the main database, which ends after the
-deletion, and has cleared the cold store of what a killed process left of them. In one database all
-of it is one transaction. A cold store elsewhere commits first: a process that dies in between
-leaves the rows in both, the hot ones count, and the next move replaces what it finds.
+deletion, and has deleted from the cold store what a killed process left of them. If both are one
+database, everything is one transaction. A cold store elsewhere commits first: a process that dies
+in between leaves the rows in both, the hot ones count, and the next move replaces the cold ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from msgplatform.core.errors import Temporary
 
 
 class NotVerified(Temporary):
-    """What is in the archive is not what was copied; nothing was deleted."""
+    """The rows in the archive differ from those that were to be copied; nothing was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,16 @@ class Part:
         for rows in self._pages(self.source):
             wanted = rows.order_by().annotate(**self.added).values_list(*names)
             if using == rows.db:
-                _insert_select(table, names, wanted)
+                quote = connections[using].ops.quote_name
+                select, values = wanted.query.get_compiler(using).as_sql()
+                into = f"{quote(table)} ({', '.join(map(quote, names))})"
+                with connections[using].cursor() as cursor:
+                    cursor.execute(f"INSERT INTO {into} {select}", values)
             else:
                 sql.insert(table, names, [tuple(map(_plain, row)) for row in wanted], using=using)
 
     def verified(self) -> int:
-        """How many rows it has; raises NotVerified when the target does not hold them all."""
+        """How many rows were copied; raises NotVerified when the target does not hold them all."""
         here, there = self._fingerprint(self.source), self._fingerprint(self.target)
         if here != there:
             table = self.target._meta.db_table
@@ -66,10 +70,10 @@ class Part:
         return here[0]
 
     def delete(self, count: int) -> None:
-        """Delete the source's rows; raises NotVerified when there are not as many as were
-        copied."""
+        """Delete the source's rows; raises NotVerified unless there are `count`, the number that
+        was copied."""
         deleted = sum(rows.delete()[0] for rows in self._pages(self.source))
-        if deleted != count:  # one was added meanwhile: nothing is deleted
+        if deleted != count:  # a row was added meanwhile: the caller rolls back
             table = self.source._meta.db_table
             raise NotVerified(f"{table}: {deleted} rows to delete, {count} copied")
 
@@ -85,15 +89,6 @@ class Part:
                 count += 1
                 digest.update(repr(tuple(map(_plain, row))).encode())
         return count, digest.hexdigest()
-
-
-def _insert_select(table: str, names: list[str], rows: QuerySet[Any]) -> None:
-    quote = connections[rows.db].ops.quote_name
-    select, values = rows.query.get_compiler(rows.db).as_sql()
-    with connections[rows.db].cursor() as cursor:
-        cursor.execute(
-            f"INSERT INTO {quote(table)} ({', '.join(map(quote, names))}) {select}", values
-        )
 
 
 def _plain(value: Any) -> Any:

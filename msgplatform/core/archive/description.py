@@ -6,10 +6,10 @@
         keep=lambda: settings.SMS_ARCHIVE_DAYS * DAY,
     )
 
-Every table has an `id` that sorts by time (`core.data.ids`) as its primary key and, for MariaDB to
-partition it, no other unique key and no foreign key. A migration calls `partitions.partition` for
-each table; all that happens afterwards is `Retention`'s. A table whose such column has another name
-says so; what is a part of another has an `id`.
+Every table has an `id` that sorts by time (`core.data.ids`) as its primary key and, so that MariaDB
+can partition it, no other unique key and no foreign key. A migration calls `partitions.partition`
+for each table; from then on `Retention` looks after it. A table may name another column than `id`
+(`column`), unless its rows belong to those of another table.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from msgplatform.core.archive.steps import MONTH, Step
 class Table:
     """A table of an archive, and the tables whose rows belong to its rows and go with them.
 
-    `of` is the indexed column by which a row names the one it belongs to; 0 there: it belongs to
-    none, and goes by its own age. `not_final` says, at a time, which rows may not go however old
-    they are, by columns of its own; it is only asked of a table that belongs to no other. `column`
-    holds the ids by which the table is partitioned, one partition for each `step`.
+    `of` is the indexed column in which a row names the row it belongs to; with 0 there it belongs
+    to none, and is deleted by its own age. `not_final` gives the condition, at a time and by
+    columns of the table, for rows that may not be deleted however old they are; it is used only for
+    tables that belong to no other. `column` holds the ids by which the table is partitioned, one
+    partition for each `step`.
     """
 
     model: type[Model]
@@ -63,8 +64,8 @@ class Table:
         return Q(**{f"{self.column}__lt": bound})
 
     def of_these(self, row_ids: Sequence[int]) -> QuerySet[Any]:
-        """The rows that belong to those of the table above. None is in an older month than its
-        owner: those need not be searched."""
+        """The rows that belong to these rows of the table above. Rows much older than the oldest
+        of these need not be searched."""
         least = earliest_part(min(row_ids, default=0))
         return self.rows().filter(**{f"{self.of}__in": row_ids}, id__gte=least)
 
@@ -77,8 +78,8 @@ class Table:
 class Archive:
     """`keep()` is for how many seconds a row is kept, counted from its id's time; None: for ever.
 
-    All tables are in one database. `hot` is the table from which rows come, if it is one: its
-    oldest row says where the months begin.
+    All tables are in one database. `hot` is the table from which rows are moved, if it is a single
+    one: its oldest row says where the months begin.
     """
 
     name: str

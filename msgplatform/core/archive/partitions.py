@@ -1,9 +1,9 @@
 """Partitions of an archive's tables on MariaDB, by month or day: made ahead of need, dropped whole.
 
 An id begins with its time, so a month is a range of ids. Everything after the last month falls
-into `pmax`, which is split when a new month is made; it is empty then unless nobody made any for
-months, and even so nothing is lost. What is older than the first month falls into that one. The
-same holds for days.
+into `pmax`, which is split when a new month is made. It is empty then, unless no month was made for
+months; even so nothing is lost. Rows older than the first month fall into that one. The same holds
+for days.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from msgplatform.core.errors import Unavailable
 log = logging.get(__name__)
 
 LAST = "pmax"
-_LOCK_WAIT_SECONDS = 2  # a long read on the table: try again later, do not queue everybody behind
-_IDLE_SECONDS = 10  # a process that is frozen while it has locked the table loses its connection
+# Behind a long read of the table we would wait, and everybody else behind us: better to try later.
+_LOCK_WAIT_SECONDS = 2
+_IDLE_SECONDS = 10  # a process that freezes while it has locked the table loses its connection
 
 
 class Partition(NamedTuple):
@@ -66,15 +67,15 @@ def partition(
 
 
 def prepare(archive: Archive, now: datetime) -> None:
-    """See to it that this month or day and the next ones have a partition in each table.
+    """Make sure that this month (or day) and the next ones have a partition in each table.
 
-    Raises Unavailable when nobody made the archive's tables.
+    Raises Unavailable when the archive's tables do not exist.
     """
     using, tables = archive.using, archive.all_tables()
     with alone(archive) as mine:
         if not mine:
             return
-        # Not before nobody else changes them: a table is not listed while it is being altered.
+        # Only now that nobody else alters them: a table is not listed while it is being altered.
         with connections[using].cursor() as cursor:
             there = connections[using].introspection.table_names(cursor)
         if missing := sorted({table.name for table in tables} - set(there)):
@@ -106,7 +107,7 @@ def _missing(
 
 
 def _parts(step: Step, start: datetime, now: datetime) -> list[tuple[str, int]]:
-    """(name, bound) of the partitions from `start`, or now, to those that are made ahead."""
+    """(name, bound) of the partitions from `start`, or now, to the last that is made ahead."""
     return [
         (step.name(begin), ids.first_id_at(step.end(begin)))
         for begin in step.until_ahead(start, now)
@@ -145,13 +146,13 @@ def drop(table: Table, part: Partition, kept: QuerySet[Any]) -> bool:
 
 @contextmanager
 def alone(archive: Archive) -> Iterator[bool]:
-    """Whether no other process changes this archive's tables now. Always true on a database that
-    has no such locks: there only rows are deleted, which can be done twice."""
+    """Yields true while no other process changes this archive's tables. Always true on a database
+    without such locks: there only rows are deleted, and it does no harm to do that twice."""
     if not archive.tables[0].has_partitions:
         yield True
         return
     with connections[archive.using].cursor() as cursor:
-        # Names of locks are the server's, not the schema's.
+        # A lock's name is global to the server, so it contains the schema's.
         cursor.execute("SELECT DATABASE()")
         name = f"{cursor.fetchone()[0]}.archive.{archive.name}"
         cursor.execute("SELECT GET_LOCK(%s, 0)", [name])
@@ -164,8 +165,9 @@ def alone(archive: Archive) -> Iterator[bool]:
 
 
 def _change(table: Table, change: str, unless: QuerySet[Any]) -> bool:
-    """Whether the table was altered: not when there are rows `unless`, nor when somebody reads it
-    for so long. Nobody can write between the look at the rows and the change."""
+    """Alter the table, unless it holds rows `unless`, or somebody keeps reading it; whether it was
+    altered. The table is locked, so nobody can write between the look at the rows and the change.
+    """
     with connections[table.using].cursor() as cursor:
         cursor.execute(
             f"SET SESSION lock_wait_timeout = {_LOCK_WAIT_SECONDS}, wait_timeout = {_IDLE_SECONDS}"

@@ -1,8 +1,8 @@
 """Delete what is older than an archive keeps it: whole months where the tables have partitions,
 else rows in chunks, always with the rows that belong to them.
 
-A month whose rows are not all final stays, and those after it. Every step can be repeated: what a
-killed process left is found by the next one.
+A month stays while any of its rows is not final, and so do the months after it. Every step can be
+repeated: the next one finds what a killed process left.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from msgplatform.core.flows import Sample
 log = logging.get(__name__)
 
 EVERY_SECONDS = 600.0
-# Somebody reads the table, or rows end later than others: worth a person's time after days only.
+# Somebody reads the table, or some rows are final later than others: no alert before so many days.
 PATIENCE_SECONDS = 7 * DAY
 
 
@@ -40,7 +40,7 @@ class Retention:
         self._next_prepare, self._next_purge = Every(EVERY_SECONDS), Every(EVERY_SECONDS)
 
     def turn(self) -> bool:
-        """Both, for an owner that has nothing else to do; true while there is more."""
+        """`purge` and `prepare`, for an owner that does nothing else; true while there is more."""
         if not (self._next_prepare.is_due or self._next_purge.is_due):
             return False
         now = sql.now()
@@ -56,25 +56,27 @@ class Retention:
 
     def purge(self, now: datetime) -> bool:
         """Delete a bounded number of rows or months, if it is time; true while there is more."""
-        # Its seconds begin before, so that what raises is not tried again at once.
+        # The timer restarts first, so that a purge that raises is not tried again at once.
         if not self._next_purge.take():
             return False
         try:
             done = purge(self._archive, now)
         except DatabaseError as error:
-            _tell(self._archive, now, f"{type(error).__name__}: {error}"[:500])
+            _report_overdue(self._archive, now, f"{type(error).__name__}: {error}"[:500])
             raise
         if done:
             self._next_purge.at_once()
         else:
-            _tell(self._archive, now, "Rows among them are not final, or others use the table.")
+            _report_overdue(
+                self._archive, now, "Some of them are not final, or others use the table."
+            )
         return done > 0
 
 
 def purge(archive: Archive, now: datetime) -> int:
-    """One step, a month or a chunk of each table: how many months and rows went, not counting
-    rows that went with others. 0: all is done, or another process does it, or what is left may not
-    go yet (see `overdue`)."""
+    """One step: delete a month or a chunk of rows of each table. Returns how many months and rows
+    were deleted, without the rows that belong to others. 0: nothing is left to delete, or another
+    process does it, or the rest must not be deleted yet (see `overdue`)."""
     age = archive.keep()
     if age is None:
         return 0
@@ -97,37 +99,34 @@ def _purge(table: Table, before: int, now: datetime) -> int:
 
 
 def _drop(table: Table, before: int, kept: Q) -> int:
-    """Drop the oldest partition if it is below `before` and holds no row `kept`; 1 if it went."""
+    """Drop the oldest partition if it is below `before` and holds no row `kept`; 1 if it was
+    dropped."""
     for oldest in partitions_of(table)[:1]:
         if oldest.bound is not None and oldest.is_below(before):
             rows = table.rows().filter(kept, table.below(oldest.bound))
-            # Without a lock first, for it may take a while to find none.
+            # First without the lock that `drop` takes: it may take a while to find no row.
             return int(not rows.exists() and partitions.drop(table, oldest, rows))
     return 0
 
 
 def _purge_parts(table: Table, before: int) -> int:
-    """The rows of the tables below that belong to rows which have gone: a row is later than the
-    one it belongs to, so some are in months that stay."""
-    floor = _floor(table, before)
+    """Delete the rows of the tables below that belong to dropped rows: a row is later than the one
+    it belongs to, so some are in months that stay."""
+    # The first id of the oldest month that is still there, `before` at most.
+    floor = min([before, *(part.first for part in partitions_of(table)[:1] if part.bound)])
     done = 0
     for part in table.parts:
         done += _drop(part, floor, Q(**{f"{part.of}__gte": floor}))
         there = table.rows().filter(id=OuterRef(part.of))
         left = part.rows().filter(**{f"{part.of}__gt": 0, f"{part.of}__lt": floor})
-        # In the order of the index that finds them: by id the whole table would be read.
+        # Ordered by the index that finds them: ordered by id, the whole table would be read.
         done += _delete_chunk(part, left.filter(~Exists(there)).order_by(part.of))
         done += _purge_parts(part, floor)
     return done
 
 
-def _floor(table: Table, before: int) -> int:
-    """The first id of the oldest month that is still there, `before` at most."""
-    return min([before, *(part.first for part in partitions_of(table)[:1] if part.bound)])
-
-
 def _delete_chunk(table: Table, rows: QuerySet[Any]) -> int:
-    """Delete up to CHUNK of the rows, and what belongs to them; how many, without those."""
+    """Delete up to CHUNK of the rows, with those that belong to them; how many of `rows`."""
     old = list(rows.values_list(table.column, flat=True)[:CHUNK])
     if old:
         sql.retrying(partial(delete_whole, table, old), table.using)
@@ -136,9 +135,9 @@ def _delete_chunk(table: Table, rows: QuerySet[Any]) -> int:
 
 # -- what cannot go ------------------------------------------------------------------------------
 def overdue(archive: Archive, now: datetime) -> tuple[float, str]:
-    """For how many seconds what should have gone is still there, and the table it is in.
+    """For how many seconds rows have been overdue for deletion, and the table they are in.
 
-    (0, "") when nothing is overdue. Raises what a database that is away raises.
+    (0, "") when nothing is overdue. Raises DatabaseError.
     """
     age = archive.keep()
     if age is None:
@@ -152,12 +151,13 @@ def overdue(archive: Archive, now: datetime) -> tuple[float, str]:
 
 
 def _ends(table: Table) -> list[int]:
-    """The id below which the first to go lie: a month's end, else the oldest row's; or none."""
+    """The end of the oldest month, else the id of the oldest row: what is below it goes first.
+    Empty for an empty table without partitions."""
     bounds = [part.bound for part in partitions_of(table)[:1] if part.bound]
     return bounds or list(table.rows().values_list(table.column, flat=True)[:1])
 
 
-def _tell(archive: Archive, now: datetime, why: str) -> None:
+def _report_overdue(archive: Archive, now: datetime, why: str) -> None:
     seconds, table = overdue(archive, now)
     key = f"{archive.name}.retention"
     if seconds < PATIENCE_SECONDS:
@@ -165,14 +165,14 @@ def _tell(archive: Archive, now: datetime, why: str) -> None:
         return
     alerts.raise_alert(
         key,
-        f"The table {table} cannot be cleared of its oldest rows",
-        f"They should have gone {seconds / DAY:.0f} days ago. {why}",
+        f"The oldest rows of the table {table} cannot be deleted",
+        f"They should have been deleted {seconds / DAY:.0f} days ago. {why}",
         key=key,
     )
 
 
 def samples(archive: Archive) -> list[Sample]:
-    """What `/metrics` says of an archive; nothing when its database cannot be read."""
+    """Samples of an archive for `/metrics`; none when its database cannot be read."""
     try:
         seconds, _table = overdue(archive, sql.now())
     except DatabaseError:
@@ -180,6 +180,6 @@ def samples(archive: Archive) -> list[Sample]:
     return [
         Sample(
             f"{archive.name}_archive_overdue_seconds", seconds,
-            help="For how long archived rows that should be gone are still there",
+            help="For how long archived rows have been overdue for deletion",
         )
     ]  # fmt: skip

@@ -1,7 +1,7 @@
 """The cold store: the database `cold` if there is one (COLD_DATABASE_URL), else the main one.
 
-A model says itself that its table lives there, by its base: `class ColdBizMsg(ColdModel)`. What a
-flow writes in one transaction with other tables of the main database stays out of it.
+A model's table lives there if its base is ColdModel: `class ColdBizMsg(ColdModel)`. A table that a
+flow writes in one transaction with tables of the main database must not live there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def cold_alias() -> str:
 
 
 class ColdRouter:
-    """Models of the cold store go there, and nothing else does."""
+    """Routes models of the cold store to it, and no others."""
 
     def db_for_read(self, model: type[models.Model], **hints: Any) -> str | None:
         return cold_alias() if _is_cold(model._meta.app_label, model._meta.model_name) else None
@@ -43,7 +43,7 @@ class ColdRouter:
 
 
 def _is_cold(app_label: str, model_name: str | None) -> bool:
-    """By name, for the models that a migration works with do not have their bases."""
+    """By name: the models that a migration works with do not have these bases."""
     try:
         return bool(model_name) and issubclass(apps.get_model(app_label, model_name), ColdModel)
     except LookupError:  # a model that has been deleted since

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`pattern` makes a partition's name of the moment it begins at; `days` is how long it is at
-    most; `ahead` of them are made before they are needed."""
+    """`pattern` (strftime) makes a partition's name from the moment it begins at; `days` is its
+    greatest length; `ahead` partitions are made before they are needed."""
 
     pattern: str
     days: int

@@ -1,9 +1,9 @@
-"""Which rows are old enough to move to an archive, without reading those that cannot again and
-again.
+"""Find rows that are old enough to move to an archive, without reading again and again those that
+cannot move yet.
 
-A walker for each of the ages of `looks` follows its horizon through the ids, so that a row is
-looked at when it reaches each of those ages and never in between. What cannot move (held, still
-failing) is passed by each walker once. The cursors are in memory only: after a start the youngest
+For each of the ages of `looks` a walker follows its horizon through the ids, so that a row is
+looked at when it reaches one of these ages and never in between. Each walker passes a row that
+cannot move (held, still failing) once. The cursors are in memory only: after a start the youngest
 walker goes through everything once.
 """
 
@@ -20,14 +20,14 @@ from msgplatform.core.data import ids
 
 PAGE = 500
 # A row that could not move is looked at again when it is this much older, then twice as much, and
-# so on: one that is held for ever is looked at some twenty times in its life.
+# so on: a row that is held for ever is looked at some twenty times in its life.
 _FIRST_STEP_SECONDS = 60.0
 _LONGEST_SECONDS = 20 * 365 * DAY
 
 
 def looks(firsts: Iterable[float]) -> list[float]:
-    """The ages (seconds, ascending) at which a row is looked at: when it may move for the first
-    time, for one reason or another, and from each of these on less and less often."""
+    """The ages (seconds, ascending) at which a row is looked at: at each of `firsts`, when for some
+    reason it may move for the first time, and then less and less often."""
     found = set()
     for first in firsts:
         found.add(first)

@@ -1,4 +1,4 @@
-"""A long list in short ones: statements and requests have a bounded size."""
+"""Cut a long list into short ones, so that statements and requests have a bounded size."""
 
 from __future__ import annotations
 

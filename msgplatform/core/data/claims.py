@@ -6,7 +6,11 @@ one that means "due, or leased, until then" such as `next_at`. A row is free whe
 
 Each step finds its rows by primary key and repeats the whole condition, so two claims that chose
 the same rows cannot both win one. `SKIP LOCKED` is not used: SQLite has none, and a Spider head
-drops it without a word.
+ignores it silently.
+
+    free ── claim ──▶ claimed ── release ──▶ free
+                      claimed ── renew ──▶ claimed, for longer
+                      claimed ── the lease is over ──▶ free; the old holder's token wins nothing
 """
 
 from __future__ import annotations
@@ -67,16 +71,17 @@ def claim(
     _refuse_what_an_update_cannot_repeat(queryset)
     database = using or queryset.db
     free = _free(queryset.using(database), until)
-    made = _new_claim()
-    values = _values(made, set, lease, until)
+    made = Claim(uuid.uuid4().hex, [], datetime.now(UTC))
+    values = {**(set or {}), "claimed_by": made.token, until: Now() + timedelta(seconds=lease)}
     while len(made.ids) < limit:
         wanted = min(CHUNK, limit - len(made.ids))
+        # Outside of any lock: other claims may choose the same rows, and the UPDATE decides.
         ids = _read(free.values_list("pk", flat=True)[:wanted], database)
         if not ids:
             break
         changed = update_by_key(free.filter(pk__in=ids), values, database)
         _collect(made, queryset.model, ids, changed, until, database)
-        if len(ids) < wanted:
+        if len(ids) < wanted:  # no more were free; asking again would cost another statement
             break
     return made
 
@@ -91,16 +96,16 @@ def claim_ids(
     read: Sequence[str] = (),
     using: str | None = None,
 ) -> Claim:
-    """Claim those of the rows `ids` that are free and in `queryset`, for whoever chose them before.
+    """Claim those of the rows `ids` that are free and in `queryset`; the caller chose them before.
 
-    Otherwise like `claim`; the ids come in the given order. `read` are columns to read back into
-    `Claim.read`: what was read before the claim may have changed since.
+    Otherwise like `claim`; the ids come in the given order. `read` names columns to read back into
+    `Claim.read`, since they may have changed after the caller chose the rows.
     """
     _refuse_what_an_update_cannot_repeat(queryset)
     database = using or queryset.db
     free = _free(queryset.using(database), until)
-    made = _new_claim()
-    values = _values(made, set, lease, until)
+    made = Claim(uuid.uuid4().hex, [], datetime.now(UTC))
+    values = {**(set or {}), "claimed_by": made.token, until: Now() + timedelta(seconds=lease)}
     for chunk in chunks(ids, CHUNK):
         changed = update_by_key(free.filter(pk__in=chunk), values, database)
         _collect(made, queryset.model, chunk, changed, until, database, read)
@@ -114,11 +119,11 @@ def renew(
     until: str = "lease_until",
     using: str | None = None,
 ) -> int:
-    """Lease the rows that still carry the claim for `lease` seconds from now; how many they were.
+    """Lease the rows that still carry the claim for `lease` seconds from now; how many there were.
 
-    Fewer than the claim had: somebody else has the others. Given the Claim, rows are found by
-    primary key and its `lease_until` moves; given only the token, the model needs an index on
-    `claimed_by`.
+    If there are fewer than the claim had, somebody else has the others. Given the Claim, rows are
+    found by primary key and its `lease_until` moves; given only the token, the model needs an index
+    on `claimed_by`.
     """
     database = using or router.db_for_write(model)
     lease_until = sql.retrying(partial(sql.now, database), database) + timedelta(seconds=lease)
@@ -135,9 +140,9 @@ def release(
     until: str = "lease_until",
     using: str | None = None,
 ) -> int:
-    """Free the rows that still carry the claim, with `set` changed too; how many they were.
+    """Free the rows that still carry the claim, and change `set` too; how many there were.
 
-    Their time column becomes NULL, or now where it cannot, unless `set` says otherwise.
+    Their time column becomes NULL, or now if it cannot be NULL, unless `set` gives it a value.
     """
     database = using or router.db_for_write(model)
     over = None if model._meta.get_field(until).null else Now()
@@ -176,7 +181,8 @@ def _collect(
 ) -> None:
     """Add those of `ids` that carry the claim's token.
 
-    When the UPDATE changed all of them, one row says until when; a repeated UPDATE changes none.
+    When the UPDATE changed all of them, one row is enough to learn when the lease ends. It reports
+    fewer, or none, when it was repeated after a lost connection: then all are read.
     """
     all_won = changed == len(ids) and not read
     asked = ids[:1] if all_won else ids
@@ -188,14 +194,6 @@ def _collect(
         made.ids += ids if all_won else [row_id for row_id in ids if row_id in won]
         if read:
             made.read.update((row_id, row[1:]) for row_id, row in won.items())
-
-
-def _new_claim() -> Claim:
-    return Claim(uuid.uuid4().hex, [], datetime.now(UTC))
-
-
-def _values(made: Claim, set: Mapping[str, Any] | None, lease: float, until: str) -> dict[str, Any]:
-    return {**(set or {}), "claimed_by": made.token, until: Now() + timedelta(seconds=lease)}
 
 
 def _update_claimed(

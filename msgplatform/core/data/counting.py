@@ -1,4 +1,4 @@
-"""Counts that stop at a bound: of many parts of a table, at a cost that does not grow with it."""
+"""Counts of many parts of a table, each up to a bound: the cost does not grow with the table."""
 
 from __future__ import annotations
 

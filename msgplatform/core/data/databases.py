@@ -1,4 +1,4 @@
-"""A database that is given by URL while the process runs, as a connection of Django's."""
+"""Make a database that is given by URL at run time a connection of Django's."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from msgplatform.core.errors import InvalidInput
 
 _MYSQL_WRITER: dict[str, Any] = {
     "charset": "utf8mb4",
-    # No gap locks: other programs' inserts are not held up by our statements.
+    # No gap locks: our statements do not hold up inserts of other programs.
     "isolation_level": "read committed",
-    # Times are UTC here whatever the server's zone. Another program may hold locks for long; it is
-    # better to come back than to wait.
+    # Times are UTC whatever the server's zone. Another program may hold locks for a long time:
+    # rather than wait for it, we try again later.
     "init_command": "SET time_zone='+00:00', innodb_lock_wait_timeout=5, "
     "sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"
-    "/*M! , idle_transaction_timeout=10 */",  # theirs are not held up by us when we are frozen
+    "/*M! , idle_transaction_timeout=10 */",  # a frozen process of ours releases its locks
     "connect_timeout": 5,
     "read_timeout": 30,
     "write_timeout": 30,
@@ -54,7 +54,7 @@ def configuration(url: str, field: str = "database") -> dict[str, Any]:
 
 
 def for_writing(url: str, field: str = "database") -> dict[str, Any]:
-    """As `configuration`, with the options of a program that writes into somebody's database."""
+    """Like `configuration`, with the options for writing into somebody else's database."""
     config = configuration(url, field)
     options = _MYSQL_WRITER if is_mysql(config) else _SQLITE_WRITER
     config["OPTIONS"] = {**options, **config["OPTIONS"]}
@@ -62,10 +62,10 @@ def for_writing(url: str, field: str = "database") -> dict[str, Any]:
 
 
 def refuse_unsafe(config: Mapping[str, Any], field: str = "database") -> None:
-    """For a URL that people write into the console, as `configuration` reads it.
+    """Check what `configuration` made of a URL that a person typed into the console.
 
-    Raises InvalidInput for the platform's own file, and for options of the driver that could read
-    files of this machine or undo what is set here.
+    Raises InvalidInput for the platform's own file, and for driver options that could read files of
+    this machine or undo the options set here.
     """
     if unknown := sorted(set(config["OPTIONS"]) - _ALLOWED_OPTIONS):
         raise InvalidInput(

@@ -20,7 +20,7 @@ PREFIX = "enc1:"
 
 
 class State(StrEnum):
-    """What a stored value needs: nothing, to be encrypted anew, to be encrypted, its key."""
+    """How a value is stored. OLD and CLEAR are to be encrypted again, UNREADABLE lacks its key."""
 
     CURRENT = "under the first key"
     OLD = "under an old key"
@@ -34,8 +34,14 @@ def new_key() -> str:
 
 
 def malformed(keys: Sequence[str]) -> list[int]:
-    """The places, from 1, of what is no key."""
-    return [place for place, key in enumerate(keys, 1) if not _is_key(key)]
+    """The places, counted from 1, of texts that are not a key."""
+    places = []
+    for place, key in enumerate(keys, 1):
+        try:
+            Fernet(key)
+        except ValueError:
+            places.append(place)
+    return places
 
 
 def is_encrypted(stored: str) -> bool:
@@ -43,14 +49,14 @@ def is_encrypted(stored: str) -> bool:
 
 
 def encrypt(clear: str) -> str:
-    """What to store. Raises ImproperlyConfigured without keys, or with one that is malformed."""
+    """The text to store. Raises ImproperlyConfigured if there is no key, or a malformed one."""
     return PREFIX + _fernet(_keys()).encrypt(clear.encode()).decode()
 
 
 def decrypt(stored: str) -> str:
-    """The clear text; what is stored without the prefix is taken for clear. Raises Undecryptable.
+    """The clear text; text without the prefix is returned as it is. Raises Undecryptable.
 
-    Remembered for each stored text: daemons read the same rows every two seconds.
+    Results are cached: daemons read the same rows every two seconds.
     """
     return _decrypted(stored, _keys()) if is_encrypted(stored) else stored
 
@@ -78,18 +84,10 @@ def _opens(keys: tuple[str, ...], stored: str) -> bool:
     return True
 
 
-def _is_key(key: str) -> bool:
-    try:
-        Fernet(key)
-    except ValueError:
-        return False
-    return True
-
-
 @lru_cache(maxsize=16)
 def _fernet(keys: tuple[str, ...]) -> MultiFernet:
     if not keys or malformed(keys):
-        raise ImproperlyConfigured("ENCRYPTION_KEY is not set, or holds what is no key")
+        raise ImproperlyConfigured("ENCRYPTION_KEY is not set, or holds a text that is not a key")
     return MultiFernet([Fernet(key) for key in keys])
 
 

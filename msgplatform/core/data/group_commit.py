@@ -2,6 +2,14 @@
 
 There is no artificial wait. While one group commits the next one gathers, so a lone caller waits
 for its own commit only, and under load groups grow by themselves.
+
+An item's stages:
+
+    WAITING ── taken into a group ──▶ STARTED ── committed or failed ──▶ answered
+    WAITING ── its timeout is over ──▶ WITHDRAWN: nothing was stored (Unavailable)
+    STARTED ── its timeout is over ──▶ its caller gets OutcomeUnknown; the commit goes on
+
+`_wakeup` guards the queue, the stages and `_started`. Only the committing thread commits.
 """
 
 from __future__ import annotations
@@ -27,7 +35,7 @@ log = logging.get(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Errors of the database itself: no item is to blame, halving the group would not help.
+# Errors of the database itself: no item is to blame, so halving the group would not help.
 _DATABASE = (OperationalError, InterfaceError, InternalError, ProgrammingError)
 
 _WATCH_SECONDS = 0.25
@@ -42,7 +50,7 @@ class _Stage(Enum):
 
 
 class _Slot(Generic[T, R]):
-    """One caller's item and, once `answered` can be acquired, its result or error."""
+    """One caller's item; its result or error, once `answered` can be acquired."""
 
     __slots__ = ("answered", "error", "item", "result", "stage")
 
@@ -60,7 +68,7 @@ class _Slot(Generic[T, R]):
 
 
 class _LaterSlot(_Slot[T, R]):
-    """Nobody waits for it: `call` gets the result or the error, once."""
+    """An item that nobody waits for: `call` gets the result or the error, once."""
 
     __slots__ = ("calls", "due")
 
@@ -112,15 +120,21 @@ class GroupCommit(Generic[T, R]):
         """Wait until the item's group has committed, and return its result.
 
         Raises the item's own error, or `Unavailable`: nothing was stored and nothing will be (the
-        queue is full, it is closed, the database is away, or the group did not start within the
-        timeout: the item is then withdrawn, so that a caller who went away with an error is not
-        surprised by a message later). `OutcomeUnknown`: its group had started, and what became
-        of it could not be learnt.
+        queue is full or closed, the database is unavailable, or the item's group did not start
+        within the timeout; the item is then withdrawn, because its caller has got an error and must
+        not find it stored later). `OutcomeUnknown`: the group had started, and its result could not
+        be learnt.
         """
         slot: _Slot[T, R] = _Slot(item)
         self._put(slot)
         if not slot.answered.acquire(timeout=self._timeout):
-            self._give_up(slot)
+            with self._wakeup:
+                if slot.stage is _Stage.WAITING:
+                    slot.stage = _Stage.WITHDRAWN
+                    raise Unavailable(_TOO_SLOW)
+            # It may have been answered between the timeout and here.
+            if not slot.answered.acquire(blocking=False):
+                raise OutcomeUnknown(_NO_ANSWER)
         if slot.error is not None:
             raise slot.error
         return slot.result  # type: ignore[return-value]  # R may itself be None
@@ -162,31 +176,21 @@ class GroupCommit(Generic[T, R]):
                 raise Unavailable("this process is shutting down; send it again")
             if len(self._queue) >= self._max_queue:
                 raise Unavailable("too many requests are waiting; send it again later")
-            self._ensure_threads(slot)
+            # Before the item is queued: if no thread can be started, nobody would answer it.
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            if self._watcher is None and isinstance(slot, _LaterSlot):
+                self._watcher = threading.Thread(
+                    target=self._watch, name=f"{self._name}-watch", daemon=True
+                )
+                self._watcher.start()
             self._queue.append(slot)
             self._wakeup.notify()
 
-    def _ensure_threads(self, slot: _Slot[T, R]) -> None:
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
-        if self._watcher is None and isinstance(slot, _LaterSlot):
-            self._watcher = threading.Thread(
-                target=self._watch, name=f"{self._name}-watch", daemon=True
-            )
-            self._watcher.start()
-
-    def _give_up(self, slot: _Slot[T, R]) -> None:
-        with self._wakeup:
-            if slot.stage is _Stage.WAITING:
-                slot.stage = _Stage.WITHDRAWN
-                raise Unavailable(_TOO_SLOW)
-        if not slot.answered.acquire(blocking=False):
-            raise OutcomeUnknown(_NO_ANSWER)
-
     # -- in the watching thread ----------------------------------------------------------------
     def _watch(self) -> None:
-        """Call those whose time is over, as `submit` does for its own caller."""
+        """Answer `submit_later` items whose timeout is over, as `submit` does for its caller."""
         while self._later.wait():
             time.sleep(_WATCH_SECONDS)
             now = time.monotonic()
@@ -245,19 +249,15 @@ class GroupCommit(Generic[T, R]):
             self._process(group[:middle])
             self._process(group[middle:])
         else:
-            _answer(group, results)
-
-
-def _answer(group: list[_Slot[T, R]], results: Sequence[R]) -> None:
-    if len(results) != len(group):
-        log.error("group_commit_miscounted", items=len(group), results=len(results))
-        _fail(group, OutcomeUnknown, "stored, but the answers were lost")
-        return
-    for slot, result in zip(group, results, strict=True):
-        slot.answer(result)
+            if len(results) != len(group):
+                log.error("group_commit_miscounted", items=len(group), results=len(results))
+                _fail(group, OutcomeUnknown, "stored, but the answers were lost")
+                return
+            for slot, result in zip(group, results, strict=True):
+                slot.answer(result)
 
 
 def _fail(group: Sequence[_Slot[T, R]], kind: type[Temporary], why: object) -> None:
-    """Every caller gets an error of its own: one raised in two threads mixes their tracebacks."""
+    """Every caller gets its own error: one object raised in two threads mixes the tracebacks."""
     for slot in group:
         slot.answer(None, kind(str(why)))

@@ -3,6 +3,11 @@
 A row's `last_tick` is a ceiling: its holder gives out no tick above it, and the next holder starts
 above it. That alone keeps ids unique; the lease only says when a node may be taken over. Leases
 are by the database's clock.
+
+    never used ── acquire ──▶ held ── release ──▶ free, last_tick = the last tick used
+                              held ── extend ──▶ held, with a higher ceiling and a new lease
+                              held ── the lease is over, acquire ──▶ held by another allocator,
+                                      which starts above the old ceiling
 """
 
 from __future__ import annotations
@@ -25,8 +30,8 @@ NODE_BITS = 7
 NODES = 1 << NODE_BITS
 TICKS_PER_SECOND = 128_000
 LEASE_SECONDS = 60
-# Ids this far ahead of the clock are worth a line in the log: some clock was wrong once. What a
-# killed process had in reserve is less (`ids.KEPT_AHEAD_SECONDS`).
+# Ids this far ahead of the clock are logged: some clock was wrong once. The reserve that a killed
+# process leaves is smaller (`ids.KEPT_AHEAD_SECONDS`).
 _FAR_AHEAD_SECONDS = 360
 
 
@@ -47,8 +52,8 @@ class _Free:
     exists: bool
 
 
-def acquire(now: int, room: int, lease: float, using: str) -> Hold:
-    """Take a free node, with a ceiling that allows `room` ticks from `now` or its last tick on.
+def acquire(now: int, ticks: int, lease: float, using: str) -> Hold:
+    """Take a free node, with a ceiling of `ticks` above `now` or above its last tick.
 
     Nodes never used come first, in random order so that processes starting together do not
     queue for the same row; then those whose last tick is lowest, which keeps ids near the clock.
@@ -57,11 +62,15 @@ def acquire(now: int, room: int, lease: float, using: str) -> Hold:
     holder = uuid.uuid4().hex
     while candidates := sql.retrying(partial(_free, using), using):
         for free in candidates:
-            hold = Hold(free.node, holder, free.last_tick, max(free.last_tick, now) + room)
+            hold = Hold(free.node, holder, free.last_tick, max(free.last_tick, now) + ticks)
             if sql.retrying(partial(_take, hold, free, lease, using), using):
-                _tell(hold, now)
+                ahead = (hold.last - now) / TICKS_PER_SECOND
+                if ahead > _FAR_AHEAD_SECONDS:
+                    log.warning("ids_ahead_of_clock", node=hold.node, seconds=round(ahead))
+                else:
+                    log.debug("id_node_taken", node=hold.node)
                 return hold
-        # Every one was taken by somebody else meanwhile: others advance, so this ends.
+        # Others took all of them meanwhile. Each round some process succeeds, so this ends.
     raise Unavailable(
         f"All {NODES} id nodes are in use: stop processes that are not needed, or wait "
         f"{lease:g} seconds for the nodes of killed ones."
@@ -128,11 +137,3 @@ def _extend(hold: Hold, ceiling: int, lease: float, using: str) -> bool:
             (ceiling, hold.node, hold.holder),
         )
         return bool(cursor.rowcount == 1)
-
-
-def _tell(hold: Hold, now: int) -> None:
-    ahead = (hold.last - now) / TICKS_PER_SECOND
-    if ahead > _FAR_AHEAD_SECONDS:
-        log.warning("ids_ahead_of_clock", node=hold.node, seconds=round(ahead))
-    else:
-        log.debug("id_node_taken", node=hold.node)

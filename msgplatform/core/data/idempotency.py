@@ -1,9 +1,9 @@
 """Items that are stored once, however often they are sent.
 
 Each flow has a table of idempotency keys (a model that inherits IdempotencyRow) beside the table
-of its items. A key is unique for a business system, within the bucket that its items' ids carry,
-so that a shard holds both. Rows are kept longer than anybody repeats a request, and deleted by the
-flow's own retention.
+of its items. A key is unique for a business system within a bucket, which its item's id carries
+too, so that one shard holds both. Rows are kept longer than anybody repeats a request, and deleted
+by the flow's own retention.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LOOKUP = 100  # keys looked up per statement
 class IdempotencyRow(models.Model):
     """Which item a (business system, key) pair became; `id` is that item's id.
 
-    A model that inherits it adds the constraint, whose name is unique in the database:
+    A model that inherits it adds this constraint, under a name that is unique in the database:
     `UniqueConstraint(fields=IdempotencyRow.UNIQUE, name=…)`.
     """
 
@@ -57,7 +57,7 @@ class IdempotencyRow(models.Model):
 
 @dataclass(slots=True)
 class Item(Generic[T]):
-    """What is to be stored: the flow's own `body`, and what makes it the same as another one.
+    """An item to store: the flow's own `body`, and what identifies a repeat of it.
 
     `payload_hash` is empty without a key. `store` sets the id.
     """
@@ -80,7 +80,7 @@ def check_key(key: str) -> None:
 
 
 def payload_hash(*parts: bytes) -> str:
-    """Of what makes two requests with the same key the same request."""
+    """The hash of the parts that must be equal for a request to be a repeat of another."""
     return hashlib.sha256(b"\n".join(parts)).hexdigest()
 
 
@@ -98,8 +98,8 @@ def store(
     """Store each item once, all in one transaction; the verdicts come in the same order.
 
     `insert(new items, now)` writes the rows of the items that are new, `now` as the database
-    stores it. It must keep rows that exist (`sql.insert_or_keep`): after a connection lost during
-    COMMIT the same items come again, with the same ids.
+    stores it. It must keep rows that exist (`sql.insert_or_keep`): if the connection is lost
+    during COMMIT, the same items are inserted again with the same ids.
 
     Must not run inside a transaction of the caller: an answer given before the caller's commit
     would not be durable. Raises OperationalError when the database is unavailable.
@@ -118,8 +118,7 @@ def _store_once(
     now = sql.stored(timezone.now())  # once, instead of for each row
     keyed = [each for each in items if each.key is not None]
     with transaction.atomic(durable=True):
-        _claim(keyed, keys, now)
-        won = _won(keyed, keys)
+        won = _claim_keys(keyed, keys, now)
         lost = [each for each in keyed if each.id not in won]
         new = [each for each in items if each.key is None or each.id in won]
         if new:
@@ -127,11 +126,17 @@ def _store_once(
         failpoint("intake_before_commit")
         first = _first_ones(lost, keys)
     failpoint("intake_after_commit")
-    repeated = {each.id: _repeated(each, first[each.biz, each.key]) for each in lost}
+    repeated = {}
+    for each in lost:
+        first_id, first_hash = first[each.biz, each.key]
+        repeated[each.id] = Verdict.repeated(first_hash == each.payload_hash, first_id)
     return [repeated.get(each.id) or Verdict("created", each.id) for each in items]
 
 
-def _claim(items: Sequence[Item[T]], keys: type[IdempotencyRow], now: Any) -> None:
+def _claim_keys(items: Sequence[Item[T]], keys: type[IdempotencyRow], now: Any) -> set[int]:
+    """Insert the keys that are new; the ids of their items: those whose row carries our id."""
+    if not items:
+        return set()
     # Sorted, so that two groups with common keys wait for each other instead of deadlocking.
     rows = sorted(items, key=lambda each: (each.bucket, each.biz, each.key))
     sql.insert_or_keep(
@@ -139,16 +144,11 @@ def _claim(items: Sequence[Item[T]], keys: type[IdempotencyRow], now: Any) -> No
         ("id", "bucket", "biz_id", "key", "payload_hash", "created_at"),
         [(e.id, e.bucket, e.biz, e.key, e.payload_hash, now) for e in rows],
     )
-
-
-def _won(items: Sequence[Item[T]], keys: type[IdempotencyRow]) -> set[int]:
-    """Ids of those whose key was new: the key's row carries our id."""
-    if not items:
-        return set()
     table = connection.ops.quote_name(keys._meta.db_table)
     places = ", ".join(["%s"] * len(items))
     with connection.cursor() as cursor:
-        # The statement is the same for every group of this size: nothing for the ORM to decide.
+        # Raw SQL: the statement is the same for every group of this size, and the ORM takes longer
+        # to build it than the database to run it.
         cursor.execute(
             f"SELECT id FROM {table} WHERE id IN ({places})",  # noqa: S608
             [each.id for each in items],
@@ -169,8 +169,3 @@ def _first_ones(
         for biz, key, row_id, digest in rows.values_list("biz_id", "key", "id", "payload_hash"):
             found[biz, key] = (row_id, digest)
     return found
-
-
-def _repeated(item: Item[T], first: tuple[int, str]) -> Verdict:
-    first_id, first_hash = first
-    return Verdict.repeated(first_hash == item.payload_hash, first_id)

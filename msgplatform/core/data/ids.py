@@ -39,16 +39,16 @@ BUCKETS = 1 << BUCKET_BITS
 TICKS_PER_SECOND = id_nodes.TICKS_PER_SECOND
 EPOCH = datetime(2025, 1, 1, tzinfo=UTC)
 _EPOCH_SECONDS = EPOCH.timestamp()
-# Ticks kept in reserve in the database before they are used: an allocator in use writes once in
-# this many seconds, and a killed one leaves at most as large a gap.
+# The ticks of so many seconds are reserved in the database ahead of use: an allocator in use writes
+# once in that time, and a killed one leaves a gap of at most this size.
 AHEAD_SECONDS = 5
-# The same for a process that lives long (`keep_ahead`): so long it goes on without the database.
-# More of them, and programs that are killed again and again would take ids of the future: a node
-# is taken over by turns, NODES of them, and begins where its last holder's reserve ended.
+# The same for a process that lives long (`keep_ahead`): it can go on for this long without the
+# database. With much more, programs that are killed again and again would make ids of the future: a
+# process that takes one of the NODES over begins where the reserve of the last holder ended.
 KEPT_AHEAD_SECONDS = 300
-# A thread looks after the reserve this often, and renews it, and the lease, when so much is used.
+# A thread looks at the reserve this often, and renews it, and the lease, when this much is used.
 _LOOK_SECONDS, _USED_SECONDS = 10.0, 20.0
-# One thread asks the database; the others wait so long for what it brings.
+# One thread asks the database; how long the others wait for its reserve.
 _WAIT_SECONDS = 5.0
 
 
@@ -66,23 +66,21 @@ def bucket_of(id: int) -> int:
 
 
 def shard(id: int, n: int) -> int:
-    """Which of `n` shards holds the id and all that shares its bucket; n is 1, 2, 4, … 256."""
+    """Which of `n` shards holds the id and all others of its bucket; n is 1, 2, 4, … 256."""
     if not 1 <= n <= BUCKETS or n & (n - 1):
         raise ValueError(f"the number of shards must be a power of two up to {BUCKETS}, not {n}")
     return id & (n - 1)
 
 
 def datetime_of(id: int) -> datetime:
-    """When the id was made (UTC, microseconds); see `first_id_at` for the way back."""
+    """When the id was made (UTC, microseconds); `first_id_at` is the inverse."""
     # 125/16 microseconds a tick, in whole numbers.
     return EPOCH + timedelta(microseconds=(id >> TICK_SHIFT) * 125 // 16)
 
 
 def first_id_at(moment: datetime) -> int:
-    """The smallest id that could be made at `moment` (aware) or later; 0 before the epoch.
-
-    `id >= first_id_at(t)` exactly when `datetime_of(id) >= t`, and nothing is lost by asking so
-    for rows on any node.
+    """The smallest id that could be made at `moment` (aware) or later, on any node; 0 before the
+    epoch. `id >= first_id_at(t)` exactly when `datetime_of(id) >= t`.
     """
     if moment.tzinfo is None:
         raise ValueError("a time without a zone could be any of 24 hours")
@@ -155,17 +153,19 @@ class Allocator:
 
     def _begin(self) -> None:
         """The state of a new process: another thread may have held a lock when it was forked."""
-        self._lock = threading.Lock()  # of what is in memory: nobody asks the database under it
-        self._asking = threading.Lock()  # of the thread that asks the database
+        # `_lock` guards `_hold`; nobody asks the database while holding it. `_asking` is held by
+        # the one thread that does, and is always taken first.
+        self._lock = threading.Lock()
+        self._asking = threading.Lock()
         self._keeper: ThreadLoop | None = None
 
     def reserve(self, n: int) -> Block:
-        """`n` ids of one process, later than all it made before.
+        """`n` ids of this process, later than all that it made before.
 
-        Call it before `transaction.atomic()`: what a rollback undoes must not be the record of
-        what was given out. RuntimeError says so inside one, always, not only when the record is
-        due. Asks the database only when the reserve is used up. Then it raises Unavailable when
-        all nodes are taken or the database does not answer, OperationalError when it is away.
+        Call it before `transaction.atomic()`, or it raises RuntimeError: a rollback would undo the
+        record of the ids that were given out. It asks the database only when the reserve is used
+        up. Then it raises Unavailable when all nodes are taken or the database does not answer, and
+        OperationalError when there is no connection.
         """
         if n < 1:
             raise ValueError(f"at least one id must be reserved, not {n}")
@@ -183,16 +183,16 @@ class Allocator:
         return self.reserve(1).ids((bucket,))[0]
 
     def keep_ahead(self, seconds: float = KEPT_AHEAD_SECONDS) -> None:
-        """From now on a thread renews the reserve long before it is used up, idle or not: for as
-        many seconds the database may be away, or hang, and ids are given out at once."""
+        """From now on a thread renews the reserve long before it is used up, also while no ids are
+        made. The database may be unavailable, or hang, for `seconds`, and ids are still made."""
         if self._keeper is None:
             ticks = round(seconds * TICKS_PER_SECOND)
             self._keeper = ThreadLoop("ids", lambda: self._renew(ticks), every=_LOOK_SECONDS)
             self._keeper.start()
 
     def release(self) -> None:
-        """Give the node back with the last tick that was used; nothing happens without one. Nobody
-        keeps ids ahead any more."""
+        """Give the node back with the last tick that was used, if there is one, and stop keeping
+        ids ahead."""
         if self._keeper:
             self._keeper.stop()
             self._keeper = None
@@ -203,7 +203,7 @@ class Allocator:
                 id_nodes.release(hold, self._using)
 
     def _give(self, n: int) -> Block | None:
-        """Out of the reserve; None when there is no more of it."""
+        """Ids from the reserve; None when too few are left."""
         with self._lock:
             hold = self._current()
             if hold is None:
@@ -227,20 +227,20 @@ class Allocator:
         finally:
             self._asking.release()
 
-    def _raise_ceiling(self, room: int) -> None:
-        """Room for so many ticks, of our node or of another one."""
+    def _raise_ceiling(self, ticks: int) -> None:
+        """Reserve so many ticks, on our node or on another one."""
         hold, now = self._current(), self._now()
         if hold:
             # Never lower: what is in memory is given out meanwhile.
-            ceiling = max(hold.ceiling, max(hold.last + 1, now) + room)
+            ceiling = max(hold.ceiling, max(hold.last + 1, now) + ticks)
             if id_nodes.extend(hold, ceiling, self._lease, self._using):
                 return
-        hold = id_nodes.acquire(now, room + 1, self._lease, self._using)
+        hold = id_nodes.acquire(now, ticks + 1, self._lease, self._using)
         with self._lock:
             self._hold, self._owner = hold, self._identity()
 
     def _renew(self, ahead: int) -> None:
-        """What the keeper does; a process that has made no id yet needs no node."""
+        """One turn of the keeper's thread. A process that has made no id yet needs no node."""
         with self._one_asks():
             hold = self._current()
             used = _USED_SECONDS * TICKS_PER_SECOND
@@ -252,7 +252,8 @@ class Allocator:
         return int((self._clock() - _EPOCH_SECONDS) * TICKS_PER_SECOND)
 
     def _current(self) -> id_nodes.Hold | None:
-        """The node of this process in this database: not what a fork or another one left."""
+        """The node of this process in this database; None for one that a forked child inherited,
+        or that belongs to another database."""
         return self._hold if self._owner == self._identity() else None
 
     def _identity(self) -> tuple[int, str]:
@@ -268,6 +269,6 @@ release = _default.release
 
 @atexit.register
 def _release() -> None:
-    """A free node at once instead of after its lease; what goes wrong here costs nothing."""
+    """Free the node at once; if that fails, it is free when its lease is over."""
     with contextlib.suppress(Exception):
         _default.release()

@@ -1,4 +1,4 @@
-"""How much a database server has to do."""
+"""How busy a database server is."""
 
 from __future__ import annotations
 

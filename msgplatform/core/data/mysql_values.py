@@ -1,8 +1,8 @@
 """Rows as the VALUES of an INSERT for MySQL and MariaDB, for the hot path.
 
-mysqlclient's executemany formats a value with some microseconds of Python, and ends a statement at
-64 KB. Here a value costs a tenth of it. Text is quoted by the client library, which knows the
-connection's character set and modes, and so is every type that is not listed here.
+mysqlclient's executemany spends some microseconds of Python on each value, and ends a statement at
+64 KB. Here a value costs a tenth of that. The client library, which knows the connection's
+character set and modes, quotes text and every type that is not listed here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Literal = Callable[[Any], bytes]
 def statements(
     connection: BaseDatabaseWrapper, rows: Sequence[Sequence[Any]]
 ) -> Iterator[list[bytes]]:
-    """Rows as `(1, 'a', NULL)`, so many at a time as go into one statement."""
+    """Rows as `(1, 'a', NULL)`, as many at a time as go into one statement."""
     literals = _literals(connection)
     anything = connection.connection.literal
     batch: list[bytes] = []

@@ -1,7 +1,8 @@
-"""Encrypted columns of all installed models: what they hold, and encrypting it with the first key.
+"""Encrypted columns of all installed models: counting their values' states, and encrypting them
+with the first key.
 
-A page of rows is read, then written in one short transaction, each value only if it is still what
-was read: what somebody else wrote meanwhile stays. All of it can be repeated at any time.
+A page of rows is read, then written in one short transaction, each value only if it has not changed
+since it was read: what somebody else wrote meanwhile stays. Everything can be repeated at any time.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Column:
 
 
 def columns() -> list[Column]:
-    """Of every installed model."""
+    """The encrypted columns of every installed model."""
     return [
         column
         for model in apps.get_models()
@@ -59,7 +60,7 @@ def columns() -> list[Column]:
 
 
 def columns_of(model: type[Model], using: str) -> list[Column]:
-    """Those of the model's own table."""
+    """The encrypted columns of the model's own table."""
     fields = model._meta.local_concrete_fields
     if model._meta.proxy or not model._meta.managed:
         return []
@@ -75,7 +76,7 @@ def count(column: Column) -> Counter[State]:
 
 
 def renew(column: Column, size: int = PAGE) -> Iterator[int]:
-    """Encrypt what is in clear or under an old key, page by page: how many rows were looked at.
+    """Encrypt values in clear text or under an old key; yields the number of rows of each page.
 
     What no key decrypts stays as it is.
     """
@@ -94,7 +95,7 @@ def renew(column: Column, size: int = PAGE) -> Iterator[int]:
         failpoint("reencrypt.page")
         yield len(page)
     if was_clear and connection.vendor == "sqlite" and not connection.in_atomic_block:
-        with connection.cursor() as cursor:  # the log holds pages as they were
+        with connection.cursor() as cursor:  # the write-ahead log still holds the clear text
             cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
@@ -112,7 +113,8 @@ def _pages(column: Column, size: int) -> Iterator[list[tuple[Any, str]]]:
 
 
 def _write(column: Column, new: list[tuple[Any, str, str]]) -> None:
-    """The digest compares every byte on any database, and repeats no clear text in a statement."""
+    """Rows are compared by digest: it covers every byte on any database (collations do not), and
+    puts no clear text into a statement."""
     with transaction.atomic(column.using):
         rows = column.rows.alias(stored_digest=SHA256(column.stored))
         for pk, stored, encrypted in new:

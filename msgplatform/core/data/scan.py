@@ -1,8 +1,8 @@
 """Searches that read a bounded number of rows before they answer.
 
 A search picks the index that narrows most, reads candidates from it in pages, newest first, and
-asks the rest of the filter of each page. What it found by then is its answer, with a cursor to go
-on from, and a sentence that says how far back it looked.
+applies the rest of the filter to each page. When it has read enough it answers with the matches so
+far, a cursor from which to continue, and a sentence that says how far back it looked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from msgplatform.core.flows import Found, Hit
 class Candidates:
     """A page of candidates: (id, whether it matches), by descending id.
 
-    `last`: there are no others below. A page that is not the last one holds at least one.
+    `last` is true when there are no more. Any other page holds at least one candidate.
     """
 
     judged: Sequence[tuple[int, bool]]
@@ -30,9 +30,9 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Ids that match, descending. `before` is where to go on, below that id; None at the end.
+    """Ids that match, descending. The next page is below the id `before`; None at the end.
 
-    `scanned` is how many candidates were looked at when that was what ended it, else 0.
+    `scanned` is how many candidates were read if that limit ended the search, else 0.
     """
 
     ids: Sequence[int]
@@ -40,26 +40,23 @@ class Scan:
     scanned: int = 0
 
     def found(self, hits: Sequence[Hit], *notices: str) -> Found:
-        """The search's answer: lines of these ids, the cursor, and what there is to say about it
-        after `notices` (empty ones are left out)."""
-        said = " ".join(notice for notice in (*notices, self._notice()) if notice)
+        """The search's answer: the lines of these ids, the cursor, and the notices that are not
+        empty, followed by how far back it looked."""
+        looked = ""
+        if self.scanned and self.before is not None:
+            seen = formats.localize(timezone.localtime(id_numbers.datetime_of(self.before)))
+            looked = _(
+                "%(count)d messages were looked at, back to %(time)s; go on for older ones."
+            ) % {"count": self.scanned, "time": seen}
+        said = " ".join(notice for notice in (*notices, looked) if notice)
         return Found(hits, "" if self.before is None else str(self.before), said)
-
-    def _notice(self) -> str:
-        if not self.scanned or self.before is None:
-            return ""
-        seen = formats.localize(timezone.localtime(id_numbers.datetime_of(self.before)))
-        return _("%(count)d messages were looked at, back to %(time)s; go on for older ones.") % {
-            "count": self.scanned,
-            "time": seen,
-        }
 
 
 def scan(read: Callable[[int], Candidates], before: int, limit: int, most: int) -> Scan:
     """The first `limit` matches below the id `before`, looking at about `most` candidates.
 
-    `read(before)` gives the page of candidates below an id; the last page that is read is looked
-    at to its end, so that a page should be small against `most`.
+    `read(before)` gives the page of candidates below an id. A page is always looked at to its end,
+    so it should be small compared with `most`.
     """
     found: list[int] = []
     scanned = 0

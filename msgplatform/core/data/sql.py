@@ -1,4 +1,4 @@
-"""Raw SQL that SQLite and MariaDB spell differently, and the repeating of what may be repeated.
+"""Raw SQL that SQLite and MariaDB spell differently, and repeating transactions that failed.
 
 Statements here are written for a cursor with parameters: a literal % is doubled.
 """
@@ -30,34 +30,34 @@ LOCK_WAIT_TIMEOUT, DEADLOCK, SERVER_GONE, CONNECTION_LOST = 1205, 1213, 2006, 20
 LOST = frozenset({SERVER_GONE, CONNECTION_LOST})
 REPEATABLE = LOST | {LOCK_WAIT_TIMEOUT, DEADLOCK}
 ATTEMPTS = 5
-# MySQL refused or undid the whole transaction: too many connections, no connection, lock timeout,
-# deadlock, read only. Every other failure may have come during COMMIT.
+# MySQL's errors after which nothing of the transaction is stored: too many connections, no
+# connection, lock timeout, deadlock, read only. Any other error may have come during COMMIT.
 _NOTHING_HAPPENED = frozenset({1040, 1044, 1045, 1049, 1205, 1213, 1290, 2002, 2003, 2005})
 _SQLITE_NOTHING_HAPPENED = ("database is locked", "unable to open database file")
 
 
 class Locked(Exception):
-    """Another transaction, which may be that of a frozen process, holds what is needed."""
+    """Another transaction, perhaps of a frozen process, holds the lock that is needed."""
 
 
 # -- transactions --------------------------------------------------------------------------------
 def in_transaction(using: str = "default") -> bool:
-    """Whether the caller has a transaction open; the one around a Django TestCase is not counted.
+    """Whether the caller has a transaction open; the one around a Django TestCase does not count.
 
     Opens no connection.
     """
     blocks = connections[using].atomic_blocks
-    # The same question, by the same attribute, as `atomic(durable=True)` asks.
+    # `atomic(durable=True)` asks the same question, by the same attribute.
     return bool(blocks) and not getattr(blocks[-1], "_from_testcase", False)
 
 
 def retrying(work: Callable[[], R], using: str = "default") -> R:
     """`work()`, again after a lock timeout, a deadlock or a lost connection (MySQL errors only).
 
-    `work` is a whole transaction that can be repeated: when the connection broke during COMMIT
-    the first one may have happened. When it does not succeed after that, whatever the later
-    attempts say, it raises OutcomeUnknown; else what the last attempt raised. Inside a transaction
-    of the caller nothing is repeated, because the server rolled back more than `work`.
+    `work` is a whole transaction that can be repeated: if the connection was lost during COMMIT,
+    the first attempt may have been stored. If no later attempt succeeds, OutcomeUnknown is raised,
+    whatever they raised; if no connection was lost, the error of the last attempt. Inside a
+    transaction of the caller nothing is repeated, because the server rolled back more than `work`.
     """
     connection = connections[using]
     if connection.in_atomic_block:
@@ -83,8 +83,8 @@ def retrying(work: Callable[[], R], using: str = "default") -> R:
 
 @contextmanager
 def without_patience() -> Iterator[None]:
-    """Raises Locked where the database has waited for a lock: for who has other things to do, and
-    comes back to this later."""
+    """Raise Locked when the database has waited for a lock too long: for a caller that has other
+    work, and comes back to this one later."""
     try:
         yield
     except OperationalError as error:
@@ -103,8 +103,8 @@ def nothing_happened(error: Error) -> bool:
 
 
 def _is_lost(error: BaseException | None) -> bool:
-    """Whether a connection broke in the middle. At the end of `atomic` Django opens another one
-    while it handles that, and when that fails too, it is all that the exception itself says."""
+    """Whether a connection was lost during the transaction. At the end of `atomic` Django handles
+    the loss by connecting again; if that fails too, the loss is only in the error's context."""
     while error is not None:
         if isinstance(error, Error) and error_code(error) in LOST:
             return True
@@ -139,8 +139,8 @@ def now(using: str = "default") -> datetime:
 def stored(value: Any, using: str = "default") -> Any:
     """A parameter for raw SQL as a model's field would store it.
 
-    Aware times need it: drivers write their own idea of them (SQLite a text with +00:00, which
-    compares wrongly with what models wrote).
+    Aware times need it: the drivers' own formats differ (SQLite's has +00:00 at its end, and
+    compares wrongly with the times that models wrote).
     """
     if isinstance(value, datetime):
         return connections[using].ops.adapt_datetimefield_value(value)
@@ -183,8 +183,8 @@ def insert_or_keep(
 ) -> None:
     """Insert rows; a row whose primary or unique key exists already is left as it is.
 
-    Everything else that is wrong with a row still raises, unlike INSERT IGNORE. Read back to see
-    who won: a row count does not say it (Django's MySQL connections count rows found).
+    Unlike INSERT IGNORE, any other error of a row is still raised. To see which rows were new, read
+    them back: the row count does not tell (Django's MySQL connections count rows found).
     """
     _insert(table, columns, rows, _keep(table, columns[0], using), using)
 
@@ -221,10 +221,10 @@ def add_counters(
     value: str = "value",
     using: str = "default",
 ) -> None:
-    """Add to counters, making those that do not exist: rows are (values of `key`, how much).
+    """Add to counters, creating those that do not exist: rows are (values of `key`, how much).
 
-    `key` are the columns of a unique key. Equal keys are added up and rows are sorted, so that
-    two processes lock in the same order.
+    `key` names the columns of a unique key. Equal keys are added up and rows are sorted, so that
+    two processes lock them in the same order.
     """
     total: dict[tuple[Any, ...], int] = {}
     for parts, amount in rows:
@@ -270,9 +270,9 @@ def of_one(rows: QuerySet[Any, Any], column: str, value: Any) -> QuerySet[Any, A
     """Rows with this value in `column`, to be paged by key: order them by `column` and the key, in
     the same direction.
 
-    For `column = value AND id < cursor` MariaDB may take the index for its first column only, and
-    pass by every row between the newest and the cursor. A range on both columns it reads from the
-    cursor on; SQLite does the opposite.
+    For `column = value AND id < cursor` MariaDB may use only the first column of the index, and
+    skip over every row between the newest and the cursor. Given a range on both columns, it starts
+    at the cursor. SQLite does the opposite.
     """
     if connections[rows.db].vendor != "mysql":
         return rows.filter(**{column: value})
@@ -280,9 +280,8 @@ def of_one(rows: QuerySet[Any, Any], column: str, value: Any) -> QuerySet[Any, A
 
 
 def first(rows: QuerySet[Any, Any], most: int) -> list[Any]:
-    """The first of ordered rows. Their ids are asked for first: with an index that holds all of the
-    condition and the order, no database reads other rows, or sorts them, whatever it believes of
-    the table."""
+    """The first `most` of ordered rows. Their ids are read first: if an index covers the condition
+    and the order, no database then reads or sorts other rows, whatever its statistics say."""
     wanted = list(rows.values_list("pk", flat=True)[:most])
     found = rows.model._base_manager.using(rows.db).in_bulk(wanted)
     return [found[pk] for pk in wanted if pk in found]

@@ -1,8 +1,8 @@
-"""Orders in the hands of a process that is gone.
+"""Drop claimed orders whose process is gone.
 
-Who takes orders from a queue owns it (`owners`), and renews that while it has any in hand. So what
-is claimed from a queue that nobody owns is nobody's any more, long before its claim is over, and
-must not count as queued until then.
+A process that takes orders from a queue owns the queue (`owners`), and renews that while it holds
+any of them. So if nobody owns a queue, nobody works on the orders claimed from it, long before the
+claims are over, and they must not count as queued.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgplatform.core.queues.jobs import CLAIMS
 from msgplatform.core.queues.owners import OWNER
 
 # KEYS: the claims, then each queue's owner key and intermediate list. ARGV: the queues' names.
-# Returns the indices of those from which orders were dropped.
+# Returns the indices of the queues from which orders were dropped.
 _DROP = """
 local from = {}
 for i = 1, #ARGV do
@@ -34,10 +34,10 @@ return from
 
 
 def drop(names: Sequence[str]) -> list[str]:
-    """Forget what was claimed from those of these queues that nobody owns; which they are.
+    """Drop the orders claimed from those of these queues that nobody owns; returns those queues.
 
-    Only for orders that can be made again: the lease of their rows brings the work back. If their
-    holder lives after all, it finishes what it has in hand, and `jobs.done` finds nothing to do.
+    Only for orders that can be made again: the lease of their rows brings the work back. If the
+    holder lives after all, it finishes its orders, and `jobs.done` finds nothing to remove.
     """
     if not names:
         return []

@@ -1,10 +1,13 @@
 """RQ: with `leftovers`, the only place that imports rq and django_rq.
 
-A job is a work order: a batch of messages for one subscription (or CRM), JSON. It is claimed by
-`claim()` or `claim_all()`, which move it into RQ's intermediate list, and removed by `done()`; no
-RQ worker runs it. A claimer that died leaves its orders in the intermediate list: `recover()` drops
-them (the lease of their rows brings the work back) or puts them back where the order is the only
-copy.
+A job is a work order: a batch of messages for one subscription (or CRM), JSON. No RQ worker runs
+it.
+
+    queued ── claim, claim_all ──▶ claimed (in RQ's intermediate list) ── done ──▶ removed
+    claimed ── put_last ──▶ queued, at the end
+    claimed ── its process died; the claim is over: recover ──▶ queued, at the front, if the order
+               is the only copy; else dropped: the lease of its rows brings the work back
+    queued ── its ttl is over: claim, recover ──▶ dropped
 """
 
 from __future__ import annotations
@@ -29,22 +32,22 @@ from msgplatform.core.queues import leftovers
 log = logging.get(__name__)
 
 CLAIMS = "queues:claims"  # zset: "<queue>|<job id>" → unix time until which the claim holds
-# A claim this long over has no order any more, or its order would have been recovered.
+# A claim that ended this long ago has no order any more: `recover` would have taken the order.
 _STALE_SECONDS = 30
 _RUN_BY_WORKER = "msgplatform.core.queues.jobs.not_for_workers"
 
-# What one `claim_all` brings along at most, but for its last order.
+# `claim_all` stops with the order that reaches this size.
 CLAIM_BYTES = 1024 * 1024
 
 # KEYS: the claims, then each queue's list and intermediate list. ARGV: seconds, bytes, names.
 # Returns how many queues it asked, then (index, job id, data, enqueued_at) of each order. An entry
-# whose job's ttl is over is dropped: its rows are queued again by their lease. So is one that
-# somebody has in hand already: `put` was sent twice, because Redis answered too late.
+# whose job's ttl is over is dropped: its rows are queued again when their lease is over. So is an
+# entry that somebody has claimed already: `put` was sent twice, because Redis answered too late.
 _CLAIM = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1e6
 local till = string.format('%.6f', now + ARGV[1])
-local room = tonumber(ARGV[2])
+local capacity = tonumber(ARGV[2])
 local taken = {0}
 for i = 1, #ARGV - 2 do
   taken[1] = i
@@ -58,13 +61,13 @@ for i = 1, #ARGV - 2 do
       redis.call('ZADD', KEYS[1], till, member)
       local n = #taken
       taken[n + 1], taken[n + 2], taken[n + 3], taken[n + 4] = i - 1, id, job[1], job[2] or ''
-      room = room - #job[1]
+      capacity = capacity - #job[1]
       break
     end
     redis.call('LREM', hands, -1, id)
     id = redis.call('LMOVE', list, hands, 'LEFT', 'RIGHT')
   end
-  if room <= 0 then break end
+  if capacity <= 0 then break end
 end
 return taken
 """
@@ -79,7 +82,7 @@ end
 
 
 class Serializer:
-    """Job data as JSON, which every tool can read; pickle would run code from Redis."""
+    """Job data as JSON, which every tool can read; unpickling would run code from Redis."""
 
     @staticmethod
     def dumps(obj: Any, /) -> bytes:
@@ -91,7 +94,7 @@ class Serializer:
 
 
 def not_for_workers(*_args: Any) -> None:
-    """What a job names as its function: `rqworker` must fail it instead of swallowing it."""
+    """What a job names as its function: `rqworker` must fail the job, not consume it."""
     raise RuntimeError("work orders are delivered by the platform's own daemons, not by rqworker")
 
 
@@ -106,8 +109,8 @@ class Claimed:
 
 
 class _Job(Job):
-    """A job whose data is stored as it is: compressing it is most of what RQ does for a job of
-    many messages. RQ reads both."""
+    """A job whose data is stored uncompressed: for a job of many messages compression is most of
+    RQ's work. RQ reads both."""
 
     def to_dict(self, include_meta: bool = True, include_result: bool = True) -> dict[str, Any]:
         data = self.data
@@ -117,13 +120,9 @@ class _Job(Job):
         return mapping
 
 
-def _queue(name: str) -> Queue:
-    return _queue_on(name, work_redis())
-
-
 @lru_cache(maxsize=4096)
-def _queue_on(name: str, connection: Any) -> Queue:
-    """Kept: a new one asks Redis for its version before it takes the first job."""
+def _queue(name: str, connection: Any) -> Queue:
+    """Cached: a new one asks Redis for its version before it takes the first job."""
     return django_rq.get_queue(name, connection=connection, serializer=Serializer, job_class=_Job)
 
 
@@ -141,7 +140,7 @@ def put_all(orders: Iterable[tuple[str, Any]], ttl: int | None) -> None:
         return
     with work_redis().pipeline(transaction=True) as pipe:
         for name, of_queue in by_queue.items():
-            _queue(name).enqueue_many(
+            _queue(name, work_redis()).enqueue_many(
                 [
                     Queue.prepare_data(_RUN_BY_WORKER, args=(order,), ttl=ttl, description=name)
                     for order in of_queue
@@ -152,10 +151,10 @@ def put_all(orders: Iterable[tuple[str, Any]], ttl: int | None) -> None:
 
 
 def replace(name: str, orders: Sequence[Any]) -> None:
-    """Let the queue hold these orders, for ever, and no others; for a queue that nobody claims
-    from. One who looks meanwhile sees some of both."""
+    """Replace the orders of a queue by these, which never expire; for a queue that nobody claims
+    from. A reader may see some of both meanwhile."""
     with work_redis().pipeline(transaction=False) as pipe:
-        for job_id in _queue(name).get_job_ids():
+        for job_id in _queue(name, work_redis()).get_job_ids():
             pipe.lrem(f"rq:queue:{name}", 1, job_id)
             pipe.delete(Job.key_for(job_id))
         pipe.execute()
@@ -172,8 +171,8 @@ def claim(name: str, seconds: float) -> Claimed | None:
 def claim_all(names: Sequence[str], seconds: float, kind: Any) -> tuple[list[Claimed], int]:
     """Take the first order of each of these queues for `seconds`, decoded as `kind`: one script.
 
-    Also returns how many of the queues were asked: it ends early with the order that fills
-    CLAIM_BYTES, so that nobody has to hold a gigabyte. What is no `kind` is dropped with an error:
+    Also returns how many of the queues were asked: it ends early with the order that reaches
+    CLAIM_BYTES, so that no process holds a gigabyte. Data that is no `kind` is logged and dropped:
     the lease of its rows brings the work back.
     """
     claimed, unreadable = [], []
@@ -192,7 +191,7 @@ def claim_all(names: Sequence[str], seconds: float, kind: Any) -> tuple[list[Cla
 def _claim(names: Sequence[str], seconds: float) -> tuple[list[tuple[str, str, bytes, float]], int]:
     """Queue, job id, data and time of each order taken, and how many queues were asked.
 
-    One step, so that a process killed in it leaves an entry with its claim, or none at all.
+    One script, so that a killed process leaves an entry with its claim, or no entry.
     """
     if not names:
         return [], 0
@@ -207,12 +206,12 @@ def _claim(names: Sequence[str], seconds: float) -> tuple[list[tuple[str, str, b
 
 @lru_cache(maxsize=16)
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """For what RQ stores of a job: (function, instance, args, kwargs)."""
+    """Of what RQ stores for a job: (function, instance, args, kwargs)."""
     return msgspec.json.Decoder(tuple[Any, Any, tuple[kind], Any])
 
 
 def _data(stored: bytes) -> bytes:
-    """RQ compresses, and reads both; JSON data is a list."""
+    """A job's data, which RQ itself compresses and we do not; uncompressed, it is a JSON list."""
     return stored if stored.startswith(b"[") else zlib.decompress(stored)
 
 
@@ -239,8 +238,8 @@ def _forget(pipe: Pipeline, name: str, job_id: str) -> None:
 
 
 def put_last(orders: Iterable[Claimed]) -> None:
-    """Give orders back, to the end of their queues: others come first. One that is in nobody's
-    hands any more, because our claim was over, stays where it is."""
+    """Give orders back, to the end of their queues: others come first. An order that is no longer
+    claimed, because our claim was over, stays where it is."""
     for order in orders:
         lists = [f"rq:queue:{order.queue}:intermediate", f"rq:queue:{order.queue}"]
         script = work_redis().register_script(_PUT_LAST)
@@ -260,11 +259,11 @@ def depths(names: Sequence[str]) -> dict[str, int]:
 
 
 def oldest_seconds(name: str) -> float:
-    """Age of the oldest order that waits or is in somebody's hands; 0 for an empty queue."""
+    """Age of the oldest order that waits or is claimed; 0 for an empty queue."""
     connection = work_redis()
-    queue = _queue(name)
+    queue = _queue(name, connection)
     ages = [0.0]
-    # At both ends: one that had to wait for a lock was put last.
+    # The oldest is at one of the ends: an order that had to wait for a lock was put last.
     ends = [(key, at) for key in (queue.key, queue.intermediate_queue_key) for at in (0, -1)]
     for key, at in ends:
         found: Any = connection.lindex(key, at)
@@ -275,19 +274,19 @@ def oldest_seconds(name: str) -> float:
 
 
 def recover(put_back: Callable[[str], bool], grace: float = 60.0) -> int:
-    """Clean what killed processes left in intermediate lists, and what RQ workers that somebody
-    started left in RQ's registries; returns how many orders.
+    """Recover the orders that killed processes left in intermediate lists, and those that RQ
+    workers, if somebody started any, left in RQ's registries; returns how many.
 
     `put_back(queue)` says whether an order is the only copy of something (then it goes back to
-    the front of its queue) or can be made again (then it is dropped). An entry without a claim,
-    left by a process that died between the two steps of `claim()`, gets `grace` seconds.
+    the front of its queue) or can be made again (then it is dropped). An entry without a claim is
+    given one of `grace` seconds first.
     """
     connection = work_redis()
     every = Queue.all(connection=connection, serializer=Serializer)
     recovered = leftovers.recover(every, put_back, CLAIMS)
     for queue in every:
         if not put_back(queue.name):
-            recovered += _drop_expired(queue)
+            recovered += _drop_expired(queue, connection)
         for job_id in queue.intermediate_queue.get_job_ids():
             member = f"{queue.name}|{job_id}"
             until = connection.zscore(CLAIMS, member)
@@ -296,13 +295,13 @@ def recover(put_back: Callable[[str], bool], grace: float = 60.0) -> int:
             elif float(until) < clock(connection):
                 _recover_one(queue, job_id, put_back(queue.name))
                 recovered += 1
-    _drop_stale_claims()
+    # Claims whose order is long gone: its process died between the steps of `done()`.
+    connection.zremrangebyscore(CLAIMS, "-inf", clock(connection) - _STALE_SECONDS)
     return recovered
 
 
-def _drop_expired(queue: Queue) -> int:
-    """Entries whose order's ttl is over: they would fill a queue that nobody drains for ever."""
-    connection = work_redis()
+def _drop_expired(queue: Queue, connection: Any) -> int:
+    """Entries whose order's ttl is over: a queue that nobody drains would grow for ever."""
     dropped = 0
     for key in (queue.key, queue.intermediate_queue_key):
         entries: Any = connection.lrange(key, 0, -1)
@@ -325,9 +324,3 @@ def _recover_one(queue: Queue, job_id: str, back: bool) -> None:
         else:
             _forget(pipe, queue.name, job_id)
         pipe.execute()
-
-
-def _drop_stale_claims() -> None:
-    """Claims whose order is long gone (its process died between the steps of `done()`)."""
-    connection = work_redis()
-    connection.zremrangebyscore(CLAIMS, "-inf", clock(connection) - _STALE_SECONDS)

@@ -1,6 +1,6 @@
-"""What RQ workers leave behind when somebody starts them on our queues.
+"""Recover orders that RQ workers took, if somebody started any on our queues.
 
-An RQ worker fails every order it takes (`queues.not_for_workers`) and keeps it for a year in a
+An RQ worker fails every order it takes (`jobs.not_for_workers`) and keeps it for a year in a
 registry that no daemon reads. Nothing of such an order was delivered.
 """
 
@@ -28,10 +28,10 @@ from msgplatform.core.connections import clock, work_redis
 
 log = logging.get(__name__)
 
-# Takes an order out of a registry: back to the front of its queue, or dropped; in one step, so that
-# two that recover do not both put it back, and one that dies loses nothing. An order that a claimer
-# holds is left to it: in the intermediate list `queues.recover` sees it; an RQ worker may have
-# taken it out of that list, then it stays in the registry until the claim is over.
+# Takes an order out of a registry: back to the front of its queue, or dropped. One script, so that
+# two processes do not both put it back, and one that dies loses nothing. An order that a claimer
+# holds is left to it: if it is in the intermediate list, `jobs.recover` sees it; an RQ worker may
+# have taken it out of that list, and then it stays in the registry until the claim is over.
 # KEYS: registry, queue, intermediate list, claims, job, and what goes with it. ARGV: member of the
 # registry, job id, member of the claims, now, whether it goes back.
 _RECOVER = """
@@ -52,7 +52,7 @@ if redis.call('DEL', KEYS[5]) == 1 then return 'dropped' end
 return ''
 """
 
-# Of jobs that no worker is at.
+# Registries of jobs that no worker is running.
 _ENDED = (
     FailedJobRegistry,
     FinishedJobRegistry,
@@ -74,11 +74,11 @@ class _Entry(NamedTuple):
 
 
 def recover(queues: Sequence[Queue], put_back: Callable[[str], bool], claims: str) -> int:
-    """Clean RQ's registries of these queues, and its list of workers; returns how many orders.
+    """Empty RQ's registries of these queues, and its list of dead workers; returns how many orders.
 
-    An order goes back to the front of its queue if `put_back(queue)`, else it is dropped. What is
-    claimed in the sorted set `claims` is left to its claimer, and what a worker has started is left
-    to it until RQ itself takes it for abandoned.
+    An order goes back to the front of its queue if `put_back(queue)`, else it is dropped. An order
+    that is claimed in the sorted set `claims` is left to its claimer, and one that a worker has
+    started is left to the worker until RQ itself takes it for abandoned.
     """
     _forget_dead_workers(queues)
     connection = work_redis()
@@ -100,7 +100,7 @@ def recover(queues: Sequence[Queue], put_back: Callable[[str], bool], claims: st
 
 
 def _entries(queues: Sequence[Queue], now: float) -> list[_Entry]:
-    """What is in the registries and in no live worker's hands, in one round trip."""
+    """The registries' entries that no live worker is running, in one round trip."""
     places: list[tuple[Queue, str, float | str]] = []
     for queue in queues:
         places.append((queue, StartedJobRegistry.key_template.format(queue.name), now))
@@ -117,7 +117,7 @@ def _entries(queues: Sequence[Queue], now: float) -> list[_Entry]:
 
 
 def _forget_dead_workers(queues: Sequence[Queue]) -> None:
-    """A worker that was killed stays in RQ's lists of workers; its own key goes by itself."""
+    """Remove killed workers from RQ's lists of workers; their own keys expire."""
     connection = work_redis()
     workers: Any = list(connection.smembers(REDIS_WORKER_KEYS))
     if not workers:

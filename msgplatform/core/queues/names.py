@@ -1,8 +1,8 @@
 """The mapping that django-rq takes as RQ_QUEUES.
 
 django-rq raises KeyError for a queue that is not declared and lists only declared ones; ours come
-and go with subscriptions and CRMs. So the mapping answers for every name that a flow allows and
-lists what Redis knows.
+and go with subscriptions and CRMs. So the mapping has an entry for every name that a flow allows,
+and lists the queues that Redis knows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def is_allowed(name: str) -> bool:
 
 
 def holds_only_copies(name: str) -> bool:
-    """Whether what is in this queue can not be made again from the database."""
+    """Whether the orders in this queue cannot be made again from the database."""
     return any(name in flow.only_copies for flow in flows.all())
 
 
@@ -57,7 +57,7 @@ class RqQueues(dict[str, Any]):
         return isinstance(name, str) and is_allowed(name)
 
     def names(self) -> list[str]:
-        """Fixed names first, then what Redis lists; only the fixed ones when Redis is away."""
+        """Fixed names first, then what Redis lists; only the fixed ones while it is unavailable."""
         from redis.exceptions import RedisError
 
         from msgplatform.core.connections import work_redis

@@ -1,4 +1,4 @@
-"""Which process may take orders from a queue: one at a time, for a time that it renews."""
+"""One process at a time owns a queue and may take orders from it, for a time that it renews."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from msgplatform.core.connections import work_redis
 OWNER = "queues:owner:"  # string per name, expiring: who may pop its queues
 
 # KEYS: for each name its owner key, then its queues' lists. ARGV: me, milliseconds, then for each
-# name how many queues it has. Returns the indices of names that have work in one of them and that
-# nobody else owns; owning them is renewed in the same step.
+# name how many queues it has. Returns the indices of the names that have work in one of their
+# queues and that nobody else owns; the same script renews their ownership.
 _OWN = """
 local won, at = {}, 1
 for i = 1, #ARGV - 2 do
@@ -46,8 +46,8 @@ def own(names: Sequence[str], owner: str, seconds: float) -> list[str]:
 
 
 def own_groups(groups: Mapping[str, Sequence[str]], owner: str, seconds: float) -> list[str]:
-    """Queues that are owned together, by the name under which they are: of these names, those with
-    work in one of their queues that `owner` now owns for `seconds`. One script."""
+    """The same for groups of queues that are owned together: name of the group → its queues.
+    Returns the names with work in one of their queues that `owner` now owns. One script."""
     if not groups:
         return []
     keys: list[str] = []

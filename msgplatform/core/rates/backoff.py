@@ -25,8 +25,8 @@ def delay(
 ) -> float:
     """The pause after the `attempt`-th failure (1, 2, …): `schedule[attempt - 1]`, with jitter.
 
-    The schedule's last entry serves every later attempt; whether there is one is the caller's
-    decision. Raises ValueError for an attempt below 1 or an empty schedule.
+    The schedule's last entry serves every later attempt; the caller decides how many there
+    are. Raises ValueError for an attempt below 1 or an empty schedule.
     """
     if attempt < 1:
         raise ValueError(f"attempts count from 1, got {attempt}")
@@ -36,7 +36,7 @@ def delay(
 
 
 class Backoff:
-    """Growing pauses of a loop that finds nothing to do; `reset()` when it found something.
+    """Growing pauses of a loop that finds nothing to do; `reset()` when it finds something.
 
     The n-th pause is min(cap, first × factor^(n − 1)), then jitter, so that processes started
     together do not stay in step: no pause is longer than cap × (1 + jitter).

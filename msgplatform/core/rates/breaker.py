@@ -30,8 +30,8 @@ class Policy:
 
     `failures_in_a_row` opens it; so does a share of failures of at least `failure_share` among
     at least `min_results` results of the last `window` seconds. It stays open for `first`, each
-    time in a row `factor` longer up to `cap`, give or take `jitter`. A probe whose result has not
-    come after `probe_timeout` is given up and another is let through.
+    time in a row `factor` longer up to `cap`, give or take `jitter`. If a probe has no result
+    after `probe_timeout`, another probe may start.
     """
 
     failures_in_a_row: int = 5
@@ -63,7 +63,7 @@ class Breaker:
         self._slices: deque[list[int]] = deque()  # [number of the slice, results, failures]
 
     def resume(self, now: float, wait: float, opened_in_a_row: int, opened_at: float) -> None:
-        """Go on with what another breaker for the same receiver knew: open for `wait` seconds."""
+        """Take over from another breaker of the same receiver, which is open for `wait` seconds."""
         self.state = State.OPEN
         self.opened_in_a_row = max(1, opened_in_a_row)
         self.opened_at = opened_at
@@ -86,12 +86,15 @@ class Breaker:
         return 0.0 if self.state is State.CLOSED else max(0.0, self._retry_at - now)
 
     def success(self, now: float, started: float | None = None, calls: int = 1) -> None:
-        """A call that started at `started` (default: now) went well; or several, none before."""
+        """A call that started at `started` (default: now) succeeded; or `calls` of them, none of
+        which started earlier."""
         if self._is_stale(now, started):
             return
         self._row = 0
         if self.state is State.HALF_OPEN:
-            self._close(now)
+            self.state = State.CLOSED
+            self.opened_in_a_row = 0
+            self._change(now)
         else:
             self._count(now, calls, failed=0)
 
@@ -104,12 +107,18 @@ class Breaker:
             return
         self._row += 1
         self._count(now, 1, failed=1)
-        if self._row >= self.policy.failures_in_a_row or self._share_is_too_high():
+        policy = self.policy
+        results = sum(part[1] for part in self._slices)
+        failures = sum(part[2] for part in self._slices)
+        share_is_too_high = (
+            results >= policy.min_results and failures >= policy.failure_share * results
+        )
+        if self._row >= policy.failures_in_a_row or share_is_too_high:
             self._open(now)
 
     def _is_stale(self, now: float, started: float | None) -> bool:
-        """While open, and for calls that began before the last change of state, results say
-        nothing new: dozens may still be in flight to a consumer that stopped answering."""
+        """Whether a result is to be ignored: the breaker is open, or the call began before the last
+        change of state. Dozens may still be in flight to a consumer that stopped answering."""
         begun = now if started is None else started
         return self.state is State.OPEN or (self._since is not None and begun < self._since)
 
@@ -124,12 +133,8 @@ class Breaker:
         self._change(now)
         self._retry_at = now + pause
 
-    def _close(self, now: float) -> None:
-        self.state = State.CLOSED
-        self.opened_in_a_row = 0
-        self._change(now)
-
     def _change(self, now: float) -> None:
+        """A change of state: results of calls that started before it no longer count."""
         self._since = now
         self._row = 0
         self._slices.clear()
@@ -142,9 +147,3 @@ class Breaker:
             self._slices.append([number, 0, 0])
         self._slices[-1][1] += calls
         self._slices[-1][2] += failed
-
-    def _share_is_too_high(self) -> bool:
-        results = sum(part[1] for part in self._slices)
-        failures = sum(part[2] for part in self._slices)
-        policy = self.policy
-        return results >= policy.min_results and failures >= policy.failure_share * results

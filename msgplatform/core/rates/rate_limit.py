@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-# A loop that looks every few milliseconds must be able to send what fell due in between; more
-# than this much at once is a burst that the limit is there to prevent.
+# A loop that looks every few milliseconds must be able to send everything that fell due since its
+# last look. A burst of more than this would be what the limit is there to prevent.
 BURST_SECONDS = 0.05
 
 
@@ -24,7 +24,7 @@ class RateLimit:
         self.change(rate)
 
     def change(self, rate: float) -> None:
-        """Another rate from now on; what was sent before still counts."""
+        """Change the rate; earlier calls still count."""
         self.rate = rate
         self.burst = max(1, math.floor(rate * BURST_SECONDS))
 
@@ -33,7 +33,7 @@ class RateLimit:
         if not self.rate:
             return math.inf
         ahead = max(0.0, (self._due - now) * self.rate)  # calls made before their even time
-        # A hair of tolerance: without it a caller that waited exactly long enough is sent away.
+        # 1e-6: rounding must not refuse a caller that waited exactly long enough.
         return max(0, math.floor(self.burst - ahead + 1e-6))
 
     def take(self, now: float, calls: int = 1) -> None:
@@ -48,9 +48,9 @@ class RateLimit:
         return max(0.0, self._due - now - (self.burst - 1) / self.rate)
 
     def hold(self, now: float) -> None:
-        """Assume a call was made just now, by somebody who kept the same limit before us."""
+        """Assume a full burst just now, by a process that kept the same limit before us."""
         self.take(now, self.burst)
 
     def is_idle(self, now: float) -> bool:
-        """Nothing that was sent matters any more: a new one would behave the same."""
+        """Whether earlier calls no longer matter: a new RateLimit would behave the same."""
         return self._due <= now

