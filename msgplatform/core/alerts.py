@@ -61,7 +61,8 @@ class Store(Protocol):
     """Where alerts are kept."""
 
     def store(self, event: AlertEvent) -> AlertEvent | None:
-        """Returns the stored event if this opened or resolved the alert, None if nothing changed."""
+        """Returns the stored event if this opened or resolved the alert, None if nothing changed.
+        """
 
     def open_keys(self, kind: str) -> Collection[str]:
         """The keys `kind:…` of the open alerts."""

@@ -2,20 +2,22 @@
 
     submit ─▶ queue (FIFO, when the window is full) ─▶ name ─▶ transfer ─▶ poll() returns Response
 
-- The deadline runs from submit() and covers everything. Whoever submits no more than `free` at a
-  time spends none of it in the queue.
-- Redirects are not followed, contents not decoded; cookies, netrc and the environment's proxies
+- The deadline runs from submit() and covers everything. A caller that submits at most `free`
+  requests at a time spends none of it in the queue.
+- Redirects are not followed and contents not decoded; cookies, netrc and the environment's proxies
   are not used. HTTP/1.1 only, http and https only, certificates are verified.
-- The body is kept up to `body_cap` bytes. Up to four times that much is read, so that a talkative
-  receiver does not cost a connection; then the transfer is cut and answered with `too_large`.
-- The address guard judges the URL's address, or all of its name's, and again each socket that is
-  opened. The vetted address is pinned by CONNECT_TO: unlike RESOLVE it leaves nothing behind for
-  other transfers, and a kept-alive connection serves only transfers pinned to its own address.
-- A kept-alive connection that turns out to be dead before a byte came back is replaced by libcurl
-  and the request sent again: at least once is what this engine gives.
+- The body is kept up to `body_cap` bytes. Up to four times as many are read, so that a receiver
+  with long answers does not cost a connection each time; then the transfer is cut, and its error is
+  `too_large`.
+- The address guard judges the URL's address, or all addresses of its name, and again the address of
+  each socket that is opened. The vetted address is pinned by CONNECT_TO: unlike RESOLVE it has no
+  effect on other transfers, and a kept-alive connection serves only transfers pinned to its own
+  address.
+- If a kept-alive connection turns out to be dead before a byte came back, libcurl opens another and
+  sends the request again: this engine delivers at least once.
 - With a proxy, sockets go to the proxy's addresses only. The guard judges the target as far as
-  it can be resolved here; the proxy resolves it once more by itself (but `socks5`, which is handed
-  the vetted address).
+  it can be resolved here; the proxy resolves it again by itself (except `socks5`, which gets the
+  vetted address).
 """
 
 from __future__ import annotations
@@ -52,8 +54,8 @@ __all__ = [
 class Engine:
     """A sliding window of transfers over any number of destinations.
 
-    `window` is how many requests may be between slot and answer, `max_connections` how many
-    sockets may be open, idle ones included (twice the window by default, never less than it).
+    `window` is how many requests may hold a slot, `max_connections` how many sockets may be open,
+    idle ones included (by default twice the window, and never less than the window).
     `ca_file` replaces the system's trusted certificates. `lookup` resolves a name to addresses in
     a thread, and `dns_ttl` says for how many seconds its answer counts as fresh.
     One thread calls everything except `wake()`.
@@ -111,8 +113,14 @@ class Engine:
         end = now + timeout
         while True:
             self._start_ready()
-            news = admission.refused or self._woken or self._active < len(self._running)
-            self._drive(now, now if news else min(end, admission.next_deadline()))
+            finished = admission.refused or self._woken or self._active < len(self._running)
+            until = now if finished else min(end, admission.next_deadline())
+            milliseconds = self._multi.timeout()  # when libcurl wants to be called; -1: never
+            due = now + milliseconds / 1000 if milliseconds >= 0 else math.inf
+            for fd, ready_for in self._readiness.wait(min(due, until) - now):
+                self._active = self._multi.socket_action(fd, ready_for)[1]
+            if due < math.inf and due <= time.monotonic():
+                self._run_due()
             now = time.monotonic()
             self._harvest(now, done)
             admission.settle(now)
@@ -130,7 +138,7 @@ class Engine:
         self._readiness.wake()
 
     def close(self) -> None:
-        """Cut what is still open; it gets no response."""
+        """Cut the transfers that are still open; they get no response."""
         if self._closed:
             return
         self._closed = True
@@ -147,37 +155,28 @@ class Engine:
         ready = self._admission.take_ready()
         if not ready:
             return
-        now, take = time.monotonic(), self._idle.take
+        now = time.monotonic()
         for job in ready:
-            self._start(take(job.destination.url) or self._new_transfer(), job, now)
+            transfer = self._idle.take(job.destination.url)
+            if transfer is None:
+                curl = pycurl.Curl()
+                for option, value in self._options:
+                    curl.setopt(option, value)
+                transfer = Transfer(curl, self._policy)
+            self._start(transfer, job, now)
         self._run_due()  # sends them
-
-    def _new_transfer(self) -> Transfer:
-        curl = pycurl.Curl()
-        for option, value in self._options:
-            curl.setopt(option, value)
-        return Transfer(curl, self._policy)
 
     def _start(self, transfer: Transfer, job: Job, now: float) -> None:
         transfer.begin(job, now)
         self._running[transfer.curl] = transfer
         self._multi.add_handle(transfer.curl)
 
-    def _drive(self, now: float, until: float) -> None:
-        """Wait for sockets, and let libcurl work on those that are ready, and on what is due."""
-        multi = self._multi
-        milliseconds = multi.timeout()  # that libcurl wants to be called in; -1 for none
-        due = now + milliseconds / 1000 if milliseconds >= 0 else math.inf
-        for fd, ready_for in self._readiness.wait(min(due, until) - now):
-            self._active = multi.socket_action(fd, ready_for)[1]
-        if due < math.inf and due <= time.monotonic():
-            self._run_due()
-
     def _run_due(self) -> None:
+        """Let libcurl do what is due by its own clock: starts, timeouts."""
         self._active = self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)[1]
 
     def _harvest(self, now: float, done: list[Response]) -> None:
-        """Turn finished transfers into responses, or send them on to their next address."""
+        """Turn finished transfers into responses, or start them again with their next address."""
         if self._active >= len(self._running):
             return
         _, succeeded, failed = self._multi.info_read(len(self._running))
@@ -203,14 +202,15 @@ class Engine:
 
 
 def engine_from_settings(**overrides: Any) -> Engine:
-    """An engine as the settings OUTBOUND_* say; `overrides` are Engine's arguments."""
+    """An engine configured by the settings OUTBOUND_*; `overrides` are Engine's arguments."""
     guard = overrides.pop("guard", None) or AddressGuard(settings.OUTBOUND_ALLOW)
     configured = {"proxy": settings.OUTBOUND_PROXY, "ca_file": settings.OUTBOUND_CA_FILE}
     return Engine(guard, **{**configured, **overrides})
 
 
 def _options(proxy: str, user_agent: str, ca_file: str) -> list[tuple[int, Any]]:
-    """What every handle is set to. An empty PROXY keeps the environment's out."""
+    """The options of every handle. PROXY is set even if empty, or libcurl would take the
+    environment's."""
     protocols = pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS
     options: list[tuple[int, Any]] = [
         (pycurl.NOSIGNAL, 1),

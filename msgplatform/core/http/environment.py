@@ -1,4 +1,4 @@
-"""What the HTTP engine takes from the machine: trusted certificates and open files."""
+"""What the HTTP engine needs of the machine: trusted certificates and open files."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from msgplatform.core import logging
 
 log = logging.get(__name__)
 
-# Where distributions keep their bundle, for a Python that does not know.
+# Where distributions keep their bundle, if Python does not know.
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/cert.pem",
 )
-_OTHER_FILES = 128
+_OTHER_FILES = 128  # that a process has open beside the engine's sockets, at most
 
 
 def system_ca_file() -> str:
-    """The system's bundle of trusted certificates (SSL_CERT_FILE counts); '' when there is none.
+    """The system's bundle of trusted certificates (or SSL_CERT_FILE); '' when there is none.
 
-    pycurl's wheel brings a libcurl that looks in one distribution's place only.
+    The libcurl in pycurl's wheel looks only where one distribution keeps it.
     """
     known = ssl.get_default_verify_paths().cafile
     return known or next((path for path in _BUNDLES if Path(path).exists()), "")
 
 
 def allow_sockets(count: int) -> int:
-    """Let this process open `count` sockets beside its other files, as far as the hard limit goes.
+    """Let this process open `count` sockets beside its other files, if the hard limit allows it.
 
     Raises the soft limit, which many systems keep at 1024 for the sake of select(); returns how
-    many sockets there is room for.
+    many sockets may be open.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= count + _OTHER_FILES:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from msgplatform.core.http.transfer import Transfer
 
-_SPARE = 256  # about a megabyte; from then on those of another destination are used
+# From this many idle handles on (about a megabyte) those of other destinations are reused.
+_SPARE = 256
 
 
 class IdleTransfers:
-    """Gives a destination the handle that it had before: most of its options are set already."""
+    """Idle handles by destination: on a handle that served it before, most options are set already.
+    """
 
     def __init__(self) -> None:
         self._by_url: dict[str, list[Transfer]] = {}  # no list is empty
         self._count = 0
 
     def take(self, url: str) -> Transfer | None:
-        """The one last used for `url`; another one, or None, when there is none."""
+        """The handle last used for `url`; if there is none, one of another destination or None."""
         kept = self._by_url.get(url)
         if kept is None:
             if self._count < _SPARE:
@@ -37,7 +39,7 @@ class IdleTransfers:
             self._by_url[url] = [transfer]
 
     def clear(self) -> list[Transfer]:
-        """All of them, to be closed."""
+        """Remove and return all, for the caller to close."""
         transfers = [transfer for kept in self._by_url.values() for transfer in kept]
         self._by_url.clear()
         self._count = 0

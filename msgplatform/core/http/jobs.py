@@ -14,14 +14,18 @@ from msgplatform.core.http.addresses import canonical
 from msgplatform.core.http.destinations import Destination
 from msgplatform.core.http.messages import Request
 
-LONGEST_SECONDS = 86400.0  # that a deadline may be away
+LONGEST_SECONDS = 86400.0  # the longest timeout of a request
 
 
-class Job(msgspec.Struct, eq=False, gc=False):  # nothing that it holds leads back to it
-    """A request on its way. `waiting` until a transfer takes it; `admitted` once it has a slot.
+class Job(msgspec.Struct, eq=False, gc=False):  # gc=False: nothing that it holds refers to it
+    """A request in flight. `waiting` until a transfer takes it; `admitted` once it has a slot.
 
-    `addresses` may be connected to, `attempt` is the index of the one in use; there are none when
-    a proxy takes the name. `peers` are the proxy's own addresses. Times are monotonic seconds.
+        queued ── a slot is free ──▶ admitted ── its addresses are known ──▶ transfer ──▶ Response
+        queued or admitted ── refused by the guard, or late ──▶ Response with an error
+        transfer ── no connection, another address left ──▶ transfer, `attempt` + 1
+
+    `addresses` may be connected to, `attempt` is the index of the one in use; there are none if a
+    proxy resolves the name. `peers` are the proxy's own addresses. Times are monotonic seconds.
     """
 
     request: Request
@@ -48,7 +52,7 @@ class Deadlines:
         heapq.heappush(self._heap, (job.deadline, self._count, job))
 
     def next(self) -> float:
-        """When the first waiting job is late; infinity when none waits."""
+        """The earliest deadline of a waiting job; infinity when none waits."""
         while self._heap and not self._heap[0][2].waiting:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else math.inf
@@ -65,13 +69,13 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """The operator's way out. `address` is set when its host is an IP address."""
+    """The operator's proxy. `address` is set when its host is an IP address."""
 
     url: str
     host: str
     port: int
     address: str
-    resolves: bool  # it takes names; a socks5 proxy takes addresses
+    resolves: bool  # whether it takes names; a socks5 proxy takes addresses
 
     @classmethod
     def parse(cls, url: str) -> Proxy:
@@ -88,5 +92,5 @@ class Proxy:
 
 
 def bracketed(address: str) -> str:
-    """An address as it stands before a port."""
+    """An address as it is written before a port."""
     return f"[{address}]" if ":" in address else address

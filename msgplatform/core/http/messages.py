@@ -1,4 +1,4 @@
-"""What goes into and comes out of the HTTP engine, free of any HTTP library."""
+"""The HTTP engine's Request and Response, free of any HTTP library."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http.addresses import Network
 
 DETAIL_LENGTH = 300  # characters
-# A caller's header may not frame the message, or say whom it is for: two readings of where a
-# request ends are how a second one is smuggled in.
+# A caller's header may not frame the message or name its receiver: if two servers disagree where a
+# request ends, a second one can be smuggled in.
 _RESERVED = frozenset(
     {"connection", "content-length", "expect", "host", "keep-alive", "te", "trailer", "upgrade"}
     | {"proxy-authorization", "proxy-connection", "transfer-encoding"}
@@ -24,15 +24,15 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
 
 
-class Request(msgspec.Struct, gc=False):  # a tag that leads back to it would never be freed
+class Request(msgspec.Struct, gc=False):  # gc=False: a tag that refers to it would never be freed
     """`timeout` is the total deadline in seconds, from submit to the last byte of the body:
     waiting for a slot, DNS, connect, TLS, headers and body. `tag` comes back with the response.
 
-    `once`: it may not reach the peer twice, so it gets a connection of its own. On one that was
-    kept alive and ends without an answer, libcurl sends any request a second time.
+    `once`: it must not reach the peer twice, so it gets a new connection. When a kept-alive one
+    ends without an answer, libcurl sends the request a second time.
 
-    `networks`, when not empty, are the only ones that may be connected to for this request. It
-    narrows what the engine's guard permits, and opens nothing.
+    `networks`, if not empty, are the only ones that may be connected to for this request. They
+    narrow what the engine's guard permits, and never widen it.
 
     A request made by `Outline.request` has its `outline`, whose headers were checked before;
     `lines` are the headers that it adds.
@@ -51,12 +51,11 @@ class Request(msgspec.Struct, gc=False):  # a tag that leads back to it would ne
 
 
 class Response(msgspec.Struct, gc=False):
-    """What became of a request.
+    """The result of a request.
 
-    `status` is 0 when there was no HTTP answer: none whose headers came to their end. It may be
-    set although `error` is too: then its body was cut (`too_large`), was late (`timeout`) or broke
-    off (`reset`).
-    Who only needs to know whether a 2xx came looks at `status` alone.
+    `status` is 0 without an HTTP answer whose headers were complete. Both `status` and `error` are
+    set if the body was cut (`too_large`), late (`timeout`) or incomplete (`reset`). To know whether
+    a 2xx came, look at `status` alone.
 
     `error` is '' or one of: dns, connect, tls, timeout, reset, too_large, address_forbidden,
     bad_url, other. `detail` is a sentence for people, without secrets, of at most 300 characters.
@@ -75,9 +74,9 @@ class Response(msgspec.Struct, gc=False):
 
 
 def header_lines(request: Request) -> list[str | bytes]:
-    """`Name: value` lines as they go out. Raises InvalidInput for what must not be sent.
+    """`Name: value` lines as they are sent. Raises InvalidInput for headers that must not be sent.
 
-    Without a content type of its own a request has none.
+    A request without a content type is sent without one.
     """
     if not _is_token(request.method):
         raise InvalidInput("The request's method is not an HTTP token.", "method")

@@ -1,4 +1,4 @@
-"""What many requests have in common, read and checked once instead of for each of them."""
+"""The common part of many requests, parsed and checked once instead of for each of them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from msgplatform.core.http.addresses import Network
 from msgplatform.core.http.destinations import Destination
 from msgplatform.core.http.messages import Request, header_lines, printable
 
-_ASKS_FIRST = 65536  # bytes of body; libcurl would ask "100-continue" from 1 MiB on
+# From this many bytes of body on we keep libcurl from asking "100-continue" first (it asks from
+# 1 MiB on), which would cost a round trip.
+_ASKS_FIRST = 65536
 
 
 class Outline(msgspec.Struct, frozen=True, gc=False):
     """The fixed part of requests; made by `outline`.
 
-    `lines` are its headers as they go out. What is wrong with it is its `problem`: the error class
-    and a sentence, with which all its requests are answered.
+    `lines` are its headers as they are sent. If it is invalid, `problem` is the error class and a
+    sentence, with which all its requests are answered.
     """
 
     url: str
@@ -32,8 +34,8 @@ class Outline(msgspec.Struct, frozen=True, gc=False):
     problem: tuple[str, str] = ("", "")
 
     def request(self, body: bytes, lines: Sequence[str], tag: Any) -> Request:
-        """One request. `lines` are the headers it adds, `Name: value` in ASCII, with names that
-        were announced as `own`: only line breaks are looked for."""
+        """One request. `lines` are the headers that it adds, `Name: value` in ASCII, with names
+        that were given as `own`: they are checked only for line breaks."""
         return Request(
             self.url, body, (), self.timeout, tag, self.method, self.networks, self, lines
         )
@@ -47,8 +49,8 @@ def outline(
     networks: tuple[Network, ...] = (),
     own: Sequence[str] = (),
 ) -> Outline:
-    """Never raises for what it holds. The arguments are those of Request; `own` are the names of
-    headers that each request will add."""
+    """Make an outline; invalid values become its `problem`. The arguments are those of Request;
+    `own` are the names of the headers that each request will add."""
     made = of(Request(url, b"", headers, timeout, None, method, networks))
     named = of(Request(url, b"", [(name, "") for name in own], timeout, None, method))
     return msgspec.structs.replace(made, problem=named.problem) if named.problem[0] else made

@@ -1,9 +1,10 @@
-"""Which sockets libcurl has to look at: epoll, with as few system calls as it needs.
+"""Which sockets libcurl has to look at: epoll, with as few system calls as possible.
 
-libcurl takes interest in a socket before each transfer and drops it after; on a kept-alive
-connection that would be two system calls a transfer. So a dropped socket stays registered until it
-reports something nobody waits for. The price: whoever opens a socket has to say so (`opened`),
-because the kernel forgets a closed one by itself and its number comes back.
+libcurl registers interest in a socket before each transfer and removes it afterwards; on a
+kept-alive connection that would be two system calls a transfer. So a removed socket stays
+registered with epoll until it reports an event that nobody waits for. In return, whoever opens a
+socket must call `opened`: the kernel forgets a closed socket by itself, and its number is used
+again.
 """
 
 from __future__ import annotations
@@ -11,40 +12,52 @@ from __future__ import annotations
 import os
 import select
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pycurl
 
 _REMOVE: int = pycurl.POLL_REMOVE
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
-# By libcurl's interest, what epoll shall report.
+# libcurl's interest → the events that epoll shall report.
 _EVENTS = {pycurl.POLL_IN: _IN, pycurl.POLL_OUT: _OUT, pycurl.POLL_INOUT: _IN | _OUT}
 _BOTH: int = pycurl.CSELECT_IN | pycurl.CSELECT_OUT
-# By what epoll reported, what libcurl is told; trouble, and all that is not here, counts as both.
+# epoll's events → libcurl's bits. Errors and hang-ups, which are not here, count as both.
 _ACTIONS: dict[int, int] = {_IN: pycurl.CSELECT_IN, _OUT: pycurl.CSELECT_OUT}
 
 
 class Readiness:
-    """Belongs to one thread, but for `wake()`."""
+    """Belongs to one thread, except `wake()`, which any thread may call."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._registered: dict[int, int] = {}  # socket → interest that epoll knows of
+        self._registered: dict[int, int] = {}  # socket → interest that epoll knows
         self._wanted: dict[int, int] = {}  # socket → interest, or _REMOVE
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._wake_lock = threading.Lock()
         self._epoll.register(self._wake_fd, _IN)
 
     def opened(self, fd: int) -> None:
-        """A new socket has this number: what is known of its predecessor is void."""
+        """A new socket has this number: forget the closed one that had it before."""
         self._registered.pop(fd, None)
         self._wanted.pop(fd, None)
 
     def on_interest(self, what: int, fd: int, _multi: Any, _data: Any) -> None:
-        """libcurl's socket callback: twice a transfer, so most of the time it only takes note."""
+        """libcurl's socket callback: called twice a transfer, so mostly it makes no system call."""
         self._wanted[fd] = what
-        if what != _REMOVE and self._registered.get(fd) != what:
-            self._register(fd, what)
+        if what == _REMOVE or self._registered.get(fd) == what:
+            return
+        events = _EVENTS[what]
+        try:
+            if fd in self._registered:
+                self._epoll.modify(fd, events)
+            else:
+                self._epoll.register(fd, events)
+        except FileNotFoundError:  # it was closed, and the kernel forgot it
+            self._epoll.register(fd, events)
+        except FileExistsError:
+            self._epoll.modify(fd, events)
+        self._registered[fd] = what
 
     def wait(self, seconds: float) -> list[tuple[int, int]]:
         """(socket, libcurl's bits for what it is ready for), after at most `seconds`."""
@@ -56,7 +69,9 @@ class Readiness:
             elif fd == self._wake_fd:
                 os.eventfd_read(fd)
             else:
-                self._unregister(fd)
+                self._registered.pop(fd, None)
+                with suppress(OSError):  # closed meanwhile: then the kernel has forgotten it
+                    self._epoll.unregister(fd)
         return ready
 
     def wake(self) -> None:
@@ -71,23 +86,3 @@ class Readiness:
                 os.close(self._wake_fd)
                 self._wake_fd = -1
         self._epoll.close()
-
-    def _register(self, fd: int, what: int) -> None:
-        events = _EVENTS[what]
-        try:
-            if fd in self._registered:
-                self._epoll.modify(fd, events)
-            else:
-                self._epoll.register(fd, events)
-        except FileNotFoundError:
-            self._epoll.register(fd, events)
-        except FileExistsError:
-            self._epoll.modify(fd, events)
-        self._registered[fd] = what
-
-    def _unregister(self, fd: int) -> None:
-        self._registered.pop(fd, None)
-        try:
-            self._epoll.unregister(fd)
-        except OSError:  # closed in the meantime: then the kernel has forgotten it already
-            return

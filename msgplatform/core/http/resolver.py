@@ -1,9 +1,9 @@
 """Names to vetted addresses, in a few threads, with a short bounded cache.
 
-The system's resolver blocks, for tens of seconds when a domain's servers are dead. Hence threads,
-and hence two lanes: a name whose last lookup was slow waits among its like, so that dead domains
+The system's resolver blocks, for tens of seconds when a domain's servers are dead. Hence the
+threads, and hence two lanes: names whose last lookup was slow have their own, so that dead domains
 cannot hold up healthy ones. A name in steady use never waits, since an answer that has just
-expired still serves while it is being refreshed.
+expired is still used while it is being refreshed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _SLOW_SECONDS = 1.0
 
 @dataclass(slots=True)
 class Answer:
-    """What is known of a name: `error` is '', 'dns' or 'address_forbidden', with a sentence.
+    """The result for a name: `error` is '', 'dns' or 'address_forbidden', with a sentence.
 
-    `addresses` are canonical and in the order to be tried; `seconds` is what the lookup took.
+    `addresses` are canonical, in the order to be tried; `seconds` is how long the lookup took.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Answer:
     usable_until: float = 0.0
 
     def prefer(self, address: str) -> None:
-        """Try this address first from now on: another one did not answer."""
+        """Try this address first from now on: those before it did not answer."""
         if address in self.addresses:
             self.addresses.remove(address)
             self.addresses.insert(0, address)
@@ -81,12 +81,17 @@ class Resolver:
         self._started = False
 
     def ask(self, name: str) -> Answer | None:
-        """What is known of `name`; None when it has to be looked up first: see `collect()`."""
+        """The answer for `name`; None when it must be looked up first: see `collect()`."""
         answer = self._answers.get(name)
         now = time.monotonic()
         if answer is not None and now < answer.fresh_until:
             return answer
-        self._look_up(name, slow=answer is not None and answer.seconds > _SLOW_SECONDS)
+        if name not in self._asked:
+            self._asked.add(name)
+            if not self._started:
+                self._start()
+            is_slow = answer is not None and answer.seconds > _SLOW_SECONDS
+            self._lanes[is_slow].put(name)
         return answer if answer is not None and now < answer.usable_until else None
 
     def collect(self) -> list[Answer]:
@@ -103,18 +108,10 @@ class Resolver:
         return arrived
 
     def close(self) -> None:
-        """Lets the threads end; one that is inside a lookup ends after it."""
+        """Ask the threads to end; one that is inside a lookup ends after it."""
         for lane, threads in zip(self._lanes, (_THREADS, _SLOW_THREADS), strict=True):
             for _ in range(threads if self._started else 0):
                 lane.put(None)
-
-    def _look_up(self, name: str, slow: bool) -> None:
-        if name in self._asked:
-            return
-        self._asked.add(name)
-        if not self._started:
-            self._start()
-        self._lanes[slow].put(name)
 
     def _start(self) -> None:
         # Daemon threads: a lookup that hangs must not hold up the end of the process.
@@ -136,26 +133,17 @@ class Resolver:
             found = self._lookup(name)
             answer.addresses = list(dict.fromkeys(str(canonical(text)) for text in found))
         except Exception as error:  # noqa: BLE001 - the thread must outlive whatever a lookup raises
-            answer.error = "dns"
-            answer.detail = f"The name {name} cannot be resolved: {_cause(error)}."
+            cause = error.strerror if isinstance(error, OSError) else None
+            cause = cause or type(error).__name__
+            answer.error, answer.detail = "dns", f"The name {name} cannot be resolved: {cause}."
         now = time.monotonic()
         answer.seconds = now - started
-        if not answer.error:
-            self._judge(answer)
+        if not answer.error and not answer.addresses:
+            answer.error, answer.detail = "dns", f"The name {name} has no address."
+        # One forbidden address refuses the name: otherwise chance would decide which one is used.
+        reasons = filter(None, map(self._guard.reason, answer.addresses))
+        if reason := next(reasons, ""):
+            answer.error, answer.detail = "address_forbidden", f"{name}: {reason}"
         answer.fresh_until = now + (self._negative_ttl if answer.error else self._ttl)
         answer.usable_until = answer.fresh_until + (0 if answer.error else self._ttl)
         return answer
-
-    def _judge(self, answer: Answer) -> None:
-        """One forbidden address refuses the name: which one is used is up to chance otherwise."""
-        if not answer.addresses:
-            answer.error, answer.detail = "dns", f"The name {answer.name} has no address."
-            return
-        reasons = filter(None, map(self._guard.reason, answer.addresses))
-        if reason := next(reasons, ""):
-            answer.error, answer.detail = "address_forbidden", f"{answer.name}: {reason}"
-
-
-def _cause(error: Exception) -> str:
-    text = error.strerror if isinstance(error, OSError) else None
-    return text or type(error).__name__

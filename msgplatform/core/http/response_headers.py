@@ -1,8 +1,7 @@
-"""What is worth keeping of an answer's headers, and what they ask for.
+"""Which headers of an answer are stored, and how long Retry-After asks to wait.
 
-An answer's headers are somebody else's text, and are stored and shown. So only names that help to
-understand a delivery are kept, and nothing that opens a door: no cookie, no challenge, no
-credential.
+An answer's headers are somebody else's text, and are stored and shown. So only headers that help to
+understand a delivery are kept, and none that grants access: no cookie, no challenge, no credential.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ _NAMES = frozenset(
     | {b"retry-after", b"server", b"traceparent", b"via", b"x-request-id"}
 )
 _PREFIXES = (b"ratelimit-", b"webhook-", b"x-ratelimit-")
-# A name that a prefix lets in may still say that its value is no one else's business.
+# Names with an allowed prefix are left out if they say that their value is a secret.
 _SECRET = re.compile(rb"auth|cookie|credential|key|password|secret|token")
-_QUERY = re.compile(rb"[?#].*", re.DOTALL)  # where signed addresses carry their signature
+_QUERY = re.compile(rb"[?#].*", re.DOTALL)  # may hold the signature of a signed address
 _USER = re.compile(rb"^([A-Za-z][A-Za-z0-9+.-]*:)?//[^/]*@")
 _LONGEST_NUMBER = 15  # digits
 
@@ -31,16 +30,16 @@ _LONGEST_NUMBER = 15  # digits
 def kept_headers(raw: bytes, limit: int) -> str:
     """The status line and the headers worth storing, as lines of text joined by a newline.
 
-    `raw` is a header block as in Response.headers. Whole lines only, of at most `limit` bytes in
-    UTF-8 altogether; what is no UTF-8, and control characters, become U+FFFD. A Location loses its
-    query, fragment and user name.
+    `raw` is a header block as in Response.headers. Only whole lines, together at most `limit` bytes
+    in UTF-8; invalid UTF-8 and control characters become U+FFFD. A Location loses its query,
+    fragment and user name.
     """
     kept: list[str] = []
-    room = limit
+    capacity = limit
     for line in _useful(raw):
         text = _text(line)
-        room -= len(text.encode()) + bool(kept)
-        if room < 0:
+        capacity -= len(text.encode()) + bool(kept)  # 1 for the newline before it
+        if capacity < 0:
             break
         kept.append(text)
     return "\n".join(kept)
@@ -76,7 +75,7 @@ def _useful(raw: bytes) -> Iterator[bytes]:
         yield start
     for line in _fields(raw):
         name, value = _split(line)
-        if not _is_kept(name):
+        if name not in _NAMES and (not name.startswith(_PREFIXES) or _SECRET.search(name)):
             continue
         if name == b"location":
             value = _USER.sub(rb"\1//", _QUERY.sub(b"", value))
@@ -85,7 +84,7 @@ def _useful(raw: bytes) -> Iterator[bytes]:
 
 
 def _fields(raw: bytes) -> list[bytes]:
-    """The field lines; a folded one (RFC 9112, 5.2) is joined: no half of it stands alone."""
+    """The field lines; a folded line (RFC 9112, 5.2) is joined to one."""
     fields: list[bytes] = []
     for line in raw.split(b"\n"):
         line = line.rstrip()
@@ -102,12 +101,6 @@ def _split(line: bytes) -> tuple[bytes, bytes]:
     return name.rstrip().lower(), value.strip()
 
 
-def _is_kept(name: bytes) -> bool:
-    if name in _NAMES:
-        return True
-    return name.startswith(_PREFIXES) and not _SECRET.search(name)
-
-
 def _text(line: bytes) -> str:
     text = line.decode("utf-8", "replace")
     if text.isprintable():
@@ -116,5 +109,5 @@ def _text(line: bytes) -> str:
 
 
 def _moment(value: bytes) -> float | None:
-    """An HTTP date in seconds since 1970; None for what is none."""
+    """An HTTP date in seconds since 1970; None if it is not one."""
     return parse_http_date_safe(value.decode("latin-1"))

@@ -1,11 +1,11 @@
-"""One transfer: a libcurl handle, used again and again, and what its callbacks gather."""
+"""One transfer: a libcurl handle that serves one job after another, and its callbacks."""
 
 from __future__ import annotations
 
 import math
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,11 @@ from msgplatform.core.http.destinations import Destination
 from msgplatform.core.http.jobs import Job, Proxy, bracketed
 from msgplatform.core.http.messages import Response, printable
 
-_HEADER_CAP = 8192  # bytes that are kept
-_HEADER_FLOOD = 300 * 1024  # bytes at which libcurl gives up (it also does at 5,000 lines)
-_READ_FACTOR = 4  # × body_cap is read before a transfer is cut
-_CONNECT_SHARE_SECONDS = 3.0  # for an address when there is another one to try
-_LARGE_BODY = 65536  # bytes; an idle handle does not hold on to more
+_HEADER_CAP = 8192  # bytes of headers that are kept
+_HEADER_FLOOD = 300 * 1024  # bytes of headers at which libcurl gives up (as at 5,000 lines)
+_READ_FACTOR = 4  # this many times body_cap is read before a transfer is cut
+_CONNECT_SHARE_SECONDS = 3.0  # for connecting to one address when there is another one to try
+_LARGE_BODY = 65536  # bytes of a body that an idle handle may still hold
 
 _BLANK = (b"\r\n", b"\n")  # the line that ends headers
 
@@ -45,7 +45,7 @@ _ERRORS = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What all transfers of an engine share. `opened` is told of each new socket."""
+    """What all transfers of an engine share. `opened` is called for each new socket."""
 
     guard: AddressGuard
     proxy: Proxy | None
@@ -56,8 +56,8 @@ class Policy:
 class Transfer:
     """`curl` is a pycurl.Curl with the engine's options set.
 
-    An option is set only when it differs from what the handle's last transfer had: in steady use
-    that leaves the body and the headers.
+    An option is set only when it differs from that of the handle's last transfer: in steady use
+    only the body and the headers are set.
     """
 
     def __init__(self, curl: Any, policy: Policy) -> None:
@@ -66,14 +66,16 @@ class Transfer:
         self._headers: list[bytes] = []  # a line each
         self._body: bytes | bytearray = b""
         self._read = 0
-        self._fault: tuple[str, str] | None = None  # why we ended it ourselves
+        self._fault: tuple[str, str] | None = (
+            None  # error class and sentence, if we ended it ourselves
+        )
         self._destination: Destination | None = None
         self._pin, self._port = "", 0
         self._method, self._has_body, self._sends = "", False, False
         self._is_fresh = False
         self._limit = self._share = 0  # milliseconds
         curl.setopt(pycurl.WRITEFUNCTION, self._on_body)
-        # An append in C for each line; libcurl bounds the sum.
+        # list.append, so that no Python code runs for a line; libcurl bounds their sum.
         curl.setopt(pycurl.HEADERFUNCTION, self._headers.append)
         curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
         curl.setopt(pycurl.SOCKOPTFUNCTION, self._on_opened)
@@ -82,7 +84,7 @@ class Transfer:
         """Prepare the handle for the job's current address."""
         curl, request, destination = self.curl, job.request, job.destination
         self.job = job
-        if self._headers:  # an earlier address
+        if self._headers:  # of the attempt with an earlier address
             self._forget()
         body = request.body
         if request.method != self._method or bool(body) is not self._has_body:
@@ -97,11 +99,15 @@ class Transfer:
             self._destination = destination
             curl.setopt(pycurl.URL, destination.url)
         if job.addresses:
-            pin = job.addresses[job.attempt]
-            if pin != self._pin or destination.port != self._port:
-                self._set_pin(pin, destination.port)
-        if job.peers:
-            self._set_peers(job.peers)
+            pin, port = job.addresses[job.attempt], destination.port
+            if pin != self._pin or port != self._port:
+                self._pin, self._port = pin, port
+                curl.setopt(pycurl.CONNECT_TO, [f"::{bracketed(pin)}:{port}"])
+        proxy = self._policy.proxy
+        if job.peers and proxy and not proxy.address:
+            # The only name that libcurl resolves is a proxy's, and only to these addresses.
+            peers = ",".join(map(bracketed, job.peers))
+            curl.setopt(pycurl.RESOLVE, [f"{proxy.host}:{proxy.port}:{peers}"])
         self._set_deadline(job, now)
 
     def may_try_next(self, code: int, now: float) -> bool:
@@ -116,7 +122,7 @@ class Transfer:
         )
 
     def response(self, code: int, message: str, now: float) -> Response:
-        """What became of the job, once libcurl has finished it with `code`."""
+        """The response, once libcurl has finished the job with `code`."""
         curl, job = self.curl, self.job
         status = curl.getinfo(pycurl.RESPONSE_CODE)
         error = detail = ""
@@ -135,10 +141,13 @@ class Transfer:
             address = curl.getinfo(pycurl.PRIMARY_IP)
         else:  # it answered, so it is the one that the socket was opened to
             address = job.addresses[job.attempt]
+        # Headers before the final answer's are of a 1xx, or of a proxy's answer to CONNECT.
+        lines = self._headers[_start(self._headers) :] if status else ()
+        headers = b"".join(lines)[:_HEADER_CAP]
         response = Response(
             job.request,
             status,
-            _last_block(self._headers) if status else b"",
+            headers,
             bytes(self._body) if self._body else b"",
             now - job.submitted,
             error,
@@ -155,7 +164,7 @@ class Transfer:
         self._fault = None
 
     def _verdict(self, code: int, message: str) -> tuple[str, str]:
-        """Error class and detail."""
+        """Error class and detail of a transfer that failed."""
         if self._fault:
             return self._fault
         if not code:
@@ -180,30 +189,15 @@ class Transfer:
         if method != ("POST" if sends else "GET"):
             curl.setopt(pycurl.CUSTOMREQUEST, method)
 
-    def _set_pin(self, address: str, port: int) -> None:
-        self._pin, self._port = address, port
-        self.curl.setopt(pycurl.CONNECT_TO, [f"::{bracketed(address)}:{port}"])
-
-    def _set_peers(self, peers: Sequence[str]) -> None:
-        """Only a proxy's name is resolved by libcurl, and only to these."""
-        proxy = self._policy.proxy
-        if proxy and not proxy.address:
-            addresses = ",".join(map(bracketed, peers))
-            self.curl.setopt(pycurl.RESOLVE, [f"{proxy.host}:{proxy.port}:{addresses}"])
-
     def _set_deadline(self, job: Job, now: float) -> None:
+        """The time for the whole transfer, and for connecting to one of several addresses."""
         left = job.deadline - now
         limit = _milliseconds(left)
         if limit != self._limit:
             self._limit = limit
             self.curl.setopt(pycurl.TIMEOUT_MS, limit)
-        if self._share or len(job.addresses) > 1:
-            self._set_share(len(job.addresses) - job.attempt, left)
-
-    def _set_share(self, addresses: int, left: float) -> None:
-        """How long one of so many addresses may take to connect."""
         share = 0  # no limit but the deadline (and libcurl's own five minutes)
-        if addresses > 1:
+        if (addresses := len(job.addresses) - job.attempt) > 1:
             share = _milliseconds(min(left / addresses, _CONNECT_SHARE_SECONDS))
         if share != self._share:
             self._share = share
@@ -236,20 +230,15 @@ class Transfer:
         length, cap = len(data), self._policy.body_cap
         self._read += length
         if not self._body:
-            self._body = data[:cap]  # most often all there is
-        elif (room := cap - len(self._body)) > 0:
+            self._body = data[:cap]  # usually the whole body
+        elif (capacity := cap - len(self._body)) > 0:
             if isinstance(self._body, bytes):
                 self._body = bytearray(self._body)
-            self._body += data[:room]
+            self._body += data[:capacity]
         if self._read > cap * _READ_FACTOR:
             self._fault = ("too_large", f"The body is longer than {cap * _READ_FACTOR} bytes.")
             return -1
         return length
-
-
-def _last_block(lines: list[bytes]) -> bytes:
-    """The final answer's headers: what goes before them is 1xx, or a proxy's answer to CONNECT."""
-    return b"".join(lines[_start(lines) :])[:_HEADER_CAP]
 
 
 def _start(lines: list[bytes]) -> int:
@@ -263,7 +252,7 @@ def _start(lines: list[bytes]) -> int:
 
 
 def _are_whole(lines: list[bytes]) -> bool:
-    """Whether the final answer's headers came to their end; a body's trailers may follow them."""
+    """Whether the final answer's headers are complete; a body's trailers may follow them."""
     if not lines or lines[-1] in _BLANK:
         return bool(lines)
     return any(line in _BLANK for line in lines[_start(lines) :])
