@@ -8,7 +8,7 @@ _MAX_ID = 2**63 - 1
 
 
 class IdConverter:
-    """`<id:pk>`: an id in an address. A string to the caller (and in the schema), as everywhere."""
+    """`<id:pk>`: an id in an address. To the caller, and in the schema, it is a string."""
 
     regex = "[0-9]{1,19}"
 

@@ -50,7 +50,8 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
 
 
 def form_too_old(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """CSRF_FAILURE_VIEW: leads to where one was, which asks for the login when that is over."""
+    """CSRF_FAILURE_VIEW: links to the page before, which asks for the login if the session is
+    over."""
     came_from = request.headers.get("Referer", "")
     if not url_has_allowed_host_and_scheme(came_from, {request.get_host()}):
         came_from = reverse("home")
@@ -60,14 +61,14 @@ def form_too_old(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """handler404."""
-    detail = f"There is nothing at {request.path}; /api/docs/ lists what there is."
+    detail = f"There is nothing at {request.path}; /api/docs/ lists all addresses."
     return _answer(request, Problem(KINDS["not-found"], detail), "404.html")
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
     """handler500: the caller gets an id that finds the cause in the log.
 
-    The console needs the database for every page: when that is away, this is what it shows.
+    The console needs the database for every page: while it is unavailable, this is what it shows.
     """
     error = sys.exc_info()[1]
     error_id = secrets.token_hex(8)
@@ -80,13 +81,13 @@ def server_error(request: HttpRequest) -> HttpResponse:
     )
     if isinstance(error, AWAY):
         server = "Redis" if isinstance(error, RedisError) else _("The database")
-        away = Problem(
+        unavailable = Problem(
             KINDS["unavailable"],
             f"{server} does not answer. Repeat the request later.",
             {"Retry-After": str(RETRY_AFTER_SECONDS)},
             more={"error_id": error_id, "server": server},
         )
-        return _answer(request, away, "503.html")
+        return _answer(request, unavailable, "503.html")
     problem = Problem(
         KINDS["internal-error"],
         f"The cause is in the log under {error_id}. Repeating later may help.",
@@ -97,12 +98,12 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 @csrf_exempt
 def unknown_api_address(request: HttpRequest) -> HttpResponse:
-    """The last route under /api/: a problem also for POST, instead of a redirect to `…/`."""
+    """The last route under /api/: a problem, also for POST, instead of a redirect to `…/`."""
     return not_found(request, Http404())
 
 
 def catalogue(request: HttpRequest, slug: str = "") -> HttpResponse:
-    """What the `type` of a problem means: every kind, or the one of this address."""
+    """The pages that a problem's `type` links to: all kinds, or the kind `slug`."""
     if slug and slug not in KINDS:
         raise Http404
     kinds: list[Any] = [KINDS[slug]] if slug else list(KINDS.values())

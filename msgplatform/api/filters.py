@@ -1,7 +1,7 @@
-"""Filters of a search or a bulk action: texts from a form or an address into values.
+"""Filters of a search or a bulk action: reads their values from the texts of a form or an address.
 
-A flow keeps a dataclass of what can be asked of it, and readers for what only it knows. Every
-reader gets (text, field) and raises InvalidInput naming the field, in the reader's language.
+A flow has a dataclass of its filters, and readers for those that only it knows. Every reader gets
+(text, field) and raises InvalidInput naming the field, in the language of the person.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def values(
     allowed: Iterable[str],
     required: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """What was given, read; empty texts count as not given. One without a reader is a text.
+    """The values that were given; empty texts count as absent, a filter without reader is a text.
 
     Raises InvalidInput naming the field, also when `until` is not later than `since`.
     """
@@ -41,10 +41,10 @@ def values(
     texts = {name: text for name, text in texts.items() if text}
     for name in required:
         if name not in texts:
-            raise InvalidInput(_("this one is needed"), name)
+            raise InvalidInput(_("this field is required"), name)
     found = {name: readers.get(name, searchable)(text, name) for name, text in texts.items()}
     if "since" in texts and "until" in texts:
-        # The times, not the ids: every time before the first message has the same id, 0.
+        # The times, not their ids: every time before the first message has the same id, 0.
         since, until = (moment(texts[name], name) for name in ("since", "until"))
         if until <= since:
             raise InvalidInput(_("use a time later than the one of “since”"), "until")
@@ -79,13 +79,13 @@ def moment(text: str, field: str) -> datetime:
 
 
 def first_id(text: str, field: str) -> int:
-    """The smallest id that a message of this time can have: 0 for a time before any message, which
-    as `until` means none at all."""
+    """The smallest id that a message of this time can have. It is 0 for a time before any message,
+    which as `until` means no message at all."""
     return min(ids.first_id_at(moment(text, field)), MAX_ID)
 
 
 def business_system(text: str, field: str) -> int:
-    """The id of a business system, given that or its name."""
+    """The id of a business system, from its id or its name."""
     if text.isascii() and text.isdigit():
         return number(text, field)
     found = Biz.objects.filter(name=searchable(text, field)).values_list("id", flat=True).first()
@@ -95,7 +95,7 @@ def business_system(text: str, field: str) -> int:
 
 
 def searchable(text: str, field: str) -> str:
-    """The text, without the character that no database takes in a question."""
+    """The text, unless it holds the character NUL, which no database takes in a query."""
     if "\x00" in text:
         raise InvalidInput(_("this character cannot be searched for"), field)
     return text

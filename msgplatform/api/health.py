@@ -1,4 +1,4 @@
-"""Is the process alive, can it work, and what does it count. Plain views, outside the REST API."""
+"""/healthz, /readyz and /metrics: plain views, outside the REST API."""
 
 from __future__ import annotations
 
@@ -43,14 +43,10 @@ def _ask_database() -> None:
         connection.close()
 
 
-def _ask_redis() -> None:
-    work_redis().ping()
-
-
 class Probe:
-    """Asks in a thread of its own, so that the answer is in time although a driver hangs.
+    """Checks a server in a thread of its own, so that the answer is in time even if a driver hangs.
 
-    One question at a time: while the last one hangs, nobody asks again.
+    One check at a time: while the last one hangs, no other begins.
     """
 
     def __init__(self, ask: Callable[[], object]) -> None:
@@ -63,7 +59,7 @@ class Probe:
             self._asked = self._pool.submit(self._ask)
 
     def answer(self, deadline: float) -> str:
-        """`ok`, or what is wrong in a few words that give nothing away."""
+        """`ok`, or what is wrong, in a few words without details of the installation."""
         if self._asked is None:
             return "not asked"
         try:
@@ -76,7 +72,10 @@ class Probe:
         return "ok"
 
 
-PROBES: dict[str, Probe] = {"database": Probe(_ask_database), "redis": Probe(_ask_redis)}
+PROBES: dict[str, Probe] = {
+    "database": Probe(_ask_database),
+    "redis": Probe(lambda: work_redis().ping()),
+}
 
 
 @never_cache
@@ -92,22 +91,18 @@ def ready(request: HttpRequest) -> JsonResponse:
 
 
 def may_read_metrics(request: HttpRequest) -> bool:
-    """With METRICS_TOKEN: who sends it as a bearer token. Without: only an installation whose own
-    PUBLIC_URL is local answers, and only to its own machine, since behind a reverse proxy every
-    caller looks like a local one."""
+    """With METRICS_TOKEN: whoever sends it as a bearer token. Without it: only callers on the same
+    machine, and only if PUBLIC_URL is local too, since behind a reverse proxy every caller looks
+    local."""
     if token := settings.METRICS_TOKEN:
         scheme, _, given = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         return scheme.lower() == "bearer" and hmac.compare_digest(given.encode(), token.encode())
     if urlsplit(settings.PUBLIC_URL).hostname not in _LOCAL_HOSTS:
         return False
-    return _is_loopback(request.META.get("REMOTE_ADDR", "")) and not any(
-        name in request.META for name in _FORWARDED
-    )
-
-
-def _is_loopback(address: str) -> bool:
+    if any(name in request.META for name in _FORWARDED):
+        return False
     try:
-        return ipaddress.ip_address(address).is_loopback
+        return ipaddress.ip_address(request.META.get("REMOTE_ADDR", "")).is_loopback
     except ValueError:
         return False
 

@@ -1,8 +1,8 @@
 """Endpoints that take items in: one item, or a batch with a verdict for each.
 
 A flow's view for one item reads its body, adds `idempotency_key`, and returns `answer(verdict)`;
-a `SingleIntake` beside it lets the plain request be answered without Django (`web/door.py`). Its
-view for many inherits BatchView.
+with a `SingleIntake` the usual request is answered without Django (`web/door.py`). The flow's view
+for many items inherits BatchView.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ MAX_BATCH_BYTES = 16 * 1024 * 1024
 class SingleIntake:
     """A POST that takes one item, for the door; the view of `path` defines everything else.
 
-    `body` has an attribute `idempotency_key`. `submit(biz, body, call)` stores the item and calls
-    `call(verdict, None)` or `call(None, error)` once, in another thread, when that is durable. What
-    is wrong with the item it raises at once, as a PlatformError, and then it does not call.
+    `body` has an attribute `idempotency_key`. `submit(biz, body, call)` stores the item, and once
+    it is durable calls `call(verdict, None)` or `call(None, error)` once, in another thread. For an
+    invalid item it raises a PlatformError instead.
     """
 
     path: str
@@ -73,9 +73,9 @@ def idempotency_key(request: Request, in_body: str | None) -> str | None:
 class BatchView(APIView):
     """POST of `{"messages": [item, …]}`, answered by 200 with a verdict for each, in order.
 
-    A subclass names the Struct `item` and fills in `read` and `accept`; `items_name` is the body's
-    one field. The request as a whole is refused for a body that cannot be read, is too long or
-    holds too many items; everything else is rejected item by item.
+    A subclass sets the Struct `item` and implements `read` and `accept`; `items_name` is the only
+    field of the body. The whole request is refused if its body cannot be read, is too long or holds
+    too many items; any other error rejects only its item.
     """
 
     item: type[msgspec.Struct]
@@ -92,7 +92,7 @@ class BatchView(APIView):
         raise NotImplementedError
 
     def shown(self, verdict: Verdict) -> dict[str, Any]:
-        """A verdict as the caller reads it."""
+        """A verdict as the answer shows it."""
         return verdict.shown()
 
     def post(self, request: Request) -> Response:
@@ -107,14 +107,14 @@ class BatchView(APIView):
 
 @lru_cache
 def _body(items_name: str) -> type[msgspec.Struct]:
-    """Items stay raw and are decoded one by one: a wrong one must not refuse its neighbours."""
+    """Items stay raw and are decoded one by one: an invalid item must not refuse the others."""
     fields = [(items_name, list[msgspec.Raw])]
     return msgspec.defstruct("BatchBody", fields, forbid_unknown_fields=True)
 
 
 # -- schema --------------------------------------------------------------------------------------
 class ItemsField(serializers.ListField):
-    """The one field of a batch's body: 1 to MAX_BATCH of what the serializer describes."""
+    """The only field of a batch's body: 1 to MAX_BATCH items that the serializer describes."""
 
     def __init__(self, item: type[serializers.Serializer[Any]], help_text: str) -> None:
         super().__init__(child=item(), help_text=help_text, min_length=1, max_length=MAX_BATCH)

@@ -1,7 +1,7 @@
 """JSON in and out over msgspec, with a bound on every body.
 
-A view says how much it takes with `max_body_bytes`; the bound holds for what the header
-announces and for what is really read.
+A view sets its bound with `max_body_bytes`. It holds for the announced length and for the bytes
+that are really read.
 """
 
 from __future__ import annotations
@@ -66,32 +66,20 @@ def read_body(request: HttpRequest | Request, max_bytes: int) -> bytes:
         raise UnsupportedMediaType(
             request.META.get("CONTENT_TYPE", ""), f"Content-Encoding {encoding} is not read here."
         )
-    announced = _content_length(request)
+    try:  # a chunked body has a length too (`web/django_app.py`)
+        announced = max(0, int(request.META.get("CONTENT_LENGTH") or 0))
+    except ValueError:
+        announced = 0
     if announced > max_bytes:
         raise BodyTooLarge(max_bytes)
-    body = _read(request, announced)
-    if len(body) < announced:
-        raise ParseError(f"The body ended after {len(body)} of {announced} bytes.")
-    return body
-
-
-def _content_length(request: HttpRequest | Request) -> int:
-    """What the header announces; a chunked body has one too (`web/django_app.py`)."""
-    try:
-        return max(0, int(request.META.get("CONTENT_LENGTH") or 0))
-    except ValueError:
-        return 0
-
-
-def _read(request: HttpRequest | Request, size: int) -> bytes:
-    """Up to `size` bytes: a stream may give less at once than was asked for."""
-    first: bytes = request.read(size)
-    if not first or len(first) >= size:
-        return first
-    parts, missing = [first], size - len(first)
-    while missing > 0 and (part := request.read(missing)):
-        parts.append(part)
-        missing -= len(part)
+    parts: list[bytes] = [request.read(announced)]
+    missing = announced - len(parts[0])
+    # A stream may give less at once than was asked for; it gives nothing only at its end.
+    while parts[-1] and missing > 0:
+        parts.append(request.read(missing))
+        missing -= len(parts[-1])
+    if missing > 0:
+        raise ParseError(f"The body ended after {announced - missing} of {announced} bytes.")
     return b"".join(parts)
 
 
@@ -108,7 +96,7 @@ def _parse(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     if not body:
         raise ParseError("The body is empty: send a JSON value.")
     try:
-        # Fields that are skipped or kept raw are not checked by the decoder.
+        # Here, because the decoder does not check fields that it skips or keeps raw.
         if not body.isascii():
             body.decode()
         return decoder.decode(body)
@@ -189,7 +177,7 @@ class JSONRenderer(BaseRenderer):
 
     media_type = MEDIA_TYPE
     format = "json"
-    charset = None  # JSON is UTF-8, there is no parameter to say so
+    charset = None  # JSON is always UTF-8, and its media type has no such parameter
 
     def render(
         self,

@@ -1,4 +1,4 @@
-"""Which representation the caller wants: JSON nearly always, and then without asking twice."""
+"""Content negotiation with a short cut for JSON, which nearly every caller wants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of lists by keyset: no COUNT(*), no OFFSET, and nothing moves while rows are inserted.
+"""Pages of lists by keyset: no COUNT(*), no OFFSET, and inserted rows do not shift the pages.
 
 A view may set `keyset_ordering`, for example ("-created_at", "-id"): fields without NULL, the last
 one unique, with an index that begins with them. Rows are model instances or dicts of `.values()`.
@@ -41,7 +41,7 @@ class KeysetPagination(BasePagination):
     default_limit = 50
     max_limit = 200
     cursor_param = "cursor"
-    cursor_help = "From `next` or `previous` of the page before"
+    cursor_help = "From `next` or `previous` of another page"
     limit_param = "limit"
 
     def paginate_queryset(
@@ -54,7 +54,7 @@ class KeysetPagination(BasePagination):
         order = self._ordering
         if cursor is not None:
             if cursor.backward:
-                order = tuple(_flipped(name) for name in order)
+                order = tuple(name[1:] if name.startswith("-") else f"-{name}" for name in order)
             queryset = queryset.filter(_beyond(order, cursor.values))
         found = list(queryset.order_by(*order)[: limit + 1])
         page, more = found[:limit], len(found) > limit
@@ -76,7 +76,7 @@ class KeysetPagination(BasePagination):
         if not raw:
             return self.default_limit
         if not re.fullmatch("[0-9]{1,9}", raw) or not 1 <= int(raw) <= self.max_limit:
-            raise InvalidInput(f"Set it to a number from 1 to {self.max_limit}.", self.limit_param)
+            raise InvalidInput(f"Use a number from 1 to {self.max_limit}.", self.limit_param)
         return int(raw)
 
     def _cursor(self) -> Cursor | None:
@@ -88,7 +88,7 @@ class KeysetPagination(BasePagination):
             cursor = msgspec.json.decode(base64.urlsafe_b64decode(packed), type=Cursor)
         except (signing.BadSignature, binascii.Error, msgspec.DecodeError, ValueError):
             raise InvalidInput(
-                "Take it unchanged from `next` or `previous` of this list, or leave it out.",
+                "Use the cursor of `next` or `previous` of this list unchanged, or none.",
                 self.cursor_param,
             ) from None
         return cursor
@@ -98,15 +98,16 @@ class KeysetPagination(BasePagination):
         url = self._request.build_absolute_uri()
         if not there_is:
             return None
-        if not page:  # all rows beyond the cursor are gone: begin anew
+        if not page:  # all rows beyond the cursor have been deleted: start at the first page
             return remove_query_param(url, self.cursor_param)
         row = page[0] if backward else page[-1]
-        values = [_value(row, name.lstrip("-")) for name in self._ordering]
+        names = [name.lstrip("-") for name in self._ordering]
+        values = [row[name] if isinstance(row, Mapping) else getattr(row, name) for name in names]
         packed = base64.urlsafe_b64encode(msgspec.json.encode(Cursor(backward, values))).decode()
         return replace_query_param(url, self.cursor_param, self._signer().sign(packed))
 
     def _signer(self) -> signing.Signer:
-        """Signed, so that a database never sees a value that did not come from a row."""
+        """Cursors are signed, so that the database gets only values that came from a row."""
         return signing.Signer(sep=".", salt=f"cursor:{','.join(self._ordering)}")
 
     def get_schema_operation_parameters(self, view: APIView) -> list[dict[str, Any]]:
@@ -122,7 +123,7 @@ class KeysetPagination(BasePagination):
                 "name": self.limit_param,
                 "in": "query",
                 "required": False,
-                "description": "How many results a page has at most",
+                "description": "The most results of a page",
                 "schema": {
                     "type": "integer",
                     "minimum": 1,
@@ -142,11 +143,11 @@ class KeysetPagination(BasePagination):
 
 
 class SincePagination(KeysetPagination):
-    """A list that is followed: `?since_id=` names the last row that the caller has seen, and `next`
-    does the same. The view's queryset begins behind that row; there is no way back."""
+    """A list that a caller follows: `?since_id=` is the id of the last row it has seen, as in
+    `next`. The view's queryset begins after that row; there is no `previous`."""
 
     cursor_param = "since_id"
-    cursor_help = "Only what came after the one with this id"
+    cursor_help = "Only results after the one with this id"
 
     def paginate_queryset(
         self, queryset: Any, request: Request, view: APIView | None = None
@@ -161,14 +162,6 @@ class SincePagination(KeysetPagination):
             url = request.build_absolute_uri()
             self._next = replace_query_param(url, self.cursor_param, str(page[-1].pk))
         return page
-
-
-def _value(row: Any, name: str) -> Any:
-    return row[name] if isinstance(row, Mapping) else getattr(row, name)
-
-
-def _flipped(name: str) -> str:
-    return name[1:] if name.startswith("-") else f"-{name}"
 
 
 def _beyond(ordering: Sequence[str], values: Sequence[Any]) -> Q:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Kind:
-    """A type of problem; `help` is what its page says beyond the title."""
+    """A type of problem; `help` is the text of its page below the title."""
 
     slug: str
     status: int
@@ -64,10 +64,10 @@ _ALL = (
     Kind(
         "conflict",
         409,
-        "The same key came with another content",
+        "The same key was used with another content",
         "An idempotency key stands for one request. Use a new key for a new request.",
     ),
-    Kind("not-now", 409, "This cannot be done now", "`detail` says what stands in its way."),
+    Kind("not-now", 409, "This cannot be done now", "`detail` says what prevents it."),
     Kind(
         "body-too-large",
         413,
@@ -89,21 +89,21 @@ _ALL = (
     Kind(
         "internal-error",
         500,
-        "Something broke on our side",
-        "`error_id` is in the log beside the cause.",
+        "Something failed on our side",
+        "The log has the cause under `error_id`.",
     ),
     Kind(
         "unavailable",
         503,
-        "The platform cannot work just now",
+        "The platform is unavailable at the moment",
         "Nothing was done. Repeat after as many seconds as the header Retry-After says.",
     ),
     Kind(
         "outcome-unknown",
         503,
         "It may or may not have happened",
-        "Repeat with the same idempotency key: it is done once, and the answer names it. Without a "
-        "key, look whether it is there before you repeat it.",
+        "Repeat with the same idempotency key: it is done once, and the answer has its id. Without "
+        "a key, look whether it was done before you repeat it.",
     ),
 )
 KINDS: dict[str, Kind] = {kind.slug: kind for kind in _ALL}

@@ -1,7 +1,7 @@
 """Errors as problem+json (RFC 9457): a stable `type`, and a `detail` that says what to change.
 
-`handle` is DRF's exception handler. What it does not know is left to Django, which ends in
-`error_pages.server_error`: one road for every unexpected exception.
+`handle` is DRF's exception handler. Exceptions that it does not know are left to Django, which
+calls `error_pages.server_error`: every unexpected exception is handled there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RETRY_AFTER_SECONDS = 5
 
 @dataclass(frozen=True)
 class Problem:
-    """One answer: what is wrong now, with members beyond RFC 9457's in `more`."""
+    """One answer: its kind and details; `more` has members beyond those of RFC 9457."""
 
     kind: Kind
     detail: str
@@ -41,7 +41,7 @@ class Problem:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def response(self) -> HttpResponse:
-        """Bytes at once, so that no renderer of the view can fail on it."""
+        """Already encoded, so that no renderer of the view can fail on it."""
         body = {
             "type": self.kind.uri,
             "title": self.kind.title,
@@ -68,7 +68,7 @@ class BodyTooLarge(drf.APIException):
 
 
 class MissingScope(drf.PermissionDenied):
-    """The API key is good, but lacks the scope that the view asks for."""
+    """The API key is valid, but lacks the scope that the view needs."""
 
     def __init__(self, scope: str) -> None:
         super().__init__(f"Use an API key with the scope {scope}.")
@@ -76,7 +76,7 @@ class MissingScope(drf.PermissionDenied):
 
 
 def handle(exc: Exception, context: Mapping[str, Any]) -> HttpResponse | None:
-    """DRF's EXCEPTION_HANDLER; None for what nobody expected (see `error_pages.server_error`)."""
+    """DRF's EXCEPTION_HANDLER; None for an unexpected error (see `error_pages.server_error`)."""
     problem = describe(exc, context.get("view"))
     if problem is None:
         return None
@@ -89,7 +89,7 @@ def handle(exc: Exception, context: Mapping[str, Any]) -> HttpResponse | None:
 
 @singledispatch
 def describe(exc: Exception, view: Any) -> Problem | None:
-    """The problem that this exception is, or None for an unexpected one."""
+    """The problem for this exception, or None for an unexpected one."""
     return None
 
 
@@ -98,7 +98,7 @@ def _(exc: drf.APIException, view: Any) -> Problem:
     kind = BY_STATUS.get(exc.status_code)
     if kind is None:
         kind = Kind("other", exc.status_code, HTTPStatus(exc.status_code).phrase, "")
-    return Problem(kind, _sentence(exc.detail))
+    return Problem(kind, "; ".join(each["message"] for each in _flat(exc.detail)))
 
 
 @describe.register
@@ -157,7 +157,7 @@ def _unknown(exc: errors.OutcomeUnknown, view: Any) -> Problem:
     return Problem(
         KINDS["outcome-unknown"],
         "It may or may not have happened: repeat with the same idempotency key. "
-        "Without a key, look whether it is there before you repeat it.",
+        "Without a key, look whether it was done before you repeat it.",
         {"Retry-After": "1"},
     )
 
@@ -191,7 +191,7 @@ def _(exc: django_errors.PermissionDenied, view: Any) -> Problem:
 
 @describe.register
 def _(exc: Http404, view: Any) -> Problem:
-    # Django's own sentence names a model, which means nothing to a caller.
+    # Django's own message names a model, which means nothing to a caller.
     is_djangos = isinstance(exc.__context__, django_errors.ObjectDoesNotExist)
     detail = "" if is_djangos else str(exc)
     return Problem(KINDS["not-found"], detail or "Nothing has this id.")
@@ -259,7 +259,3 @@ def _flat(detail: Any, path: str = "") -> Iterator[dict[str, str]]:
             yield from _flat(below, f"{path}[{index}]" if nested else path)
     else:
         yield {"field": path, "message": str(detail)}
-
-
-def _sentence(detail: Any) -> str:
-    return "; ".join(e["message"] for e in _flat(detail))

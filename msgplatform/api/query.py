@@ -1,10 +1,10 @@
-"""Query parameters: a view says once which ones it takes. Others are refused, and the schema names
-them all.
+"""Query parameters: a view declares those that it takes. Others are refused, and the schema lists
+them.
 
     class ThingListView(ListView):
         query = [OpenApiParameter("kind", str, description="Only of this kind")]
 
-`self.asked` has what was given, by name; an empty parameter counts as absent. `accepted_between`
+`self.asked` has the given values by name; an empty parameter counts as absent. `accepted_between`
 reads the parameters SINCE and UNTIL of lists whose ids sort by time.
 """
 
@@ -39,14 +39,15 @@ class QueryView(APIView):
 
     @cached_property
     def asked(self) -> dict[str, str]:
-        """What was given. Raises InvalidInput for an unknown parameter and for one given twice."""
+        """The given values. Raises InvalidInput for an unknown parameter and for one given twice.
+        """
         given = self.request.query_params
         for name in given:
             if name not in self.known:
                 known = ", ".join(self.known) or "none"
-                raise InvalidInput(f"There is no such parameter here. Known: {known}.", name)
+                raise InvalidInput(f"There is no such parameter. Use: {known}.", name)
             if len(given.getlist(name)) > 1:
-                raise InvalidInput("Give it once.", name)
+                raise InvalidInput("Give this parameter only once.", name)
         return {name: str(value) for name, value in given.items() if value}
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -68,7 +69,7 @@ class ListView(QueryView, ListAPIView[Any]):
 SINCE = OpenApiParameter(
     "since",
     OpenApiTypes.DATETIME,
-    description="Only those accepted at this time or later, such as 2026-11-20T08:00:00Z",
+    description="Only those accepted at or after this time, such as 2026-11-20T08:00:00Z",
 )
 UNTIL = OpenApiParameter(
     "until", OpenApiTypes.DATETIME, description="Only those accepted before this time"
@@ -88,7 +89,7 @@ def accepted_between(asked: Mapping[str, str]) -> Q:
 def moment(text: str, field: str) -> datetime:
     """A time with its zone. Raises InvalidInput."""
     try:
-        # `+` of a zone arrives as a space when the caller did not quote it.
+        # The `+` of a zone is read as a space if the caller did not quote it.
         found = parse_datetime(text.replace(" ", "+") if "T" in text else text)
     except ValueError:
         found = None

@@ -1,7 +1,7 @@
-"""The OpenAPI schema: what every operation has in common is said here, once.
+"""The OpenAPI schema: adds here, once, what all operations have in common.
 
 Views describe bodies with DRF serializers or with msgspec Structs (`@extend_schema(request=…)`);
-parameters that are named in a view's `query` (`api/query.py`) need no further description.
+the parameters in a view's `query` (`api/query.py`) need no other description.
 `accepts_idempotency_key = True` on a view documents the header Idempotency-Key of its POST.
 """
 
@@ -29,8 +29,8 @@ from msgplatform.api.problems import CONTENT_TYPE
 IDEMPOTENCY_KEY = OpenApiParameter(
     name="Idempotency-Key",
     location=OpenApiParameter.HEADER,
-    description="Stands for this request: a repeat with the same key and body is answered with "
-    "the first one's result, the same key with another body with 409.",
+    description="Identifies this request: a repeat with the same key and body gets the result of "
+    "the first one, the same key with another body gets 409.",
     type={"type": "string", "minLength": 1, "maxLength": 128},
 )
 
@@ -64,7 +64,7 @@ _RETRY_AFTER = {
 
 
 def mock_request(*args: Any, **kwargs: Any) -> Any:
-    """The request that views see while the schema is made: of a caller that owns nothing."""
+    """The request that views get while the schema is made: of a caller that owns nothing."""
     request = build_mock_request(*args, **kwargs)
     request.user = ApiCaller(biz_id=0, biz_name="", key_id=0, scopes=frozenset())
     return request
@@ -137,7 +137,7 @@ def _problem_response(status: int, registry: ComponentRegistry) -> dict[str, Any
 
 
 class StructExtension(OpenApiSerializerExtension):
-    """Lets a msgspec Struct stand where drf-spectacular expects a serializer."""
+    """Lets drf-spectacular take a msgspec Struct in place of a serializer."""
 
     target_class = msgspec.Struct
     match_subclasses = True
@@ -158,7 +158,7 @@ class StructExtension(OpenApiSerializerExtension):
 
 
 class BearerScheme(OpenApiAuthenticationExtension):
-    """Tells the OpenAPI schema about the header."""
+    """Describes the header Authorization in the OpenAPI schema."""
 
     target_class = "msgplatform.api.access.authentication.ApiKeyAuthentication"
     name = "apiKey"

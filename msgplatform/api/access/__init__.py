@@ -1,1 +1,1 @@
-"""Who may call: API keys and their cache, scopes, and how often a key or an address may."""
+"""Who may call the API: keys and their cache, scopes, and rate limits of keys and addresses."""

@@ -24,7 +24,7 @@ log = logging.get(__name__)
 
 
 class ApiKeyAuthentication(BaseAuthentication):
-    """`request.user` becomes an ApiCaller. Whatever is wrong with a key, the answer is the same."""
+    """Sets `request.user` to an ApiCaller. The answer is the same whatever is wrong with a key."""
 
     def authenticate(self, request: Request) -> tuple[ApiCaller, int] | None:
         scheme, _, plain = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
@@ -41,7 +41,7 @@ class ApiKeyAuthentication(BaseAuthentication):
 
 
 def caller_of(request: Request) -> ApiCaller:
-    """Who calls; DRF types `user` as a Django user, ours is the API key's."""
+    """The caller. DRF types `user` as a Django user; ours is an ApiCaller."""
     return cast(ApiCaller, request.user)
 
 
@@ -54,9 +54,9 @@ def required_scope(view: APIView, method: str) -> str | None:
 
 
 class HasScope(BasePermission):
-    """The key must carry the scope that the view names. A view that names none is closed."""
+    """The key must have the scope that the view names. A view that names none refuses all."""
 
-    message = "This address names no scope; it stays closed until it does."
+    message = "This address is closed, because its view names no scope."
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         caller = request.user
@@ -64,7 +64,7 @@ class HasScope(BasePermission):
             return False  # answered with 401
         method = request.method or ""
         if method == "OPTIONS" or not hasattr(view, method.lower()):
-            return True  # answered with 405; there is nothing here to protect
+            return True  # answered with 405, so there is nothing to protect
         scope = required_scope(view, method)
         if scope is None:
             log.error("view_without_scope", view=type(view).__name__, method=method)

@@ -1,8 +1,13 @@
-"""Remembers for a while which API keys are good, so that a request needs no database.
+"""Remembers for a while which API keys are valid, so that a request needs no database.
 
-A revoked key is refused after `TTL_SECONDS` at the latest, in every process. While the database
-is away, a key that was good a short time ago stays good: an intake that needs no database goes on.
-One request asks the database again a little earlier, and the others need not wait for it.
+    unknown ── load: not valid ──▶ refused for UNKNOWN_TTL_SECONDS, then unknown
+    unknown ── load: valid ──▶ known
+    known ── after REFRESH_SECONDS one request loads it again ──▶ known, or refused
+    known ── the database does not answer ──▶ known for STALE_SECONDS more, then Unavailable
+
+A revoked key is refused after `TTL_SECONDS` at the latest, in every process. While the database is
+unavailable, an intake that needs no database goes on with the keys that it knows. One request loads
+a key again a little before its time is over, so that the others need not wait for it.
 """
 
 from __future__ import annotations
@@ -23,16 +28,17 @@ log = logging.get(__name__)
 
 TTL_SECONDS = 30.0
 REFRESH_SECONDS = 25.0
-# A wrong key is asked for again soon, so that one created a moment ago works.
+# Short, so that a key which was created a moment ago soon works.
 UNKNOWN_TTL_SECONDS = 5.0
-# How long a key outlives its TTL while the database does not answer, and the pause between asking.
+# How long a key stays known after its TTL while the database does not answer, and the pause between
+# two attempts to load it.
 STALE_SECONDS = 600.0
 RETRY_SECONDS = 5.0
-# Threads that may ask again at the same time: while the database hangs, they wait for it.
+# The most threads that load known keys at a time: while the database hangs, they wait for it.
 MOST_ASKING = 2
 MAX_KNOWN = 10_000
 MAX_UNKNOWN = 1_000
-# Ids of keys whose use is still to be noted in the database (`keys.write_last_used`).
+# Ids of keys whose use has not been written to the database yet (`keys.write_last_used`).
 used_keys: set[int] = set()
 
 
@@ -55,7 +61,7 @@ class ApiCaller:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A key that is good until `expires_at` (seconds since the epoch; None: no end)."""
+    """A key that is valid until `expires_at` (seconds since the epoch; None: for ever)."""
 
     caller: ApiCaller
     expires_at: float | None
@@ -72,7 +78,8 @@ class _Entry:
 
 
 class KeyCache:
-    """Keyed by the key's hash; both sides bounded, so that a flood of wrong keys costs nothing."""
+    """By the key's hash. Valid and wrong keys are both bounded in number, so that a flood of wrong
+    keys does not use up memory or displace valid ones. `_lock` guards both."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -84,8 +91,8 @@ class KeyCache:
     def get(
         self, digest: str, load: Callable[[], Found | None], admit: Callable[[], None]
     ) -> ApiCaller | None:
-        """The key's owner, or None. `load` asks the database; `admit` may refuse (by raising)
-        to ask it for a key that this process has never seen good."""
+        """The key's owner, or None. `load` asks the database. `admit` may refuse, by raising, to
+        load a key that this process does not know."""
         now = self._clock()
         entry = self._known.get(digest)
         if entry is None:
@@ -100,7 +107,7 @@ class KeyCache:
         return None if found is None or found.expired() else found.caller
 
     def peek(self, digest: str) -> ApiCaller | None:
-        """The key's owner if that is known and need not be asked for now."""
+        """The key's owner, if the key is known and need not be loaded now."""
         entry = self._known.get(digest)
         if entry is None or self._clock() >= entry.ask_again_at or entry.found.expired():
             return None
@@ -116,11 +123,12 @@ class KeyCache:
         self, digest: str, entry: _Entry, load: Callable[[], Found | None], now: float
     ) -> Found | None:
         is_stale = now >= entry.checked_at + TTL_SECONDS + STALE_SECONDS
-        # While some ask, the others go on with what was known.
+        # While some threads load it, the others go on with the known value.
         if not self._asking.acquire(blocking=False):
             if is_stale:
                 raise Unavailable("the database does not answer")
             return entry.found
+        # For the other requests: until the TTL is over they need not ask.
         entry.ask_again_at = max(now, entry.checked_at + TTL_SECONDS)
 
         def ask() -> Found | None:
@@ -142,14 +150,14 @@ class KeyCache:
         with self._lock:
             self._known.pop(digest, None)
             if found is None:
-                _make_room(self._unknown, MAX_UNKNOWN)
+                _evict_oldest(self._unknown, MAX_UNKNOWN)
                 self._unknown[digest] = now + UNKNOWN_TTL_SECONDS
             else:
-                _make_room(self._known, MAX_KNOWN)
+                _evict_oldest(self._known, MAX_KNOWN)
                 self._known[digest] = _Entry(found, now, now + REFRESH_SECONDS)
         return found
 
 
-def _make_room(entries: dict[str, Any], size: int) -> None:
+def _evict_oldest(entries: dict[str, Any], size: int) -> None:
     while len(entries) >= size:
         del entries[next(iter(entries))]

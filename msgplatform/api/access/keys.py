@@ -1,7 +1,7 @@
 """API keys: `mp_<12 characters: the public prefix>_<43 characters: the secret>`.
 
-Only the SHA-256 of the whole key is stored. The prefix is how a key is found and named; the
-secret part has 256 random bits, so that a plain hash is enough.
+Only the SHA-256 of the whole key is stored. The prefix finds and names a key. The secret has 256
+random bits, so a plain hash is enough: nobody can guess it.
 """
 
 from __future__ import annotations
@@ -47,9 +47,17 @@ def scopes() -> dict[str, str]:
 def create(
     biz: Biz, name: str, allowed: Iterable[str], expires_at: datetime | None = None
 ) -> tuple[ApiKey, str]:
-    """A new key and its plain text, which is never to be had again. Raises InvalidInput."""
-    wanted = sorted(set(allowed))
-    _validate(name, wanted, expires_at)
+    """A new key and its plain text, which cannot be read again later. Raises InvalidInput."""
+    wanted, known = sorted(set(allowed)), scopes()
+    if unknown := [scope for scope in wanted if scope not in known]:
+        there = ", ".join(sorted(known)) or "none"
+        raise InvalidInput(f"No such scope: {', '.join(unknown)}. There are: {there}.", "scopes")
+    if not wanted:
+        raise InvalidInput("A key without a scope can do nothing: name at least one.", "scopes")
+    if not name.strip():
+        raise InvalidInput("Say where the key is used.", "name")
+    if expires_at is not None and expires_at <= timezone.now():
+        raise InvalidInput("It must be in the future.", "expires_at")
     prefix = "".join(secrets.choice(_PREFIX_ALPHABET) for _ in range(_PREFIX_LENGTH))
     plain = f"mp_{prefix}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     key = ApiKey.objects.create(
@@ -63,35 +71,23 @@ def create(
     return key, plain
 
 
-def _validate(name: str, wanted: list[str], expires_at: datetime | None) -> None:
-    known = scopes()
-    if unknown := [scope for scope in wanted if scope not in known]:
-        there = ", ".join(sorted(known)) or "none"
-        raise InvalidInput(f"No such scope: {', '.join(unknown)}. There are: {there}.", "scopes")
-    if not wanted:
-        raise InvalidInput("A key without a scope can do nothing: name at least one.", "scopes")
-    if not name.strip():
-        raise InvalidInput("Say where the key is used.", "name")
-    if expires_at is not None and expires_at <= timezone.now():
-        raise InvalidInput("It must lie in the future.", "expires_at")
-
-
 def revoke(key: ApiKey) -> None:
-    """Refused at once in this process, in others when it expires in their cache (30 s)."""
+    """Refuse the key: at once in this process, in others when their cache expires (30 s)."""
     ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now())
     key.refresh_from_db(fields=["revoked_at"])
     forget()
 
 
 def forget() -> None:
-    """Drop what this process remembers about keys."""
+    """Empty this process's cache of keys."""
     _cache.clear()
 
 
 def verify(plain: str, admit: Callable[[], None] = lambda: None) -> ApiCaller | None:
-    """Whose key this is, or None: malformed, unknown, revoked, expired, or its owner disabled.
+    """Whose key this is; None if it is malformed, unknown, revoked or expired, or its owner is
+    disabled.
 
-    `admit` is called before the database is asked for a key never seen; it refuses by raising.
+    `admit` is called before the database is asked for an unknown key; it refuses by raising.
     """
     match = _FORMAT.fullmatch(plain)
     if match is None:
@@ -101,7 +97,7 @@ def verify(plain: str, admit: Callable[[], None] = lambda: None) -> ApiCaller | 
 
 
 def remembered(plain: str) -> ApiCaller | None:
-    """Whose key this is as far as this process knows at once, without the database."""
+    """Whose key this is, if this process knows it without asking the database."""
     return _cache.peek(_digest(plain))
 
 
@@ -126,28 +122,23 @@ def _load(prefix: str, digest: str) -> Found | None:
 
 
 def write_last_used(**_signal: object) -> None:
-    """Note when keys were used, at most once a minute each; after the answer has been sent.
+    """Store when keys were used, at most once a minute each; called after the answer was sent.
 
-    One thread at a time: where the database keeps it waiting, the others go on to serve.
+    One thread at a time: if it waits for the database, the others go on serving requests.
     """
     if not used_keys or not _writing.acquire(blocking=False):
         return
     try:
-        _write_last_used()
-    finally:
-        _writing.release()
-
-
-def _write_last_used() -> None:
-    ids = set(used_keys)
-    used_keys.difference_update(ids)
-    now = timezone.now()
-    due = Q(last_used_at=None) | Q(last_used_at__lte=now - _LAST_USED_STEP)
-    try:
+        ids = set(used_keys)
+        used_keys.difference_update(ids)
+        now = timezone.now()
+        due = Q(last_used_at=None) | Q(last_used_at__lte=now - _LAST_USED_STEP)
         with _briefly_connected(router.db_for_write(ApiKey)):
             ApiKey.objects.filter(due, id__in=ids).update(last_used_at=now)
     except DatabaseError as error:
         log.warning("last_used_not_written", keys=len(ids), why=str(error))
+    finally:
+        _writing.release()
 
 
 signals.request_finished.connect(write_last_used, dispatch_uid="api_keys_last_used")
@@ -155,10 +146,10 @@ signals.request_finished.connect(write_last_used, dispatch_uid="api_keys_last_us
 
 @contextmanager
 def _briefly_connected(alias: str) -> Iterator[None]:
-    """Close a connection that was opened only for this.
+    """Close the connection afterwards if it was opened only for this.
 
-    Otherwise every server thread that once looked at a key would keep one open, and the
-    database's limit is reached by threads that do not use it.
+    Otherwise every server thread that once looked up a key would keep one open, and idle threads
+    would use up the database's limit.
     """
     connection = connections[alias]
     was_open = connection.connection is not None

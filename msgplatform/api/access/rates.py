@@ -1,4 +1,4 @@
-"""Rates as people write them: `600/min`."""
+"""Parses rates in the form `600/min`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Rate(NamedTuple):
 
 @lru_cache(maxsize=64)
 def parse(text: str | None) -> Rate | None:
-    """None for "no limit" (None, empty, `off`). Raises ValueError for what is no rate."""
+    """None for "no limit" (None, empty, `off`). Raises ValueError if it is not a rate."""
     if not text or text.lower() == "off":
         return None
     match = _RATE.fullmatch(text.lower())

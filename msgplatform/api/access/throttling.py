@@ -1,8 +1,8 @@
 """How many requests an API key may make: fixed windows, counted in Redis.
 
-A key that is far from its limit has some of its writes counted ahead, so that the door
-(`web/door.py`) need not ask. A Redis that is away lets every request pass: the limit protects, it
-is not the product.
+For a key that is far from its limit some writes are counted ahead, so that the door (`web/door.py`)
+need not ask Redis. While Redis is unavailable every request passes: the limit protects the
+platform, and must not stop it.
 """
 
 from __future__ import annotations
@@ -35,19 +35,20 @@ log = logging.get(__name__)
 
 @dataclass(slots=True)
 class _Ahead:
-    """Writes of a key that Redis has counted and that have not come yet."""
+    """Writes of a key that Redis has counted already and that have not come yet."""
 
     left: int
     until: float
 
 
-# After Redis failed nobody asks it for a while: a black hole would cost every request its timeout.
+# After Redis failed nobody asks it for a while: otherwise a Redis that hangs would cost every
+# request its timeout.
 PAUSE_SECONDS = 5.0
 _paused_until = 0.0
-# What is counted ahead: this part of the limit. It is good for a window's length, so a process may
-# refuse a key that much too early, or let it do that much too much.
+# One part in so many of the limit is counted ahead, for the length of a window. So a process may
+# refuse a key this much too early, or allow it this much too much.
 _AHEAD_PART = 100
-_MAX_AHEAD = 10_000  # keys that are remembered
+_MAX_AHEAD = 10_000  # keys in `_ahead`
 _ahead: dict[int, _Ahead] = {}
 _counting = threading.Lock()
 
@@ -87,14 +88,14 @@ def client_address(request: HttpRequest | Request) -> str:
 
 
 def is_allowed_unasked(caller: ApiCaller) -> bool:
-    """Whether a write of this key passes without asking Redis. Called in the event loop only."""
+    """Whether a write of this key passes without asking Redis. Called only in the event loop."""
     if _rate("write") is None:
         return True
     ahead = _ahead.get(caller.key_id)
     if ahead is None:
         if len(_ahead) >= _MAX_AHEAD:
             _ahead.clear()
-        # From now on Django's requests count ahead for this key.
+        # This entry tells `_count_ahead`, in Django's threads, to count ahead for the key.
         _ahead[caller.key_id] = _Ahead(0, 0.0)
         return False
     if ahead.left <= 0 or time.monotonic() >= ahead.until:
@@ -109,8 +110,8 @@ def forget_ahead() -> None:
 
 
 def _count_ahead(caller: ApiCaller, rate: rates.Rate) -> None:
-    """After a write that has passed: some more of them, if the door wants some and the limit is
-    far."""
+    """After a write that was allowed: count some more, if the door has asked for this key and they
+    are within the limit."""
     count = rate.limit // _AHEAD_PART
     with _counting:
         ahead = _ahead.get(caller.key_id)
@@ -142,7 +143,7 @@ class ApiKeyThrottle(BaseThrottle):
         return self.waiting == 0
 
     def wait(self) -> float:
-        """Whole seconds, so that who waits as long as Retry-After says is let in."""
+        """Rounded up, so that a caller who waits as long as Retry-After says is let in."""
         return math.ceil(self.waiting)
 
 
@@ -178,5 +179,5 @@ def count_failure(request: Request) -> None:
 
 
 def refuse_guesser(request: Request) -> None:
-    """Raises Throttled when this address has sent too many wrong keys to be asked about more."""
+    """Raises Throttled when this address has sent too many wrong keys to look up another one."""
     _failures(request, 0)
