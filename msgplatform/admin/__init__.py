@@ -1,16 +1,15 @@
 """The admin's base classes, and the admin of what all flows share.
 
 base      ModelAdmin and its kinds, bounded lists, the audit entry
-csv_file  rows as a file
-report    pages of statistics
-once      a page that shows a new secret one single time
+report    pages of statistics, and the same as a CSV file
+once      a page that shows a new secret exactly once
 cells     marks, links and second lines in lists
 rows      lists whose rows have a page instead of a form
 fields    form fields
 filters   list filters for tables of any size
 shared    the registrations: systems, keys, jobs, alerts, counters, audit, users
 
-Nothing else names the theme: flows take its classes from here.
+Nothing else imports the theme: flows import its classes from here.
 """
 
 from unfold.widgets import UnfoldAdminPasswordWidget as PasswordInput

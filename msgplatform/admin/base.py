@@ -31,7 +31,7 @@ def hidden_fields() -> frozenset[str]:
 
 
 class PlainList(ChangeList):
-    """Offers to show all only when something is left out."""
+    """A list that offers "show all" only if a filter leaves something out."""
 
     result_list: Any
 
@@ -51,7 +51,8 @@ class ModelAdmin(UnfoldModelAdmin):
         return PlainList
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Who may only look is shown fields as they are stored: not those that are hidden, then."""
+        """People who may not change a row see its fields as they are stored, without the hidden
+        ones."""
         fieldsets = super().get_fieldsets(request, obj)
         if obj is None or self.has_change_permission(request, obj):
             return fieldsets
@@ -62,20 +63,20 @@ class ModelAdmin(UnfoldModelAdmin):
         ]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """A filter in the address must not spell out what no page shows."""
+        """No filter in the URL on hidden fields: it would reveal them, one character at a time."""
         hidden = hidden_fields().intersection(lookup.split("__"))
         return not hidden and bool(super().lookup_allowed(lookup, value, request))
 
 
 class UndeletableAdmin(ModelAdmin):
-    """Rows that messages refer to: they are switched off instead, and history stays readable."""
+    """Rows that messages refer to: they are disabled, not deleted, so that history is readable."""
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
 
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # it takes none at run time
-    """Pages through a hot table: what is counted and what is sorted is bounded or narrow."""
+    """Pages through a hot table: the count is bounded, and only ids are sorted."""
 
     # COUNT(*) of a hot table grows with the table; nobody pages further than this.
     MOST = 10_000
@@ -86,8 +87,8 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # it takes none at
         return int(rows.order_by()[: self.MOST].count())
 
     def page(self, number: int | str) -> Page[Any]:
-        """First the ids, which an index holds, then the rows of one page: a database that has to
-        sort sorts numbers, not rows with all their columns."""
+        """Reads first the ids, which an index holds, then the rows of one page: a database that has
+        to sort then sorts numbers, not rows with all their columns."""
         number = self.validate_number(number)
         rows: Any = self.object_list
         start = (number - 1) * self.per_page
@@ -97,7 +98,7 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # it takes none at
 
 
 class BoundedList(PlainList):
-    """A single page is read like any other."""
+    """A list whose only page is read by BoundedPaginator too; Django would read all rows."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -109,7 +110,7 @@ class ReadOnlyAdmin(ModelAdmin):
     """Rows that only the platform writes; lists of any size."""
 
     paginator = BoundedPaginator
-    show_facets = ShowFacets.NEVER  # a count for each filter's choice is a pass over the table
+    show_facets = ShowFacets.NEVER  # a count for each choice of a filter would read the table
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return BoundedList
@@ -124,13 +125,14 @@ class ReadOnlyAdmin(ModelAdmin):
         return False
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
-        """For actions: nobody edits such a row, but who may change it may also act on it."""
+        """For actions: nobody edits these rows, but people with the permission to change them may
+        act on them."""
         user: Any = request.user
         return bool(user.has_perm(f"{self.opts.app_label}.change_{self.opts.model_name}"))
 
 
 def audit(request: HttpRequest, action: str, target: str, **detail: Any) -> AuditLog:
-    """Write down who did it."""
+    """Store who did it."""
     return AuditLog.objects.create(
         actor=request.user.get_username(), action=action, target=target[:200], detail=detail
     )

@@ -1,4 +1,4 @@
-"""Cells of lists: a mark that is read at a glance, plain text for the rest."""
+"""Cells of lists: coloured marks, second lines, links, numbers and times as text."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ NOTHING = mark_safe('<span class="nothing">–</span>')
 
 
 def mark(text: str, tone: str, title: str = "", below: str = "") -> SafeString:
-    """A coloured label; `tone` is good, warn, bad or plain. `title` is shown when it is pointed
-    at, `below` under it, in small letters."""
+    """A coloured label; `tone` is good, warn, bad or plain. `title` is its tooltip, `below` a
+    second line in small letters."""
     label = format_html('<span class="mark {}" title="{}">{}</span>', tone, title, text)
     return _above(label, below) if below else label
 
 
 def nothing(text: str) -> SafeString:
-    """A value that need not be looked at; narrow screens leave it out."""
+    """A value without importance; narrow screens leave it out."""
     return format_html('<span class="nothing">{}</span>', text)
 
 
 def unknown() -> SafeString:
-    """For what only Redis knows, while it is unavailable."""
+    """For values that only Redis has, while it is unavailable."""
     return mark(gettext("unknown"), "warn")
 
 
@@ -35,7 +35,7 @@ def enabled(is_on: bool) -> SafeString:
 
 
 def lines(first: str, below: str) -> SafeString:
-    """A second line in small letters; none when it says the same."""
+    """Two lines, the second in small letters; only one if both are equal."""
     same = below.casefold() == first.casefold()
     return _above(first, below) if below and not same else escape(first)
 
@@ -48,7 +48,7 @@ def _above(first: str, below: str) -> SafeString:
 
 
 def message_link(flow: str, message: int | str) -> SafeString:
-    """The message's id, leading to its page in the console."""
+    """The message's id, linked to its page in the console."""
     url = reverse("console:message", args=[flow, str(message)])
     return format_html(
         '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, message
@@ -56,17 +56,17 @@ def message_link(flow: str, message: int | str) -> SafeString:
 
 
 def moment(when: datetime | None) -> str:
-    """In the platform's time zone, to the minute."""
+    """A time in the platform's time zone, to the minute."""
     return formats.date_format(timezone.localtime(when), "Y-m-d H:i") if when else ""
 
 
 def percent(share: float | None) -> str:
-    """Rounded down: what is not all of it must not read as 100 %."""
+    """Rounded down: only a whole share is shown as 100 %."""
     return NOTHING if share is None else f"{int(share * 1000) / 10:g} %"
 
 
 def per_second(limit: float | None) -> str:
-    """A rate limit; 0 or None is none."""
+    """A rate limit; a dash for 0 and None, which mean no limit."""
     return gettext("%g/s") % limit if limit else NOTHING
 
 

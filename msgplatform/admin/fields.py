@@ -22,18 +22,18 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
 
 def each(check_list: Check) -> Check:
-    """The validator of a list as one of a single item."""
+    """Makes the validator of a list one for a single item."""
     return lambda item: check_list([item])
 
 
 class LinesField(forms.Field):
-    """A list of texts, one a line, each once; an error for each wrong line.
+    """A list of texts, one on each line, without repeats; an error for each invalid line.
 
-    `check` raises ValidationError for an item that is wrong.
+    `check` raises ValidationError for an invalid item.
     """
 
     widget = Textarea
-    repeats = False  # whether an item may be there twice
+    repeats = False  # whether an item may occur twice
 
     def __init__(self, *, check: Check, rows: int = 3, **kwargs: Any) -> None:
         kwargs.setdefault("required", False)
@@ -45,7 +45,12 @@ class LinesField(forms.Field):
         return "\n".join(self.show(item) for item in value) if listed else value
 
     def to_python(self, value: Any) -> Any:
-        items = list(self.each_line(str(value or ""), self._item))
+        def item(line: str) -> Any:
+            found = self.read(line)
+            self.check_item(found)
+            return found
+
+        items = list(self.each_line(str(value or ""), item))
         return items if self.repeats else list(dict.fromkeys(items))
 
     def has_changed(self, initial: Any, data: Any) -> bool:
@@ -61,14 +66,9 @@ class LinesField(forms.Field):
         """The item that a line means. Raises ValidationError."""
         return line
 
-    def _item(self, line: str) -> Any:
-        item = self.read(line)
-        self.check_item(item)
-        return item
-
     def each_line(self, text: str, read: Callable[[str], Any]) -> Iterator[Any]:
-        """What `read` makes of each line that is not empty. Raises ValidationError with what is
-        wrong with each of them."""
+        """What `read` returns for each line that is not empty. Raises ValidationError with the
+        errors of all lines."""
         _no_null(text)
         errors = []
         for number, line in enumerate(text.splitlines(), 1):
@@ -84,7 +84,7 @@ class LinesField(forms.Field):
 
 
 class WaitsField(LinesField):
-    """Waits in seconds, written as people say them: `5 s`, `30 min`, `2 h`, `1 d`."""
+    """Delays in seconds, written with units: `5 s`, `30 min`, `2 h`, `1 d`."""
 
     repeats = True
 
@@ -105,7 +105,7 @@ class WaitsField(LinesField):
 
 
 class ObjectField(forms.Field):
-    """An object as JSON writes it, a property a line; what is wrong is said with its line."""
+    """A JSON object, one property on each line; an error names its line."""
 
     widget = Textarea
 
@@ -125,7 +125,7 @@ class ObjectField(forms.Field):
             found = json.loads(text or "{}")
         except json.JSONDecodeError as error:
             raise ValidationError(
-                _("Line %(line)d, column %(column)d: this is no JSON. %(why)s.")
+                _("Line %(line)d, column %(column)d: this is not JSON. %(why)s.")
                 % {"line": error.lineno, "column": error.colno, "why": error.msg}
             ) from None
         except RecursionError:
@@ -142,7 +142,7 @@ class ObjectField(forms.Field):
 
 
 class _NeverShown:
-    """A widget that sends nothing to the browser, also not what it was just given."""
+    """A widget that sends no value to the browser, not even the one that was just entered."""
 
     def format_value(self, value: Any) -> str:
         return ""
@@ -157,16 +157,16 @@ class _SecretInput(_NeverShown, TextInput):  # type: ignore[misc]  # unfold has 
 
 
 class _WriteOnly(forms.Field):
-    """Empty keeps what is stored, which `keep` tells."""
+    """A field whose value is never shown; left empty, it keeps the stored value (see `keep`)."""
 
     is_secret = True
     _stored: Any = None
 
     def keep(self, stored: Any, shown: str) -> None:
-        """`shown` says without the value what is stored; '' when nothing is."""
+        """`shown` describes what is stored, without the value; '' when nothing is stored."""
         if isinstance(stored, Unreadable):
             self.required = True
-            self.help_text = _("The stored value cannot be decrypted: write it again.")
+            self.help_text = _("The stored value cannot be decrypted: enter it again.")
             return
         self._stored = stored
         if shown:
@@ -182,12 +182,12 @@ class _WriteOnly(forms.Field):
 
 
 class SecretObjectField(_WriteOnly, ObjectField):
-    """Secrets by name, as JSON, written only."""
+    """Secrets by name, as JSON; write-only."""
 
     widget = _SecretTextarea
 
 
 class SecretTextField(_WriteOnly, forms.CharField):
-    """One line of secret text, written only."""
+    """One line of secret text; write-only."""
 
     widget = _SecretInput({"autocomplete": "off", "spellcheck": "false"})

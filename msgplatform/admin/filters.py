@@ -1,4 +1,4 @@
-"""List filters for tables of any size: what they offer never grows with the table."""
+"""List filters for tables of any size: their choices do not grow with the table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 
 from msgplatform.core.data import ids
 
-_MOST = 2**63 - 1  # what a database takes as a BIGINT
+_MOST = 2**63 - 1  # the largest BIGINT
 _TEMPLATE = "admin/form_filter.html"
 _PRESETS = (
     (timedelta(hours=1), _("last hour")),
@@ -33,7 +33,7 @@ _PRESETS = (
 
 
 def row_id(text: Any) -> int | None:
-    """The number in an address, None for what cannot be the id of a row."""
+    """The number in a URL's text; None if it cannot be the id of a row."""
     text = str(text or "")
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
         return None
@@ -42,7 +42,7 @@ def row_id(text: Any) -> int | None:
 
 
 class AutocompleteFilter(AutocompleteSelectFilter):  # type: ignore[misc]  # unfold has no types
-    """A related row, found by typing; the other admin needs `search_fields`."""
+    """Rows of a related row, which is found by typing; its admin needs `search_fields`."""
 
     template = _TEMPLATE
 
@@ -52,7 +52,7 @@ class AutocompleteFilter(AutocompleteSelectFilter):  # type: ignore[misc]  # unf
 
 
 class RowSelect(AutocompleteSelect):
-    """The same for a form of our own: `RowSelect(field, admin.site)`."""
+    """The same in a form of our own: `RowSelect(field, admin.site)`."""
 
     def optgroups(self, name: str, value: Any, attr: Any = None) -> Any:
         return super().optgroups(name, [v for v in value if row_id(v) is not None], attr)
@@ -71,7 +71,7 @@ class PickFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
 
 
 class TimeForm(forms.Form):
-    """Two moments in the platform's time zone."""
+    """Two times in the platform's time zone."""
 
     def __init__(self, name: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -129,7 +129,9 @@ class IdTimeFilter(FieldListFilter):
         presets = [
             (
                 title,
-                changelist.get_query_string({since: _local(now - span)}, [until, "p"]),
+                changelist.get_query_string(
+                    {since: (now - span).strftime("%Y-%m-%dT%H:%M")}, [until, "p"]
+                ),
             )
             for span, title in _PRESETS
         ]
@@ -140,7 +142,7 @@ class IdTimeFilter(FieldListFilter):
         return str(value[-1] if isinstance(value, list) else value or "")
 
     def moment(self, name: str | None) -> datetime | None:
-        """An aware time, None for nothing or for what is no time."""
+        """An aware time; None if there is none, or it cannot be read."""
         try:
             moment = parse_datetime(self._text(name))
         except ValueError:
@@ -148,7 +150,3 @@ class IdTimeFilter(FieldListFilter):
         if moment is None:
             return None
         return timezone.make_aware(moment) if timezone.is_naive(moment) else moment
-
-
-def _local(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M")

@@ -1,12 +1,13 @@
-"""A page that shows a new secret one single time.
+"""A page that shows a new secret exactly once.
 
-The secret waits in the session, which is kept on the server, encrypted, until that page is asked
-for; it is never in a cookie, a message or the URL.
+Until that page is opened, the secret is encrypted in the session, which is kept on the server; it
+is never in a cookie, a message or the URL.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 from django.contrib import messages
@@ -21,13 +22,13 @@ from msgplatform.core.data import encryption
 from msgplatform.core.errors import Undecryptable
 
 _KEY = "shown_once"
-# A page that was never asked for (the browser was closed) does not leave a secret behind for long.
+# If the page is never opened (the browser was closed), the secret is not kept longer than this.
 KEPT_SECONDS = 300
 
 
 class ShowsSecret(ModelAdmin):
-    """For admins whose rows come with a secret: `return self.show_secret(...)` instead of
-    another response."""
+    """For admins that create secrets with their rows: `return self.show_secret(...)` as the
+    response."""
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.secret_view)
@@ -39,8 +40,8 @@ class ShowsSecret(ModelAdmin):
     def show_secret(
         self, request: HttpRequest, title: str, text: str, secret: str, back: str
     ) -> HttpResponse:
-        """Lead to the page with the secret. `text` says what to do with it, `back` is the address
-        to go on to afterwards."""
+        """Redirect to the page with the secret. `text` says what to do with it, `back` is the URL
+        to go to afterwards."""
         request.session[_KEY] = {
             "title": title, "text": text, "secret": encryption.encrypt(secret), "back": back,
             "until": time.time() + KEPT_SECONDS,
@@ -49,7 +50,10 @@ class ShowsSecret(ModelAdmin):
 
     def secret_view(self, request: HttpRequest) -> HttpResponse:
         kept: dict[str, Any] | None = request.session.pop(_KEY, None)
-        secret = _readable(kept["secret"]) if kept and kept["until"] >= time.time() else ""
+        secret = ""
+        if kept and kept["until"] >= time.time():
+            with suppress(Undecryptable):  # its key was removed meanwhile
+                secret = encryption.decrypt(kept["secret"])
         if not secret:
             messages.info(request, _("The secret has been shown already; it is not kept."))
             return redirect(
@@ -62,11 +66,3 @@ class ShowsSecret(ModelAdmin):
         response = TemplateResponse(request, "admin/secret.html", context)
         response["Cache-Control"] = "no-store"
         return response
-
-
-def _readable(stored: str) -> str:
-    """'' when the key was taken away meanwhile."""
-    try:
-        return encryption.decrypt(stored)
-    except Undecryptable:
-        return ""

@@ -1,18 +1,19 @@
 """Pages of statistics: a form that says what to show, the page, and the same as a CSV file.
 
-Everything that was chosen is in the address, so that a page can be sent to a colleague.
+Everything that was chosen is in the URL, so that a page can be sent to a colleague.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import csv
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django import forms
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.translation import gettext
@@ -20,7 +21,6 @@ from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminSelectWidget
 
 from msgplatform.admin.base import ModelAdmin
-from msgplatform.admin.csv_file import csv_response
 from msgplatform.core.errors import InvalidInput
 from msgplatform.jobs.time_steps import Step
 
@@ -35,14 +35,15 @@ _PERIODS = {
     "365d": (timedelta(days=365), _("a year")),
 }
 _STEPS = {"minute": _("minute"), "hour": _("hour"), "day": _("day")}
+_FORMULA = ("=", "+", "-", "@", "\t")  # how a cell begins that spreadsheets run
 F = TypeVar("F", bound=forms.Form)
 View = Callable[[HttpRequest], Any]
 
 
 class PeriodForm(forms.Form):
-    """How long a time, and in which steps; a subclass adds whose counts. Everything has a default.
+    """A period and its steps; a subclass adds whose counters. Every field has a default.
 
-    Cleaned are `span` and `step`, which fits the span unless one was chosen.
+    The cleaned data has `span` and `step`; without a choice the step is one that fits the span.
     """
 
     period = forms.ChoiceField(
@@ -92,8 +93,8 @@ def page(
     template: str,
     context: Callable[[F], Mapping[str, Any]],
 ) -> View:
-    """For whoever may see the model's rows. The template gets `form`, `query` (what was chosen,
-    for the address of the file) and, once the form is valid, what `context(form)` returns."""
+    """A view for people who may see the model's rows. The template gets `form`, `query` (what was
+    chosen, for the file's URL) and, if the form is valid, what `context(form)` returns."""
 
     def view(request: HttpRequest) -> HttpResponse:
         form = _form(model_admin, form_class, request)
@@ -118,15 +119,36 @@ def as_csv(
     form_class: type[F],
     file: Callable[[F], tuple[str, Iterable[list[str]]]],
 ) -> View:
-    """`file(form)` returns the file's name and its rows, which are sent while they are read."""
+    """A view that sends a CSV file. `file(form)` returns its name, without `.csv`, and its rows,
+    which are sent while they are read."""
 
     def view(request: HttpRequest) -> Any:
         form = _form(model_admin, form_class, request)
         if not form.is_valid():
             return HttpResponse(str(form.errors.as_text()), status=400, content_type="text/plain")
-        return csv_response(*file(form))
+        name, rows = file(form)
+        return StreamingHttpResponse(
+            _csv_lines(rows),
+            content_type="text/csv; charset=utf-8",
+            headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
+        )
 
     return view
+
+
+class _Echo:
+    """A file that returns what is written to it, so that `csv` makes lines and keeps none."""
+
+    def write(self, text: str) -> str:
+        return text
+
+
+def _csv_lines(rows: Iterable[list[str]]) -> Iterator[str]:
+    writer = csv.writer(_Echo())
+    yield "\ufeff"  # by which spreadsheets recognise UTF-8
+    for row in rows:
+        # A spreadsheet would run a cell that begins like a formula; with ' it is a text.
+        yield writer.writerow([f"'{cell}" if cell[:1] in _FORMULA else cell for cell in row])
 
 
 def _form(model_admin: ModelAdmin, form_class: type[F], request: HttpRequest) -> F:

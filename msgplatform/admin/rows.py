@@ -16,7 +16,7 @@ from msgplatform.admin.filters import row_id
 
 
 class RowList(BoundedList):
-    """The rows of the page, with what their columns need."""
+    """The rows of the page, completed by `RowsAdmin.completed`."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -37,7 +37,8 @@ class RowsAdmin(ReadOnlyAdmin):
         return RowList
 
     def completed(self, rows: list[Any]) -> list[Any]:
-        """Rows with what their columns need; as many queries for a few as for many."""
+        """Add what the rows' columns need, with a number of queries that does not depend on the
+        number of rows."""
         return rows
 
     def get_search_results(
@@ -51,7 +52,7 @@ class RowsAdmin(ReadOnlyAdmin):
         return rows.none() if number is None else rows.filter(pk=number)
 
     def row(self, request: HttpRequest, object_id: Any, change: bool = False) -> Any:
-        """The row of an address, completed. Raises Http404, PermissionDenied."""
+        """The row that a URL names, completed. Raises Http404, PermissionDenied."""
         number = row_id(object_id)
         row = number is not None and self.get_queryset(request).filter(pk=number).first()
         if not row:
@@ -62,7 +63,7 @@ class RowsAdmin(ReadOnlyAdmin):
         return self.completed([row])[0]
 
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
-        """What the template of a row's page needs."""
+        """The template context of a row's page."""
         return {}
 
     def change_view(

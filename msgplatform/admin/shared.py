@@ -64,7 +64,7 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
     def clean_expires_at(self) -> datetime | None:
         moment: datetime | None = self.cleaned_data["expires_at"]
         if moment and moment <= timezone.now():
-            raise forms.ValidationError(_("This time is over; choose one in the future."))
+            raise forms.ValidationError(_("This time is in the past; choose one in the future."))
         return moment
 
 
@@ -139,7 +139,7 @@ class BulkJobAdmin(ReadOnlyAdmin):
     list_filter = ["state", "flow"]
     actions = ["pause", "resume", "cancel"]
 
-    def _move(
+    def _set_state(
         self, request: HttpRequest, jobs: QuerySet[BulkJob], to: str, allowed: list[str]
     ) -> None:
         for job in jobs.filter(state__in=allowed):
@@ -149,20 +149,20 @@ class BulkJobAdmin(ReadOnlyAdmin):
 
     @admin.action(description=_("Pause"), permissions=["operate"])
     def pause(self, request: HttpRequest, queryset: QuerySet[BulkJob]) -> None:
-        self._move(request, queryset, "paused", ["pending", "running"])
+        self._set_state(request, queryset, "paused", ["pending", "running"])
 
     @admin.action(description=_("Resume"), permissions=["operate"])
     def resume(self, request: HttpRequest, queryset: QuerySet[BulkJob]) -> None:
-        """Only jobs of flows whose messages the person may see, as for starting one."""
+        """Only jobs of flows whose messages the person may see, the same as for starting one."""
         user: Any = request.user
         visible = [flow.name for flow in flows.all() if user.has_perm(flow.permission)]
         if queryset.exclude(flow__in=visible).exists():
             raise PermissionDenied
-        self._move(request, queryset, "pending", ["paused"])
+        self._set_state(request, queryset, "pending", ["paused"])
 
     @admin.action(description=_("Cancel"), permissions=["operate"])
     def cancel(self, request: HttpRequest, queryset: QuerySet[BulkJob]) -> None:
-        self._move(request, queryset, "cancelled", ["pending", "running", "paused"])
+        self._set_state(request, queryset, "cancelled", ["pending", "running", "paused"])
 
 
 @admin.register(Alert)

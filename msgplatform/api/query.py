@@ -39,8 +39,7 @@ class QueryView(APIView):
 
     @cached_property
     def asked(self) -> dict[str, str]:
-        """The given values. Raises InvalidInput for an unknown parameter and for one given twice.
-        """
+        """The given values. Raises InvalidInput for an unknown or a repeated parameter."""
         given = self.request.query_params
         for name in given:
             if name not in self.known:

@@ -1,4 +1,4 @@
-"""The forms of the console's pages: a flow says which fields they have."""
+"""The forms of the console's pages; each flow defines their fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgplatform.core import flows
 
 MAX_LENGTH = 200
 MAX_SELECTION_LENGTH = 12_000  # some hundred ids
-# Of fields whose name in the API is short for what people say.
+# Labels of fields whose name in the API is not what people would say.
 _LABELS: Mapping[str, Any] = {
     "id": _("Message id"),
     "ids": _("Message ids"),
@@ -44,19 +44,19 @@ class FilterForm(forms.Form):
         return {name: self.cleaned_data[name] for name in self._names if self.cleaned_data[name]}
 
     def refuse(self, field: str, sentence: str) -> None:
-        """Show what the flow says against the filter, at its field if there is one."""
+        """Show the flow's error, at the field if the form has it."""
         self.add_error(field if field in self.fields else None, sentence)
 
 
 class BulkForm(FilterForm):
-    """A bulk action's filter, and how fast to go."""
+    """A bulk action's filter, and its rate."""
 
     rate = forms.IntegerField(
         label=_("Messages per second"),
         min_value=1,
         max_value=100_000,
         required=False,
-        help_text=_("Empty: as fast as it goes"),
+        help_text=_("Empty: as fast as possible"),
     )
 
     def __init__(self, action: flows.BulkAction, *args: Any, **kwargs: Any) -> None:
@@ -65,5 +65,5 @@ class BulkForm(FilterForm):
 
     @property
     def pace(self) -> int:
-        """Messages per second; 0: as fast as it goes."""
+        """Messages per second; 0: as fast as possible."""
         return self.cleaned_data["rate"] or 0

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core import flows
 
-# Material symbols; a flow names those of its own models, others get a plain one.
+# Material symbols of the platform's models; a flow has those of its own, others get a general one.
 _ICONS = {
     "Alert": "notifications",
     "ApiKey": "key",
@@ -62,25 +62,20 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             for model in models
             if model["admin_url"]
         ]
-        items = _with_links(request, items, app["app_label"])
+        links = [
+            _item(str(link.title), link.icon, reverse(link.view))
+            for flow in flows.all()
+            for link in flow.links
+            if flow.permission.startswith(f"{app['app_label']}.")
+            and user.has_perms(link.permissions)
+        ]
+        # A link's page may lie below a model's address; then the model's item is not the active
+        # one.
+        if any(request.path == link["link"] for link in links):
+            items = [{**item, "active": False} for item in items]
+        items += links
         groups.append({"title": app["name"], "separator": True, "items": items})
     return groups
-
-
-def _with_links(
-    request: HttpRequest, items: list[dict[str, Any]], app_label: str
-) -> list[dict[str, Any]]:
-    """A flow's other pages below its models; one of them may lie below a model's address."""
-    user: Any = request.user
-    links = [
-        _item(str(link.title), link.icon, reverse(link.view))
-        for flow in flows.all()
-        for link in flow.links
-        if flow.permission.startswith(f"{app_label}.") and user.has_perms(link.permissions)
-    ]
-    if any(request.path == link["link"] for link in links):
-        items = [{**item, "active": False} for item in items]
-    return [*items, *links]
 
 
 def stylesheet(request: HttpRequest) -> str:
@@ -89,7 +84,7 @@ def stylesheet(request: HttpRequest) -> str:
 
 
 def favicon(request: HttpRequest) -> str:
-    """Our own sign in a browser's tab."""
+    """Our own icon for the browser's tab."""
     return static("console/favicon.svg")
 
 

@@ -1,4 +1,4 @@
-"""The console's own pages. They know `core.flows` and no flow by name."""
+"""The console's own pages. They use `core.flows` and name no flow."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def _page(request: HttpRequest, template: str, title: str, **context: Any) -> Ht
 def overview(request: HttpRequest) -> HttpResponse:
     """Flows with their backlog, daemons with their heartbeat, open alerts, running bulk jobs.
 
-    Whether nothing needs anybody is said of all that is shown here, not of the alerts alone.
+    The page says that nothing needs attention only if that holds for all of it, not just for
+    alerts.
     """
     try:
         daemons, redis_problem = heartbeats.alive(), ""
@@ -99,6 +100,11 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
             found = flow.find(form.filter(), request.GET.get("cursor", ""), SEARCH_LIMIT)
         except InvalidInput as error:
             form.refuse(error.field, str(error))
+    following = ""
+    if found and found.cursor:
+        query = request.GET.copy()
+        query["cursor"] = found.cursor
+        following = f"?{query.urlencode()}"
     return _page(
         request,
         "search.html",
@@ -108,7 +114,7 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
         found=found,
         hits=[(flow, hit) for hit in found.hits] if found else [],
         notices=[found.notice] if found and found.notice else [],
-        next=_with_cursor(request, found.cursor) if found and found.cursor else "",
+        next=following,
         searchable=[flow for flow in _visible(request) if flow.search_fields],
     )
 
@@ -122,12 +128,6 @@ def _require(request: HttpRequest, flow: flows.Flow) -> None:
         raise PermissionDenied
 
 
-def _with_cursor(request: HttpRequest, cursor: str) -> str:
-    query = request.GET.copy()
-    query["cursor"] = cursor
-    return "?" + query.urlencode()
-
-
 @staff_member_required
 @require_GET
 def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
@@ -136,7 +136,7 @@ def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     try:
         found = flow.page(id)
     except Unavailable as error:
-        return _away(request, flow, error)
+        return _unavailable(request, flow, error)
     if found is None:
         raise _missing()
     return _page(request, "message.html", _("Message"), flow=flow, message=found)
@@ -145,15 +145,16 @@ def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
 @staff_member_required
 @require_GET
 def content(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
-    """The whole content of one message, as a file: a page shows the beginning of a long one."""
+    """The whole content of one message, as a file; its page shows only the beginning of a long
+    one."""
     flow = _flow(request, flow_name)
     try:
         found = flow.file(id)
     except Unavailable as error:
-        return _away(request, flow, error)
+        return _unavailable(request, flow, error)
     if found is None:
         raise _missing()
-    # Never shown by the browser, whatever is in it; with Django's X-Content-Type-Options.
+    # As an attachment (and with Django's X-Content-Type-Options) the browser never runs it.
     name = content_disposition_header(as_attachment=True, filename=found.name)
     return HttpResponse(
         found.content, content_type=found.media_type, headers={"Content-Disposition": name}
@@ -168,7 +169,7 @@ def _flow(request: HttpRequest, name: str) -> flows.Flow:
     return flow
 
 
-def _away(request: HttpRequest, flow: flows.Flow, error: Unavailable) -> HttpResponse:
+def _unavailable(request: HttpRequest, flow: flows.Flow, error: Unavailable) -> HttpResponse:
     answer = _page(request, "message.html", _("Message"), flow=flow, notice=str(error))
     answer.status_code = 503
     return answer
@@ -182,9 +183,9 @@ def _missing() -> Http404:
 @permission_required("msgplatform.add_bulkjob", raise_exception=True)
 @require_http_methods(["GET", "POST"])
 def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
-    """Choose an action, a filter and a pace, see how many messages they mean, then start the job.
+    """Choose an action, a filter and a rate, see how many messages they match, then start the job.
 
-    Only what was previewed is started: whatever was changed since brings a new preview.
+    Only what was previewed is started: if anything changed since, the page shows a new preview.
     """
     able = [flow for flow in _visible(request) if flow.bulk_actions]
     if not able:
@@ -201,7 +202,11 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
     form = BulkForm(flow.bulk_actions[name], given or None)
     counted = _counted(flow, name, form) if asked and form.is_valid() else None
     starts = counted is not None and counted.count > 0 and "start" in request.POST
-    if counted and starts and _previewed(request) == _wanted(flow, name, form):
+    try:  # what the preview showed from which this start comes
+        previewed = signing.loads(request.POST.get("previewed", ""), salt=_SALT)
+    except signing.BadSignature:
+        previewed = None
+    if counted and starts and previewed == _wanted(flow, name, form):
         return _start(request, flow, name, form, counted)
     return _page(
         request,
@@ -219,16 +224,8 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
 
 
 def _wanted(flow: flows.Flow, name: str, form: BulkForm) -> list[Any]:
-    """What a start would run, as JSON."""
+    """What a start would run, as JSON values."""
     return [flow.name, name, form.filter(), form.pace]
-
-
-def _previewed(request: HttpRequest) -> Any:
-    """What the preview showed from which this start comes; None without one."""
-    try:
-        return signing.loads(request.POST.get("previewed", ""), salt=_SALT)
-    except signing.BadSignature:
-        return None
 
 
 def _counted(flow: flows.Flow, name: str, form: BulkForm) -> flows.Counted | None:

@@ -61,8 +61,7 @@ class Store(Protocol):
     """Where alerts are kept."""
 
     def store(self, event: AlertEvent) -> AlertEvent | None:
-        """Returns the stored event if this opened or resolved the alert, None if nothing changed.
-        """
+        """The stored event if this opened or resolved the alert, None if nothing changed."""
 
     def open_keys(self, kind: str) -> Collection[str]:
         """The keys `kind:…` of the open alerts."""

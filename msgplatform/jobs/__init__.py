@@ -1,1 +1,1 @@
-"""What `run_bulk` works off, and what all flows write: bulk jobs, counters, alerts."""
+"""Bulk jobs, which `run_bulk` runs, and the tables of counters and alerts of all flows."""

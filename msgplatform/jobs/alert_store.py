@@ -35,7 +35,7 @@ class AlertTable:
         return {key for key in keys.values_list("open_key", flat=True) if key}
 
     def renew(self, conditions: Collection[alerts.Condition]) -> None:
-        """Write what an open alert says if that is new; else once a minute that it still holds."""
+        """Write the text of an open alert if it changed; else only its time, once a minute."""
         now = sql.now()
         for some in chunks([_fitting(condition) for condition in conditions], 500):
             said = {condition.key: (condition.subject, condition.text) for condition in some}
@@ -55,7 +55,7 @@ class AlertTable:
 
 
 def _fitting(said: _Said) -> _Said:
-    """As the columns hold it: a cut key is still the same one for the same condition."""
+    """Cut to the length of the columns: a condition's key is always cut to the same text."""
     return replace(said, key=said.key[:200], subject=said.subject[:200])
 
 
@@ -64,7 +64,7 @@ def _open(event: alerts.AlertEvent) -> alerts.AlertEvent | None:
     opened = Alert.objects.filter(open_key=event.key)
     if opened.update(count=F("count") + 1, last_at=now, text=event.text):
         return None
-    # Whoever raised it in between wins; this one is then the same alert.
+    # Another process may have raised it in between: then its row is kept, and is this alert too.
     sql.insert_or_keep(
         Alert._meta.db_table,
         ("key", "open_key", "kind", "subject", "text", "count", "first_at", "last_at"),
@@ -85,7 +85,7 @@ def _close(event: alerts.AlertEvent) -> alerts.AlertEvent | None:
 
 
 def as_event(row: Alert, resolved: bool = False) -> alerts.AlertEvent:
-    """The stored alert, as it goes to the ways out."""
+    """The stored alert, as the handlers get it."""
     return alerts.AlertEvent(
         row.kind, row.subject, row.text, row.key, resolved=resolved, id=row.pk, count=row.count
     )

@@ -1,8 +1,13 @@
-"""Works off bulk jobs of every flow, page by page, one process a job at a time; keeps counters,
-and deletes expired sessions.
+"""Runs the bulk jobs of every flow, page by page, each in one process at a time; also rolls up and
+deletes counters, and deletes expired sessions.
 
-The cursor is saved after each page, under the job's claim: a killed runner's job is taken up
-again at the last saved page, and a page that is repeated changes nothing.
+    pending ── claim ──▶ running ── the last page ──▶ done
+    running ── its flow raises ──▶ failed
+    pending or running ── pause ──▶ paused ── resume ──▶ pending
+    pending, running or paused ── cancel ──▶ cancelled
+
+The cursor is saved after each page, under the job's claim: a killed runner's job goes on after the
+last saved page, and a page that is repeated changes nothing.
 """
 
 from __future__ import annotations
@@ -37,8 +42,7 @@ class BulkRunner(Worker):
         self._expired_sessions = ExpiredSessions()
 
     def turn(self) -> bool:
-        """One page of one job; true when there was one. Now and then, the days' counters and
-        expired sessions."""
+        """One page of one job; true when there was one. From time to time, counters and sessions."""
         self._housekeeping.turn_if_due()
         self._expired_sessions.turn_if_due()
         open_jobs = BulkJob.objects.filter(state__in=[_State.PENDING, _State.RUNNING])
@@ -55,7 +59,7 @@ class BulkRunner(Worker):
         except AWAY:
             raise
         except Exception as error:
-            # The job steps aside and says why; the next one goes on.
+            # Only this job fails, with the reason in its row; the others go on.
             _mine(job).update(state=_State.FAILED, error=str(error)[:2000], finished_at=Now())
             raise
         return True
@@ -72,14 +76,14 @@ class BulkRunner(Worker):
             cursor=step.cursor,
             done=F("done") + step.done,
             claimed_by="",
-            # The pace of all runners together: nobody can claim the job before its next page.
+            # The job's rate holds for all runners: none can claim it before its next page is due.
             lease_until=Now() + timedelta(seconds=step.done / job.rate) if job.rate else None,
             **({"state": _State.DONE, "finished_at": timezone.now()} if finished else {}),
         )
 
 
 def _mine(job: BulkJob) -> QuerySet[BulkJob]:
-    """Still ours and still running: a pause or cancel from the console wins over a page."""
+    """The job's row while we hold it and it runs: a pause or cancel in the console wins."""
     return BulkJob.objects.filter(
         pk=job.pk, claimed_by=job.claimed_by, state__in=[_State.RUNNING, _State.PENDING]
     )

@@ -1,13 +1,12 @@
 """Counters of all flows: minutes are added up to days, and both are deleted when they are old.
 
 Days are those of settings.TIME_ZONE. Everything here can be repeated, and run by several processes
-at once: a day is computed again from its minutes, never added to.
+at once: a day is always computed anew from its minutes.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from datetime import time as time_of_day
 from functools import partial
@@ -24,7 +23,8 @@ from msgplatform.models import DayCounter, MinuteCounter
 log = logging.get(__name__)
 
 EVERY_SECONDS = 60.0
-# The roll-up reads all of today: it takes at most a twentieth of the time, however much that is.
+# The roll-up reads all minutes of today: with pauses of 20 times its duration it takes at most a
+# twentieth of the time, however many there are.
 _REST = 20
 _CHUNK = 5000  # rows, about, in one DELETE
 _CHUNKS_A_TURN = 20
@@ -38,18 +38,18 @@ GROUP BY flow, biz_id, subject, name ORDER BY flow, biz_id, subject, name
 
 
 class Housekeeping:
-    """Rolls up and purges when it is time; its owner's loop asks as often as it likes."""
+    """Rolls up and purges when it is due; its owner's loop may call it at every turn."""
 
     def __init__(self) -> None:
         self._next = 0.0
         self._first = True
 
     def turn_if_due(self) -> bool:
-        """Whether it was time, and the work was done."""
+        """Whether it was due; then the work was done."""
         started = time.monotonic()
         if started < self._next:
             return False
-        # Set before, so that what raises is not tried again at once.
+        # Set first, so that work that raises is not tried again at once.
         self._next = started + EVERY_SECONDS
         roll_up(everything=self._first)
         more = purge()
@@ -60,10 +60,10 @@ class Housekeeping:
 
 
 def roll_up(everything: bool = False) -> int:
-    """Compute today again, and yesterday while something may still have come for it.
+    """Compute today, and yesterday while late counts may come for it.
 
-    With `everything` all days since the last one that was computed, as after a standstill, but
-    none whose minutes may have been deleted. Returns how many days.
+    With `everything`, as after a standstill, all days since the last one that was computed, except
+    days whose minutes may have been deleted. Returns how many days.
     """
     now = sql.now()
     today = _day(now)
@@ -71,14 +71,15 @@ def roll_up(everything: bool = False) -> int:
     if everything:
         last_done = DayCounter.objects.aggregate(last=Max("day"))["last"] or date.min
         first = min(first - timedelta(days=1), max(last_done, _oldest_minute_day(today)))
-    days = list(_days(first, today))
-    for day in days:
-        sql.retrying(partial(_roll_up_day, day))
-    return len(days)
+    days = (today - first).days + 1
+    for number in range(days):
+        sql.retrying(partial(_roll_up_day, first + timedelta(days=number)))
+    return max(0, days)
 
 
 def purge() -> bool:
-    """Delete what is older than the settings say, a bounded number; true when there is more."""
+    """Delete a bounded number of counters older than the settings allow; true while there are
+    more."""
     today = _day(sql.now())
     oldest_day = today - timedelta(days=settings.DAY_COUNTER_DAYS)
     more = _purge(MinuteCounter, "minute", _midnight(_oldest_minute_day(today)))
@@ -86,7 +87,7 @@ def purge() -> bool:
 
 
 def _roll_up_day(day: date) -> None:
-    # A column's name on both sides would be ambiguous: on MariaDB it is the new row's with VALUES.
+    # Both sides have a column `value`; VALUES and `excluded` name the new row's.
     if connection.vendor == "mysql":
         clause = "ON DUPLICATE KEY UPDATE value = VALUES(value)"
     else:
@@ -97,7 +98,7 @@ def _roll_up_day(day: date) -> None:
 
 
 def _purge(model: type[Model], field: str, before: date) -> bool:
-    """Delete whole steps, oldest first; true when there is more than one turn's worth."""
+    """Delete whole steps, oldest first; true when one turn does not delete all."""
     old = model._default_manager.filter(**{f"{field}__lt": before})
     for _ in range(_CHUNKS_A_TURN):
         steps = old.order_by(field).values_list(field, flat=True)
@@ -111,13 +112,8 @@ def _purge(model: type[Model], field: str, before: date) -> bool:
 
 
 def _oldest_minute_day(today: date) -> date:
-    """Minutes of this day and later are all there."""
+    """The oldest day whose minutes have not been deleted."""
     return today - timedelta(days=settings.MINUTE_COUNTER_DAYS)
-
-
-def _days(first: date, last: date) -> Iterator[date]:
-    for number in range((last - first).days + 1):
-        yield first + timedelta(days=number)
 
 
 def _day(moment: datetime) -> date:

@@ -1,9 +1,9 @@
-"""Counters in steps of time: what the statistics of a flow are made of.
+"""Counters in steps of time, for the statistics of the flows.
 
-`since` and `until` are aware; the first step is the one that `since` lies in, `until` itself is
+`since` and `until` are aware; the first step is the one that holds `since`, and `until` itself is
 not included (a day counts as a whole). Minutes and hours come from the minute counters, kept for
 MINUTE_COUNTER_DAYS; days (in settings.TIME_ZONE) from the daily ones, kept for DAY_COUNTER_DAYS and
-a minute or more late. Hours begin with UTC's hours.
+up to date but for a minute or more. Hours are UTC's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.models import DayCounter, MinuteCounter
 
 Step = Literal["minute", "hour", "day"]
-# Steps that one answer may have: two days of minutes, four months of hours.
+# The most steps of one answer: two days of minutes, four months of hours.
 MAX_POINTS = 3000
 _LENGTH = {
     "minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1),
@@ -29,7 +29,7 @@ _INSTANT = timedelta(microseconds=1)
 
 
 def rows(step: Step, since: datetime, until: datetime, **wanted: Any) -> QuerySet[Any]:
-    """The counters of the time, each with `at`, the start of its step; `wanted` as for `filter`."""
+    """The counters of a period, each with `at`, the start of its step; `wanted` as in `filter`."""
     if step == "day":
         first, last = _day(since), _day(until - _INSTANT)
         return DayCounter.objects.filter(day__range=(first, last), **wanted).annotate(at=F("day"))
@@ -40,12 +40,12 @@ def rows(step: Step, since: datetime, until: datetime, **wanted: Any) -> QuerySe
 
 
 def in_order(step: Step, found: QuerySet[Any]) -> QuerySet[Any]:
-    """`rows` by time, in the order of an index: for reading while a file is written."""
+    """`rows` by time, in the order of an index: a file can be written while they are read."""
     return found.order_by("day" if step == "day" else "minute", "biz_id", "subject")
 
 
 def starts(step: Step, since: datetime, until: datetime) -> list[datetime]:
-    """The start of every step. Raises InvalidInput for none and for too many."""
+    """The start of every step. Raises InvalidInput if there is none, or too many."""
     if since >= until:
         raise InvalidInput(_("the end must be after the beginning"), "until")
     if (until - since) / _LENGTH[step] > MAX_POINTS:

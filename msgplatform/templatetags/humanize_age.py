@@ -1,4 +1,4 @@
-"""Ages as people say them."""
+"""Template filters that write ages with one unit."""
 
 from __future__ import annotations
 

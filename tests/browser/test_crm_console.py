@@ -129,7 +129,7 @@ def test_from_a_wrong_password_to_a_dead_record_that_arrives(
     page.select_option("[name=adapter]", label="Any SQL database")
     expect(page.locator(".kind-help[data-kind=sql] code", has_text="key_column")).to_be_visible()
     expect(page.locator(".kind-help[data-kind=http]")).to_be_hidden()
-    assert "Line 1, column 21: this is no JSON" in probe(page, "Test")
+    assert "Line 1, column 21: this is not JSON" in probe(page, "Test")
     page.fill("[name=settings]", '{"table": "customer"}')
     assert "refuses the credentials" in probe(page, "Test")
     page.fill("[name=credentials]", json.dumps({"url": customers % SECRET}))

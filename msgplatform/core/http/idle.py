@@ -9,8 +9,7 @@ _SPARE = 256
 
 
 class IdleTransfers:
-    """Idle handles by destination: on a handle that served it before, most options are set already.
-    """
+    """Idle handles by destination: a handle that served it has most of its options already."""
 
     def __init__(self) -> None:
         self._by_url: dict[str, list[Transfer]] = {}  # no list is empty

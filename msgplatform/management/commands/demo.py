@@ -14,11 +14,13 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--exit", action="store_true", help="stop when the account is made")
-        parser.add_argument("--json", action="store_true", help="print the account as JSON")
+        parser.add_argument(
+            "--exit", action="store_true", help="stop when all messages are accounted for"
+        )
+        parser.add_argument("--json", action="store_true", help="also print the figures as JSON")
         parser.add_argument("--port", type=int, default=0, help="default: 8000, or a free one")
         parser.add_argument(
-            "--messages", type=int, default=10_000, help="messages a flow (default 10000)"
+            "--messages", type=int, default=10_000, help="messages of each flow (default 10000)"
         )
         parser.add_argument(
             "--timeout", type=float, default=180, help="seconds for delivery (default 180)"
@@ -34,7 +36,9 @@ class Command(BaseCommand):
         try:
             show.start()
             result = show.account()
-            self._print(result, options["json"])
+            sys.stderr.write(demo.table(result) + "\n")
+            if options["json"]:
+                self.stdout.write(json.dumps(result))
             if not options["exit"]:
                 self._invite(show)
                 waiting.set()
@@ -47,11 +51,6 @@ class Command(BaseCommand):
         if not result["ok"]:
             raise CommandError("messages are unaccounted for, or too few were sent")
 
-    def _print(self, result: dict[str, Any], as_json: bool) -> None:
-        sys.stderr.write(demo.table(result) + "\n")
-        if as_json:
-            self.stdout.write(json.dumps(result))
-
     def _invite(self, show: demo.Demo) -> None:
         sys.stderr.write(
             f"\n  console   {show.run.base_url}/\n"
@@ -63,7 +62,7 @@ class Command(BaseCommand):
 
 
 def _interrupted(stop: threading.Event, waiting: threading.Event) -> None:
-    """The first signal ends the waiting, or breaks off the work; later ones change nothing."""
+    """The first signal ends the waiting, or interrupts the work; later ones change nothing."""
     if stop.is_set():
         return
     stop.set()

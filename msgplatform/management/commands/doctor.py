@@ -9,7 +9,7 @@ _MARKS = {"ok": "ok  ", "warn": "warn", "bad": "BAD "}
 
 
 class Command(BaseCommand):
-    help = "Say what is found, what is missing, and the line that repairs it."
+    help = "Report what was found, what is missing, and the command that repairs it."
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:

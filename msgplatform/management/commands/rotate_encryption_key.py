@@ -16,7 +16,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--page", type=int, default=reencrypt.PAGE, help="rows a transaction (default 200)"
+            "--page",
+            type=int,
+            default=reencrypt.PAGE,
+            help="rows of each transaction (default 200)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -30,8 +33,8 @@ class Command(BaseCommand):
             self.stdout.write(f"{total[state]} values {state}")
         if total[State.OLD] or total[State.CLEAR]:
             raise CommandError(
-                "Somebody wrote with an old key meanwhile: restart the programs with the new key "
-                "first, then repeat this command. Keep the old keys."
+                "A program has written with an old key meanwhile: first restart all programs with "
+                "the new key, then repeat this command. Keep the old keys."
             )
         if total[State.UNREADABLE]:
             raise CommandError(

@@ -2,4 +2,4 @@ from msgplatform.management.no_rq_workers import RefusedCommand
 
 
 class Command(RefusedCommand):
-    instead = "To run a command of yours at times, use cron or a systemd timer."
+    instead = "To run a command of your own regularly, use cron or a systemd timer."

@@ -2,4 +2,4 @@ from msgplatform.management.no_rq_workers import RefusedCommand
 
 
 class Command(RefusedCommand):
-    instead = "To go on with deliveries, resume a subscription in the console."
+    instead = "To resume deliveries, resume a subscription in the console."

@@ -32,7 +32,7 @@ class Command(BaseCommand):
             default=[],
             type=_processes,
             metavar="COMMAND=N",
-            help="run so many of a daemon, such as run_sender=4; may be repeated (default 1 each)",
+            help="run N processes of a daemon, as in run_sender=4; may be repeated (default 1)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -68,7 +68,7 @@ class Command(BaseCommand):
 
         def show(password: str) -> None:
             _say(
-                "There was no user, so this one was made. The password is shown only here:\n"
+                "There was no user, so this one was created. The password is shown only here:\n"
                 f"  user      {first_user.NAME}\n"
                 f"  password  {password}\n"
                 f"  change the password at {platform.url}{reverse('admin:password_change')}"
@@ -77,7 +77,7 @@ class Command(BaseCommand):
         try:
             first_user.make(show)
         except DatabaseError as error:
-            _say(f"It could not be seen whether there is a user: {error}. See: manage.py doctor")
+            _say(f"The users could not be read: {error}. See: manage.py doctor")
 
 
 def _processes(text: str) -> tuple[str, int]:
@@ -91,6 +91,6 @@ def _processes(text: str) -> tuple[str, int]:
 
 
 def _say(text: str) -> None:
-    """To the terminal, never to the log: it may be a password."""
+    """Print to the terminal, never to the log: the text may hold a password."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()

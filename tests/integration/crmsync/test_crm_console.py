@@ -159,7 +159,7 @@ class TestCrms:
         [
             ({"name": "Sales!"}, "Use lower-case letters, digits and -."),
             ({"adapter": "nothing"}, "Select a valid choice"),
-            ({"settings": '{"table": 1,\n}'}, "Line 2, column 1: this is no JSON"),
+            ({"settings": '{"table": 1,\n}'}, "Line 2, column 1: this is not JSON"),
             ({"settings": "[]"}, "Write an object"),
             ({"settings": "{}"}, "The setting table is missing."),
             ({"settings": '{"table": "t", "tabel": 1}'}, "There is no setting tabel."),
@@ -557,7 +557,7 @@ def test_secrets_that_no_key_decrypts(
         get(admin_client, path)
     for path in (f"crm/{crm.pk}/", f"source/{source.pk}/"):
         page = get(admin_client, f"{path}change/")
-        assert "The stored value cannot be decrypted: write it again." in page, path
+        assert "The stored value cannot be decrypted: enter it again." in page, path
         assert "This field is required" in post(admin_client, f"{path}test/", crm_changes()), path
     data = policy_form(source, crm, mapping="name = name", sweep_cron="")
     for what in ("sample", "dry-run"):
