@@ -21,7 +21,7 @@ from msgplatform import env
 from msgplatform.core import flows
 from msgplatform.core.data import encryption
 
-# Below these minima the demo shows nothing and says so.
+# With fewer accepted messages a flow's demo counts as failed, unless it names a minimum of its own.
 MIN_MESSAGES = 1000
 ADMIN = "admin"
 _MARK = "MSGPLATFORM_DEMO"
@@ -37,24 +37,27 @@ class Run:
     timeout: float
 
     def say(self, text: str) -> None:
-        """Progress goes to standard error: standard output belongs to the result."""
+        """Report progress on standard error: standard output is for the result."""
         print(text, file=sys.stderr, flush=True)
 
 
 def enter(port: int) -> None:
-    """Start this command again with the demo's own settings, unless that happened already.
+    """Start this command again with the demo's own settings, unless that was done already.
 
-    Settings are read once, at start, so a fresh folder, an embedded Redis and a free port must be
-    in the environment before Django is.
+    Settings are read once, at start, so the variables for a new folder, an embedded Redis and a
+    free port must be set before Django starts.
     """
     if os.environ.get(_MARK):
         return
+    from msgplatform.supervision.platform import is_running
+
     folder = env.state_dir() / "demo"
-    _require_no_other(folder)
+    if is_running(folder):
+        raise CommandError(f"a demo is running already in {folder}; stop it with Ctrl-C first")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, mode=0o700)
     _write_encryption_key(folder)
-    port = port or _free_port(8000, 0)  # people expect it there
+    port = port or _free_port(8000, 0)  # 8000 is where people expect it
     kept = {name: value for name, value in os.environ.items() if not _configures(name)}
     settings = {
         _MARK: str(port),
@@ -71,7 +74,7 @@ def enter(port: int) -> None:
 
 
 def _write_encryption_key(folder: Path) -> None:
-    """Where the settings look for it, so that a later command can read what the demo wrote."""
+    """Into the file that the settings read, so that later commands can decrypt the demo's data."""
     path = folder / "encryption_key"
     path.touch(mode=0o600, exist_ok=False)
     path.write_text(encryption.new_key() + "\n")
@@ -88,15 +91,8 @@ def _configures(name: str) -> bool:
     )
 
 
-def _require_no_other(folder: Path) -> None:
-    from msgplatform.supervision.platform import is_running
-
-    if is_running(folder):
-        raise CommandError(f"a demo is running already in {folder}; stop it with Ctrl-C first")
-
-
 def _free_port(*wanted: int) -> int:
-    """The first of these that is free; 0 is any."""
+    """The first of these ports that is free; 0 stands for any."""
     for port in wanted:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -109,7 +105,7 @@ def _free_port(*wanted: int) -> int:
 
 
 class Demo:
-    """Starts the platform, runs every flow's part, stops the platform."""
+    """Starts the platform and runs every flow's part."""
 
     def __init__(self, messages: int, timeout: float) -> None:
         from django.conf import settings
@@ -124,13 +120,15 @@ class Demo:
         self.password = secrets.token_urlsafe(12)
 
     def start(self) -> None:
+        from django.contrib.auth import get_user_model
+
         self.run.say("starting Redis, the web server and the daemons …")
         self.platform.start()
         self._wait_until_ready()
-        self._create_admin()
+        get_user_model().objects.create_superuser(ADMIN, password=self.password)
 
     def account(self) -> dict[str, Any]:
-        """Every flow's figures; `ok` is false when anything is missing."""
+        """Every flow's figures; `ok` is false when a message is missing or a flow has a problem."""
         figures: dict[str, Mapping[str, Any]] = {}
         for flow in flows.all():
             figures[flow.name] = flow.demo(self.run)
@@ -158,14 +156,9 @@ class Demo:
                     ) from error
             time.sleep(0.1)
 
-    def _create_admin(self) -> None:
-        from django.contrib.auth import get_user_model
-
-        get_user_model().objects.create_superuser(ADMIN, password=self.password)
-
 
 def table(result: Mapping[str, Any]) -> str:
-    """The account as a table, a line a flow; and below it what is wrong."""
+    """The figures as a table, one line for each flow, followed by the problems."""
     columns = ["accepted", "copies", "delivered", "exhausted", "lost", "duplicates"]
     lines = ["flow      " + "".join(f"{column:>12}" for column in columns)]
     for name, figures in result["flows"].items():

@@ -1,4 +1,4 @@
-"""What this installation has, what it lacks, and the line that repairs it."""
+"""What this installation has, what it lacks, and the commands that repair it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _WRONG_SECRETS: dict[encryption.State, tuple[Literal["warn", "bad"], str]] = {
 
 
 def examine() -> Iterator[Finding]:
-    """Look at everything; never raises for what it finds."""
+    """Look at everything; errors become findings."""
     yield Finding("ok", f"Python {sys.version.split()[0]}")
     own = (_settings, _database, _secrets, _users, _redis_server, _redis_roles, _daemons, _disk)
     for look in own:
@@ -67,7 +67,8 @@ def _database() -> Iterator[Finding]:
     for alias in settings.DATABASES:
         connection = connections[alias]
         version = connection.get_database_version()
-        yield Finding("ok", f"database {alias}: {connection.display_name} {_dotted(version)}")
+        dotted = ".".join(map(str, version))
+        yield Finding("ok", f"database {alias}: {connection.display_name} {dotted}")
         executor = MigrationExecutor(connection)
         plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
         if plan:
@@ -78,9 +79,9 @@ def _database() -> Iterator[Finding]:
 
 
 def _secrets() -> Iterator[Finding]:
-    """Values of encrypted columns: counted, never shown."""
+    """Encrypted columns: their values are counted by state, never shown."""
     if not settings.ENCRYPTION_KEYS or encryption.malformed(settings.ENCRYPTION_KEYS):
-        return  # the settings' findings say so
+        return  # `_settings` has reported it
     total: Counter[encryption.State] = Counter()
     for column in reencrypt.columns():
         found = reencrypt.count(column)
@@ -116,14 +117,14 @@ def _mysql(connection: Any) -> Iterator[Finding]:
 def _users() -> Iterator[Finding]:
     users = get_user_model()
     if users._meta.db_table not in connections["default"].introspection.table_names():
-        return  # `_database` has said that migrations are missing
+        return  # `_database` has reported that migrations are missing
     if users.objects.filter(is_active=True, is_staff=True).exists():
         return
     create = f"{sys.executable} manage.py createsuperuser"
     if users.objects.exists():
         yield Finding("bad", "nobody can log in: no user is active and staff", create)
     else:
-        repair = f"`up` makes one and prints the password; or: {create}"
+        repair = f"`up` creates one and prints the password; or: {create}"
         yield Finding("bad", "nobody can log in: there is no user", repair)
 
 
@@ -156,7 +157,7 @@ def _append_only(role: RedisRole) -> Iterator[Finding]:
             "verify: appendonly yes, appendfsync always, no-appendfsync-on-rewrite no",
         )
         return
-    except RedisError:  # `_redis` has said so
+    except RedisError:  # `_redis` has reported it
         return
     right = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no"}
     wrong = [name for name, value in right.items() if options.get(name, value) != value]
@@ -186,7 +187,7 @@ def _redis(variable: str, client: Any, is_embedded: bool) -> Iterator[Finding]:
     if policy != "noeviction":
         yield Finding(
             "bad",
-            f"{variable}: maxmemory-policy {policy} throws work away",
+            f"{variable}: maxmemory-policy {policy} discards work",
             "redis-cli CONFIG SET maxmemory-policy noeviction",
         )
 
@@ -207,8 +208,4 @@ def _disk() -> Iterator[Finding]:
     free = shutil.disk_usage(settings.STATE_DIR).free
     text = f"{free / (1 << 30):.1f} GiB free in {settings.STATE_DIR}"
     enough = free > LOW_DISK_BYTES
-    yield Finding("ok" if enough else "bad", text, "" if enough else "make room")
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(str(part) for part in version)
+    yield Finding("ok" if enough else "bad", text, "" if enough else "free disk space")

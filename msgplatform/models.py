@@ -65,7 +65,7 @@ class ApiKey(models.Model):
 
 
 class BulkJob(models.Model):
-    """Work on many messages of one flow, worked off by `run_bulk` page by page."""
+    """An action on many messages of one flow, which `run_bulk` applies page by page."""
 
     class State(models.TextChoices):
         PENDING = "pending", _("pending")
@@ -103,7 +103,7 @@ class BulkJob(models.Model):
 
 
 class Alert(models.Model):
-    """Something a person must look at. Raised again while open, it counts instead of repeating."""
+    """Something a person must look at. If it is raised again while open, it is counted up."""
 
     kind = models.CharField(_("kind"), max_length=64)
     subject = models.CharField(_("subject"), max_length=200)
@@ -145,7 +145,7 @@ class MinuteCounter(models.Model):
                 fields=["minute", "flow", "biz_id", "subject", "name"], name="minute_counter_key"
             )
         ]
-        # One subscription's chart reads its own rows only, not every subscription's minutes.
+        # So that one subscription's chart does not read the minutes of all subscriptions.
         indexes = [
             models.Index(fields=["flow", "subject", "minute"], name="minute_counter_subject")
         ]
@@ -155,9 +155,9 @@ class MinuteCounter(models.Model):
 
     @classmethod
     def add(cls, flow: str, counts: Mapping[_Key, int], now: datetime) -> None:
-        """Add to the minute of `now`, which is the database's: (system, subject, name) → how many.
+        """Add to the minute of `now` (the database's time): (system, subject, name) → how many.
 
-        Rows are sorted, so that two processes that count the same cannot deadlock.
+        Rows are sorted, so that two processes that count the same keys cannot deadlock.
         """
         minute = now.replace(second=0, microsecond=0)
         sql.add_counters(
@@ -168,7 +168,7 @@ class MinuteCounter(models.Model):
 
     @classmethod
     def correct(cls, flow: str, counts: Mapping[_Key, int], at: datetime, now: datetime) -> None:
-        """Add (also less than nothing) to an earlier minute, and to its day if that is over."""
+        """Add counts, maybe negative ones, to an earlier minute, and to its day if that is over."""
         cls.add(flow, counts, at)
         day, open_day = (
             timezone.localtime(moment, timezone.get_default_timezone()).date()
@@ -185,7 +185,7 @@ class MinuteCounter(models.Model):
 class DayCounter(models.Model):
     """The minutes of a day (in settings.TIME_ZONE) added up; see `msgplatform.jobs.counters`."""
 
-    # So long after midnight a day is still computed from its minutes.
+    # For this long after midnight a day is still computed from its minutes.
     OPEN_FOR = timedelta(hours=1)
 
     day = models.DateField(_("day"))

@@ -1,8 +1,8 @@
 """The platform on one machine, under supervisord.
 
-platform    which programs, and what must hold before they start
+platform    which programs run, and what must hold before they start
 address     where the web server listens, and the address that people open
-first_user  a superuser where there is no user at all
+first_user  a superuser, if there is no user at all
 config      supervisord's configuration, pure text
 run         supervisord as a child: lock, start, pids, stop
 """

@@ -16,10 +16,7 @@ _ANSWER_SECONDS = 5.0
 
 
 def resolve(name: str, port: int) -> str:
-    """The address that `name` stands for, as a number: the web server takes nothing else.
-
-    Raises Refused.
-    """
+    """The numeric address of `name`: the web server takes no names. Raises Refused."""
     try:
         found = sockets.getaddrinfo(name, port, type=sockets.SOCK_STREAM)
     except sockets.gaierror:
@@ -28,10 +25,10 @@ def resolve(name: str, port: int) -> str:
 
 
 def public_url(host: str, port: int) -> str:
-    """PUBLIC_URL, or plain http where only this machine is served. Raises Refused.
+    """PUBLIC_URL; without it plain http, if only this machine is served. Raises Refused.
 
-    Other machines need an address that only the operator knows, and passwords must not go to them
-    in the clear unless the operator says so.
+    For other machines only the operator knows the address, and passwords must not be sent to them
+    in clear text unless the operator says so.
     """
     if settings.PUBLIC_URL_SET:
         return str(settings.PUBLIC_URL)
@@ -44,11 +41,11 @@ def public_url(host: str, port: int) -> str:
 
 
 def require_free(host: str, port: int) -> None:
-    """Raises Refused when somebody listens on this address, or when it is not ours."""
+    """Raises Refused if a program listens on this address, or if this machine does not have it."""
     found = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)
     family, kind, protocol, _, address = found[0]
     with sockets.socket(family, kind, protocol) as probe:
-        # A connection that ended a moment ago does not count.
+        # Connections that ended a moment ago must not count as listeners.
         probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
         try:
             probe.bind(address)
@@ -63,7 +60,7 @@ def require_free(host: str, port: int) -> None:
 
 
 def answers(host: str, port: int) -> bool:
-    """Whether the web server answers HTTP there, whatever it says."""
+    """Whether the web server answers HTTP there, with any status."""
     connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_SECONDS)
     try:
         connection.request("GET", "/healthz")

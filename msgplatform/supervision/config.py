@@ -1,4 +1,4 @@
-"""supervisord's configuration for a list of programs. Pure text, nothing is started here."""
+"""supervisord's configuration for a list of programs. Only text, nothing is started here."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from msgplatform.core.servers import child_process
 
 _LOG_BYTES = "10MB"
 _LOG_BACKUPS = 3
-# supervisord never gives a program up: with startsecs 0 an exit is no failed start, however quick,
-# and what it counts then is only that a process could not be made at all.
+# supervisord must never give a program up. With startsecs 0 no exit counts as a failed start,
+# however quick; only a process that could not be made at all does.
 _NEVER_GIVE_UP = 1_000_000_000
 
 
@@ -34,7 +34,7 @@ class Program:
     processes: int = 1
     stop_seconds: int = 30  # how long it may take to end before it is killed
     longest_pause: float = 5.0  # seconds between two starts when it keeps exiting at once
-    comes_and_goes: bool = False  # others of its priority go on meanwhile
+    comes_and_goes: bool = False  # starts and stops while others of its priority run
 
     @property
     def group(self) -> str:
@@ -43,7 +43,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Places:
-    """Where supervisord and its programs keep what they write."""
+    """The folders and files of supervisord and its programs."""
 
     run: Path
     logs: Path
@@ -55,7 +55,7 @@ class Places:
 
     @property
     def pace(self) -> Path:
-        """Records of the last starts, one file a process."""
+        """The folder with the records of the last starts, one file for each process."""
         return self.run / "pace"
 
     @property
@@ -64,7 +64,7 @@ class Places:
 
     @property
     def output(self) -> Path:
-        """What supervisord says before it has a log."""
+        """What supervisord prints before it has opened its log."""
         return self.logs / "supervisord.out"
 
 
@@ -85,7 +85,7 @@ def _supervisord(places: Places) -> Iterable[str]:
     yield f"pidfile = {_value(places.run / 'supervisord.pid')}"
     yield "umask = 077"
     if os.geteuid() == 0:
-        yield "user = root"  # said, not implied: otherwise it warns about it
+        yield "user = root"  # explicitly: otherwise it warns about it
     yield ""
     yield "[unix_http_server]"
     yield f"file = {_value(places.socket)}"
@@ -97,9 +97,10 @@ def _supervisord(places: Places) -> Iterable[str]:
 
 
 def _groups(programs: Sequence[Program]) -> Iterable[str]:
-    """One group a priority: groups stop one after another, the programs of a group together.
+    """One group for each priority: groups stop one after another, the programs of a group together.
 
-    What comes and goes has a group of its own, for a group that changes is started anew whole.
+    A program that comes and goes has a group of its own: supervisord restarts a changed group as a
+    whole.
     """
     groups = defaultdict(list)
     for program in programs:
@@ -118,7 +119,7 @@ def _programs(programs: Sequence[Program], places: Places) -> Iterable[str]:
         many = "-%(process_num)d" if program.processes > 1 else ""
         log = _value(places.logs / program.name)
         yield f"[program:{program.name}]"
-        yield f"command = {_command(argv)}"
+        yield f"command = {_value(shlex.join(argv))}"
         yield f"process_name = %(program_name)s{many}"
         yield f"numprocs = {program.processes}"
         yield f"priority = {program.priority}"
@@ -126,8 +127,8 @@ def _programs(programs: Sequence[Program], places: Places) -> Iterable[str]:
         yield "autorestart = true"
         yield "startsecs = 0"
         yield f"startretries = {_NEVER_GIVE_UP}"
-        # The first signal drains and the second kills: a group would pass it on twice to a
-        # program that signals its own workers.
+        # The first signal drains and the second kills. Sent to the whole process group, the workers
+        # of a program that signals them itself would get two.
         yield "stopasgroup = false"
         yield "killasgroup = true"
         yield f"stopwaitsecs = {program.stop_seconds}"
@@ -138,16 +139,13 @@ def _programs(programs: Sequence[Program], places: Places) -> Iterable[str]:
         yield ""
 
 
-def _command(argv: Sequence[str]) -> str:
-    return _value(shlex.join(argv))
-
-
 def _value(value: object) -> str:
-    """A value as it stands: supervisord expands `%`, some values twice, and cuts comments off."""
+    """A value that supervisord reads unchanged: it expands `%`, in some values twice, and cuts
+    comments off. Raises Unwritable."""
     text = str(value)
     if re.search(r"[%\r\n]|\s[#;]", text):
         raise Unwritable(
             f"supervisord cannot be given {text!r}: it has a %, a line break, or a # or ; after a "
-            "space. Move the project or STATE_DIR to a folder without."
+            "space. Move the project or STATE_DIR to a folder without these."
         )
     return text

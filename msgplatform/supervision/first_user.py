@@ -12,9 +12,9 @@ NAME = "admin"
 
 
 def make(show: Callable[[str], None]) -> bool:
-    """Make the superuser `admin` when there is no user at all; whether it was made.
+    """Create the superuser `admin` if there is no user at all; whether it was created.
 
-    `show` gets the password, which is kept nowhere. It is called before the commit, so that there
+    `show` gets the password, which is stored nowhere. It is called before the commit, so that there
     is never a user whose password nobody has seen. Raises DatabaseError.
     """
     users = get_user_model().objects
@@ -25,7 +25,7 @@ def make(show: Callable[[str], None]) -> bool:
             password = secrets.token_urlsafe(12)
             users.create_superuser(NAME, password=password)
             show(password)
-    except IntegrityError:  # another machine has just made it: the name is unique
+    except IntegrityError:  # another machine has just created it: the name is unique
         return False
     finally:
         connection.close()

@@ -1,4 +1,4 @@
-"""The whole platform on one machine: which programs, and what must hold before they start."""
+"""The whole platform on one machine: which programs run, and what must hold before they start."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ __all__ = ["Platform", "Refused", "is_running"]
 
 _REDIS, _WEB, _BULK = 10, 100, 900  # priorities; daemons name their own
 _DRAIN_SECONDS = 20
-_STOP_SECONDS = _DRAIN_SECONDS + 10  # drained, and connections closed
+_STOP_SECONDS = _DRAIN_SECONDS + 10  # to drain, and to close connections
 _POLL_SECONDS = 0.05
-_FOLLOW_SECONDS = 5.0
+_FOLLOW_SECONDS = 5.0  # how soon a change of own processes takes effect
 _MANAGE = environment.BASE_DIR / "manage.py"
 
 
 class Platform:
-    """Redis where none is configured, the web server and every flow's daemons, supervised.
+    """Redis if none is configured, the web server and every flow's daemons, supervised.
 
     `state_dir` must be the settings' STATE_DIR; `url` is the address that people open; `processes`
-    says how many of a command to run. Subscriptions and gateways that are to have a process of
-    their own get one, and lose it, while it runs. Call `start` from a thread that stays. Raises
-    Refused.
+    says how many processes of a command to run. While the platform runs, it starts and stops the
+    processes that subscriptions or gateways have of their own. Call `start` from a thread that
+    stays. Raises Refused.
     """
 
     def __init__(
@@ -65,11 +65,13 @@ class Platform:
         self.migrate = migrate
         self.redis = embedded_redis(self.state_dir)
         self._lock = Lock(self.state_dir / "run")
+        # supervisord first binds the name with its pid appended, and that must fit too.
+        longest = environment.socket_path("supervisor.sock.1234567")
         self._supervisor = Supervisor(
             self.state_dir,
-            _socket(),
+            longest.with_name("supervisor.sock"),
             [
-                *_redis_programs(self.redis),
+                *(Program(name, server.argv, _REDIS) for name, server in self.redis.items()),
                 web(self.host, port, workers),
                 *daemons(processes or {}),
             ],
@@ -129,7 +131,7 @@ class Platform:
         self._lock.release()
 
     def _follow(self) -> None:
-        """Start and stop what settings ask for now, unless everything is about to stop."""
+        """Start and stop processes as the settings say now, unless everything is about to stop."""
         if self.stop_requested or self.wait(0) is not None:
             return
         try:
@@ -141,12 +143,6 @@ class Platform:
     def pids(self) -> dict[str, int]:
         """Process name → pid of those that run now."""
         return self._supervisor.pids()
-
-
-def _socket() -> Path:
-    # supervisord binds a name with its pid appended first, and that must fit too.
-    longest = environment.socket_path("supervisor.sock.1234567")
-    return longest.with_name("supervisor.sock")
 
 
 def embedded_redis(state_dir: Path) -> dict[str, RedisServer]:
@@ -162,12 +158,8 @@ def embedded_redis(state_dir: Path) -> dict[str, RedisServer]:
     }
 
 
-def _redis_programs(servers: Mapping[str, RedisServer]) -> list[Program]:
-    return [Program(name, server.argv, _REDIS) for name, server in servers.items()]
-
-
 def web(host: str, port: int, workers: int) -> Program:
-    """The web server; at its end it answers what it has taken in."""
+    """The web server; when it is stopped it answers the requests that it has read."""
     return Program(
         "web",
         [
@@ -181,13 +173,13 @@ def web(host: str, port: int, workers: int) -> Program:
 
 
 def daemons(processes: Mapping[str, int]) -> list[Program]:
-    """The daemons of every registered flow, and the one that works off bulk jobs; as many of each
-    as `processes` says of its command. Raises Refused for a command that is none of them."""
+    """The daemons of every registered flow, and the one that runs bulk jobs, with the number of
+    processes that `processes` gives for a command. Raises Refused for an unknown command."""
     wanted = [daemon for flow in flows.all() for daemon in flow.daemons]
     wanted.append(dataclasses.replace(flows.BULK, priority=_BULK))
     commands = [daemon.command for daemon in wanted]
     if unknown := sorted(processes.keys() - set(commands)):
-        raise Refused(f"There is no {unknown[0]} to run; use one of: {', '.join(commands)}")
+        raise Refused(f"There is no daemon {unknown[0]}; use one of: {', '.join(commands)}")
     return [
         dataclasses.replace(
             _program(daemon), processes=processes.get(daemon.command, daemon.processes)
@@ -197,7 +189,7 @@ def daemons(processes: Mapping[str, int]) -> list[Program]:
 
 
 def own_processes() -> list[Program]:
-    """What each flow wants beside its daemons now. Raises errors of the database."""
+    """The further processes that flows need now. Raises errors of the database."""
     wanted = [daemon for flow in flows.all() for daemon in flow.own_processes()]
     return [dataclasses.replace(_program(daemon), comes_and_goes=True) for daemon in wanted]
 
@@ -214,7 +206,7 @@ def _program(daemon: flows.Daemon) -> Program:
 
 
 def prepare_databases(migrate: bool) -> None:
-    """Apply missing migrations: to SQLite unasked, to a server only with `migrate`."""
+    """Apply missing migrations: always to SQLite, to a database server only with `migrate`."""
     for alias in connections:
         connection = connections[alias]
         try:

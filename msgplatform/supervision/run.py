@@ -25,16 +25,16 @@ from msgplatform.supervision.config import Places, Program, render
 
 _START_SECONDS = 30.0
 _POLL_SECONDS = 0.05
-# Beyond the programs' own times: supervisord looks at its children once a second.
+# Added to the programs' own times, because supervisord looks at its children once a second.
 _STOP_MARGIN_SECONDS = 10.0
 
 
 class Refused(PlatformError):
-    """The platform does not start; the message says why and what to do."""
+    """The platform cannot start; the message says why, and what to do."""
 
 
 class Lock:
-    """One `up` for a state directory, held by an open file: it ends with the process."""
+    """Allows one `up` for a state directory. An open file holds it, so it ends with the process."""
 
     def __init__(self, run: Path) -> None:
         self.path = run / "up.lock"
@@ -102,15 +102,15 @@ class Supervisor:
         return [*self._programs, *self._others]
 
     def follow(self, others: Sequence[Program]) -> None:
-        """Run these beside the programs from the start, and those that were asked for before no
-        longer. All of them come and go. Raises OSError, RpcError; then it is to be called again."""
+        """Run `others` beside the first programs, and stop those of the last call that are not
+        among them. All of them come and go. Raises OSError, RpcError; then call it again."""
         if list(others) == self._others:
             return
         config = render([*self._programs, *others], self.places)
         self.places.config.write_text(config, encoding="utf-8")
         with self._rpc() as rpc:
             ((added, _changed, removed),) = rpc.supervisor.reloadConfig()
-            # First what is to run: a group that stops may take a minute to drain.
+            # New groups first: an old one may take a minute to drain.
             for group in added:
                 rpc.supervisor.addProcessGroup(group)
             for group in removed:
@@ -136,7 +136,7 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                process_group=0,  # Ctrl-C in a terminal is for us; we stop it in order
+                process_group=0,  # Ctrl-C reaches only us, and we stop it in order
             )
         self._wait_until_it_answers(self._process)
         if self.stop_requested and self._process.poll() is None:
@@ -144,6 +144,7 @@ class Supervisor:
         return self
 
     def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
+        """Raises Refused, with the end of its logs, if it does not."""
         deadline = time.monotonic() + _START_SECONDS
         while not self._answers():
             if process.poll() is not None and self.stop_requested:
@@ -170,7 +171,7 @@ class Supervisor:
             transport.close()
 
     def processes(self) -> list[dict[str, Any]]:
-        """What supervisord says about each process (its getAllProcessInfo). Raises OSError."""
+        """supervisord's information on each process (getAllProcessInfo). Raises OSError."""
         with self._rpc() as rpc:
             return list(rpc.supervisor.getAllProcessInfo())
 
@@ -182,10 +183,11 @@ class Supervisor:
         return {"supervisord": self._process.pid, **running}
 
     def request_stop(self) -> None:
-        """Begin to stop everything in order; asked again, kill everything. For signal handlers."""
+        """Begin to stop everything in order; called again, kill everything. For signal handlers."""
         again, self.stop_requested = self.stop_requested, True
         if self._process is not None and self._process.returncode is None:
-            # Without Popen's own lock and poll: the handler may have interrupted its wait().
+            # Not by Popen's methods, which take a lock: the handler may have interrupted its
+            # wait().
             os.kill(self._process.pid, signal.SIGKILL if again else signal.SIGTERM)
 
     def wait(self, seconds: float | None = None) -> int | None:
@@ -198,10 +200,12 @@ class Supervisor:
             return None
 
     def stop(self) -> None:
-        """Stop everything in order, the last started first; kill what takes too long."""
+        """Stop everything in order, the last started first; kill it all if that takes too long."""
         if not self.stop_requested:
             self.request_stop()
-        groups = {p.group: p.stop_seconds for p in sorted(self.programs, key=_stop_seconds)}
+        # Groups stop one after another, each as long as its slowest program.
+        slowest_last = sorted(self.programs, key=lambda program: program.stop_seconds)
+        groups = {program.group: program.stop_seconds for program in slowest_last}
         if self.wait(sum(groups.values()) + _STOP_MARGIN_SECONDS) is None:
             self.kill()
 
@@ -210,7 +214,3 @@ class Supervisor:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
-
-
-def _stop_seconds(program: Program) -> int:
-    return program.stop_seconds

@@ -1,10 +1,10 @@
 """The web process: `python -m msgplatform.web`.
 
 __main__      its command line, the server and its bounds
-asgi, wsgi    the application of a worker, and Django's
+asgi, wsgi    the ASGI application of a worker; Django's WSGI application
 application   one request, from its first byte to its last
 bodies        reads bodies in the event loop, bounded in size and time
-door          answers the plain publish without Django
+door          answers the usual publish without Django
 django_app    Django's WSGI application, in threads
 queue_pages   django-rq's pages
 """

@@ -15,19 +15,20 @@ from granian.http import HTTP1Settings
 
 from msgplatform.core.servers import child_process
 
-# Connections that a worker holds, idle ones too; more wait in the kernel. One that is idle costs
-# some kilobytes and no thread, so there may be many.
+# The most connections of a worker, idle ones included; more wait in the kernel. An idle one costs
+# some kilobytes and no thread.
 CONNECTIONS = 16_384
 _BACKLOG = 4096
-_OTHER_FILES = 512
+_OTHER_FILES = 512  # that a worker may open beside its connections
 
 
 @dataclass(frozen=True)
 class Options:
-    """Where to listen; `drain_seconds` is how long requests under way may take at the end.
+    """Where to listen; `drain_seconds` is how long requests in flight may take at the end.
 
     A client that has not sent a whole head after `head_seconds` is disconnected, and so is a
-    connection that is idle for so long: 60 is granian's most, and what proxies keep them for.
+    connection that is idle for as long. 60 is the most that granian allows, and how long proxies
+    keep idle connections.
     """
 
     host: str = "127.0.0.1"
@@ -38,7 +39,9 @@ class Options:
 
 
 def serve(options: Options, application: str = "msgplatform.web.asgi:application") -> None:
-    """Until SIGTERM or SIGINT; then what was taken in is answered."""
+    """Serve until SIGTERM or SIGINT; then answer the requests that were read."""
+    # As many connections as open files allow, after asking for more of them.
+    allowed = child_process.raise_open_files(CONNECTIONS + _OTHER_FILES)
     Granian(
         application,
         address=options.host,
@@ -49,17 +52,11 @@ def serve(options: Options, application: str = "msgplatform.web.asgi:application
         http=HTTPModes.http1,
         websockets=False,
         backlog=_BACKLOG,
-        backpressure=_connections(),
+        backpressure=max(_OTHER_FILES, allowed - _OTHER_FILES),
         http1_settings=HTTP1Settings(header_read_timeout=options.head_seconds * 1000),
         respawn_failed_workers=True,
         workers_kill_timeout=options.drain_seconds,
     ).serve()
-
-
-def _connections() -> int:
-    """As many as open files allow, after asking for more of them."""
-    allowed = child_process.raise_open_files(CONNECTIONS + _OTHER_FILES)
-    return max(_OTHER_FILES, allowed - _OTHER_FILES)
 
 
 def main() -> None:
@@ -74,7 +71,7 @@ def main() -> None:
         "--drain-seconds",
         type=int,
         default=default.drain_seconds,
-        help="how long requests under way may take after SIGTERM",
+        help="how long requests in flight may take after SIGTERM",
     )
     given = parser.parse_args()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgplatform.settings")

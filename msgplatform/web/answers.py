@@ -29,7 +29,7 @@ class Answer(NamedTuple):
 
 
 def of_response(response: HttpResponse) -> Answer:
-    """A response of Django's that is not streamed."""
+    """The answer for a response of Django that is not streamed."""
     headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in response.items()]
     if not response.has_header("Content-Length"):
         headers.append((b"content-length", b"%d" % len(response.content)))
@@ -37,7 +37,7 @@ def of_response(response: HttpResponse) -> Answer:
 
 
 def refusal(problem: Problem, is_api: bool) -> Answer:
-    """Of a request that was not read to its end: the connection closes behind it."""
+    """The answer to a request that was not read to its end; afterwards the connection closes."""
     if is_api:
         answer = of_response(problem.response())
         answer.headers.append(_CLOSE)

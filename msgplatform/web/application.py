@@ -1,7 +1,7 @@
 """The web application: one request, from its first byte to its last.
 
 Every request is read in the event loop, bounded in size, time and number; then the door answers
-it, or Django does in a thread. What a request costs before it is whole is memory alone.
+it, or Django in a thread. Until it has arrived whole, a request costs only memory.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from msgplatform.web.door import Door, Named
 
 log = logging.get(__name__)
 
-# Under way in this process, and the share of them that one address may take.
+# The most requests in flight in this process, and bytes of their bodies; and the share of either
+# that one address may take.
 _REQUESTS = 2048
 _BODY_BYTES = 256 * 1024 * 1024
 _SHARE = 0.5
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-# Ids of requests: of this process, and counted.
+# The ids of requests: random for the process, then a number.
 _PROCESS = secrets.token_hex(6)
 _numbers = itertools.count(1)
 
@@ -59,7 +60,15 @@ class Application:
         except bodies.Disconnected:
             return
         if self._logs:
-            _note(scope, status, started, request_id)
+            log.info(
+                "request",
+                method=scope["method"],
+                path=scope["path"],
+                status=status,
+                ms=round((time.perf_counter() - started) * 1000, 1),
+                address=(scope.get("client") or ("",))[0],
+                request_id=request_id,
+            )
 
     async def _serve(
         self, scope: Scope, named: Named, receive: bodies.Receive, send: Send, request_id: str
@@ -67,7 +76,12 @@ class Application:
         share: bodies.Share | None = None
         try:
             share = self._allowance.take((scope.get("client") or ("",))[0])
-            body = await self._body(named, receive, share)
+            # A body in chunks has no other length, as RFC 9112 (6.3) says.
+            chunked = b"transfer-encoding" in named
+            length = None if chunked else int(named.get(b"content-length", b"0"))
+            body = b""
+            if length != 0:
+                body = await bodies.read(receive, self._max_body, length, share)
             answer: Answer | int | None = await self._door.answer(scope, named, body)
             if answer is None:
                 answer = await self._django.answer(scope, body, request_id, send)
@@ -81,15 +95,6 @@ class Application:
         await answer.send(send, (b"x-request-id", request_id.encode()))
         return answer.status
 
-    async def _body(self, named: Named, receive: bodies.Receive, share: bodies.Share) -> bytes:
-        # Chunks go before a length, as RFC 9112 says (§6.3).
-        chunked = b"transfer-encoding" in named
-        length = None if chunked else named.get(b"content-length", b"0")
-        if length == b"0":
-            return b""
-        announced = None if length is None else int(length)
-        return await bodies.read(receive, self._max_body, announced, share)
-
 
 def _problem(error: Exception) -> Problem:
     if isinstance(error, bodies.TooLarge):
@@ -100,23 +105,11 @@ def _problem(error: Exception) -> Problem:
 
 
 def _request_id(named: Named) -> str:
-    """What the caller or a proxy names it, or a new one."""
+    """The id that the caller or a proxy sent, or a new one."""
     given = named.get(b"x-request-id", b"").decode("latin-1")
     return given if _REQUEST_ID.fullmatch(given) else f"{_PROCESS}-{next(_numbers):x}"
 
 
-def _note(scope: Scope, status: int, started: float, request_id: str) -> None:
-    log.info(
-        "request",
-        method=scope["method"],
-        path=scope["path"],
-        status=status,
-        ms=round((time.perf_counter() - started) * 1000, 1),
-        address=(scope.get("client") or ("",))[0],
-        request_id=request_id,
-    )
-
-
 def intakes() -> list[SingleIntake]:
-    """Those of every flow."""
+    """The single intakes of every flow."""
     return [import_string(name) for flow in flows.all() for name in flow.single_intakes]

@@ -15,12 +15,12 @@ from msgplatform.web.application import Application, intakes
 from msgplatform.web.django_app import DjangoApp
 from msgplatform.web.door import Door
 
-# Threads of Django. Publishes wait for their group's commit in none of them, so that they are for
-# what is read and for batches; more of them wait for one interpreter.
+# Django's threads, for reading and for batches: a single publish waits for its group's commit in
+# none of them. More threads would only wait for the interpreter's lock.
 _THREADS = 16
 _HEALTH = [reverse(name) for name in ("healthz", "readyz")]
 
-# What has no need of the database goes on while that is away, or hangs.
+# Requests that need no database are answered while it is unavailable, or hangs.
 ids.keep_ahead()
 beside.switch_on()
 
@@ -29,8 +29,8 @@ application = Application(Door(intakes()), DjangoApp(wsgi.application, _THREADS,
 # Granian forks its workers, and the kernel's "die with your parent" is not inherited by a fork.
 if _parent := multiprocessing.parent_process():
     child_process.die_with_parent(_parent.pid or 0)
-    # What was imported stays for ever: nothing to look through again and again. A request leaves
-    # a few dozen objects in cycles, which may wait for some hundred requests.
+    # Imported objects stay for ever, so the collector need not look at them again and again. A
+    # request leaves a few dozen objects in cycles; they may wait for some hundred requests.
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

@@ -1,7 +1,7 @@
 """Reads the bodies of requests in the event loop, bounded in size and in time.
 
-A thread is taken only for a request that has arrived whole, so that slow senders cost memory and
-nothing else, and `Allowance` bounds that memory: for everybody, and for each address.
+Only a request that has arrived whole gets a thread, so that a slow client costs nothing but memory.
+`Allowance` bounds that memory, for all clients and for each address.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from msgplatform.core.errors import Temporary
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
-# A body may take this long, and longer by what has come at this pace (bytes a second).
+# A body may take this long, and longer if it comes at this pace (bytes a second) or faster.
 SECONDS = 10.0
 LEAST_PACE = 16 * 1024
-# What is sent beyond the limit is read and dropped for a moment: a client that is still sending
-# when the connection closes does not read the answer.
+# How long bytes beyond the limit are read and dropped: a client that is still sending when the
+# connection closes does not read the answer.
 _DRAIN_SECONDS = 2.0
-_FULL = "too many requests are under way; send it again later"
-_ONE_ADDRESS = "too many requests of this address are under way; send it again later"
+_FULL = "too many requests are in flight; send it again later"
+_ONE_ADDRESS = "too many requests of this address are in flight; send it again later"
 
 
 class TooLarge(Exception):
@@ -38,15 +38,15 @@ class TooSlow(Exception):
 
 
 class Disconnected(Exception):
-    """The client left in the middle of its body: there is nobody to answer."""
+    """The client disconnected before its body ended: nobody waits for an answer."""
 
 
 class Full(Temporary):
-    """Too much is under way already."""
+    """The allowance is used up."""
 
 
 async def read(receive: Receive, limit: int, announced: int | None, share: Share) -> bytes:
-    """The whole body; `announced` is what Content-Length says, None when nothing does.
+    """The whole body; `announced` is its Content-Length, None without one.
 
     Raises TooLarge, TooSlow, Disconnected, Full.
     """
@@ -67,7 +67,7 @@ async def read(receive: Receive, limit: int, announced: int | None, share: Share
             if not whole:
                 whole = part
             elif part:
-                # Not a list of parts: of two bytes each they would take twenty times as much.
+                # Not a list of parts: parts of two bytes each would take twenty times the memory.
                 whole = bytearray(whole) if isinstance(whole, bytes) else whole
                 whole += part
             if len(whole) > limit or len(whole) == announced:
@@ -83,8 +83,8 @@ async def read(receive: Receive, limit: int, announced: int | None, share: Share
 
 
 class _Patience:
-    """Raises TooSlow in the block when its deadline is over: `asyncio.timeout` at a third of the
-    cost, which every publish pays."""
+    """Raises TooSlow in the block when its deadline is over. Like `asyncio.timeout` at a third of
+    the cost, because every publish pays it."""
 
     __slots__ = ("_is_over", "_loop", "_task", "_timer")
 
@@ -121,9 +121,9 @@ async def _drain(receive: Receive) -> None:
 
 
 class Allowance:
-    """How many requests, and how many bytes of their bodies, may be under way in this process.
+    """How many requests, and how many bytes of their bodies, may be in flight in this process.
 
-    One address may take `share` of either.
+    One address may take `share` of either. Used only in the event loop.
     """
 
     def __init__(self, requests: int, size: int, share: float) -> None:
@@ -134,7 +134,7 @@ class Allowance:
         self._all_requests = self._all_bytes = 0
 
     def take(self, address: str) -> Share:
-        """For one request; it counts until `give_back`. Raises Full."""
+        """Count one request until its `give_back`. Raises Full."""
         if self._all_requests >= self._most_requests:
             raise Full(_FULL)
         if self._requests[address] >= self._most_requests * self._share:
@@ -153,7 +153,7 @@ class Allowance:
         self._all_bytes += size
 
     def give_back(self, address: str, size: int) -> None:
-        """A request has ended, of whose body `size` bytes were counted."""
+        """A request has ended; `size` bytes of its body were counted."""
         self._all_requests -= 1
         self._all_bytes -= size
         self._bytes[address] -= size
@@ -163,7 +163,7 @@ class Allowance:
 
 
 class Share:
-    """What one request has of the allowance."""
+    """One request's part of the allowance."""
 
     __slots__ = ("_address", "_allowance", "_size")
 
@@ -171,7 +171,7 @@ class Share:
         self._allowance, self._address, self._size = allowance, address, 0
 
     def add(self, size: int) -> None:
-        """More of the body has come. Raises Full."""
+        """Count another part of the body. Raises Full."""
         self._allowance.add(self._address, size)
         self._size += size
 

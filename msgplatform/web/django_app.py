@@ -24,8 +24,9 @@ from msgplatform.web.bodies import LEAST_PACE, SECONDS
 
 log = logging.get(__name__)
 
-# Bytes up to which an answer leaves its thread in one piece, so that no client who reads slowly
-# keeps the thread: more is sent only to people who are logged in. And the size of pieces beyond.
+# An answer of up to this many bytes leaves its thread in one piece, so that a client that reads
+# slowly does not keep the thread; only people who are logged in get longer ones. And the size of
+# the pieces of longer ones.
 _ONE_PIECE = 4 * 1024 * 1024
 _PIECE = 64 * 1024
 _HEALTH_THREADS = 2
@@ -47,7 +48,7 @@ class DjangoApp:
     async def answer(
         self, scope: dict[str, Any], body: bytes, request_id: str, send: Send
     ) -> Answer | int:
-        """What Django says; the status alone of what was streamed, and so is sent already."""
+        """Django's answer; only its status if it was streamed, and has been sent already."""
         pool = self._health_pool if scope["path"] in self._health else self._pool
         call = _Call(asyncio.get_running_loop(), send, request_id)
         pool.submit(call.run, self._application, _environ(scope, body))
@@ -61,7 +62,7 @@ class _Call:
         self._loop, self._send, self._request_id = loop, send, request_id
         self.answered: asyncio.Future[Answer | int] = loop.create_future()
         self._status, self._headers = 500, cast(Headers, [])
-        # A client must take what is streamed to it at the pace at which it must send.
+        # A client must read a streamed answer at the pace at which it must send a body.
         self._begun, self._sent = time.monotonic(), 0
 
     def run(self, application: WsgiApp, environ: Environ) -> None:
@@ -71,7 +72,7 @@ class _Call:
                 try:
                     self._respond(response)
                 finally:
-                    # Behind the answer: what listens to the request's end may take its time.
+                    # After the answer: handlers of `request_finished` may take their time.
                     if close := getattr(response, "close", None):
                         close()
             except BaseException as error:
@@ -86,8 +87,10 @@ class _Call:
         pieces = _pieces(response)
         first, second = next(pieces, b""), next(pieces, None)
         if second is None:
-            answer = _whole(self._status, self._headers, first)
-            self._settle(self.answered.set_result, answer)
+            has_body = self._status not in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}
+            if has_body and not any(name == b"content-length" for name, _ in self._headers):
+                self._headers.append((b"content-length", b"%d" % len(first)))
+            self._settle(self.answered.set_result, Answer(self._status, self._headers, first))
             return
         headers = [*self._headers, (b"x-request-id", self._request_id.encode())]
         start = {"type": "http.response.start", "status": self._status, "headers": headers}
@@ -99,7 +102,7 @@ class _Call:
         self._settle(self.answered.set_result, self._status)
 
     def _send_now(self, message: dict[str, Any]) -> None:
-        """Raises TimeoutError when the client does not take it."""
+        """Raises TimeoutError when the client reads too slowly."""
 
         async def sent() -> None:
             await self._send(message)
@@ -115,21 +118,14 @@ class _Call:
 
     def _settle(self, settle: Callable[[Any], None], value: Any) -> None:
         def now() -> None:
-            if not self.answered.done():
+            if not self.answered.done():  # the client may have left
                 settle(value)
 
         self._loop.call_soon_threadsafe(now)
 
 
-def _whole(status: int, headers: Headers, body: bytes) -> Answer:
-    without_body = status in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}
-    if not without_body and not any(name == b"content-length" for name, _ in headers):
-        headers.append((b"content-length", b"%d" % len(body)))
-    return Answer(status, headers, body)
-
-
 def _pieces(response: Iterable[bytes]) -> Iterator[bytes]:
-    """The first one is everything when that is not long."""
+    """The response in pieces; if it is short, the first is all of it."""
     waiting, size, enough = [], 0, _ONE_PIECE
     for part in response:
         waiting.append(part)
@@ -141,7 +137,7 @@ def _pieces(response: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _environ(scope: dict[str, Any], body: bytes) -> Environ:
-    """As PEP 3333 has it: text is latin-1, names of headers are in capitals."""
+    """The WSGI environment (PEP 3333): text is latin-1, names of headers are in capitals."""
     path = unquote_to_bytes(scope.get("raw_path") or scope["path"].encode())
     host, port = scope.get("server") or ("localhost", 80)
     environ: Environ = {
@@ -173,6 +169,6 @@ def _environ(scope: dict[str, Any], body: bytes) -> Environ:
             separator = "; " if name == "HTTP_COOKIE" else ","
             value = f"{environ[name]}{separator}{value}"
         environ[name] = value
-    # Whatever was announced: the body has been read, and a chunked one has no length of its own.
+    # The body has been read, so its real length counts; a chunked body has no other.
     environ["CONTENT_LENGTH"] = str(len(body)) if body or "CONTENT_LENGTH" in environ else ""
     return environ

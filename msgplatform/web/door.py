@@ -1,10 +1,10 @@
-"""Answers the plain publish, and whether this process is alive, without Django, in the event loop;
-everything else goes to Django.
+"""Answers the usual publish, and /healthz, in the event loop and without Django; all other requests
+go to Django.
 
-Most requests of a message platform are the same: one item, a good key, nothing unusual. For those
-this says what Django would say, at a third of the cost, and no thread waits for their commit.
-Whatever is not plain, or may be wrong, is left to Django as it came: the view of the same address
-defines what is right, and all messages about what is wrong.
+Most requests of a message platform are alike: one item, a valid key, nothing unusual. The door
+answers these as Django would, at a third of the cost, and no thread waits for their commit. Any
+request that is unusual, or may be invalid, goes to Django untouched: the view of the same address
+defines what is valid, and every error message.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from msgplatform.web.answers import Answer, Headers, of_response
 Scope = dict[str, Any]
 Named = dict[bytes, bytes]
 
-# Headers that change nothing about a publish, or whose meaning is known here.
+# Headers that do not change a publish, or that the door understands.
 _KNOWN = frozenset({
     b"accept", b"accept-encoding", b"accept-language", b"authorization", b"cache-control",
     b"connection", b"content-length", b"content-type", b"date", b"forwarded", b"host",
@@ -49,7 +49,7 @@ _KNOWN = frozenset({
 _JSON = frozenset({b"application/json", b"application/json; charset=utf-8"})
 _ACCEPTED = frozenset({b"*/*", b"application/json"})
 _BEARER = b"Bearer "
-# Good Host headers that are remembered; the bound is for what a caller makes up.
+# How many allowed Host headers are remembered; bounded, because callers can make them up.
 _HOSTS = 100
 
 
@@ -72,7 +72,7 @@ class Door:
         self._alive = reverse("healthz")
         self._hosts: set[bytes] = set()
         self._only_secure: bool = settings.SECURE_SSL_REDIRECT
-        # Then a header says which host was meant.
+        # If a header names the host, Django must decide whether it is allowed.
         self._is_closed = settings.USE_X_FORWARDED_HOST or settings.USE_X_FORWARDED_PORT
         self._proxy_says: tuple[bytes, str] | None = None
         if settings.SECURE_PROXY_SSL_HEADER:
@@ -81,8 +81,8 @@ class Door:
             self._proxy_says = header.encode(), expected
 
     async def answer(self, scope: Scope, named: Named, body: bytes) -> Answer | None:
-        """What Django would say; None: ask Django, nothing has been done. `named` are the headers,
-        the last one of each name."""
+        """The answer that Django would give; None: nothing was done, ask Django. `named` are the
+        headers, the last one of each name."""
         if scope["path"] == self._alive and scope["method"] in SAFE_METHODS:
             return self._health(scope, named)
         place = self._places.get(scope["path"])
@@ -103,7 +103,7 @@ class Door:
         return _said(scope, verdict, error, place.headers[secure])
 
     def _health(self, scope: Scope, named: Named) -> Answer | None:
-        """Whether this process is alive can be asked while every thread waits for something."""
+        """/healthz, in the event loop: it is answered while every thread waits for something."""
         if not self._is_good_host(named.get(b"host", b"")):
             return None
         answer = of_response(health.alive(_request(scope)))
@@ -120,7 +120,7 @@ class Door:
         return self._is_good_host(named.get(b"host", b""))
 
     def _is_secure(self, scope: Scope, named: Named) -> bool:
-        """As `HttpRequest.is_secure` says."""
+        """The same as `HttpRequest.is_secure`."""
         if self._proxy_says:
             header, expected = self._proxy_says
             if header in named:
@@ -134,7 +134,7 @@ class Door:
         request.META["HTTP_HOST"] = host.decode("latin-1")
         try:
             request.get_host()
-        except (DisallowedHost, KeyError):  # without a Host it looks for the server's name
+        except (DisallowedHost, KeyError):  # KeyError: without a Host it needs the server's name
             return False
         if len(self._hosts) < _HOSTS:
             self._hosts.add(host)
@@ -154,7 +154,7 @@ def _place(intake: SingleIntake, usual: dict[bool, Headers]) -> _Place:
 
 
 def _usual_headers(secure: bool) -> Headers:
-    """Those that Django's middleware adds to every response."""
+    """The headers that Django's middleware adds to every response."""
 
     def empty(_request: HttpRequest) -> HttpResponse:
         response = HttpResponse()
@@ -168,13 +168,13 @@ def _usual_headers(secure: bool) -> Headers:
             name, value = settings.SECURE_PROXY_SSL_HEADER
             environ[name] = value
     security = SecurityMiddleware(empty)
-    security.redirect = False  # it is for what the door serves, which is not redirected
+    security.redirect = False  # the door does not serve requests that are redirected
     response: Any = XFrameOptionsMiddleware(security)(WSGIRequest(environ))
     return [(name.lower().encode(), value.encode()) for name, value in response.items()]
 
 
 def _caller(named: Named, scope: str) -> ApiCaller | None:
-    """Whose key it is, when it is known here, has the scope and is far from its rate."""
+    """Whose key it is, if this process knows it, it has the scope and is far from its limit."""
     given = named.get(b"authorization", b"")
     if not given.startswith(_BEARER):
         return None
@@ -187,12 +187,16 @@ def _caller(named: Named, scope: str) -> ApiCaller | None:
 def _submitted(
     intake: SingleIntake, caller: ApiCaller, named: Named, body: bytes
 ) -> asyncio.Future[tuple[Verdict | None, Exception | None]] | None:
-    """What becomes of the item; None: there is something wrong with it, and nothing was done."""
+    """The verdict to come; None if the item may be invalid: then nothing was done."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[tuple[Verdict | None, Exception | None]] = loop.create_future()
 
     def settle(verdict: Verdict | None, error: Exception | None) -> None:
-        loop.call_soon_threadsafe(_settle, future, (verdict, error))
+        def set_result() -> None:
+            if not future.done():  # else the client has left
+                future.set_result((verdict, error))
+
+        loop.call_soon_threadsafe(set_result)
 
     try:
         item = parse(body, intake.body)
@@ -205,11 +209,6 @@ def _submitted(
     except (PlatformError, APIException):
         return None
     return future
-
-
-def _settle(future: asyncio.Future[Any], result: Any) -> None:
-    if not future.done():  # else nobody waits any more
-        future.set_result(result)
 
 
 def _said(

@@ -1,9 +1,8 @@
-"""The pages that show queues: a list of our own, and those of django-rq that only look at orders.
+"""The pages of queues: our own list, and the pages of django-rq that only show orders.
 
 django-rq's pages name a queue by its place in the list of queues, and ours come and go with
-subscriptions: between a look and a click another queue may be in that place. What they would
-empty, delete or run again is work of our own daemons, which have actions of their own in the
-console.
+subscriptions: between page and click another queue may get that place. Pages that empty, delete or
+run again are refused: the orders belong to our own daemons, and the console has actions for them.
 
 The platform has no RQ workers, so pages about workers, schedulers and the registries that workers
 fill are not served. RQ reads those with pickle, runs callbacks that a job names, and cleans up
@@ -36,7 +35,7 @@ from msgplatform.core.queues import jobs
 log = logging.get(__name__)
 
 _SHOWN = frozenset({"jobs", "job_detail", "result_detail"})
-# Pages of what is shown link to these by name.
+# The shown pages link to these by name, so the names must exist.
 _REFUSED = frozenset({
     "clear", "requeue_all", "delete_failed_jobs", "confirm_action", "actions", "delete_job",
     "requeue_job", "enqueue_job", "stop_job",
@@ -46,7 +45,7 @@ _superusers = user_passes_test(lambda user: user.is_active and user.is_superuser
 
 
 def urls() -> list[URLPattern]:
-    """django-rq's addresses: what only shows orders, and refusals of what would change some."""
+    """django-rq's addresses: pages that show orders, and a refusal for those that change them."""
     shown, refused = [], []
     for pattern in get_admin_urlpatterns(view_wrapper=_superusers):
         if pattern.name in _SHOWN:
@@ -89,13 +88,13 @@ def _list(request: HttpRequest, notice: str = "", status: int = 200) -> HttpResp
 
 
 def _to_orders(_request: HttpRequest, queue_index: int) -> HttpResponse:
-    """A queue has nothing but orders."""
+    """django-rq's page of a queue's registries: ours have only orders, so show these."""
     return redirect("django_rq:jobs", queue_index)
 
 
 def _refuse(_request: HttpRequest, *_args: Any, **_kwargs: Any) -> HttpResponse:
     raise PermissionDenied(
-        _("Queues are changed by the platform only. Pause, resume or discard the subscription.")
+        _("Only the platform changes queues. Pause, resume or discard the subscription.")
     )
 
 
@@ -109,9 +108,9 @@ def _guarded(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
         except Http404:
             raise
         except Exception as error:  # noqa: BLE001 - what is in Redis may be anything
-            # Its text may quote a payload.
+            # Not the error's text, which may quote a payload.
             log.warning("queue_page_unreadable", path=request.path, why=type(error).__name__)
-            notice = _("This queue is gone, or an order in it is not one that the platform wrote.")
+            notice = _("This queue is gone, or holds an order that the platform did not write.")
             return _list(request, notice, status=404)
 
     return page

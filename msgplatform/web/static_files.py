@@ -1,5 +1,5 @@
-"""Style sheets, scripts and images: under names that change with their content, and compressed,
-once they are collected."""
+"""Style sheets, scripts and images: once they are collected, they are compressed and have names
+that change with their content."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from whitenoise.compress import Compressor
 from whitenoise.middleware import WhiteNoiseMiddleware
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
-# Large, and on no page of ours.
+# Large, and used by no page of ours.
 _UNUSED = ("redoc", "rest_framework")
 
 
 class HashedStaticFiles(CompressedManifestStaticFilesStorage):  # type: ignore[misc]  # untyped
-    """What was not collected keeps its plain name, so that no page fails for want of it."""
+    """A file that was not collected keeps its plain name, so that no page fails without it."""
 
     def create_compressor(self, **options: Any) -> Compressor:
         options["extensions"] = (*Compressor.SKIP_COMPRESS_EXTENSIONS, "map")
@@ -34,7 +34,7 @@ class HashedStaticFiles(CompressedManifestStaticFilesStorage):  # type: ignore[m
 
 
 class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]  # untyped
-    """Serves what was collected, if anything was, and what the packages have."""
+    """Serves the collected files, if there are any, and those in the packages."""
 
     def add_files(self, root: str | PathLike[str], prefix: str | None = None) -> None:
         if Path(root).is_dir():
@@ -42,7 +42,7 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]  # unty
 
 
 def collect() -> None:
-    """Collect them into STATIC_ROOT, unless what is there was collected from the same files."""
+    """Collect static files into STATIC_ROOT, unless it was collected from the same files."""
     mark = Path(settings.STATIC_ROOT) / ".collected"
     wanted = _fingerprint()
     if mark.is_file() and mark.read_text() == wanted:

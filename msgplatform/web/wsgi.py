@@ -1,4 +1,4 @@
-"""Django's WSGI application. It does not start on a wrong configuration: it says what to change."""
+"""Django's WSGI application. With a wrong configuration it exits, and says what to change."""
 
 from __future__ import annotations
 
