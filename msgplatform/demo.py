@@ -56,7 +56,10 @@ def enter(port: int) -> None:
         raise CommandError(f"a demo is running already in {folder}; stop it with Ctrl-C first")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, mode=0o700)
-    _write_encryption_key(folder)
+    # Where the settings look for it, so that later commands can decrypt the demo's data.
+    path = folder / "encryption_key"
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_text(encryption.new_key() + "\n")
     port = port or _free_port(8000, 0)  # 8000 is where people expect it
     kept = {name: value for name, value in os.environ.items() if not _configures(name)}
     settings = {
@@ -71,13 +74,6 @@ def enter(port: int) -> None:
         settings |= flow.demo_environment()
     arguments = [sys.executable, *sys.argv]
     os.execve(sys.executable, arguments, {**kept, **settings})  # noqa: S606 - ourselves
-
-
-def _write_encryption_key(folder: Path) -> None:
-    """Into the file that the settings read, so that later commands can decrypt the demo's data."""
-    path = folder / "encryption_key"
-    path.touch(mode=0o600, exist_ok=False)
-    path.write_text(encryption.new_key() + "\n")
 
 
 def _configures(name: str) -> bool:

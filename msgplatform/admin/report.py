@@ -22,7 +22,6 @@ from unfold.widgets import UnfoldAdminSelectWidget
 
 from msgplatform.admin.base import ModelAdmin
 from msgplatform.core.errors import InvalidInput
-from msgplatform.jobs.time_steps import Step
 
 _PERIODS = {
     "1d": (timedelta(days=1), _("24 hours")),  # shown when nothing is chosen
@@ -63,7 +62,10 @@ class PeriodForm(forms.Form):
         cleaned = super().clean() or {}
         span = _PERIODS[cleaned.get("period") or "1d"][0]
         days = settings.MINUTE_COUNTER_DAYS
-        step = cleaned.get("step") or _fitting(span, days)
+        fitting = "hour" if span <= timedelta(days=min(3, days)) else "day"
+        if span <= timedelta(hours=1):
+            fitting = "minute"
+        step = cleaned.get("step") or fitting
         if step != "day" and span > timedelta(days=days):
             self.add_error(
                 "step", gettext("Hours are kept for %d days; choose days for a longer time.") % days
@@ -79,12 +81,6 @@ class PeriodForm(forms.Form):
         step = self.cleaned_data["step"]
         form_of_time = "Y-m-d" if step == "day" else "Y-m-d H:i"
         return {"step": step, "step_name": _STEPS[step], "form_of_time": form_of_time}
-
-
-def _fitting(span: timedelta, days: int) -> Step:
-    if span <= timedelta(hours=1):
-        return "minute"
-    return "hour" if span <= timedelta(days=min(3, days)) else "day"
 
 
 def page(

@@ -34,7 +34,7 @@ def alive(request: HttpRequest) -> HttpResponse:
     return HttpResponse("ok\n", content_type="text/plain")
 
 
-def _ask_database() -> None:
+def ask_database() -> None:
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
@@ -73,7 +73,7 @@ class Probe:
 
 
 PROBES: dict[str, Probe] = {
-    "database": Probe(_ask_database),
+    "database": Probe(ask_database),
     "redis": Probe(lambda: work_redis().ping()),
 }
 

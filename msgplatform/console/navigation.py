@@ -28,26 +28,7 @@ _ICONS = {
 def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
     """Unfold's navigation structure for this user."""
     user: Any = request.user
-    may_empty = user.is_active and user.is_superuser
-    may_start = user.has_perm("msgplatform.add_bulkjob") and any(
-        flow.bulk_actions and user.has_perm(flow.permission) for flow in flows.all()
-    )
-    groups: list[dict[str, Any]] = [
-        {
-            "title": _("Console"),
-            "items": [
-                {
-                    **_item(_("Overview"), "monitoring", reverse("console:overview")),
-                    # Every address of the console begins with this one.
-                    "active": request.path == reverse("console:overview"),
-                },
-                _item(_("Search"), "search", reverse("console:search")),
-                *([_item(_("Bulk jobs"), "replay", reverse("console:bulk"))] if may_start else []),
-                *([_item(_("Queues"), "stacks", reverse("django_rq:home"))] if may_empty else []),
-                _item(_("API documentation"), "description", reverse("api-docs")),
-            ],
-        }
-    ]
+    groups = [_pages(request)]
     icons = {
         **_ICONS,
         **{model: icon for flow in flows.all() for model, icon in flow.icons.items()},
@@ -69,13 +50,34 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             if flow.permission.startswith(f"{app['app_label']}.")
             and user.has_perms(link.permissions)
         ]
-        # A link's page may lie below a model's address; then the model's item is not the active
-        # one.
+        # A link's page may lie below a model's address; then only the link is marked as active.
         if any(request.path == link["link"] for link in links):
             items = [{**item, "active": False} for item in items]
-        items += links
-        groups.append({"title": app["name"], "separator": True, "items": items})
+        groups.append({"title": app["name"], "separator": True, "items": [*items, *links]})
     return groups
+
+
+def _pages(request: HttpRequest) -> dict[str, Any]:
+    """The group of the console's own pages."""
+    user: Any = request.user
+    may_empty = user.is_active and user.is_superuser
+    may_start = user.has_perm("msgplatform.add_bulkjob") and any(
+        flow.bulk_actions and user.has_perm(flow.permission) for flow in flows.all()
+    )
+    return {
+        "title": _("Console"),
+        "items": [
+            {
+                **_item(_("Overview"), "monitoring", reverse("console:overview")),
+                # Every address of the console begins with this one.
+                "active": request.path == reverse("console:overview"),
+            },
+            _item(_("Search"), "search", reverse("console:search")),
+            *([_item(_("Bulk jobs"), "replay", reverse("console:bulk"))] if may_start else []),
+            *([_item(_("Queues"), "stacks", reverse("django_rq:home"))] if may_empty else []),
+            _item(_("API documentation"), "description", reverse("api-docs")),
+        ],
+    }
 
 
 def stylesheet(request: HttpRequest) -> str:

@@ -202,11 +202,7 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
     form = BulkForm(flow.bulk_actions[name], given or None)
     counted = _counted(flow, name, form) if asked and form.is_valid() else None
     starts = counted is not None and counted.count > 0 and "start" in request.POST
-    try:  # what the preview showed from which this start comes
-        previewed = signing.loads(request.POST.get("previewed", ""), salt=_SALT)
-    except signing.BadSignature:
-        previewed = None
-    if counted and starts and previewed == _wanted(flow, name, form):
+    if counted and starts and _previewed(request) == _wanted(flow, name, form):
         return _start(request, flow, name, form, counted)
     return _page(
         request,
@@ -221,6 +217,14 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
         changed=starts,
         previewed=signing.dumps(_wanted(flow, name, form), salt=_SALT) if counted else "",
     )
+
+
+def _previewed(request: HttpRequest) -> Any:
+    """What the preview showed from which this start comes; None without one."""
+    try:
+        return signing.loads(request.POST.get("previewed", ""), salt=_SALT)
+    except signing.BadSignature:
+        return None
 
 
 def _wanted(flow: flows.Flow, name: str, form: BulkForm) -> list[Any]:

@@ -27,7 +27,26 @@ class AlertTable:
         Returns the alert as it is now when it was opened or closed, None otherwise.
         """
         event = replace(_fitting(event), kind=event.kind[:64])
-        return _close(event) if event.resolved else _open(event)
+        opened = Alert.objects.filter(open_key=event.key)
+        if event.resolved:
+            row = opened.first()
+            if row is None:
+                return None
+            mine = Alert.objects.filter(pk=row.pk, open_key=event.key)
+            closed = mine.update(open_key=None, resolved_at=sql.now())
+            return as_event(row, resolved=True) if closed else None
+        now = sql.now()
+        if opened.update(count=F("count") + 1, last_at=now, text=event.text):
+            return None
+        # Another process may have raised it in between: then its row is kept, and is this alert
+        # too.
+        sql.insert_or_keep(
+            Alert._meta.db_table,
+            ("key", "open_key", "kind", "subject", "text", "count", "first_at", "last_at"),
+            [(event.key, event.key, event.kind, event.subject, event.text, 1, now, now)],
+        )
+        stored = opened.first()
+        return as_event(stored) if stored else None  # None: resolved meanwhile
 
     def open_keys(self, kind: str) -> set[str]:
         """The keys `kind:…` of the alerts that are open."""
@@ -57,31 +76,6 @@ class AlertTable:
 def _fitting(said: _Said) -> _Said:
     """Cut to the length of the columns: a condition's key is always cut to the same text."""
     return replace(said, key=said.key[:200], subject=said.subject[:200])
-
-
-def _open(event: alerts.AlertEvent) -> alerts.AlertEvent | None:
-    now = sql.now()
-    opened = Alert.objects.filter(open_key=event.key)
-    if opened.update(count=F("count") + 1, last_at=now, text=event.text):
-        return None
-    # Another process may have raised it in between: then its row is kept, and is this alert too.
-    sql.insert_or_keep(
-        Alert._meta.db_table,
-        ("key", "open_key", "kind", "subject", "text", "count", "first_at", "last_at"),
-        [(event.key, event.key, event.kind, event.subject, event.text, 1, now, now)],
-    )
-    stored = opened.first()
-    return as_event(stored) if stored else None  # None: resolved meanwhile
-
-
-def _close(event: alerts.AlertEvent) -> alerts.AlertEvent | None:
-    row = Alert.objects.filter(open_key=event.key).first()
-    if row is None:
-        return None
-    mine = Alert.objects.filter(pk=row.pk, open_key=event.key)
-    return (
-        as_event(row, resolved=True) if mine.update(open_key=None, resolved_at=sql.now()) else None
-    )
 
 
 def as_event(row: Alert, resolved: bool = False) -> alerts.AlertEvent:

@@ -54,7 +54,10 @@ class Application:
             return
         started = time.perf_counter()
         named = dict(scope["headers"])
-        request_id = _request_id(named)
+        # The id that the caller or a proxy sent, or a new one.
+        request_id = named.get(b"x-request-id", b"").decode("latin-1")
+        if not _REQUEST_ID.fullmatch(request_id):
+            request_id = f"{_PROCESS}-{next(_numbers):x}"
         try:
             status = await self._serve(scope, named, receive, send, request_id)
         except bodies.Disconnected:
@@ -102,12 +105,6 @@ def _problem(error: Exception) -> Problem:
     if isinstance(error, bodies.TooSlow):
         return Problem(KINDS["request-timeout"], "The body did not arrive in time.")
     return Problem(KINDS["unavailable"], str(error), {"Retry-After": str(RETRY_AFTER_SECONDS)})
-
-
-def _request_id(named: Named) -> str:
-    """The id that the caller or a proxy sent, or a new one."""
-    given = named.get(b"x-request-id", b"").decode("latin-1")
-    return given if _REQUEST_ID.fullmatch(given) else f"{_PROCESS}-{next(_numbers):x}"
 
 
 def intakes() -> list[SingleIntake]:

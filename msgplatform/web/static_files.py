@@ -44,7 +44,12 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]  # unty
 def collect() -> None:
     """Collect static files into STATIC_ROOT, unless it was collected from the same files."""
     mark = Path(settings.STATIC_ROOT) / ".collected"
-    wanted = _fingerprint()
+    digest = hashlib.sha256()
+    for finder in get_finders():
+        for name, storage in finder.list([]):
+            known = Path(storage.path(name)).stat()
+            digest.update(f"{name} {known.st_size} {known.st_mtime_ns}\n".encode())
+    wanted = digest.hexdigest()
     if mark.is_file() and mark.read_text() == wanted:
         return
     call_command(
@@ -55,12 +60,3 @@ def collect() -> None:
         verbosity=0,
     )
     mark.write_text(wanted)
-
-
-def _fingerprint() -> str:
-    digest = hashlib.sha256()
-    for finder in get_finders():
-        for name, storage in finder.list([]):
-            known = Path(storage.path(name)).stat()
-            digest.update(f"{name} {known.st_size} {known.st_mtime_ns}\n".encode())
-    return digest.hexdigest()

@@ -80,22 +80,20 @@ def purge(archive: Archive, now: datetime) -> int:
     age = archive.keep()
     if age is None:
         return 0
-    before = horizon(now, age)
+    before, gone = horizon(now, age), 0
     with partitions.alone(archive) as mine:
-        return sum(_purge(table, before, now) for table in archive.tables if mine)
-
-
-def _purge(table: Table, before: int, now: datetime) -> int:
-    kept = table.not_final(now) if table.not_final else Q(pk__in=())
-    if not partitions_of(table):
-        with_parts = _delete_chunk(table, table.rows().filter(table.below(before)).exclude(kept))
-        return with_parts + sum(
-            _delete_chunk(part, part.rows().filter(part.below(before), **{part.of: 0}))
-            for part in table.parts
-        )
-    dropped = _drop(table, before, kept)
-    failpoint("archive_half_gone")
-    return dropped + _purge_parts(table, before)
+        for table in archive.tables if mine else ():
+            kept = table.not_final(now) if table.not_final else Q(pk__in=())
+            if partitions_of(table):
+                gone += _drop(table, before, kept)
+                failpoint("archive_half_gone")
+                gone += _purge_parts(table, before)
+                continue
+            gone += _delete_chunk(table, table.rows().filter(table.below(before)).exclude(kept))
+            for part in table.parts:  # rows that belong to none go by their own age
+                alone = part.rows().filter(part.below(before), **{part.of: 0})
+                gone += _delete_chunk(part, alone)
+    return gone
 
 
 def _drop(table: Table, before: int, kept: Q) -> int:

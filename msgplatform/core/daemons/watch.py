@@ -117,7 +117,11 @@ class Watch:
             latest[beat.role] = max(beat.at, latest.get(beat.role, 0.0))
         missing = expected - latest.keys()
         self._silent = {role: self._silent.get(role, now) for role in missing}
-        seen = _seen({role: at for role, at in latest.items() if role in expected})
+        client = work_redis()
+        if known := {role: at for role, at in latest.items() if role in expected}:
+            client.hset(_SEEN, mapping=known)  # type: ignore[arg-type]
+        rows: dict[bytes, bytes] = client.hgetall(_SEEN)  # type: ignore[assignment]
+        seen = {role.decode(): float(at) for role, at in rows.items()}
         late = [
             Condition(
                 _key(SILENT, role),
@@ -177,15 +181,6 @@ def _unavailable() -> dict[str, RedisError]:
         except RedisError as error:
             unavailable[role.name] = error
     return unavailable
-
-
-def _seen(latest: dict[str, float]) -> dict[str, float]:
-    """Store these times; role → when it was last seen, of every program that Redis knows."""
-    client = work_redis()
-    if latest:
-        client.hset(_SEEN, mapping=latest)  # type: ignore[arg-type]
-    rows: dict[bytes, bytes] = client.hgetall(_SEEN)  # type: ignore[assignment]
-    return {role.decode(): float(at) for role, at in rows.items()}
 
 
 def _key(kind: str, which: str) -> str:

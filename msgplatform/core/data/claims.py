@@ -76,7 +76,7 @@ def claim(
     while len(made.ids) < limit:
         wanted = min(CHUNK, limit - len(made.ids))
         # Outside of any lock: other claims may choose the same rows, and the UPDATE decides.
-        ids = _read(free.values_list("pk", flat=True)[:wanted], database)
+        ids = sql.retrying(partial(list, free.values_list("pk", flat=True)[:wanted]), database)
         if not ids:
             break
         changed = update_by_key(free.filter(pk__in=ids), values, database)
@@ -166,10 +166,6 @@ def _refuse_what_an_update_cannot_repeat(queryset: QuerySet[Any]) -> None:
         raise ValueError("a claim's queryset may filter on columns of its own table only")
 
 
-def _read(queryset: QuerySet[Any, Any], using: str) -> list[Any]:
-    return sql.retrying(lambda: list(queryset.all()), using)
-
-
 def _collect(
     made: Claim,
     model: type[models.Model],
@@ -187,7 +183,8 @@ def _collect(
     all_won = changed == len(ids) and not read
     asked = ids[:1] if all_won else ids
     rows = model._base_manager.using(using).filter(pk__in=asked, claimed_by=made.token)
-    won = {row[0]: row[1:] for row in _read(rows.values_list("pk", until, *read), using)}
+    found = sql.retrying(partial(list, rows.values_list("pk", until, *read)), using)
+    won = {row[0]: row[1:] for row in found}
     if won:
         earliest = min(row[0] for row in won.values())
         made.lease_until = min(earliest, made.lease_until) if made.ids else earliest

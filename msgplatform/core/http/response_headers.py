@@ -37,7 +37,9 @@ def kept_headers(raw: bytes, limit: int) -> str:
     kept: list[str] = []
     capacity = limit
     for line in _useful(raw):
-        text = _text(line)
+        text = line.decode("utf-8", "replace")
+        if not text.isprintable():
+            text = "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in text)
         capacity -= len(text.encode()) + bool(kept)  # 1 for the newline before it
         if capacity < 0:
             break
@@ -99,13 +101,6 @@ def _fields(raw: bytes) -> list[bytes]:
 def _split(line: bytes) -> tuple[bytes, bytes]:
     name, _, value = line.partition(b":")
     return name.rstrip().lower(), value.strip()
-
-
-def _text(line: bytes) -> str:
-    text = line.decode("utf-8", "replace")
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in text)
 
 
 def _moment(value: bytes) -> float | None:

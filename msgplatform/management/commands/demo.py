@@ -40,7 +40,13 @@ class Command(BaseCommand):
             if options["json"]:
                 self.stdout.write(json.dumps(result))
             if not options["exit"]:
-                self._invite(show)
+                sys.stderr.write(
+                    f"\n  console   {show.run.base_url}/\n"
+                    f"  user      {demo.ADMIN}\n"
+                    f"  password  {show.password}\n"
+                    f"  API docs  {show.run.base_url}/api/docs/\n\n"
+                    "Ctrl-C stops everything.\n"
+                )
                 waiting.set()
                 stop.wait()
         except KeyboardInterrupt:
@@ -50,15 +56,6 @@ class Command(BaseCommand):
             show.platform.stop()
         if not result["ok"]:
             raise CommandError("messages are unaccounted for, or too few were sent")
-
-    def _invite(self, show: demo.Demo) -> None:
-        sys.stderr.write(
-            f"\n  console   {show.run.base_url}/\n"
-            f"  user      {demo.ADMIN}\n"
-            f"  password  {show.password}\n"
-            f"  API docs  {show.run.base_url}/api/docs/\n\n"
-            "Ctrl-C stops everything.\n"
-        )
 
 
 def _interrupted(stop: threading.Event, waiting: threading.Event) -> None:

@@ -27,7 +27,11 @@ class Command(BaseCommand):
             raise CommandError("--page must be at least 1")
         columns = reencrypt.columns()
         for column in columns:
-            self._renew(column, options["page"])
+            rows, done = column.rows.count(), 0
+            for seen in reencrypt.renew(column, options["page"]):
+                done += seen
+                self.stdout.write(f"{column}: {done} of {rows}")
+                self.stdout.flush()
         total = sum(map(reencrypt.count, columns), Counter())
         for state in State:
             self.stdout.write(f"{total[state]} values {state}")
@@ -45,10 +49,3 @@ class Command(BaseCommand):
                 "Only the first key of ENCRYPTION_KEY is used now: remove the others and restart "
                 "the programs."
             )
-
-    def _renew(self, column: reencrypt.Column, page: int) -> None:
-        total, done = column.rows.count(), 0
-        for seen in reencrypt.renew(column, page):
-            done += seen
-            self.stdout.write(f"{column}: {done} of {total}")
-            self.stdout.flush()

@@ -49,7 +49,7 @@ class TestReady:
         elsewhere = {**connections["default"].settings_dict, **nowhere}
         monkeypatch.setitem(connections.settings, "default", elsewhere)
         # A new thread, which has no connection yet.
-        monkeypatch.setitem(health.PROBES, "database", health.Probe(health._ask_database))
+        monkeypatch.setitem(health.PROBES, "database", health.Probe(health.ask_database))
         response = api.get("/readyz")
         assert response.status_code == 503
         assert response.json() == {"ready": False, "database": "away", "redis": "ok"}
