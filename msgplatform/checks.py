@@ -19,7 +19,7 @@ from msgplatform import env
 from msgplatform.api.access import rates
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
-from msgplatform.core.data import encryption
+from msgplatform.core.secrets import encryption
 
 TAG = "msgplatform"
 # Django's own bound is lower; RETURNING, SKIP LOCKED and the plans we rely on are from here on.

@@ -19,7 +19,7 @@ from django.core.management.base import CommandError
 
 from msgplatform import env
 from msgplatform.core import flows
-from msgplatform.core.data import encryption
+from msgplatform.core.secrets import encryption
 
 # With fewer accepted messages a flow's demo counts as failed, unless it names a minimum of its own.
 MIN_MESSAGES = 1000

@@ -18,8 +18,8 @@ from django.db.utils import Error as DatabaseError
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisError, RedisRole, ResponseError
 from msgplatform.core.daemons import heartbeats
-from msgplatform.core.data import encryption, reencrypt
 from msgplatform.core.flows import Finding
+from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.servers import embedded
 
 LOW_DISK_BYTES = 1 << 30

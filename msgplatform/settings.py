@@ -25,7 +25,7 @@ if SECRET_KEY_MISSING:
     # Lets `check` and `doctor` run; the check E001 stops everything else.
     SECRET_KEY = secrets.token_urlsafe(50)
 
-# The first key encrypts stored secrets, all of them decrypt (`core.data.encryption`).
+# The first key encrypts stored secrets, all of them decrypt (`core.secrets.encryption`).
 ENCRYPTION_KEYS = tuple(
     env.secret("ENCRYPTION_KEY", default_file=STATE_DIR / "encryption_key")
     .replace(",", " ")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from bench.harness.processes import BenchFailed, Program
-from msgplatform.core.data import encryption
+from msgplatform.core.secrets import encryption
 from msgplatform.core.servers.embedded import MariaDb, RedisServer
 from msgplatform.core.servers.private_server import free_port
 

@@ -3,7 +3,7 @@
 import django.core.validators
 import msgplatform.core.fields
 from django.db import migrations
-from msgplatform.core.data import reencrypt
+from msgplatform.core.secrets import reencrypt
 
 
 def overwrite_deleted(apps, schema_editor):

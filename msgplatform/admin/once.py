@@ -18,8 +18,8 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 
 from msgplatform.admin.base import ModelAdmin
-from msgplatform.core.data import encryption
 from msgplatform.core.errors import Undecryptable
+from msgplatform.core.secrets import encryption
 
 _KEY = "shown_once"
 # If the page is never opened (the browser was closed), the secret is not kept longer than this.

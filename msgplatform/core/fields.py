@@ -11,8 +11,8 @@ from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.query_utils import DeferredAttribute
 
-from msgplatform.core.data import encryption
 from msgplatform.core.errors import Undecryptable
+from msgplatform.core.secrets import encryption
 
 
 class ExactCharField(models.CharField):  # type: ignore[type-arg]  # none at run time
@@ -57,7 +57,7 @@ class _Readable(DeferredAttribute):
 
 
 class EncryptedTextField(models.Field):  # type: ignore[type-arg]  # none at run time
-    """Text that the database holds encrypted (`core.data.encryption`), for secrets.
+    """Text that the database holds encrypted (`core.secrets.encryption`), for secrets.
 
     Instances and `values()` have the clear text; the only lookup is `isnull`. A form contains it
     only if the form declares a field for it, and `dumpdata` writes the encrypted text.

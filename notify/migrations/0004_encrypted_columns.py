@@ -4,7 +4,7 @@ import msgplatform.core.fields
 import notify.subscriptions.limits
 import notify.subscriptions.signing
 from django.db import migrations
-from msgplatform.core.data import reencrypt
+from msgplatform.core.secrets import reencrypt
 
 
 def overwrite_deleted(apps, schema_editor):

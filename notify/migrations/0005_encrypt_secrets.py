@@ -1,6 +1,6 @@
 from django.db import migrations
 
-from msgplatform.core.data import reencrypt
+from msgplatform.core.secrets import reencrypt
 
 
 def encrypt(apps, schema_editor):

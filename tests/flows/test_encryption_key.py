@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.core.data import encryption
+from msgplatform.core.secrets import encryption
 from msgplatform.core.servers.embedded import MariaDb
 from notify.demo.publisher import Accepted, publish_all
 from notify.subscriptions import signing
@@ -38,7 +38,7 @@ print(1)
 STATES = """
 import json
 from collections import Counter
-from msgplatform.core.data import reencrypt
+from msgplatform.core.secrets import reencrypt
 print(json.dumps(dict(sum(map(reencrypt.count, reencrypt.columns()), Counter()))))
 """
 ATTEMPTS = """

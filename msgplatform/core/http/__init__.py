@@ -5,8 +5,7 @@ transfer          one libcurl handle and its callbacks
 idle              handles between two transfers, by destination
 admission         which job gets a slot, and which is refused before
 jobs              a request in flight: lines, pins, proxy
-messages          Request and Response
-outlines          the common part of many requests, checked once
+messages          Request and Response; the common part of many requests, checked once
 response_headers  which headers of an answer are kept; Retry-After
 readiness         epoll for libcurl's sockets, and the wake-up
 resolver          names to addresses in threads, cached briefly

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.http import outlines
 from msgplatform.core.http.addresses import AddressGuard, inside
 from msgplatform.core.http.jobs import LONGEST_SECONDS, Deadlines, Job, Proxy
-from msgplatform.core.http.messages import Request, Response, printable
+from msgplatform.core.http.messages import Request, Response, all_lines, outline_of, printable
 from msgplatform.core.http.resolver import Answer, Resolver
 
 _ADDRESSES_TRIED = 4
@@ -45,11 +44,11 @@ class Admission:
     def submit(self, request: Request) -> None:
         """Take a request in. Whatever is wrong with it becomes its response."""
         now = time.monotonic()
-        outline = request.outline or outlines.of(request)
+        outline = request.outline or outline_of(request)
         destination = outline.destination
         error, detail = outline.problem
         try:
-            lines = outlines.all_lines(outline, request)
+            lines = all_lines(outline, request)
         except InvalidInput as why:
             error, detail = "other", printable(str(why))
         if error or destination is None:

@@ -34,8 +34,7 @@ from msgplatform.core.http.admission import Admission
 from msgplatform.core.http.environment import allow_sockets, system_ca_file
 from msgplatform.core.http.idle import IdleTransfers
 from msgplatform.core.http.jobs import Job, Proxy
-from msgplatform.core.http.messages import Request, Response
-from msgplatform.core.http.outlines import Outline, outline
+from msgplatform.core.http.messages import Outline, Request, Response, outline
 from msgplatform.core.http.readiness import Readiness
 from msgplatform.core.http.resolver import TTL_SECONDS, Lookup, Resolver, system_lookup
 from msgplatform.core.http.transfer import Policy, Transfer

@@ -1,4 +1,5 @@
-"""The HTTP engine's Request and Response, free of any HTTP library."""
+"""The HTTP engine's Request and Response, and the common part of many requests, which is parsed and
+checked once (Outline). Free of any HTTP library."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from typing import Any
 import msgspec
 
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.http import destinations
 from msgplatform.core.http.addresses import Network
+from msgplatform.core.http.destinations import Destination
 
 DETAIL_LENGTH = 300  # characters
 # A caller's header may not frame the message or name its receiver: if two servers disagree where a
@@ -20,6 +23,9 @@ _RESERVED = frozenset(
     {"connection", "content-length", "expect", "host", "keep-alive", "te", "trailer", "upgrade"}
     | {"proxy-authorization", "proxy-connection", "transfer-encoding"}
 )
+# From this many bytes of body on we keep libcurl from asking "100-continue" first (it asks from
+# 1 MiB on), which would cost a round trip.
+_ASKS_FIRST = 65536
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
 
@@ -123,3 +129,72 @@ def _is_token(method: str) -> bool:
 def printable(text: str) -> str:
     """Safe to show and to log: one line of visible ASCII characters, capped."""
     return _UNPRINTABLE.sub(" ", text).strip()[:DETAIL_LENGTH]
+
+
+class Outline(msgspec.Struct, frozen=True, gc=False):
+    """The fixed part of requests; made by `outline`.
+
+    `lines` are its headers as they are sent. If it is invalid, `problem` is the error class and a
+    sentence, with which all its requests are answered.
+    """
+
+    url: str
+    timeout: float
+    method: str
+    networks: tuple[Network, ...]
+    destination: Destination | None
+    lines: tuple[str | bytes, ...]
+    problem: tuple[str, str] = ("", "")
+
+    def request(self, body: bytes, lines: Sequence[str], tag: Any) -> Request:
+        """One request. `lines` are the headers that it adds, `Name: value` in ASCII, with names
+        that were given as `own`: they are checked only for line breaks."""
+        return Request(
+            self.url, body, (), self.timeout, tag, self.method, self.networks, self, lines
+        )
+
+
+def outline(
+    url: str,
+    headers: Sequence[tuple[str, str]],
+    timeout: float,
+    method: str = "POST",
+    networks: tuple[Network, ...] = (),
+    own: Sequence[str] = (),
+) -> Outline:
+    """Make an outline; invalid values become its `problem`. The arguments are those of Request;
+    `own` are the names of the headers that each request will add."""
+    made = outline_of(Request(url, b"", headers, timeout, None, method, networks))
+    named = outline_of(Request(url, b"", [(name, "") for name in own], timeout, None, method))
+    return msgspec.structs.replace(made, problem=named.problem) if named.problem[0] else made
+
+
+def outline_of(request: Request) -> Outline:
+    """The outline of a request that was made without one."""
+    destination: Destination | None = None
+    lines: Sequence[str | bytes] = ()
+    problem = ("", "")
+    error = "bad_url"
+    try:
+        destination = destinations.parse(request.url)
+        error = "other"
+        lines = header_lines(request)
+    except InvalidInput as why:
+        problem = (error, printable(str(why)))
+    return Outline(
+        request.url, request.timeout, request.method, request.networks,
+        destination, tuple(lines), problem,
+    )  # fmt: skip
+
+
+def all_lines(outline: Outline, request: Request) -> list[str | bytes]:
+    """The header lines of one request. Raises InvalidInput for a line break in its own."""
+    own = request.lines
+    lines: list[str | bytes] = [*outline.lines, *own]
+    if own:
+        text = "".join(own)
+        if "\n" in text or "\r" in text or "\0" in text:
+            raise InvalidInput("A header holds a line break.", "headers")
+    if len(request.body) > _ASKS_FIRST:
+        lines.append("Expect:")
+    return lines

@@ -4,8 +4,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from msgplatform.core.data import reencrypt
-from msgplatform.core.data.encryption import State
+from msgplatform.core.secrets import reencrypt
+from msgplatform.core.secrets.encryption import State
 
 
 class Command(BaseCommand):

@@ -15,9 +15,9 @@ from django.db import connection
 
 from gateway.models import SmsGateway
 from msgplatform import doctor
-from msgplatform.core.data import encryption, reencrypt
-from msgplatform.core.data.encryption import State
 from msgplatform.core.errors import Permanent, Undecryptable
+from msgplatform.core.secrets import encryption, reencrypt
+from msgplatform.core.secrets.encryption import State
 from notify.models import Receive
 from tests.integration.support.sms_rows import gateway
 

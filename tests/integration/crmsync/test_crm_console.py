@@ -23,9 +23,10 @@ from crmsync.admin.setup import probes
 from crmsync.models import Crm, Policy, Source
 from crmsync.monitor import crm_status
 from crmsync.poller.reading import source as described
-from msgplatform.core.data import encryption, sql
+from msgplatform.core.data import sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.rates.breaker import State
+from msgplatform.core.secrets import encryption
 from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.models import AuditLog, Biz
 from tests.integration.crmsync.conftest import PASSWORD

@@ -13,7 +13,7 @@ from gateway.models import SmsGateway
 from gateway.receiver.receiver import SmsReceiver
 from gateway.sender.sender import SmsSender
 from gateway.simulator.personalities import Personality
-from msgplatform.core.data import encryption
+from msgplatform.core.secrets import encryption
 from tests.integration.support.sms_net_support import (
     Raw,
     Smg,

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.sessions.models import Session
 from django.test import Client
 
-from msgplatform.core.data import encryption
+from msgplatform.core.secrets import encryption
 from msgplatform.models import Alert, Biz
 from notify.directory import Subscriptions
 from notify.models import Receive, ReceiveMsg

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.core.data import encryption
+from msgplatform.core.secrets import encryption
 from msgplatform.demo import _configures, _write_encryption_key, table
 
 

@@ -19,10 +19,11 @@ from django.db import connections, router, transaction
 from django.db.models import ExpressionWrapper, F, Model, QuerySet, TextField, Value
 from django.db.models.functions import SHA256
 
-from msgplatform.core.data import encryption, sql
-from msgplatform.core.data.encryption import State
+from msgplatform.core.data import sql
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.fields import EncryptedTextField
+from msgplatform.core.secrets import encryption
+from msgplatform.core.secrets.encryption import State
 
 PAGE = 200
 _RENEWED = (State.CLEAR, State.OLD)
