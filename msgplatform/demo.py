@@ -56,12 +56,9 @@ def enter(port: int) -> None:
         raise CommandError(f"a demo is running already in {folder}; stop it with Ctrl-C first")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, mode=0o700)
-    # Where the settings look for it, so that later commands can decrypt the demo's data.
-    path = folder / "encryption_key"
-    path.touch(mode=0o600, exist_ok=False)
-    path.write_text(encryption.new_key() + "\n")
+    write_encryption_key(folder)
     port = port or _free_port(8000, 0)  # 8000 is where people expect it
-    kept = {name: value for name, value in os.environ.items() if not _configures(name)}
+    kept = {name: value for name, value in os.environ.items() if not configures(name)}
     settings = {
         _MARK: str(port),
         "STATE_DIR": str(folder),
@@ -76,7 +73,14 @@ def enter(port: int) -> None:
     os.execve(sys.executable, arguments, {**kept, **settings})  # noqa: S606 - ourselves
 
 
-def _configures(name: str) -> bool:
+def write_encryption_key(folder: Path) -> None:
+    """Into the file that the settings read, so that later commands can decrypt the demo's data."""
+    path = folder / "encryption_key"
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_text(encryption.new_key() + "\n")
+
+
+def configures(name: str) -> bool:
     """Whether a variable could lead the demo to somebody's real database, Redis or network."""
     name = name.removesuffix("_FILE")
     return name in {"DEBUG", "SECRET_KEY", "ENCRYPTION_KEY", "ALLOWED_HOSTS"} or name.startswith(

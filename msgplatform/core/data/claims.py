@@ -76,7 +76,9 @@ def claim(
     while len(made.ids) < limit:
         wanted = min(CHUNK, limit - len(made.ids))
         # Outside of any lock: other claims may choose the same rows, and the UPDATE decides.
-        ids = sql.retrying(partial(list, free.values_list("pk", flat=True)[:wanted]), database)
+        ids: list[Any] = sql.retrying(
+            partial(list, free.values_list("pk", flat=True)[:wanted]), database
+        )
         if not ids:
             break
         changed = update_by_key(free.filter(pk__in=ids), values, database)
@@ -183,7 +185,7 @@ def _collect(
     all_won = changed == len(ids) and not read
     asked = ids[:1] if all_won else ids
     rows = model._base_manager.using(using).filter(pk__in=asked, claimed_by=made.token)
-    found = sql.retrying(partial(list, rows.values_list("pk", until, *read)), using)
+    found: list[Any] = sql.retrying(partial(list, rows.values_list("pk", until, *read)), using)
     won = {row[0]: row[1:] for row in found}
     if won:
         earliest = min(row[0] for row in won.values())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from msgplatform.core.secrets import encryption
-from msgplatform.demo import _configures, _write_encryption_key, table
+from msgplatform.demo import configures, table, write_encryption_key
 
 
 @pytest.mark.parametrize(
@@ -18,16 +18,16 @@ from msgplatform.demo import _configures, _write_encryption_key, table
      "ALLOWED_HOSTS", "API_RATE_WRITE", "METRICS_TOKEN_FILE"],
 )  # fmt: skip
 def test_left_out(name: str) -> None:
-    assert _configures(name)
+    assert configures(name)
 
 
 @pytest.mark.parametrize("name", ["PATH", "HOME", "LANG", "VIRTUAL_ENV", "LOG_LEVEL"])
 def test_kept(name: str) -> None:
-    assert not _configures(name)
+    assert not configures(name)
 
 
 def test_it_has_an_encryption_key_of_its_own(tmp_path: Path) -> None:
-    _write_encryption_key(tmp_path)
+    write_encryption_key(tmp_path)
     (file,) = tmp_path.iterdir()
     assert (file.name, file.stat().st_mode & 0o777) == ("encryption_key", 0o600)
     assert encryption.malformed([file.read_text().strip()]) == []
