@@ -127,7 +127,7 @@ class Lane:
         except Exception:  # the end of its lease brings the records back
             self._forget(hand)
             raise
-        # Killed here: everything is marked, and `jobs.recover` drops the claimed order.
+        # Killed here: everything is marked, and `recovery.recover` drops the claimed order.
         failpoint("after_mark_before_done")
         self._forget(hand)
 

@@ -20,7 +20,7 @@ from msgplatform.core import logging
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.queues import jobs, names
+from msgplatform.core.queues import names, recovery
 
 log = logging.get(__name__)
 
@@ -68,7 +68,7 @@ class Poll(Worker):
             poller_status.report({key: poll.facts() for key, (poll, _) in self._polls.items()})
         if self._next_recover.take():
             # Orders that killed handlers had claimed; the database has the records of all of them.
-            jobs.recover(put_back=names.holds_only_copies)
+            recovery.recover(put_back=names.holds_only_copies)
         if self._next_alerts.take():
             self._alert_conditions.reconcile()
         return False

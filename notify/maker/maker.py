@@ -13,7 +13,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.gather import Gather
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.queues import jobs, names
+from msgplatform.core.queues import names, recovery
 from notify import bells
 from notify.directory import Subscriptions
 from notify.maker import expiry, held
@@ -58,7 +58,7 @@ class Maker(Worker):
         if self._next_recover.take():
             # Clean up after killed senders and markers. A result is the only copy of what a
             # subscriber answered and is put back; an order can be made again.
-            jobs.recover(put_back=names.holds_only_copies)
+            recovery.recover(put_back=names.holds_only_copies)
         settled = self.settle_held()
         worked = self._work(self.splitter.waiting())
         if pause := self._gather.took(worked):

@@ -1,19 +1,19 @@
-"""RQ: with `leftovers`, the only place that imports rq and django_rq.
+"""RQ: with `recovery`, the only place that imports rq and django_rq.
 
 A job is a work order: a batch of messages for one subscription (or CRM), JSON. No RQ worker runs
 it.
 
     queued ── claim, claim_all ──▶ claimed (in RQ's intermediate list) ── done ──▶ removed
     claimed ── put_last ──▶ queued, at the end
-    claimed ── its process died; the claim is over: recover ──▶ queued, at the front, if the order
-               is the only copy; else dropped: the lease of its rows brings the work back
-    queued ── its ttl is over: claim, recover ──▶ dropped
+    claimed ── its process died; the claim is over: `recovery` ──▶ queued, at the front, if the
+               order is the only copy; else dropped: the lease of its rows brings the work back
+    queued ── its ttl is over: claim, `recovery` ──▶ dropped
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -27,13 +27,10 @@ from rq.job import Job
 
 from msgplatform.core import logging
 from msgplatform.core.connections import clock, work_redis
-from msgplatform.core.queues import leftovers
 
 log = logging.get(__name__)
 
 CLAIMS = "queues:claims"  # zset: "<queue>|<job id>" → unix time until which the claim holds
-# A claim that ended this long ago has no order any more: `recover` would have taken the order.
-_STALE_SECONDS = 30
 _RUN_BY_WORKER = "msgplatform.core.queues.jobs.not_for_workers"
 
 # `claim_all` stops with the order that reaches this size.
@@ -227,11 +224,12 @@ def done(orders: Iterable[Claimed]) -> None:
         return
     with work_redis().pipeline(transaction=False) as pipe:
         for order in orders:
-            _forget(pipe, order.queue, order.id)
+            forget(pipe, order.queue, order.id)
         pipe.execute()
 
 
-def _forget(pipe: Pipeline, name: str, job_id: str) -> None:
+def forget(pipe: Pipeline, name: str, job_id: str) -> None:
+    """Remove a claimed order: its intermediate entry, its job and its claim."""
     pipe.lrem(f"rq:queue:{name}:intermediate", 1, job_id)
     pipe.delete(Job.key_for(job_id))
     pipe.zrem(CLAIMS, f"{name}|{job_id}")
@@ -271,56 +269,3 @@ def oldest_seconds(name: str) -> float:
         if enqueued:
             ages.append(clock(connection) - _moment(enqueued))
     return max(ages)
-
-
-def recover(put_back: Callable[[str], bool], grace: float = 60.0) -> int:
-    """Recover the orders that killed processes left in intermediate lists, and those that RQ
-    workers, if somebody started any, left in RQ's registries; returns how many.
-
-    `put_back(queue)` says whether an order is the only copy of something (then it goes back to
-    the front of its queue) or can be made again (then it is dropped). An entry without a claim is
-    given one of `grace` seconds first.
-    """
-    connection = work_redis()
-    every = Queue.all(connection=connection, serializer=Serializer)
-    recovered = leftovers.recover(every, put_back, CLAIMS)
-    for queue in every:
-        if not put_back(queue.name):
-            recovered += _drop_expired(queue, connection)
-        for job_id in queue.intermediate_queue.get_job_ids():
-            member = f"{queue.name}|{job_id}"
-            until = connection.zscore(CLAIMS, member)
-            if until is None:
-                connection.zadd(CLAIMS, {member: clock(connection) + grace}, nx=True)
-            elif float(until) < clock(connection):
-                _recover_one(queue, job_id, put_back(queue.name))
-                recovered += 1
-    # Claims whose order is long gone: its process died between the steps of `done()`.
-    connection.zremrangebyscore(CLAIMS, "-inf", clock(connection) - _STALE_SECONDS)
-    return recovered
-
-
-def _drop_expired(queue: Queue, connection: Any) -> int:
-    """Entries whose order's ttl is over: a queue that nobody drains would grow for ever."""
-    dropped = 0
-    for key in (queue.key, queue.intermediate_queue_key):
-        entries: Any = connection.lrange(key, 0, -1)
-        with connection.pipeline(transaction=False) as pipe:
-            for job_id in entries:
-                pipe.exists(Job.key_for(job_id.decode()))
-            there = pipe.execute()
-        for job_id in (entry for entry, exists in zip(entries, there, strict=True) if not exists):
-            dropped += int(connection.lrem(key, 1, job_id))
-    return dropped
-
-
-def _recover_one(queue: Queue, job_id: str, back: bool) -> None:
-    log.warning("order_recovered", queue=queue.name, job=job_id, put_back=back)
-    with work_redis().pipeline(transaction=True) as pipe:
-        if back:
-            pipe.lrem(queue.intermediate_queue_key, 1, job_id)
-            pipe.lpush(queue.key, job_id)
-            pipe.zrem(CLAIMS, f"{queue.name}|{job_id}")
-        else:
-            _forget(pipe, queue.name, job_id)
-        pipe.execute()

@@ -15,7 +15,7 @@ import pytest
 import redis
 from rq.job import Job
 
-from msgplatform.core.queues import jobs, owners
+from msgplatform.core.queues import jobs, owners, recovery
 from msgplatform.core.queues.names import RqQueues
 from notify.orders import MARKER_QUEUE as MARKER
 
@@ -80,7 +80,7 @@ def claim_and_die(queue: str, seconds: float) -> None:
 def test_a_killed_claim_is_recovered(work_redis: redis.Redis, put_back: bool) -> None:
     jobs.put(MARKER, [[1]], ttl=None)
     claim_and_die(MARKER, seconds=-1)
-    assert jobs.recover(lambda name: put_back) == 1
+    assert recovery.recover(lambda name: put_back) == 1
     again = jobs.claim(MARKER, 30)
     if put_back:
         assert again
@@ -95,7 +95,7 @@ def test_a_live_claim_is_left_alone(work_redis: redis.Redis) -> None:
     jobs.put(QUEUE, [{}], ttl=60)
     claimed = jobs.claim(QUEUE, 30)
     assert claimed
-    assert jobs.recover(lambda name: True) == 0
+    assert recovery.recover(lambda name: True) == 0
     assert jobs.depths([QUEUE])[QUEUE] == 1
 
 
@@ -116,8 +116,9 @@ def test_an_entry_without_a_claim_gets_a_grace(work_redis: redis.Redis) -> None:
     """A process killed between moving the order and writing its claim."""
     jobs.put(QUEUE, [{"n": 1}], ttl=60)
     work_redis.lmove(f"rq:queue:{QUEUE}", f"rq:queue:{QUEUE}:intermediate")
-    assert jobs.recover(lambda name: True, grace=-1) == 0, "the first look only starts the clock"
-    assert jobs.recover(lambda name: True, grace=60) == 1
+    looked = recovery.recover(lambda name: True, grace=-1)
+    assert looked == 0, "the first look only starts the clock"
+    assert recovery.recover(lambda name: True, grace=60) == 1
     claimed = jobs.claim(QUEUE, 30)
     assert claimed
     assert claimed.data == {"n": 1}
@@ -208,7 +209,7 @@ def test_the_first_order_of_each_queue_in_one_step(work_redis: redis.Redis) -> N
         (NAMES[2], Order(1)),
     ]
     assert all(time.time() - order.enqueued_at < 60 for order in claimed)
-    assert jobs.recover(lambda name: False) == 0, "they are claimed from the same step on"
+    assert recovery.recover(lambda name: False) == 0, "they are claimed from the same step on"
     again, _ = jobs.claim_all(NAMES, 30, Order)
     assert [order.data for order in again] == [Order(2), Order(2)]
     jobs.done([*claimed, *again])
@@ -222,7 +223,7 @@ def test_claims_end_after_their_time(work_redis: redis.Redis) -> None:
         jobs.put(name, [Order(1)], ttl=60)
     jobs.claim_all(NAMES[:2], -1, Order)
     jobs.claim_all(NAMES[2:], 30, Order)
-    assert jobs.recover(lambda name: True) == 2
+    assert recovery.recover(lambda name: True) == 2
     claimed, _ = jobs.claim_all(NAMES, 30, Order)
     assert [order.queue for order in claimed] == NAMES[:2]
 

@@ -16,7 +16,7 @@ from django_rq.management import commands
 from rq.worker_registration import REDIS_WORKER_KEYS
 
 from msgplatform import env
-from msgplatform.core.queues import jobs
+from msgplatform.core.queues import jobs, recovery
 from notify.orders import MARKER_QUEUE as MARKER
 
 QUEUE = "notify-7-9"
@@ -32,7 +32,7 @@ def manage(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def recovered() -> int:
     """What the maker does now and then: only results are put back."""
-    return jobs.recover(lambda name: name == MARKER)
+    return recovery.recover(lambda name: name == MARKER)
 
 
 def kept(client: redis.Redis) -> set[bytes | str]:

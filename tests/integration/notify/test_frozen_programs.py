@@ -20,7 +20,7 @@ from django.db.models.functions import Now
 
 from msgplatform import env
 from msgplatform.core.data import sql
-from msgplatform.core.queues import jobs, names
+from msgplatform.core.queues import jobs, names, recovery
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Biz, MinuteCounter
 from notify import lane_status, orders
@@ -115,7 +115,7 @@ def test_a_frozen_marker_holds_nobody_up_and_changes_nothing_when_it_wakes_up(
         wait_until(lambda: delivered.count() == 10, marker.turn)
 
         def turn() -> None:
-            jobs.recover(names.holds_only_copies)
+            recovery.recover(names.holds_only_copies)
             marker.turn()
 
         wait_until(lambda: delivered.count() == 20, turn)

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from msgplatform.core.data import ids
-from msgplatform.core.queues import jobs
+from msgplatform.core.queues import jobs, recovery
 from msgplatform.models import Alert, Biz
 from notify import intake, orders
 from notify.directory import Subscriptions
@@ -295,7 +295,7 @@ def test_orders_whose_time_is_over_do_not_fill_a_queue(biz: Biz, work_redis: red
     run(maker)
     for key in work_redis.keys("rq:job:*"):
         work_redis.delete(key)
-    assert jobs.recover(lambda name: False) == 1
+    assert recovery.recover(lambda name: False) == 1
     assert jobs.depths([queue_of(row)])[queue_of(row)] == 0
 
 

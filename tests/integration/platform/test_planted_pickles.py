@@ -17,7 +17,7 @@ from django.core.cache import cache
 from django.test import Client
 from django_rq.urls import get_admin_urlpatterns
 
-from msgplatform.core.queues import jobs
+from msgplatform.core.queues import jobs, recovery
 from notify.orders import MARKER_QUEUE as MARKER
 
 pytestmark = pytest.mark.django_db
@@ -144,8 +144,8 @@ def test_other_orders_are_still_shown(
 
 
 def test_cleaning_up_runs_nothing(trap: Path, work_redis: redis.Redis) -> None:
-    jobs.recover(lambda name: True)
-    jobs.recover(lambda name: False)
+    recovery.recover(lambda name: True)
+    recovery.recover(lambda name: False)
     while jobs.claim_all([MARKER], 30, dict)[0]:
         pass
     assert not trap.exists()

@@ -1,7 +1,8 @@
-"""Recover orders that RQ workers took, if somebody started any on our queues.
+"""Recover orders that killed processes left in intermediate lists, and those that RQ workers took.
 
-An RQ worker fails every order it takes (`jobs.not_for_workers`) and keeps it for a year in a
-registry that no daemon reads. Nothing of such an order was delivered.
+If somebody starts an RQ worker on our queues, it fails every order it takes
+(`jobs.not_for_workers`) and keeps it for a year in a registry that no daemon reads. Nothing of such
+an order was delivered.
 """
 
 from __future__ import annotations
@@ -25,12 +26,16 @@ from rq.worker_registration import REDIS_WORKER_KEYS, WORKERS_BY_QUEUE_KEY
 
 from msgplatform.core import logging
 from msgplatform.core.connections import clock, work_redis
+from msgplatform.core.queues.jobs import CLAIMS, Serializer, forget
 
 log = logging.get(__name__)
 
+# A claim that ended this long ago has no order any more: `recover` would have taken the order.
+_STALE_SECONDS = 30
+
 # Takes an order out of a registry: back to the front of its queue, or dropped. One script, so that
 # two processes do not both put it back, and one that dies loses nothing. An order that a claimer
-# holds is left to it: if it is in the intermediate list, `jobs.recover` sees it; an RQ worker may
+# holds is left to it: if it is in the intermediate list, `recover` sees it there; an RQ worker may
 # have taken it out of that list, and then it stays in the registry until the claim is over.
 # KEYS: registry, queue, intermediate list, claims, job, and what goes with it. ARGV: member of the
 # registry, job id, member of the claims, now, whether it goes back.
@@ -73,12 +78,64 @@ class _Entry(NamedTuple):
         return self.member.partition(b":")[0].decode(errors="replace")
 
 
-def recover(queues: Sequence[Queue], put_back: Callable[[str], bool], claims: str) -> int:
+def recover(put_back: Callable[[str], bool], grace: float = 60.0) -> int:
+    """Recover the orders that killed processes left in intermediate lists, and those that RQ
+    workers, if somebody started any, left in RQ's registries; returns how many.
+
+    `put_back(queue)` says whether an order is the only copy of something (then it goes back to
+    the front of its queue) or can be made again (then it is dropped). An entry without a claim is
+    given one of `grace` seconds first.
+    """
+    connection = work_redis()
+    every = Queue.all(connection=connection, serializer=Serializer)
+    recovered = _recover_registries(every, put_back)
+    for queue in every:
+        if not put_back(queue.name):
+            recovered += _drop_expired(queue, connection)
+        for job_id in queue.intermediate_queue.get_job_ids():
+            member = f"{queue.name}|{job_id}"
+            until = connection.zscore(CLAIMS, member)
+            if until is None:
+                connection.zadd(CLAIMS, {member: clock(connection) + grace}, nx=True)
+            elif float(until) < clock(connection):
+                _recover_one(queue, job_id, put_back(queue.name))
+                recovered += 1
+    # Claims whose order is long gone: its process died between the steps of `done()`.
+    connection.zremrangebyscore(CLAIMS, "-inf", clock(connection) - _STALE_SECONDS)
+    return recovered
+
+
+def _drop_expired(queue: Queue, connection: Any) -> int:
+    """Entries whose order's ttl is over: a queue that nobody drains would grow for ever."""
+    dropped = 0
+    for key in (queue.key, queue.intermediate_queue_key):
+        entries: Any = connection.lrange(key, 0, -1)
+        with connection.pipeline(transaction=False) as pipe:
+            for job_id in entries:
+                pipe.exists(Job.key_for(job_id.decode()))
+            there = pipe.execute()
+        for job_id in (entry for entry, exists in zip(entries, there, strict=True) if not exists):
+            dropped += int(connection.lrem(key, 1, job_id))
+    return dropped
+
+
+def _recover_one(queue: Queue, job_id: str, back: bool) -> None:
+    log.warning("order_recovered", queue=queue.name, job=job_id, put_back=back)
+    with work_redis().pipeline(transaction=True) as pipe:
+        if back:
+            pipe.lrem(queue.intermediate_queue_key, 1, job_id)
+            pipe.lpush(queue.key, job_id)
+            pipe.zrem(CLAIMS, f"{queue.name}|{job_id}")
+        else:
+            forget(pipe, queue.name, job_id)
+        pipe.execute()
+
+
+def _recover_registries(queues: Sequence[Queue], put_back: Callable[[str], bool]) -> int:
     """Empty RQ's registries of these queues, and its list of dead workers; returns how many orders.
 
-    An order goes back to the front of its queue if `put_back(queue)`, else it is dropped. An order
-    that is claimed in the sorted set `claims` is left to its claimer, and one that a worker has
-    started is left to the worker until RQ itself takes it for abandoned.
+    A claimed order is left to its claimer, and one that a worker has started is left to the worker
+    until RQ itself takes it for abandoned.
     """
     _forget_dead_workers(queues)
     connection = work_redis()
@@ -90,7 +147,7 @@ def recover(queues: Sequence[Queue], put_back: Callable[[str], bool], claims: st
         beside = [Result.get_key(job), ExecutionRegistry(job, connection).key]
         lists = [entry.queue.key, entry.queue.intermediate_queue_key]
         became: Any = script(
-            keys=[entry.registry, *lists, claims, Job.key_for(job), *beside],
+            keys=[entry.registry, *lists, CLAIMS, Job.key_for(job), *beside],
             args=[entry.member, job, f"{name}|{job}", now, int(put_back(name))],
         )
         if became:
