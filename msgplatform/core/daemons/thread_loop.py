@@ -19,8 +19,8 @@ class ThreadLoop:
 
     `turn` does one bounded piece of work. It returns the seconds until its next call, which
     `wake()` ends early; None means `every`. What it raises is logged, and it is called again after
-    a pause that grows to `longest_pause`. No `turn` holds up the end of the process. Once it has
-    been asked to stop, an unavailable server is not logged any more: nobody waits for it.
+    a pause that grows to `longest_pause`. No `turn` holds up the end of the process: after a stop
+    it may go on for a while, and an unavailable server is then no longer logged.
     """
 
     def __init__(
@@ -71,7 +71,8 @@ class ThreadLoop:
             close_old_connections()
             seconds = work()
         except AWAY as error:
-            if not self._stopping.is_set():
+            # A turn that a stop found waiting ends when its server does, perhaps with the process.
+            if work is not self._turn or not self._stopping.is_set():
                 log.warning("thread_waits", thread=self._name, why=str(error)[:200])
             return None
         except Exception:

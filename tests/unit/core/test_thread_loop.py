@@ -83,6 +83,25 @@ def test_a_last_call_that_fails_ends_it_all_the_same(caplog: pytest.LogCaptureFi
     assert [record.msg["event"] for record in caplog.records] == ["thread_waits"]
 
 
+def test_a_turn_that_a_stop_interrupts_reports_no_unavailable_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    waits, server_ends = threading.Event(), threading.Event()
+
+    def turn() -> None:
+        waits.set()
+        server_ends.wait(LONG)
+        raise Unavailable("gone")
+
+    loop = ThreadLoop("test", turn)
+    loop.start()
+    assert waits.wait(LONG)
+    loop.stop()
+    server_ends.set()
+    loop.stop(LONG)
+    assert not caplog.records
+
+
 def test_a_turn_that_hangs_holds_up_no_end() -> None:
     hangs, may_end = threading.Event(), threading.Event()
 
