@@ -119,7 +119,7 @@ def test_a_change_after_the_preview_brings_a_new_preview(
 def test_the_pace_is_shown_and_kept(row: BizReceive, admin_client: Client) -> None:
     fields = {"action": "requeue", "rate": "5"}
     shown = preview(admin_client, "notify", **fields)
-    assert "Pace: 5 a second" in shown.content.decode()
+    assert "Rate: 5 a second" in shown.content.decode()
     start(admin_client, "notify", shown, **fields)
     assert BulkJob.objects.get().rate == 5
     runner = BulkRunner()
