@@ -55,6 +55,7 @@ def _guarded(look: Callable[[], Iterable[Finding]], name: str) -> Iterator[Findi
 def _settings() -> Iterator[Finding]:
     problems = [m for m in checks.run_checks() if m.level >= checks.WARNING]
     for message in problems:
+        # A system check's hint is how to repair it, which is what `doctor` shows below a finding.
         is_error = message.level >= checks.ERROR
         yield Finding("bad" if is_error else "warn", str(message.msg), str(message.hint or ""))
     if not problems:
@@ -106,7 +107,7 @@ def _mysql(connection: Any) -> Iterator[Finding]:
             f"innodb_flush_log_at_trx_commit={flush}: a power cut loses accepted messages",
             "SET GLOBAL innodb_flush_log_at_trx_commit=1",
         )
-    if int(packet) < 16 << 20:
+    if int(packet) < 16 << 20:  # the largest batch that the API takes
         yield Finding(
             "warn",
             f"max_allowed_packet={packet}: a large batch may be refused",
@@ -150,7 +151,7 @@ def _redis_roles() -> Iterator[Finding]:
 def _append_only(role: RedisRole) -> Iterator[Finding]:
     try:
         options: Any = role.client().config_get("*append*")
-    except ResponseError:
+    except ResponseError:  # a hosted Redis may forbid CONFIG
         yield Finding(
             "warn",
             f"{role.variable}: CONFIG is forbidden; whether accepted messages are kept is unknown",

@@ -47,6 +47,7 @@ class ApiKey(models.Model):
 
     biz = models.ForeignKey(Biz, models.CASCADE, related_name="api_keys", verbose_name=_("system"))
     name = models.CharField(_("name"), max_length=100, help_text=_("Where it is used"))
+    # Exact: in MySQL's default collation two prefixes that differ in case would be one.
     prefix = ExactCharField(_("prefix"), max_length=16, unique=True, editable=False)
     hash = models.CharField(max_length=64, editable=False)
     scopes = models.JSONField(_("scopes"), default=list, blank=True)
@@ -81,6 +82,7 @@ class BulkJob(models.Model):
     state = models.CharField(_("state"), max_length=16, choices=State, default=State.PENDING)
     total = models.PositiveBigIntegerField(_("total"), default=0)
     done = models.PositiveBigIntegerField(_("done"), default=0)
+    # The flow's own (`core.bulk_cursor`); '' before the first page.
     cursor = models.CharField(max_length=200, blank=True, default="")
     rate = models.PositiveIntegerField(
         _("messages per second"), default=0, help_text=_("0: as fast as it goes")
@@ -89,6 +91,7 @@ class BulkJob(models.Model):
     created_by = models.CharField(_("created by"), max_length=150)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     finished_at = models.DateTimeField(_("finished"), null=True, blank=True)
+    # The runner that has the job now (`core.data.claims`).
     claimed_by = models.CharField(max_length=32, blank=True, default="")
     lease_until = models.DateTimeField(null=True, blank=True)
 

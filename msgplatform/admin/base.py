@@ -45,7 +45,7 @@ class ModelAdmin(UnfoldModelAdmin):
     """The theme's admin with our defaults."""
 
     list_per_page = 50
-    show_full_result_count = False
+    show_full_result_count = False  # a COUNT of the whole table, only to show it
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return PlainList

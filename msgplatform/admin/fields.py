@@ -174,6 +174,7 @@ class _WriteOnly(forms.Field):
             self.help_text = _("%s Never shown; leave it empty to keep it.") % shown
 
     def clean(self, value: Any) -> Any:
+        # Blanks count as empty: a password manager or a paste may leave some.
         is_kept = not str(value or "").strip() and self._stored
         return self._stored if is_kept else super().clean(value)
 

@@ -112,6 +112,7 @@ class IdTimeFilter(FieldListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         since, until = (self.moment(name) for name in self.expected_parameters())
+        # min: a time far in the future has an id that no BIGINT holds.
         if since:
             queryset = queryset.filter(
                 **{f"{self.field_path}__gte": min(ids.first_id_at(since), _MOST)}
@@ -124,6 +125,7 @@ class IdTimeFilter(FieldListFilter):
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
         data = {name: self._text(name) for name in self.expected_parameters()}
+        # To the minute, as the form's inputs show it.
         now = timezone.localtime().replace(second=0, microsecond=0)
         since, until = (str(name) for name in self.expected_parameters())
         presets = [

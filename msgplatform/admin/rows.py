@@ -57,6 +57,7 @@ class RowsAdmin(ReadOnlyAdmin):
         row = number is not None and self.get_queryset(request).filter(pk=number).first()
         if not row:
             raise Http404(_("There is no such row; it may have been deleted by retention."))
+        # After the look: whether a row exists is no secret to those who may open the console.
         allowed = self.has_operate_permission(request) if change else True
         if not (allowed and self.has_view_permission(request, row)):
             raise PermissionDenied
@@ -81,5 +82,5 @@ class RowsAdmin(ReadOnlyAdmin):
             "may_change": self.has_operate_permission(request), **context,
         }  # fmt: skip
         response = TemplateResponse(request, template or self.page_template, given)
-        response["Cache-Control"] = "no-store"
+        response["Cache-Control"] = "no-store"  # it may show a message's content
         return response

@@ -45,7 +45,7 @@ class BizAdmin(UndeletableAdmin):
             elif "enabled" in form.changed_data:
                 action = "system_enabled" if obj.enabled else "system_disabled"
                 audit(request, action, obj.name)
-        if change:
+        if change:  # it may have been disabled: its keys are cached in this process
             keys.forget()
 
 
@@ -95,6 +95,7 @@ class ApiKeyAdmin(ShowsSecret):
                 audit(request, "api_key_changed", str(obj), **detail)
             keys.forget()
             return
+        # `keys.create` makes the row; `response_add` shows the plain text, which is stored nowhere.
         created, obj.plain = keys.create(obj.biz, obj.name, obj.scopes, obj.expires_at)  # type: ignore[attr-defined]
         obj.pk = created.pk
         obj.prefix = created.prefix
@@ -142,6 +143,7 @@ class BulkJobAdmin(ReadOnlyAdmin):
     def _set_state(
         self, request: HttpRequest, jobs: QuerySet[BulkJob], to: str, allowed: list[str]
     ) -> None:
+        # Only jobs in these states: one that has ended meanwhile must not start again.
         for job in jobs.filter(state__in=allowed):
             audit(request, f"bulk_{to}", str(job))
         count = jobs.filter(state__in=allowed).update(state=to)

@@ -53,6 +53,7 @@ def form_too_old(request: HttpRequest, reason: str = "") -> HttpResponse:
     """CSRF_FAILURE_VIEW: links to the page before, which asks for the login if the session is
     over."""
     came_from = request.headers.get("Referer", "")
+    # A link to another site, on a page of ours, would lend that site our name.
     if not url_has_allowed_host_and_scheme(came_from, {request.get_host()}):
         came_from = reverse("home")
     page = loader.get_template("403_csrf.html").render({"came_from": came_from})
@@ -71,6 +72,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     The console needs the database for every page: while it is unavailable, this is what it shows.
     """
     error = sys.exc_info()[1]
+    # Random, so that it is found in the log of whichever process answered.
     error_id = secrets.token_hex(8)
     log.error(
         "request_failed",

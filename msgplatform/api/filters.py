@@ -19,7 +19,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
 
 MAX_ID = 2**63 - 1
-MAX_SELECTION = 500
+MAX_SELECTION = 500  # ids that one statement names
 
 Reader = Callable[[str, str], Any]
 
@@ -35,6 +35,7 @@ def values(
     Raises InvalidInput naming the field, also when `until` is not later than `since`.
     """
     texts = {name: str(value).strip() for name, value in given.items()}
+    # An unknown filter that is ignored would select more than the person meant: an error instead.
     if unknown := texts.keys() - set(allowed):
         known = ", ".join(allowed)
         raise InvalidInput(_("unknown filter; use %s") % known, sorted(unknown)[0])

@@ -22,8 +22,10 @@ from msgplatform.core.connections import RedisError, work_redis
 
 log = logging.get(__name__)
 
+# Load balancers give up after a few seconds; an answer that says which server is silent helps more.
 READY_SECONDS = 2.0
 _LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
+# Headers that a proxy adds: a request that has one does not come from this machine itself.
 _FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_X_REAL_IP", "HTTP_FORWARDED", "HTTP_VIA")
 
 
@@ -40,7 +42,7 @@ def ask_database() -> None:
             cursor.execute("SELECT 1")
             cursor.fetchone()
     finally:
-        connection.close()
+        connection.close()  # the thread is kept, and must not keep a broken connection
 
 
 class Probe:
@@ -51,6 +53,7 @@ class Probe:
 
     def __init__(self, ask: Callable[[], object]) -> None:
         self._ask = ask
+        # One thread: a check that hangs takes it, and nothing more.
         self._pool = ThreadPoolExecutor(max_workers=1)
         self._asked: Future[object] | None = None
 
@@ -82,6 +85,7 @@ PROBES: dict[str, Probe] = {
 @require_safe
 def ready(request: HttpRequest) -> JsonResponse:
     """/readyz: 200 when database and Redis answer, else 503; the JSON says which one does not."""
+    # All checks start before any is waited for, so that together they take the time of one.
     deadline = time.monotonic() + READY_SECONDS
     for probe in PROBES.values():
         probe.start()
@@ -96,6 +100,7 @@ def may_read_metrics(request: HttpRequest) -> bool:
     local."""
     if token := settings.METRICS_TOKEN:
         scheme, _, given = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        # Compared in constant time: the duration must not tell how much of a guess was right.
         return scheme.lower() == "bearer" and hmac.compare_digest(given.encode(), token.encode())
     if urlsplit(settings.PUBLIC_URL).hostname not in _LOCAL_HOSTS:
         return False

@@ -24,6 +24,7 @@ from msgplatform.core.data.idempotency import MAX_KEY_LENGTH
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.verdicts import Verdict, judge_each, limit_items
 
+# A web worker holds 256 MiB of bodies, so several of the largest batches at a time.
 MAX_BATCH = 1000
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 
@@ -45,7 +46,7 @@ class SingleIntake:
 def encoded(verdict: Verdict) -> tuple[int, bytes]:
     """Status and body: 202 for a new item, 200 for a repeat. Raises Conflict, InvalidInput."""
     verdict.raise_rejected()
-    created = verdict.outcome == "created"
+    created = verdict.outcome == "created"  # 202: it is stored, and will be delivered later
     code = status.HTTP_202_ACCEPTED if created else status.HTTP_200_OK
     return code, msgspec.json.encode(verdict.shown())
 
@@ -59,6 +60,7 @@ def answer(verdict: Verdict) -> HttpResponse:
 def idempotency_key(request: Request, in_body: str | None) -> str | None:
     """The key of the header Idempotency-Key or of the body. Raises InvalidInput when both are
     sent and differ."""
+    # Two different keys are an error of the caller's; choosing one would hide it.
     header: str | None = request.META.get("HTTP_IDEMPOTENCY_KEY")
     if header is None:
         return in_body

@@ -56,10 +56,11 @@ class KeysetPagination(BasePagination):
             if cursor.backward:
                 order = tuple(name[1:] if name.startswith("-") else f"-{name}" for name in order)
             queryset = queryset.filter(_beyond(order, cursor.values))
+        # One row more than the page: it says whether there is a next one, without a COUNT.
         found = list(queryset.order_by(*order)[: limit + 1])
         page, more = found[:limit], len(found) > limit
         if cursor is not None and cursor.backward:
-            page.reverse()
+            page.reverse()  # read from the cursor upwards, shown in the list's own order
             self._next, self._previous = self._link(page, False), self._link(page, True, more)
         else:
             self._next, self._previous = (
@@ -108,6 +109,7 @@ class KeysetPagination(BasePagination):
 
     def _signer(self) -> signing.Signer:
         """Cursors are signed, so that the database gets only values that came from a row."""
+        # Salted with the ordering: a cursor of another list has values of other columns.
         return signing.Signer(sep=".", salt=f"cursor:{','.join(self._ordering)}")
 
     def get_schema_operation_parameters(self, view: APIView) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ from msgplatform.core.data import sql
 log = logging.get(__name__)
 
 CONTENT_TYPE = "application/problem+json"
+# Long enough for a restart of a server, short enough that callers do not give up.
 RETRY_AFTER_SECONDS = 5
 
 
@@ -80,6 +81,7 @@ def handle(exc: Exception, context: Mapping[str, Any]) -> HttpResponse | None:
     problem = describe(exc, context.get("view"))
     if problem is None:
         return None
+    # The caller's errors are not logged: one caller could fill the log.
     if problem.kind.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning(
             "request_unavailable", kind=problem.kind.slug, why=f"{type(exc).__name__}: {exc}"
@@ -96,7 +98,7 @@ def describe(exc: Exception, view: Any) -> Problem | None:
 @describe.register
 def _(exc: drf.APIException, view: Any) -> Problem:
     kind = BY_STATUS.get(exc.status_code)
-    if kind is None:
+    if kind is None:  # of a library that raises a status we have no kind for
         kind = Kind("other", exc.status_code, HTTPStatus(exc.status_code).phrase, "")
     return Problem(kind, "; ".join(each["message"] for each in _flat(exc.detail)))
 
@@ -129,6 +131,8 @@ def _(exc: errors.Conflict, view: Any) -> Problem:
 @describe.register(OperationalError)
 @describe.register(InterfaceError)
 def _(exc: OperationalError | InterfaceError, view: Any) -> Problem:
+    # A request that only reads changed nothing, whatever the error was; neither did a failed
+    # connect.
     request = getattr(view, "request", None)
     only_reads = request is not None and request.method in SAFE_METHODS
     if only_reads or sql.nothing_happened(exc):
@@ -240,6 +244,7 @@ def _(exc: django_errors.RequestDataTooBig, view: Any) -> Problem:
 
 
 def _invalid(wrong: list[dict[str, str]]) -> Problem:
+    # `detail` is read by people: the first errors are enough there, `errors` has all of them.
     shown = "; ".join(
         f"{e['field']}: {e['message']}" if e["field"] else e["message"] for e in wrong[:3]
     )
@@ -251,6 +256,7 @@ def _flat(detail: Any, path: str = "") -> Iterator[dict[str, str]]:
     """DRF's nested errors as `{"field": "events[3].type", "message": …}`."""
     if isinstance(detail, Mapping):
         for name, below in detail.items():
+            # Errors of the object as a whole belong to the object's own path.
             own = name in {"non_field_errors", django_errors.NON_FIELD_ERRORS}
             yield from _flat(below, path if own else f"{path}.{name}".lstrip("."))
     elif isinstance(detail, list | tuple):

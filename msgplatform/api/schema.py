@@ -66,6 +66,7 @@ _RETRY_AFTER = {
 def mock_request(*args: Any, **kwargs: Any) -> Any:
     """The request that views get while the schema is made: of a caller that owns nothing."""
     request = build_mock_request(*args, **kwargs)
+    # Views read `request.user.biz_id` in get_queryset, which is called for the schema too.
     request.user = ApiCaller(biz_id=0, biz_name="", key_id=0, scopes=frozenset())
     return request
 
@@ -90,6 +91,7 @@ class PlatformSchema(AutoSchema):
             said = operation.get("description", "")
             operation["description"] = f"{said}\n\nScope: `{scope}`".strip()
         for status in self._problem_statuses(operation):
+            # A view that describes one of these answers itself keeps its own description.
             operation["responses"].setdefault(str(status), _problem_response(status, registry))
         return operation
 
@@ -103,7 +105,7 @@ class PlatformSchema(AutoSchema):
         return self.method == "POST" and getattr(self.view, "accepts_idempotency_key", False)
 
     def _problem_statuses(self, operation: dict[str, Any]) -> list[int]:
-        statuses = [429, 500, 503]
+        statuses = [429, 500, 503]  # of every operation: rate limit, error, server unavailable
         if required_scope(self.view, self.method):
             statuses += [401, 403]
         if "requestBody" in operation:
@@ -127,7 +129,7 @@ def _problem_response(status: int, registry: ComponentRegistry) -> dict[str, Any
         "description": "; ".join(f"{kind.title} (`{kind.uri}`)" for kind in kinds),
         "content": {CONTENT_TYPE: {"schema": problem.ref}},
     }
-    if status in {429, 503}:
+    if status in {429, 503}:  # the two that say when to repeat the request
         response["headers"] = _RETRY_AFTER
     name = f"Problem{status}"
     component = ResolvedComponent(name, ResolvedComponent.RESPONSE, response, name)
@@ -151,6 +153,8 @@ class StructExtension(OpenApiSerializerExtension):
             [self.target], ref_template="#/components/schemas/{name}"
         )
         own: dict[str, Any] = components.pop(self.target.__name__)
+        # The Structs that it contains become components too; drf-spectacular knows only
+        # serializers.
         for name, schema in components.items():
             nested = ResolvedComponent(name, ResolvedComponent.SCHEMA, schema, name)
             auto_schema.registry.register_on_missing(nested)

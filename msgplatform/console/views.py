@@ -44,10 +44,10 @@ def overview(request: HttpRequest) -> HttpResponse:
     try:
         daemons, redis_problem = heartbeats.alive(), ""
     except RedisError as error:
-        daemons, redis_problem = [], str(error)[:200]
+        daemons, redis_problem = [], str(error)[:200]  # the page must work while Redis does not
     shown = [(flow, flow.status()) for flow in flows.all()]
     missing = sorted(flows.roles() - {beat.role for beat in daemons})
-    opened = Alert.objects.filter(open_key__isnull=False)
+    opened = Alert.objects.filter(open_key__isnull=False)  # a unique index: only the open ones
     number = opened.count()
     return _page(
         request,
@@ -70,6 +70,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 @require_GET
 def search(request: HttpRequest) -> HttpResponse:
     """Search every flow; the query is in the URL, so a result can be sent to a colleague."""
+    # Cut here as well: a form's maxlength binds nobody who writes the URL.
     query = request.GET.get("q", "").strip()[:MAX_QUERY]
     visible = _visible(request)
     hits = [(flow, hit) for flow in visible for hit in flow.search(query, SEARCH_LIMIT)]
@@ -187,6 +188,7 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
 
     Only what was previewed is started: if anything changed since, the page shows a new preview.
     """
+    # The permission for bulk jobs alone is not enough: it needs that of the flow's messages too.
     able = [flow for flow in _visible(request) if flow.bulk_actions]
     if not able:
         raise PermissionDenied
@@ -198,6 +200,7 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
     name = given.get("action") or next(iter(flow.bulk_actions))
     if name not in flow.bulk_actions:
         raise Http404(_("There is no such bulk action."))
+    # A link may bring a filled form (`ids=…`) without asking for its count, which may take a while.
     asked = request.method == "POST" or "count" in given
     form = BulkForm(flow.bulk_actions[name], given or None)
     counted = _counted(flow, name, form) if asked and form.is_valid() else None
@@ -215,6 +218,7 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
         action=flow.bulk_actions[name],
         counted=counted,
         changed=starts,
+        # Signed, not stored: the start proves by it which filter the person has seen the count of.
         previewed=signing.dumps(_wanted(flow, name, form), salt=_SALT) if counted else "",
     )
 

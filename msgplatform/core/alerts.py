@@ -118,6 +118,7 @@ def reconcile(
     alerts could not be read, and nothing was done.
     """
     try:
+        # Read first: an alert that is raised between this and the end is not resolved by mistake.
         opened = {key for store in _stores for kind in kinds for key in store.open_keys(kind)}
     except Exception:
         log.exception("open_alerts_not_read", kinds=sorted(kinds))
@@ -144,6 +145,7 @@ def open_kinds() -> dict[str, int]:
 
 def _when_committed(event: AlertEvent) -> None:
     if sql.in_transaction():
+        # robust: an error here must not keep the caller's other hooks from running.
         transaction.on_commit(partial(_hand_out, event), robust=True)
     else:
         _hand_out(event)
@@ -157,10 +159,11 @@ def _hand_out(event: AlertEvent) -> None:
     except Exception:
         log.exception("alert_not_stored", key=event.key)
         return
-    if changed is None:
+    if changed is None:  # the alert is open already, or none was: nobody needs to hear of it again
         return
     for name, handler in _handlers.items():
         try:
             handler(changed)
         except Exception:
+            # The alert is stored and in the console; a broken handler must not hold up the others.
             log.exception("alert_not_delivered", handler=name, key=event.key)

@@ -41,6 +41,7 @@ class BulkCursor:
     @classmethod
     def read(cls, text: str) -> BulkCursor:
         """Raises InvalidInput."""
+        # A time has no "|", and whatever follows the first one is the flow's.
         begun, _separator, position = text.partition("|")
         return cls(read_time(begun), position)
 
@@ -88,7 +89,7 @@ def count(page: Callable[[str, int], Page], most: int, size: int, steps: int) ->
     for _step in range(steps):
         read = page(position, size)
         found += len(read.ids)
-        if found > most:
+        if found > most:  # counting further would only cost time: "more than" is enough to decide
             return Counted(most, more=True)
         position = read.position
         if not position:

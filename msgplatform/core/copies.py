@@ -72,13 +72,14 @@ class Copies:
             for copy in self._copies:
                 copy.keep_running()
             self._stop.wait(_LOOK_SECONDS)
+        # All are asked before any is waited for: they drain at the same time.
         for copy in self._copies:
             copy.signal(signal.SIGTERM)
         for copy in self._copies:
             copy.wait()
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        if self._stop.is_set():
+        if self._stop.is_set():  # the second signal: the children's own drain takes too long
             for copy in self._copies:
                 copy.signal(signal.SIGKILL)
         self._stop.set()

@@ -95,6 +95,7 @@ class EncryptedTextField(models.Field):  # type: ignore[type-arg]  # none at run
         value = super().get_prep_value(value)
         if value is None:
             return None
+        # Saving a row must not lose a value whose key is missing only at present.
         if isinstance(value, Unreadable):
             return value.stored
         text = self.dumps(value)
@@ -105,6 +106,7 @@ class EncryptedTextField(models.Field):  # type: ignore[type-arg]  # none at run
 
     def value_from_object(self, obj: models.Model) -> Any:
         """The value, or an Unreadable."""
+        # From the instance's dict: the attribute itself would raise for an Unreadable.
         found = vars(obj).get(self.attname)
         return found if isinstance(found, Unreadable) else super().value_from_object(obj)
 
@@ -124,6 +126,7 @@ class EncryptedTextField(models.Field):  # type: ignore[type-arg]  # none at run
         return None
 
     def get_lookup(self, lookup_name: str) -> Any:
+        # Each encryption of a text differs, so an equality would never match.
         if lookup_name != "isnull":
             raise FieldError(f"{self.name} is encrypted: only isnull can be looked up")
         return super().get_lookup(lookup_name)

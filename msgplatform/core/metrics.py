@@ -59,6 +59,7 @@ def _daemon_samples() -> Iterator[flows.Sample]:
         alive = heartbeats.alive()
     except RedisError:
         return
+    # By role, so that a program that does not run at all has a sample too: 0.
     running = {beat.role for beat in alive}
     for role in sorted(flows.roles()):
         yield flows.Sample(
@@ -79,7 +80,7 @@ def _platform_samples() -> Iterator[flows.Sample]:
     try:
         kinds = alerts.open_kinds()
     except AWAY:
-        kinds = None
+        kinds = None  # alerts are rows, so this is also whether the database answers
     yield flows.Sample("database_up", kinds is not None, help="1 when the database answers")
     for kind, count in (kinds or {}).items():
         yield flows.Sample("alerts_open", count, {"kind": kind}, "Alerts that are open, by kind")
@@ -91,7 +92,7 @@ def _families(samples: Iterable[flows.Sample]) -> Iterator[Metric]:
     families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
     histograms: dict[str, list[flows.Sample]] = {}
     for sample in samples:
-        if sample.kind == "histogram":
+        if sample.kind == "histogram":  # its samples belong together: made when all are known
             histograms.setdefault(sample.name, []).append(sample)
             continue
         family = families.get(sample.name)
@@ -123,6 +124,7 @@ def _histogram(samples: list[flows.Sample]) -> HistogramMetricFamily:
 
 def exposition() -> bytes:
     """The metrics of the whole platform in Prometheus' text format."""
+    # A new one for each request: the samples are read now, and nothing is kept in this process.
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_PlatformCollector())
     return generate_latest(registry)

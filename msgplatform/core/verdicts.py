@@ -80,6 +80,7 @@ def judge_each(
     once (it is not called if there is none) and returns their verdicts. An error of `accept` is
     passed on; then nothing is known of any item.
     """
+    # None holds the place of an item whose verdict `accept` will give: the order is kept.
     verdicts: list[Verdict | None] = []
     good: list[R] = []
     for item in items:

@@ -14,6 +14,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.models import Alert
 
+# `last_at` of an alert that still holds is written this often: not at each look of each process.
 _SEEN_EVERY = timedelta(minutes=1)
 _Said = TypeVar("_Said", alerts.AlertEvent, alerts.Condition)
 
@@ -32,6 +33,7 @@ class AlertTable:
             row = opened.first()
             if row is None:
                 return None
+            # Of two processes that resolve it at once, one changes the row, and reports it.
             mine = Alert.objects.filter(pk=row.pk, open_key=event.key)
             closed = mine.update(open_key=None, resolved_at=sql.now())
             return as_event(row, resolved=True) if closed else None

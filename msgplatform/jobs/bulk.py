@@ -29,7 +29,7 @@ from msgplatform.models import BulkJob
 log = logging.get(__name__)
 
 PAGE = 500
-LEASE_SECONDS = 30.0
+LEASE_SECONDS = 30.0  # a page takes a second or two; a killed runner's job waits this long
 _State = BulkJob.State
 
 
@@ -46,7 +46,7 @@ class BulkRunner(Worker):
         self._housekeeping.turn_if_due()
         self._expired_sessions.turn_if_due()
         open_jobs = BulkJob.objects.filter(state__in=[_State.PENDING, _State.RUNNING])
-        if not open_jobs.exists():
+        if not open_jobs.exists():  # a claim would write; an idle turn only reads
             return False
         claim = claims.claim(
             open_jobs.order_by("id"), limit=1, lease=LEASE_SECONDS, set={"state": _State.RUNNING}
@@ -69,6 +69,7 @@ class BulkRunner(Worker):
         if flow is None:
             raise ValueError(f"there is no flow named {job.flow}")
         limit = min(PAGE, job.rate) if job.rate else PAGE
+        # Killed after this and before the update below, the page is done again: it changes nothing.
         step = flow.bulk_step(job.action, job.filter, job.cursor, limit)
         self.heartbeat.done += step.done
         finished = not step.cursor

@@ -84,6 +84,7 @@ class Platform:
         """Check, prepare the database, start everything. Raises Refused, ServerMissing."""
         private_directory(self.state_dir)
         private_directory(self.state_dir / "run")
+        # Before anything is touched: a second `up` must not migrate under the first one.
         self._lock.take()
         try:
             for server in self.redis.values():
@@ -93,7 +94,7 @@ class Platform:
             static_files.collect()
             self._supervisor.start()
             self._follower.start()
-        except BaseException:
+        except BaseException:  # also of a signal: the next `up` must not be refused
             self._lock.release()
             raise
         return self
@@ -126,7 +127,7 @@ class Platform:
 
     def stop(self) -> None:
         """Stop everything in order: daemons drain, then web, then Redis."""
-        self._follower.stop()
+        self._follower.stop()  # first, or it would start processes again that are being stopped
         self._supervisor.stop()
         self._lock.release()
 
@@ -214,6 +215,7 @@ def prepare_databases(migrate: bool) -> None:
             missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
             if not missing:
                 continue
+            # A server's database may be used by other machines, with older programs.
             if not migrate and connection.vendor != "sqlite":
                 raise Refused(
                     f"The database {alias} lacks {len(missing)} migrations. Apply them with: "

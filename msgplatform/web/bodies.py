@@ -50,7 +50,7 @@ async def read(receive: Receive, limit: int, announced: int | None, share: Share
 
     Raises TooLarge, TooSlow, Disconnected, Full.
     """
-    if announced is not None and announced > limit:
+    if announced is not None and announced > limit:  # refused before any of it is kept in memory
         await _drain(receive)
         raise TooLarge(limit)
     loop = asyncio.get_running_loop()
@@ -158,7 +158,7 @@ class Allowance:
         self._all_bytes -= size
         self._bytes[address] -= size
         self._requests[address] -= 1
-        if not self._requests[address]:
+        if not self._requests[address]:  # or the counters would grow with every address ever seen
             del self._requests[address], self._bytes[address]
 
 

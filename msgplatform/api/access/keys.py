@@ -33,10 +33,11 @@ _PREFIX_ALPHABET = string.ascii_lowercase + string.digits
 _PREFIX_LENGTH = 12
 _SECRET_BYTES = 32  # 43 characters of base64url
 _FORMAT = re.compile(rf"mp_([a-z0-9]{{{_PREFIX_LENGTH}}})_[A-Za-z0-9_-]{{43}}")
+# `last_used_at` is for people: an exact one would cost a write for each request.
 _LAST_USED_STEP = timedelta(minutes=1)
 
 _cache = KeyCache()
-_writing = threading.Lock()
+_writing = threading.Lock()  # of the one thread that stores `last_used_at`
 
 
 def scopes() -> dict[str, str]:
@@ -90,7 +91,7 @@ def verify(plain: str, admit: Callable[[], None] = lambda: None) -> ApiCaller | 
     `admit` is called before the database is asked for an unknown key; it refuses by raising.
     """
     match = _FORMAT.fullmatch(plain)
-    if match is None:
+    if match is None:  # refused without asking the database: what is no key is most of the guesses
         return None
     digest = _digest(plain)
     return _cache.get(digest, lambda: _load(match[1], digest), admit)
@@ -111,6 +112,7 @@ def _load(prefix: str, digest: str) -> Found | None:
         row: Mapping[str, Any] | None = rows.values(
             "id", "hash", "scopes", "expires_at", "last_used_at", "biz_id", "biz__name"
         ).first()
+    # By prefix, then compared in constant time: a lookup by hash could leak it by its timing.
     if row is None or not hmac.compare_digest(row["hash"], digest):
         return None
     last_used: datetime | None = row["last_used_at"]
@@ -130,7 +132,7 @@ def write_last_used(**_signal: object) -> None:
         return
     try:
         ids = set(used_keys)
-        used_keys.difference_update(ids)
+        used_keys.difference_update(ids)  # before the write: a use meanwhile is noted again
         now = timezone.now()
         due = Q(last_used_at=None) | Q(last_used_at__lte=now - _LAST_USED_STEP)
         with _briefly_connected(router.db_for_write(ApiKey)):

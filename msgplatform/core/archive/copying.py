@@ -63,6 +63,7 @@ class Part:
 
     def verified(self) -> int:
         """How many rows were copied; raises NotVerified when the target does not hold them all."""
+        # Read back and compared, column by column: the source is deleted on the strength of this.
         here, there = self._fingerprint(self.source), self._fingerprint(self.target)
         if here != there:
             table = self.target._meta.db_table
@@ -92,4 +93,5 @@ class Part:
 
 
 def _plain(value: Any) -> Any:
+    # The text of a memoryview does not have its content, and the fingerprint is of texts.
     return bytes(value) if isinstance(value, memoryview) else value

@@ -35,6 +35,7 @@ class ThreadLoop:
         self._name, self._turn, self._last = name, turn, last
         self._every = every
         self._trouble = Backoff(first=0.2, factor=2.0, cap=longest_pause)
+        # Set by any thread. `_woken` is set by a stop too, so that one wait serves both.
         self._stopping = threading.Event()
         self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -57,6 +58,7 @@ class ThreadLoop:
     def _run(self) -> None:
         while not self._stopping.is_set():
             if (pause := self._guarded(self._turn)) is None:
+                # Not ended by `wake()`: new work would be in the same trouble.
                 self._stopping.wait(self._trouble.next())
                 continue
             self._trouble.reset()
@@ -68,7 +70,7 @@ class ThreadLoop:
     def _guarded(self, work: Callable[[], float | None]) -> float | None:
         """Seconds to wait; None after trouble. Whatever happens, the thread must not end."""
         try:
-            close_old_connections()
+            close_old_connections()  # this thread has its own; the server may have closed it
             seconds = work()
         except AWAY as error:
             # A turn that a stop found waiting ends when its server does, perhaps with the process.

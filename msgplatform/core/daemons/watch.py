@@ -32,6 +32,7 @@ log = logging.get(__name__)
 
 SILENT, REDIS, BACKLOG = "platform.silent", "platform.redis", "platform.backlog"
 LOOK_SECONDS = 15.0
+# The holder may miss two looks before another process takes over.
 _LEASE = Lease(work_redis, "platform:watch", 3 * LOOK_SECONDS)
 # role → unix seconds of the last heartbeat seen. A program that never ran is not reported.
 _SEEN = "platform:seen"
@@ -58,7 +59,7 @@ class Watch:
     def look(self) -> None:
         """Raise alerts for what holds now and resolve those that are over, as far as this process
         can tell."""
-        if not self._database_answers():
+        if not self._database_answers():  # no alert can be stored, so there is nothing to look for
             return
         try:
             if not _LEASE.hold(self._me):
@@ -68,6 +69,7 @@ class Watch:
                 return
             beats = heartbeats.alive()
         except RedisError as error:
+            # Without heartbeats nothing is known of programs: their silence is counted anew.
             self._silent.clear()
             self._report_redis({WORK.name: error}, only=WORK.name)
             return

@@ -61,16 +61,18 @@ def scan(read: Callable[[int], Candidates], before: int, limit: int, most: int) 
     found: list[int] = []
     scanned = 0
     while True:
+        # A page at a time; `before` moves with each candidate, so a full answer ends in mid-page.
         page = read(before)
         for place, (candidate, matches) in enumerate(page.judged, 1):
             before = candidate
             if matches:
                 found.append(candidate)
             if len(found) == limit:
+                # A cursor only if there is something left: no "next" that leads to an empty page.
                 more = not page.last or place < len(page.judged)
                 return Scan(found, before if more else None)
         scanned += len(page.judged)
         if page.last:
             return Scan(found)
-        if scanned >= most:
+        if scanned >= most:  # the bound that keeps the cost of a search from growing with the table
             return Scan(found, before, scanned)

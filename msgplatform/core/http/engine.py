@@ -112,6 +112,7 @@ class Engine:
         end = now + timeout
         while True:
             self._start_ready()
+            # Do not wait for sockets if there is something to return already.
             finished = admission.refused or self._woken or self._active < len(self._running)
             until = now if finished else min(end, admission.next_deadline())
             milliseconds = self._multi.timeout()  # when libcurl wants to be called; -1: never
@@ -128,6 +129,7 @@ class Engine:
                 admission.refused.clear()
             if done or self._woken or now >= end:
                 self._woken = False
+                # Slots that have just become free are used now, not at the caller's next poll.
                 self._start_ready()
                 return done
 
@@ -142,6 +144,7 @@ class Engine:
             return
         self._closed = True
         self._names.close()
+        # Handles leave the multi before it is closed: libcurl asks for this order.
         for curl in self._running:
             self._multi.remove_handle(curl)
         self._multi.close()
@@ -183,7 +186,7 @@ class Engine:
         for curl in succeeded:
             remove(curl)
             transfer = pop(curl)
-            if transfer.job.attempt:
+            if transfer.job.attempt:  # the first address failed: try this one first from now on
                 self._admission.prefer(transfer.job)
             done.append(transfer.response(0, "", now))
             keep(transfer)

@@ -23,8 +23,8 @@ Lookup = Callable[[str], Sequence[str]]
 TTL_SECONDS = 30.0
 NEGATIVE_TTL_SECONDS = 5.0
 _CAPACITY = 4096  # names
-_THREADS, _SLOW_THREADS = 8, 2
-_SLOW_SECONDS = 1.0
+_THREADS, _SLOW_THREADS = 8, 2  # of the two lanes
+_SLOW_SECONDS = 1.0  # a lookup that took longer than this puts its name into the slow lane
 
 
 @dataclass(slots=True)
@@ -72,6 +72,8 @@ class Resolver:
         self._guard, self._notify, self._lookup = guard, notify, lookup
         self._ttl, self._negative_ttl = ttl, negative_ttl
         self._answers: OrderedDict[str, Answer] = OrderedDict()
+        # `_answers` and `_asked` belong to the thread that asks; the threads that look names up
+        # only take from `_lanes` and put into `_results`.
         self._asked: set[str] = set()
         self._lanes: tuple[SimpleQueue[str | None], SimpleQueue[str | None]] = (
             SimpleQueue(),

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from msgplatform.core import flows
+from msgplatform.core.connections import RedisError, work_redis
 
 _KEY_PREFIX = b"rq:queue:"
 
@@ -58,10 +59,6 @@ class RqQueues(dict[str, Any]):
 
     def names(self) -> list[str]:
         """Fixed names first, then what Redis lists; only the fixed ones while it is unavailable."""
-        from redis.exceptions import RedisError
-
-        from msgplatform.core.connections import work_redis
-
         try:
             keys: Any = work_redis().smembers("rq:queues")
         except RedisError:

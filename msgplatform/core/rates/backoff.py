@@ -50,6 +50,7 @@ class Backoff:
         jitter: float = 0.2,
         rng: Uniform = random,
     ) -> None:
+        # A pause of 0 would never grow, and a loop without pauses would use a whole core.
         if not 0 < first <= cap or factor < 1 or not 0 <= jitter <= 1:
             raise ValueError("a backoff needs 0 < first <= cap, factor >= 1 and 0 <= jitter <= 1")
         self._first, self._factor, self._cap = first, factor, cap
@@ -59,6 +60,7 @@ class Backoff:
     def next(self) -> float:
         """The pause to make now; the one after it is longer."""
         pause = self._pause
+        # Jitter is added to the result only, so that it does not change how the pauses grow.
         self._pause = min(self._cap, pause * self._factor)
         return jittered(pause, self._jitter, self._rng)
 

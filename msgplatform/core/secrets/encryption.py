@@ -16,6 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from msgplatform.core.errors import Undecryptable
 
+# Distinguishes encrypted from clear text, and would distinguish a second format from this one.
 PREFIX = "enc1:"
 
 
@@ -66,6 +67,7 @@ def state(stored: str) -> State:
     if not is_encrypted(stored):
         return State.CLEAR if stored else State.CURRENT
     keys = _keys()
+    # With the first key alone: MultiFernet does not say which of its keys decrypted a text.
     if _opens(keys[:1], stored):
         return State.CURRENT
     return State.OLD if _opens(keys, stored) else State.UNREADABLE
@@ -91,6 +93,7 @@ def _fernet(keys: tuple[str, ...]) -> MultiFernet:
     return MultiFernet([Fernet(key) for key in keys])
 
 
+# By keys too: tests and a change of settings must not get results of other keys.
 @lru_cache(maxsize=65_536)
 def _decrypted(stored: str, keys: tuple[str, ...]) -> str:
     try:

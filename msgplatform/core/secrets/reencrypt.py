@@ -25,7 +25,7 @@ from msgplatform.core.fields import EncryptedTextField
 from msgplatform.core.secrets import encryption
 from msgplatform.core.secrets.encryption import State
 
-PAGE = 200
+PAGE = 200  # rows of one transaction: a writer that meets it waits for milliseconds only
 _RENEWED = (State.CLEAR, State.OLD)
 
 
@@ -62,6 +62,7 @@ def columns() -> list[Column]:
 
 def columns_of(model: type[Model], using: str) -> list[Column]:
     """The encrypted columns of the model's own table."""
+    # Local ones: an inherited field is a column of the parent's table, and found there.
     fields = model._meta.local_concrete_fields
     if model._meta.proxy or not model._meta.managed:
         return []
@@ -82,7 +83,7 @@ def renew(column: Column, size: int = PAGE) -> Iterator[int]:
     What no key decrypts stays as it is.
     """
     connection, was_clear = connections[column.using], False
-    if connection.vendor == "sqlite":
+    if connection.vendor == "sqlite":  # else the old text would stay in free pages of the file
         overwrite_deleted(connection)
     for page in _pages(column, size):
         was_clear = was_clear or any(not encryption.is_encrypted(stored) for _, stored in page)
@@ -107,6 +108,7 @@ def overwrite_deleted(connection: Any) -> None:
 
 
 def _pages(column: Column, size: int) -> Iterator[list[tuple[Any, str]]]:
+    # By primary key, not by offset: rows that are inserted or deleted meanwhile shift no page.
     rows = column.rows
     while page := list(rows.values_list("pk", column.stored)[:size]):
         yield page
