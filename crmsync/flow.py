@@ -12,7 +12,7 @@ from crmsync.retention import ARCHIVE
 from crmsync.search import find as search
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
-from msgplatform.core.daemons.away import AWAY
+from msgplatform.core.errors import UNAVAILABLE
 
 
 class CrmsyncFlow(flows.Flow):
@@ -46,7 +46,7 @@ class CrmsyncFlow(flows.Flow):
     def status(self) -> flows.Status:
         try:
             return metrics.status()
-        except AWAY as error:
+        except UNAVAILABLE as error:
             return flows.Status(0, None, problem=str(error)[:200])
 
     def waits(self) -> Iterable[flows.Wait]:

@@ -18,8 +18,7 @@ from gateway.search import timeline
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
 from msgplatform.core.connections import RedisError
-from msgplatform.core.daemons.away import AWAY
-from msgplatform.core.errors import InvalidInput
+from msgplatform.core.errors import UNAVAILABLE, InvalidInput
 from msgplatform.core.servers.private_server import free_port
 
 # On its own: gateways with an own process get one each, see `own_processes`.
@@ -68,7 +67,7 @@ class SmsFlow(flows.Flow):
     def status(self) -> flows.Status:
         try:
             return metrics.status()
-        except AWAY as error:
+        except UNAVAILABLE as error:
             # The overview shows the other flows all the same.
             return flows.Status(0, None, problem=str(error)[:200])
 

@@ -10,7 +10,6 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
-from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.data import sql
 from notify import orders
 from notify.archive.retention import ARCHIVE
@@ -63,7 +62,7 @@ class NotifyFlow(flows.Flow):
             facts[_("delivered in the last hour")] = counters.last_hour("delivered")
             oldest = metrics.oldest_seconds(metrics.waiting(), sql.now())
             return flows.Status(backlog, oldest, facts)
-        except AWAY as error:
+        except UNAVAILABLE as error:
             return flows.Status(0, None, problem=str(error)[:200])
 
     def waits(self) -> Iterable[flows.Wait]:

@@ -19,11 +19,11 @@ from crmsync.handler.crm_lanes import CrmLanes
 from crmsync.handler.hand import CALL_SECONDS
 from crmsync.monitor import crm_status
 from crmsync.queues import MainQueue, RetryQueue
-from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.heartbeats import alive
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.queues import owners
 from msgplatform.core.rates import breaker
 
@@ -108,7 +108,7 @@ class DataHandler(Worker):
         try:
             owners.disown([_owned_name(lanes.crm) for lanes in self._served.values()], self.name)
             crm_status.withdraw(self._reported)
-        except AWAY:
+        except UNAVAILABLE:
             return  # what this handler owned is free after OWNERSHIP_SECONDS
 
     # -- which CRMs ------------------------------------------------------------------------------

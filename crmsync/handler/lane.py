@@ -23,8 +23,8 @@ from crmsync.handler.gate import Gate
 from crmsync.handler.hand import Hand
 from crmsync.queues import MainQueue, RetryQueue
 from msgplatform.core import logging
-from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.thread_loop import ThreadLoop
+from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.backoff import Backoff
@@ -122,7 +122,7 @@ class Lane:
                 # sent again.
                 failpoint("after_send_before_mark")
             self._mark(hand, self._unmarked)
-        except AWAY:
+        except UNAVAILABLE:
             raise
         except Exception:  # the end of its lease brings the records back
             self._forget(hand)

@@ -36,9 +36,8 @@ from crmsync.poller.reading.source import (
     SourceUnavailable,
 )
 from msgplatform.core import logging
-from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.data import ids, sql
-from msgplatform.core.errors import InvalidInput, LeaseLost
+from msgplatform.core.errors import UNAVAILABLE, InvalidInput, LeaseLost
 from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
@@ -97,7 +96,7 @@ class PolicyPoll:
             # Another poller went on from here: the run and watermark in memory are out of date.
             self._parts = None
             return _IDLE_SECONDS
-        except AWAY:
+        except UNAVAILABLE:
             raise
         except Exception as error:  # one policy must not end the thread that retries it
             log.exception("policy_failed", policy=policy.name)

@@ -27,11 +27,11 @@ from gateway.sender.rerouting import Stranded
 from gateway.sender.uplink import Link
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
-from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.bell import Listener
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
@@ -85,7 +85,7 @@ class SmsSender(Worker):
         for worker in list(self.workers.values()):
             try:
                 worked += worker.turn(self._bound)
-            except AWAY:
+            except UNAVAILABLE:
                 raise
             except Exception:  # trouble with one gateway's messages must not stop the others'
                 self.heartbeat.failed += 1
@@ -109,7 +109,7 @@ class SmsSender(Worker):
                     worker.release()
                     worker.respond()
                 self.arrivals.turn()
-            except AWAY as error:
+            except UNAVAILABLE as error:
                 log.warning("draining_waits", why=str(error)[:200])
             if not any(worker.is_busy for worker in workers) and not self.arrivals.open:
                 return
@@ -167,7 +167,7 @@ class SmsSender(Worker):
             self.net.run(stop_all(), 2 * _UNBIND_SECONDS)
             for worker in workers:
                 worker.respond()
-        except (*AWAY, TimeoutError) as error:
+        except (*UNAVAILABLE, TimeoutError) as error:
             log.warning("links_not_closed", why=str(error)[:200])
 
     # -- what others see -------------------------------------------------------------------------

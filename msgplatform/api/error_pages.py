@@ -20,7 +20,7 @@ from msgplatform.api.problem_kinds import KINDS
 from msgplatform.api.problems import RETRY_AFTER_SECONDS, Problem, describe
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
-from msgplatform.core.daemons.away import AWAY
+from msgplatform.core.errors import UNAVAILABLE
 
 log = logging.get(__name__)
 
@@ -81,7 +81,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
         path=request.path,
         exc_info=True,
     )
-    if isinstance(error, AWAY):
+    if isinstance(error, UNAVAILABLE):
         server = "Redis" if isinstance(error, RedisError) else _("The database")
         unavailable = Problem(
             KINDS["unavailable"],

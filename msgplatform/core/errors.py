@@ -12,10 +12,14 @@
         ├── LeaseLost           somebody else owns the claim now
         └── NotNow              something prevents it at present
 
-`permanent` is what a retry loop asks.
+`permanent` is what a retry loop asks. UNAVAILABLE are the errors that mean "a server does not
+answer": whoever catches one waits and goes on, never exits, and blames no item.
 """
 
 from __future__ import annotations
+
+from django.db.utils import InterfaceError, OperationalError
+from redis.exceptions import RedisError
 
 
 class PlatformError(Exception):
@@ -82,3 +86,6 @@ class LeaseLost(Temporary):
 
 class NotNow(Temporary):
     """Something prevents it at present; the message says what."""
+
+
+UNAVAILABLE = (OperationalError, InterfaceError, RedisError, Temporary)

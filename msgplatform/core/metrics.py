@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 from msgplatform.core import alerts, flows, logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import heartbeats, watch
-from msgplatform.core.daemons.away import AWAY
+from msgplatform.core.errors import UNAVAILABLE
 
 log = logging.get(__name__)
 
@@ -79,7 +79,7 @@ def _platform_samples() -> Iterator[flows.Sample]:
     """The state that alerts report, for the time when no alert can be stored."""
     try:
         kinds = alerts.open_kinds()
-    except AWAY:
+    except UNAVAILABLE:
         kinds = None  # alerts are rows, so this is also whether the database answers
     yield flows.Sample("database_up", kinds is not None, help="1 when the database answers")
     for kind, count in (kinds or {}).items():

@@ -19,9 +19,9 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from msgplatform.core import flows, logging
-from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.data import claims
+from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.jobs import counters
 from msgplatform.jobs.sessions import ExpiredSessions
 from msgplatform.models import BulkJob
@@ -56,7 +56,7 @@ class BulkRunner(Worker):
         job = BulkJob.objects.get(pk=claim.ids[0])
         try:
             self._page(job)
-        except AWAY:
+        except UNAVAILABLE:
             raise
         except Exception as error:
             # Only this job fails, with the reason in its row; the others go on.

@@ -19,7 +19,6 @@ from msgplatform.core.archive.copying import NotVerified
 from msgplatform.core.archive.retention import Retention
 from msgplatform.core.archive.walk import Walk, looks
 from msgplatform.core.daemons import bisect
-from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
@@ -63,7 +62,7 @@ class Archiver(Worker):
                 for chunk in chunks(movable(page, limits), stores.hot()):
                     move_some = partial(self._move, due=limits)
                     bisect.isolate(chunk, move_some, self._set_aside, _is_unavailable)
-            except AWAY:
+            except UNAVAILABLE:
                 self._walk = None  # this page was not moved: look at everything again
                 raise
             return True
@@ -101,5 +100,5 @@ def _allow_for_copying(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
 
 
 def _is_unavailable(error: Exception) -> bool:
-    """NotVerified is an error of AWAY too, but it is the fault of one message."""
-    return isinstance(error, AWAY) and not isinstance(error, NotVerified)
+    """NotVerified is an error of UNAVAILABLE too, but it is the fault of one message."""
+    return isinstance(error, UNAVAILABLE) and not isinstance(error, NotVerified)

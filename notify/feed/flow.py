@@ -8,7 +8,7 @@ from typing import Any
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core import flows
-from msgplatform.core.daemons.away import AWAY
+from msgplatform.core.errors import UNAVAILABLE
 from notify.feed.bulk import actions
 from notify.feed.monitor import alert_conditions, metrics
 from notify.feed.search import find as search
@@ -42,7 +42,7 @@ class FeedFlow(flows.Flow):
     def status(self) -> flows.Status:
         try:
             return metrics.status()
-        except AWAY as error:
+        except UNAVAILABLE as error:
             return flows.Status(0, None, problem=str(error)[:200])
 
     def search(self, query: str, limit: int) -> list[flows.Hit]:

@@ -18,11 +18,11 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
-from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.gather import Gather
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import ids, sql
+from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs as queues
 from notify import orders
@@ -162,7 +162,7 @@ class Marker(Worker):
         poison."""
         try:
             marked = sql.retrying(lambda: self._mark_once([result], (), None))
-        except (*AWAY, sql.Locked):
+        except (*UNAVAILABLE, sql.Locked):
             raise
         except Exception:  # noqa: BLE001 - the first error is the one that says why
             self._poison(result, error)
@@ -183,7 +183,7 @@ class Marker(Worker):
             rows.exclude(status=_Status.DELIVERED).update(
                 status=_Status.POISON, error=type(error).__name__, claimed_by="", updated_at=Now()
             )
-        except AWAY:
+        except UNAVAILABLE:
             raise
         except Exception:
             # Not even its id is one: there is no row to set aside.

@@ -11,10 +11,10 @@ from sys import getsizeof
 from django.conf import settings
 
 from msgplatform.core import logging
-from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.bell import Listener
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.queues import abandoned, jobs, owners
 from msgplatform.core.rates.backoff import Backoff
 from notify import bells, lane_status, orders
@@ -115,7 +115,7 @@ class OrderClaimer:
 
     def disown(self) -> None:
         """Let another sender have the queues at once, instead of when the ownership runs out."""
-        with suppress(*AWAY):
+        with suppress(*UNAVAILABLE):
             # Queues with nothing in hand too: they were owned when they last had work.
             owners.disown([row.queue for row in self.subscriptions.all()], self.owner)
             lane_status.withdraw(self.owner)

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from msgplatform.core import logging
-from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.thread_loop import ThreadLoop
+from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs
 from notify import orders
@@ -74,7 +74,7 @@ class ResultWriter:
                     finished.append(order.claimed)
             try:
                 jobs.done(finished)
-            except AWAY as error:
+            except UNAVAILABLE as error:
                 # Their results are safe; recover() drops the orders when their claim is over.
                 log.warning("orders_not_forgotten", count=len(finished), why=str(error)[:200])
         return 0.0 if len(self._entries) >= BATCH else GATHER_SECONDS

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from msgplatform.core import alerts, logging
-from msgplatform.core.daemons.away import AWAY
+from msgplatform.core.errors import UNAVAILABLE
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -16,7 +16,7 @@ log = logging.get(__name__)
 
 def is_unavailable(error: Exception) -> bool:
     """Whether a server is unavailable: no item is to blame."""
-    return isinstance(error, AWAY)
+    return isinstance(error, UNAVAILABLE)
 
 
 def isolate(

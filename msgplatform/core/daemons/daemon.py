@@ -21,11 +21,11 @@ from django.db import close_old_connections
 
 from msgplatform.core import logging
 from msgplatform.core.copies import Copies, without_option
-from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.bell import Bell, Listener
 from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, beat
 from msgplatform.core.daemons.watch import watch
 from msgplatform.core.data import ids
+from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
@@ -146,7 +146,7 @@ class Loop:
         close_old_connections()  # before the turn: the server may have closed an idle one
         try:
             did_work = self.worker.turn()
-        except AWAY as error:
+        except UNAVAILABLE as error:
             pause = self.trouble.next()
             log.warning("waiting", role=self.worker.role, why=str(error)[:200], pause=pause)
             self._recover(pause)

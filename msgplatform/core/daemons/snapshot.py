@@ -13,8 +13,8 @@ from django.db.models import Model
 
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import beside
-from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.errors import UNAVAILABLE
 
 T = TypeVar("T")
 Row = TypeVar("Row", bound=Model)
@@ -71,7 +71,7 @@ class Snapshot(Generic[T]):
             self._next.restart()
             try:
                 self.known = self.load()
-            except AWAY as error:
+            except UNAVAILABLE as error:
                 if not self._is_loaded:
                     raise
                 log.warning("settings_not_refreshed", of=type(self).__name__, why=str(error)[:200])
@@ -109,7 +109,7 @@ class Rows(Generic[Row, T]):
         for row in rows:
             try:
                 found[row.pk] = self._make(row)
-            except AWAY:
+            except UNAVAILABLE:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever is wrong with it
                 unusable[row.pk] = self._condition(row, error)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from django.db import close_old_connections
 
 from msgplatform.core import logging
-from msgplatform.core.daemons.away import AWAY
+from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
@@ -72,7 +72,7 @@ class ThreadLoop:
         try:
             close_old_connections()  # this thread has its own; the server may have closed it
             seconds = work()
-        except AWAY as error:
+        except UNAVAILABLE as error:
             # A turn that a stop found waiting ends when its server does, perhaps with the process.
             if work is not self._turn or not self._stopping.is_set():
                 log.warning("thread_waits", thread=self._name, why=str(error)[:200])

@@ -22,11 +22,11 @@ from msgplatform.core import alerts, flows, logging
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import WORK, RedisError, work_redis
 from msgplatform.core.daemons import heartbeats
-from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.lease import Lease
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.errors import UNAVAILABLE
 
 log = logging.get(__name__)
 
@@ -81,7 +81,7 @@ class Watch:
         try:
             with connection.cursor() as cursor:
                 cursor.execute("SELECT 1")
-        except AWAY as error:
+        except UNAVAILABLE as error:
             if not self._without_database:
                 log.error("database_away", why=str(error)[:200])
             self._without_database = True
@@ -154,7 +154,7 @@ def report_backlogs() -> None:
     for flow in flows.all():
         try:
             holding = list(_late(flow))
-        except AWAY as error:
+        except UNAVAILABLE as error:
             log.warning("backlog_not_read", flow=flow.name, why=str(error)[:200])
         except Exception:
             log.exception("backlog_not_read", flow=flow.name)

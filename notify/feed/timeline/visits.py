@@ -9,8 +9,8 @@ from django.db import transaction
 from django.db.models import Q
 
 from msgplatform.core import logging
-from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.data import ids, sql
+from msgplatform.core.errors import UNAVAILABLE
 from notify.feed import events
 from notify.feed.models import EventQueue, FeedUser, Friend
 from notify.feed.timeline import merge
@@ -34,7 +34,7 @@ def note(biz: int, uid: str, found: Found) -> None:
             sql.retrying(partial(_note_hour, biz, uid, block))
         else:
             sql.retrying(partial(_activate, biz, uid, block))
-    except AWAY as error:
+    except UNAVAILABLE as error:
         log.warning("visit_not_noted", biz=biz, why=str(error)[:200])
 
 

@@ -15,9 +15,8 @@ from pytest_django.fixtures import Settings
 from msgplatform.core.archive import partitions, retention
 from msgplatform.core.archive.ages import DAY
 from msgplatform.core.archive.retention import Retention
-from msgplatform.core.daemons.away import AWAY
 from msgplatform.core.data import ids, sql
-from msgplatform.core.errors import Unavailable
+from msgplatform.core.errors import UNAVAILABLE, Unavailable
 from msgplatform.models import Alert, Biz
 from notify.archive import archiver as archiver_module
 from notify.archive import due, move, stores
@@ -315,7 +314,7 @@ def test_an_archive_that_is_away_stops_nothing_and_loses_nothing(
         settings = connections["cold"].settings_dict
         name, settings["NAME"] = settings["NAME"], "/no/such/place"
         worker = Archiver()
-        with pytest.raises(AWAY):
+        with pytest.raises(UNAVAILABLE):
             archive(worker)
         connections["cold"].close()
         assert len(hot_ids()) == 1
