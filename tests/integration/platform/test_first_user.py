@@ -63,7 +63,7 @@ def said_of_users() -> list[tuple[str, str]]:
 def test_doctor_says_that_nobody_can_log_in() -> None:
     ((what, repair),) = said_of_users()
     assert what == "nobody can log in: there is no user"
-    assert "`up` makes one" in repair
+    assert "`up` creates one" in repair
     assert "manage.py createsuperuser" in repair
     User.objects.create_user("somebody")
     ((what, repair),) = said_of_users()

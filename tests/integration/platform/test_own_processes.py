@@ -39,7 +39,7 @@ def test_a_process_for_each_that_is_to_have_one() -> None:
 def test_as_many_as_are_asked_for() -> None:
     programs = {p.name: p.processes for p in platform.daemons({"run_sender": 4})}
     assert (programs["run_sender"], programs["run_maker"]) == (4, 1)
-    with pytest.raises(Refused, match=r"no run_nothing.*run_sender"):
+    with pytest.raises(Refused, match=r"no daemon run_nothing.*run_sender"):
         platform.daemons({"run_nothing": 2})
 
 

@@ -65,6 +65,6 @@ def test_they_are_collected_again_only_when_they_changed(
     sheet.unlink()
     static_files.collect()
     assert not sheet.exists()
-    monkeypatch.setattr(static_files, "_fingerprint", lambda: "after an update")
+    monkeypatch.setattr(static_files, "fingerprint", lambda: "after an update")
     static_files.collect()
     assert sheet.exists()
