@@ -286,4 +286,4 @@ class TestDoctor:
     def test_a_full_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(doctor, "LOW_DISK_BYTES", 1 << 60)
         (finding,) = [found for found in doctor.examine() if "GiB free" in found.what]
-        assert (finding.level, finding.repair) == ("bad", "make room")
+        assert (finding.level, finding.repair) == ("bad", "free disk space")
