@@ -91,7 +91,7 @@ def verify(plain: str, admit: Callable[[], None] = lambda: None) -> ApiCaller | 
     `admit` is called before the database is asked for an unknown key; it refuses by raising.
     """
     match = _FORMAT.fullmatch(plain)
-    if match is None:  # refused without asking the database: what is no key is most of the guesses
+    if match is None:  # most guesses are not even formed like a key: no question to the database
         return None
     digest = _digest(plain)
     return _cache.get(digest, lambda: _load(match[1], digest), admit)

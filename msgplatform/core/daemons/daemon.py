@@ -152,7 +152,7 @@ class Loop:
             self._recover(pause)
             return 0.0
         except Exception:
-            # The unit that raised was pushed away by the worker before it raised.
+            # The worker has postponed the unit that raised: the next turn begins with others.
             self.worker.heartbeat.failed += 1
             log.exception("turn_failed", role=self.worker.role)
             self._recover(self.trouble.next())

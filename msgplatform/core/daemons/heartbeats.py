@@ -12,7 +12,7 @@ from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 
 INTERVAL_SECONDS = 5
-TTL_SECONDS = 20  # three missed heartbeats: a short hang of Redis is no dead process
+TTL_SECONDS = 20  # three missed heartbeats: if Redis hangs for a moment, nobody looks dead
 # How long a process that ends waits for a Redis that hangs; without an answer the record expires.
 WITHDRAW_SECONDS = 1.0
 

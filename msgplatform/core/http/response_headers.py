@@ -1,4 +1,5 @@
-"""Which headers of an answer are stored, and how long Retry-After asks to wait.
+"""Which headers of an answer are stored, how long Retry-After asks to wait, and where the final
+answer's headers begin.
 
 An answer's headers are somebody else's text, and are stored and shown. So only headers that help to
 understand a delivery are kept, and none that grants access: no cookie, no challenge, no credential.
@@ -24,6 +25,7 @@ _SECRET = re.compile(rb"auth|cookie|credential|key|password|secret|token")
 _QUERY = re.compile(rb"[?#].*", re.DOTALL)  # may hold the signature of a signed address
 _USER = re.compile(rb"^([A-Za-z][A-Za-z0-9+.-]*:)?//[^/]*@")
 _LONGEST_NUMBER = 15  # digits
+_BLANK = (b"\r\n", b"\n")  # the line that ends headers
 
 
 @lru_cache(maxsize=256)
@@ -106,3 +108,20 @@ def _split(line: bytes) -> tuple[bytes, bytes]:
 def _moment(value: bytes) -> float | None:
     """An HTTP date in seconds since 1970; None if it is not one."""
     return parse_http_date_safe(value.decode("latin-1"))
+
+
+def start_of_final(lines: list[bytes]) -> int:
+    """Where the final answer's headers begin."""
+    if not any(line in _BLANK for line in lines[:-1]):
+        return 0
+    start = len(lines) - 1
+    while start > 0 and not (lines[start].startswith(b"HTTP/") and lines[start - 1] in _BLANK):
+        start -= 1
+    return start
+
+
+def are_whole(lines: list[bytes]) -> bool:
+    """Whether the final answer's headers are complete; a body's trailers may follow them."""
+    if not lines or lines[-1] in _BLANK:
+        return bool(lines)
+    return any(line in _BLANK for line in lines[start_of_final(lines) :])

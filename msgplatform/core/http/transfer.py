@@ -15,14 +15,13 @@ from msgplatform.core.http.addresses import AddressGuard, canonical, inside
 from msgplatform.core.http.destinations import Destination
 from msgplatform.core.http.jobs import Job, Proxy, bracketed
 from msgplatform.core.http.messages import Response, printable
+from msgplatform.core.http.response_headers import are_whole, start_of_final
 
 _HEADER_CAP = 8192  # bytes of headers that are kept
 _HEADER_FLOOD = 300 * 1024  # bytes of headers at which libcurl gives up (as at 5,000 lines)
 _READ_FACTOR = 4  # this many times body_cap is read before a transfer is cut
 _CONNECT_SHARE_SECONDS = 3.0  # for connecting to one address when there is another one to try
 _LARGE_BODY = 65536  # bytes of a body that an idle handle may still hold
-
-_BLANK = (b"\r\n", b"\n")  # the line that ends headers
 
 _NO_ANSWER = "The server gave no final answer."
 
@@ -128,7 +127,7 @@ class Transfer:
         error = detail = ""
         if code or self._fault:
             error, detail = self._verdict(code, message)
-        if status and not _are_whole(self._headers):  # a status line is no answer yet
+        if status and not are_whole(self._headers):  # a status line is no answer yet
             status = 0
             if not error:
                 error, detail = "reset", "The connection was closed before the headers ended."
@@ -142,7 +141,7 @@ class Transfer:
         else:  # it answered, so it is the one that the socket was opened to
             address = job.addresses[job.attempt]
         # Headers before the final answer's are of a 1xx, or of a proxy's answer to CONNECT.
-        lines = self._headers[_start(self._headers) :] if status else ()
+        lines = self._headers[start_of_final(self._headers) :] if status else ()
         headers = b"".join(lines)[:_HEADER_CAP]
         response = Response(
             job.request,
@@ -239,23 +238,6 @@ class Transfer:
             self._fault = ("too_large", f"The body is longer than {cap * _READ_FACTOR} bytes.")
             return -1
         return length
-
-
-def _start(lines: list[bytes]) -> int:
-    """Where the final answer's headers begin."""
-    if not any(line in _BLANK for line in lines[:-1]):
-        return 0
-    start = len(lines) - 1
-    while start > 0 and not (lines[start].startswith(b"HTTP/") and lines[start - 1] in _BLANK):
-        start -= 1
-    return start
-
-
-def _are_whole(lines: list[bytes]) -> bool:
-    """Whether the final answer's headers are complete; a body's trailers may follow them."""
-    if not lines or lines[-1] in _BLANK:
-        return bool(lines)
-    return any(line in _BLANK for line in lines[_start(lines) :])
 
 
 def _milliseconds(seconds: float) -> int:
