@@ -69,9 +69,8 @@ class Listener:
     def start(self) -> None:
         self._loop.start()
 
-    def stop(self, wait: float = 0.0) -> None:
-        """Ask it to end, and wait for that at most `wait` seconds."""
-        self._loop.stop(wait)
+    def stop(self) -> None:
+        self._loop.stop()
 
     def _listen(self) -> float:
         if self._pubsub is None:

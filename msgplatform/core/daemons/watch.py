@@ -102,7 +102,7 @@ class Watch:
             Condition(
                 _key(REDIS, name),
                 f"The Redis of {variables[name]} does not answer",
-                f"{str(error)[:500]} What needs it waits, and goes on by itself when it is back.",
+                f"{str(error)[:500]} Programs that need it wait, and go on when it answers again.",
             )
             for name, error in unavailable.items()
             if name in self._unavailable
@@ -129,8 +129,8 @@ class Watch:
                 _key(SILENT, role),
                 f"run_{role} does not run",
                 f"Its last heartbeat was at {_shown(datetime.fromtimestamp(seen[role], UTC))}. "
-                f"What it does waits: start it again (manage.py run_{role}), or see in its log why "
-                "it ends.",
+                f"Its work waits: start it again (manage.py run_{role}), or see in its log why it "
+                "ends.",
             )
             for role, since in sorted(self._silent.items())
             if role in seen and now - since >= settings.ALERT_SILENT_SECONDS
@@ -169,8 +169,8 @@ def _late(flow: flows.Flow) -> Iterator[Condition]:
             yield Condition(
                 f"{_key(BACKLOG, flow.name)}:{wait.which}",
                 f"{flow.title}: {wait.what} has waited for more than {minutes:g} minutes",
-                f"It has waited since {_shown(wait.since)}. See in the console if the programs "
-                "run and get through; start more of them when all are busy.",
+                f"It has waited since {_shown(wait.since)}. See in the console whether the "
+                "programs run and keep up; start more of them if all are busy.",
             )
 
 

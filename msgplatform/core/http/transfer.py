@@ -65,9 +65,8 @@ class Transfer:
         self._headers: list[bytes] = []  # a line each
         self._body: bytes | bytearray = b""
         self._read = 0
-        self._fault: tuple[str, str] | None = (
-            None  # error class and sentence, if we ended it ourselves
-        )
+        # Error class and sentence, if we ended it ourselves.
+        self._fault: tuple[str, str] | None = None
         self._destination: Destination | None = None
         self._pin, self._port = "", 0
         self._method, self._has_body, self._sends = "", False, False
