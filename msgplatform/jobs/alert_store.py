@@ -40,8 +40,7 @@ class AlertTable:
         now = sql.now()
         if opened.update(count=F("count") + 1, last_at=now, text=event.text):
             return None
-        # Another process may have raised it in between: then its row is kept, and is this alert
-        # too.
+        # Another process may have raised it in between: its row is kept, and is this alert too.
         sql.insert_or_keep(
             Alert._meta.db_table,
             ("key", "open_key", "kind", "subject", "text", "count", "first_at", "last_at"),

@@ -91,8 +91,8 @@ def purge(archive: Archive, now: datetime) -> int:
                 continue
             gone += _delete_chunk(table, table.rows().filter(table.below(before)).exclude(kept))
             for part in table.parts:  # rows that belong to none go by their own age
-                alone = part.rows().filter(part.below(before), **{part.of: 0})
-                gone += _delete_chunk(part, alone)
+                of_none = part.rows().filter(part.below(before), **{part.of: 0})
+                gone += _delete_chunk(part, of_none)
     return gone
 
 
