@@ -56,7 +56,7 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("apikey", {"name": ""}, "name", "required"),
     ("apikey", {"scopes": ["everything"]}, "scopes", "valid choice"),
     ("apikey", {"scopes": []}, "scopes", "required"),
-    ("apikey", {"expires_at_0": "2020-01-01", "expires_at_1": "00:00"}, "expires_at", "in the past"),
+    ("apikey", {"expires_at_0": "2020-01-01", "expires_at_1": "00:00"}, "expires_at", "the past"),
     ("apikey", {"expires_at_0": "tomorrow", "expires_at_1": "x"}, "expires_at", "valid"),
 ]  # fmt: skip
 
