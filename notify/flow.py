@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
 from msgplatform.core.data import sql
+from msgplatform.core.errors import UNAVAILABLE
 from notify import orders
 from notify.archive.retention import ARCHIVE
 from notify.bulk import actions

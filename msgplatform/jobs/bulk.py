@@ -42,7 +42,7 @@ class BulkRunner(Worker):
         self._expired_sessions = ExpiredSessions()
 
     def turn(self) -> bool:
-        """One page of one job; true when there was one. From time to time, counters and sessions."""
+        """One page of one job; true when there was one. At times, counters and sessions."""
         self._housekeeping.turn_if_due()
         self._expired_sessions.turn_if_due()
         open_jobs = BulkJob.objects.filter(state__in=[_State.PENDING, _State.RUNNING])

@@ -22,6 +22,7 @@ from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
+from msgplatform.core.errors import UNAVAILABLE
 from notify.archive import restored, retention, stores
 from notify.archive.due import Due, candidates, chunks, due, movable
 from notify.archive.move import move
@@ -100,5 +101,5 @@ def _allow_for_copying(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
 
 
 def _is_unavailable(error: Exception) -> bool:
-    """NotVerified is an error of UNAVAILABLE too, but it is the fault of one message."""
+    """NotVerified says so too, but it is the fault of one message."""
     return isinstance(error, UNAVAILABLE) and not isinstance(error, NotVerified)
