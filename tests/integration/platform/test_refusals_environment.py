@@ -69,6 +69,7 @@ WRONG = {
     "FEED_TARGET_LATENCY": "1",
     "FEED_TARGET_CPU": "90",
     "ACCESS_LOG": "maybe",
+    "API_DOCS_PUBLIC": "perhaps",
     "LOG_JSON": "maybe",
     "PUBLIC_URL": "example.com",
 }
