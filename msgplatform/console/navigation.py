@@ -9,7 +9,9 @@ from django.http import HttpRequest
 from django.templatetags.static import static
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
+from msgplatform.console import condition
 from msgplatform.core import flows
 
 # Material symbols of the platform's models; a flow has those of its own, others get a general one.
@@ -69,6 +71,7 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
         "items": [
             {
                 **_item(_("Overview"), "monitoring", reverse("console:overview")),
+                **_status(),
                 # Every address of the console begins with this one.
                 "active": request.path == reverse("console:overview"),
             },
@@ -78,6 +81,15 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
             _item(_("API documentation"), "description", reverse("api-docs")),
         ],
     }
+
+
+def _status() -> dict[str, str]:
+    """What every page says: green only when nothing is known to be wrong."""
+    number = condition.look().number
+    if not number:
+        return {"badge": _("OK"), "badge_variant": "success"}
+    text = ngettext("%d problem", "%d problems", number) % number
+    return {"badge": text, "badge_variant": "danger"}
 
 
 def stylesheet(request: HttpRequest) -> str:

@@ -15,12 +15,11 @@ from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
+from msgplatform.console import condition
 from msgplatform.console.forms import BulkForm, FilterForm
 from msgplatform.core import flows
-from msgplatform.core.connections import RedisError
-from msgplatform.core.daemons import heartbeats
 from msgplatform.core.errors import InvalidInput, Unavailable
-from msgplatform.models import Alert, AuditLog, BulkJob
+from msgplatform.models import AuditLog, BulkJob
 
 SEARCH_LIMIT = 50
 MAX_QUERY = 200
@@ -41,27 +40,19 @@ def overview(request: HttpRequest) -> HttpResponse:
     The page says that nothing needs attention only if that holds for all of it, not just for
     alerts.
     """
-    try:
-        daemons, redis_problem = heartbeats.alive(), ""
-    except RedisError as error:
-        daemons, redis_problem = [], str(error)[:200]  # the page must work while Redis does not
+    found = condition.look()
     shown = [(flow, flow.status()) for flow in flows.all()]
-    missing = sorted(flows.roles() - {beat.role for beat in daemons})
-    opened = Alert.objects.filter(open_key__isnull=False)  # a unique index: only the open ones
-    number = opened.count()
     return _page(
         request,
         "overview.html",
         _("Overview"),
         flows=shown,
-        daemons=daemons,
-        missing=missing,
-        redis_problem=redis_problem,
-        alerts=opened[:ALERTS_SHOWN],
-        more_alerts=max(0, number - ALERTS_SHOWN),
-        is_calm=not (
-            number or missing or redis_problem or any(status.problem for _flow, status in shown)
-        ),
+        daemons=found.daemons,
+        missing=found.missing,
+        redis_problem=found.redis_problem,
+        alerts=condition.open_alerts()[:ALERTS_SHOWN],
+        more_alerts=max(0, found.alerts - ALERTS_SHOWN),
+        is_calm=not found.number and not any(status.problem for _flow, status in shown),
         jobs=BulkJob.objects.filter(state__in=["pending", "running", "paused"])[:20],
     )
 
