@@ -103,7 +103,7 @@ def _judged(found: dict[str, str]) -> Iterator[CheckMessage]:
             obj="SMS_REDIS_URL",
             id="gateway.E203",
         )
-    if found["aof"] != "0":  # without a file there is nothing to be in time for
+    if found["aof"] != "0":  # how often it is synced says nothing where there is no file
         yield from _judged_fsync(found)
     numbers = tuple(int(part) for part in found["version"].split(".")[:2] if part.isdigit())
     if (numbers or OLDEST_REDIS) < OLDEST_REDIS:

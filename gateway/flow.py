@@ -21,7 +21,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput
 from msgplatform.core.servers.private_server import free_port
 
-# On its own: gateways with an own process get one each, see `own_processes`.
+# Serves all gateways, except those with a process of their own (`own_processes`).
 _SENDER = flows.Daemon("run_sms_sender", priority=580, help="sends to the gateways")
 
 

@@ -51,8 +51,8 @@ class Arrival:
 
 
 class Arrivals:
-    """`changed` is set when something came. The loop appends to `_waiting`; `_reports` and `_mos`
-    belong to the worker's thread, which takes from it."""
+    """`changed` is set when something came. The loop appends to `_waiting`, from which the worker's
+    thread takes into `_reports` and `_mos`, which are its own."""
 
     def __init__(self, net: NetThread, changed: threading.Event, directory: Directory) -> None:
         self._net, self._changed, self._directory = net, changed, directory

@@ -33,7 +33,7 @@ log = logging.get(__name__)
 
 OLDEST_DAYS = 30
 _KEY_SECONDS = (OLDEST_DAYS + 1) * 86_400
-COUNT_MOST = 100_000  # a count that says "more" is worth no longer query
+COUNT_MOST = 100_000  # then the count says "or more": an exact one would take too long
 
 ACTION = BulkAction(
     gettext_lazy("Send failed ones again"),

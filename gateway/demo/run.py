@@ -84,8 +84,7 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
         run.say(f"sms: {count} messages from {len(tokens)} business systems over")
         for operator in cast.OPERATORS:
             run.say(f"sms:   {operator.name:<15} {operator.description}")
-        # Until every gateway is bound both ways, messages would wait, and users' texts have nobody
-        # to go to.
+        # Messages and users' texts would wait for a gateway that is not bound both ways.
         names = [operator.name for operator in cast.OPERATORS]
         gateways = SmsGateway.objects.filter(name__in=names).values_list("pk", flat=True)
         wanted = {(pk, kind) for pk in gateways for kind in ("submit", "report")}

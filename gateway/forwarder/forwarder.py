@@ -68,8 +68,8 @@ class Forwarder(Worker):
         return done > 0
 
     def _forward_reports(self, leased: store.Leased, ids: Sequence[str]) -> Sequence[str]:
-        """Publish endings, with each those before it that were announced. Nothing is done when
-        another forwarder has taken one over meanwhile: it publishes all of them."""
+        """Publish endings, each with those before it that were announced. Nothing is done when
+        another forwarder has taken over one of them: the lease of all is over."""
         found = store.read(ids)
         failpoint("forwarder_after_read")
         if not store.holds(leased, ids):

@@ -190,7 +190,8 @@ def spend(account: Account, count: int) -> None:
     """Count messages of today (the platform's time zone), where all processes see them. Raises
     LimitReached beyond the account's limit.
 
-    A call that is refused later has been counted: rather a few messages too few than too many.
+    A call that cannot be stored after this has been counted all the same: the limit may let through
+    a few messages too few, never too many.
     """
     limit = account.row.daily_limit
     if not limit:

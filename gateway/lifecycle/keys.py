@@ -7,7 +7,7 @@ import hashlib
 # In braces: in a cluster of Redis all keys are on one node, as a script needs them.
 PREFIX = "{sms}:"
 
-# What waits for the gateways.
+# Submits without a response; messages that wait for a Report, or were refused.
 SUBMITED = PREFIX + "set:submited"
 RESPONSE_SUCC = PREFIX + "set:response-succ"
 RESPONSE_FAIL = PREFIX + "set:response-fail"

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-# An ending is replaced only by one of a higher rank (as in scripts/common.lua): what somebody knows
-# for certain by what nobody knew, never the other way round.
+# An ending is replaced only by one of a higher rank (as in scripts/common.lua): what nobody knew by
+# what somebody knows for certain, never the other way round.
 RANK = {"unknown": 1, "expired": 2, "failed": 3, "delivered": 3, "accepted": 3}
 
 

@@ -6,6 +6,7 @@
                  │                         └───────────────────────────▶ reported ─ published ─▶
                  └─ end: expired, cannot be sent ─────────────────────────▲   archived, forget
 
+Silence ends it too: `due` after the last repeat without a response, `overdue` without a Report.
 How it ended is in `final` (messages.RANK): a higher ending replaces a lower one until `forget`.
 Nothing here knows SGIP's meaning of a result: who calls decides whether a response is accepted, to
 be tried again or a refusal. Every function raises RedisError when Redis is unavailable.

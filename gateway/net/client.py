@@ -29,7 +29,7 @@ from .connection import Connection, Handler
 log = logging.getLogger(__name__)
 _CONNECT_TIMEOUT = 10.0  # seconds
 _OF_LINK = frozenset({Bound, Idle, Closed})
-_PROVEN = 120.0  # seconds after which a connection worked, however it ends
+_PROVEN = 120.0  # a connection that lasted for so many seconds counts as one that worked
 # Sooner than the other end closes an idle connection, by default: a command that is in flight then
 # would be lost.
 _LIMITS = Limits(idle_timeout=IDLE_TIMEOUT - 10)

@@ -37,7 +37,7 @@ _CLOCKS_APART = timedelta(minutes=10)  # at most, of two machines
 
 
 def settle(most: int) -> int:
-    """Look at most `most` of them up; how many are settled."""
+    """Look up `most` of them at most; returns how many are settled."""
     entries = store.take(keys.LIST_UNMATCHED, keys.UNMATCHED, most, AGAIN_SECONDS)
     done = bisect.isolate(entries, _settle_some, _set_aside)
     store.drop(keys.UNMATCHED, done)

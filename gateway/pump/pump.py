@@ -57,7 +57,7 @@ class Pump(Worker):
 
 
 def _archive_messages(leased: store.Leased, ids: Sequence[str]) -> Sequence[str]:
-    """Nothing is done when another pump has taken one over meanwhile: it archives them."""
+    """Nothing is done when another pump has taken over one of them: the lease of all is over."""
     found = store.read(ids)
     failpoint("pump_after_read")
     try:

@@ -40,7 +40,8 @@ _ALERT_SECONDS = 3600.0
 
 
 class Doorkeeper:
-    """Runs in the net's loop but for `states` and `report_refused`, which only read or replace."""
+    """Runs in the net's loop, except `states`, which only reads, and `report_refused`, which takes
+    what the loop has counted."""
 
     def __init__(self, directory: Directory, arrivals: Arrivals) -> None:
         self._directory, self._arrivals = directory, arrivals
@@ -100,7 +101,7 @@ class Doorkeeper:
         address = connection.address
         # Gateways may share an address; one whose login is wrong must not keep the others out.
         who = f"{address} ({bind.login_name})" if address in self._known else address
-        if self.wrong_logins.delays(who):  # `admit` let it in before a wrong login came
+        if self.wrong_logins.delays(who):  # known addresses were admitted without asking this
             self._refused["delayed"] += 1
             return sgip.LOGIN_TOO_FREQUENT
         gateway = self._gateway_of(connection, bind)
@@ -108,7 +109,7 @@ class Doorkeeper:
             self.wrong_logins.add(who, name=bind.login_name)
             return int(sgip.Result.LOGIN)
         self._checked[connection] = gateway.id
-        # The login was right, so that it is no guess, and delays nobody.
+        # A login that is refused from here on is no guess: it delays nobody.
         mine = sum(1 for other, _ in self._gateways.values() if other == gateway.id)
         if mine >= MOST_CONNECTIONS:
             self._refused["too_many"] += 1

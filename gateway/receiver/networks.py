@@ -18,8 +18,8 @@ _NAME_SECONDS = 60.0
 
 
 class Networks:
-    """`refresh` asks the resolver, which may take seconds: it runs in the refresher's thread. The
-    others only read, in the net's loop; the dict that they read is replaced as a whole."""
+    """`refresh` asks the resolver, which may take seconds: never in the net's loop, which only reads.
+    The dict that it reads is replaced as a whole."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory

@@ -2,7 +2,7 @@
 
 pending ─ _claim ─▶ held, packed ─ _send: the speed limit ─▶ remembered in Redis ─▶ the link
    ▲                      │                                        │ no response in time
-   └─ release: lease over, stopped, the link is down               └─ _repeat: the same bytes
+   └─ release: a third of the lease is over, or it stops           └─ _repeat: the same bytes
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
 _GIVE_BACK_SECONDS = LEASE_SECONDS / 3
 MOST_CLAIMED = 1000  # by one script, during which Redis does nothing else
 DOWN_SECONDS = 5.0  # a link that comes back sooner keeps its messages
-_RESPOND_AT_ONCE = 500  # as above
+_RESPOND_AT_ONCE = 500  # by one script, too
 # A response that took its whole time is noted before the same bytes are due.
 _PATIENCE_MARGIN = 5.0
 _REPEAT_EVERY = 1.0

@@ -6,7 +6,8 @@ Two threads, so that neither waits for the other's peer:
     claim, pack, pace, remember ── put ──▶   write through the windows
     write responses, Reports    ◀── take ──  collect responses, Reports
 
-A third one, `refresher`, asks the database: a turn must not wait for it.
+A third one, `refresher`, reads the settings anew, so that no turn waits for the database. A turn asks
+it only while there is no gateway at all, and for the ids of MOs.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class SmsSender(Worker):
 
     def turn(self) -> bool:
         """One round over all gateways; waits for changes itself when there is nothing to do."""
-        if not self.directory.gateways:  # the first turn, which is not to do nothing
+        if not self.directory.gateways:  # as in the first turn: do not wait for the refresher
             self.directory.refresh()
         self.changed.clear()
         self._report_links()

@@ -1,7 +1,7 @@
 """The connections of one gateway as the sender uses them: all of this runs in the net's loop.
 
     connecting ── Bound ──▶ up ── unbound, because nothing happened ──▶ asleep
-        ▲                   │                                             │ put, every second
+        ▲                   │                                             │ put, once a second
         └───── down ◀───────┘ Closed for any other reason                 └──▶ connecting
 
 Only numbers are read from outside. What a link lost is written again when it is back, but not for

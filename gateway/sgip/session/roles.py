@@ -30,7 +30,7 @@ SERVED: dict[Side, frozenset[type]] = {
     Side.SP: frozenset({Deliver, Report, UserRpt}),
     Side.SMG: frozenset({Submit, Trace}),
 }
-# The login types that a side accepts: the SMG's login to an SP, and an SP's to an SMG.
+# The login types that a side accepts: an SP takes the SMG's, an SMG an SP's and those for a Trace.
 LOGIN_TYPES: dict[Side, frozenset[int]] = {
     Side.SP: frozenset({LoginType.SMG_TO_SP}),
     Side.SMG: frozenset({LoginType.SP_TO_SMG, LoginType.TRACE}),
