@@ -110,8 +110,8 @@ class Ours(Copy):
         return [self.ground.daemon("run_sync_handler"), self.ground.daemon("run_sync_poller")]
 
     def wait(self, crew: Crew) -> float:
-        """Compare the leads that were written last, then all of them: that is slower, and would
-        slow the work down."""
+        """Compare the leads that were written last, and all of them only when those are there: a
+        look at all of them, again and again, would slow the work down."""
         with self.hive.cursor() as cursor:
             cursor.execute(f"SELECT id FROM lead ORDER BY UpdateTime DESC, id DESC LIMIT {_SAMPLE}")
             last = ", ".join(str(row[0]) for row in cursor.fetchall())

@@ -17,7 +17,8 @@ from crmsync.adapters.outcomes import (
 )
 from msgplatform.core.http.engine import Response
 
-# Errors of the engine before a byte was sent: the first pass, the second need a person.
+# Errors of the engine before a byte was sent. Those of the first kind go away by themselves; those
+# of the second need a person.
 _NOT_SENT = ("dns", "connect", "tls")
 _NEVER_SENT = ("address_forbidden", "bad_url")
 # Waits for statuses that ask for one without saying how long.

@@ -16,7 +16,8 @@ from msgplatform.core.http.engine import Request, Response, engine_from_settings
 from msgplatform.core.http.response_headers import retry_after
 
 TIMEOUT_SECONDS = 30.0
-# So long after the requests' own deadline it is the engine that has failed, not the CRM.
+# Without an answer so long after the requests' own deadline, it is the engine that has failed, not
+# the CRM.
 _GRACE_SECONDS = 5.0
 _ANSWER_CAP = 8 * 1024 * 1024  # bytes
 _JSON = ("content-type", "application/json")

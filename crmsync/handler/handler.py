@@ -27,7 +27,7 @@ from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.queues import owners
 from msgplatform.core.rates import breaker
 
-# How long a CRM belongs to its handler unless that repeats it: after a kill it is free by then.
+# How long a CRM belongs to its handler, which renews this in time: after a kill it is free then.
 OWNERSHIP_SECONDS = 5.0
 # The bell wakes the loop for new orders, but not when a CRM's limit is over or its owner is gone.
 _TURN_SECONDS = 0.1
@@ -137,8 +137,10 @@ class DataHandler(Worker):
         for crm in (wanted[name] for name in won if name not in surplus):
             if crm.id not in self._served:
                 before = crm_status.read().get(crm.id)
-                self._served[crm.id] = CrmLanes(crm, self._policy, before, self._count)
-                self._served[crm.id].start()
+                lanes = CrmLanes(crm, self._policy, before, self._count)
+                # Started first: a thread that cannot be had is tried again in the next turn.
+                lanes.start()
+                self._served[crm.id] = lanes
             # A little less than Redis has it: lanes must not go on when another handler may.
             self._served[crm.id].own(OWNERSHIP_SECONDS - 2 * _TURN_SECONDS)
             self._served[crm.id].wake()

@@ -2,7 +2,7 @@
 
 nothing in hand ── claim ──> in hand ── deliver ──> unmarked ── mark ──> nothing in hand
                                 │                      └── a server is unavailable: stays
-                                └── an error: released; its lease brings the records back
+                                └── an error: dropped; its records come back after the lease
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ def wait_of_page(appkey: str) -> int:
 
 
 def _wait(key: str, limit: str) -> int:
-    """As above; 0 also while Redis is unavailable: better no limit than no leads."""
+    """Seconds until another lead may come; 0 also while Redis is unavailable: better no limit than
+    no leads."""
     rate = rates.parse(limit)
     if rate is None:
         return 0

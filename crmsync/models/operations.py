@@ -3,12 +3,16 @@
 A record is one row of a source at one CRM. All decisions are taken on records: one version of a
 record is in flight at a time, and an older one never follows a newer one.
 
-    (a row was read) ──> queued ──> confirmed ── a newer version ──> queued
-                          │  ^ ^
-         not sent, or a   │  │ └──── retry    a try failed; due after a while
-       newer version: ────┼─> waiting         due at once, or when the CRM may be called again
-                          └──> dead           refused, or its last try failed
-                                └── dismissed by a person, or tried again (waiting)
+    from          to         when
+    (row read)    queued     a policy found it; dead at once when the mapping refuses it, confirmed
+                             at once when it was deleted before it was ever sent
+    queued        confirmed  the CRM has it
+    queued        retry      a try failed; due after a while, then queued again
+    queued        waiting    it was not sent, or there is a newer version; queued again at once, or
+                             when the CRM may be called again
+    queued        dead       refused, or its last try failed; a person dismisses it, or sends it
+                             again (waiting)
+    confirmed     queued     a newer version was read
 
 An operation keeps what was to be sent in one round, an item what became of one record in one try.
 """

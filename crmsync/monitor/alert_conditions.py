@@ -4,7 +4,7 @@ seconds.
 crm.source      a source could not be read for a minute
 crm.horizon     a transaction at a source is open for ten minutes, and holds up the reading
 crm.stalled     a CRM has confirmed nothing for ten minutes while records wait for it
-crm.dead        more than 5 % of a policy's records ended dead in the last hour
+crm.dead        more than 5 % of a policy's records ended dead in the last hour, of at least 20
 crm.recovery    entries of the recovery log are open for more than a day
 """
 

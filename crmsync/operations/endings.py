@@ -1,9 +1,9 @@
 """How the records of operations ended: counted in the transaction that ends them.
 
     open ── each of its records is confirmed, replaced by a newer version, or dead ──> ended
-    ended ── a dead record is tried again ──> open, until that record ends anew
+    ended ── a record is sent again, dead or confirmed ──> open, until that record ends anew
 
-Each record of an operation ends once.
+Each time that it is sent, a record ends once.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import claims, sql
 
 LEASE_SECONDS = 30.0
-_RENEW_SECONDS = 8.0  # three renewals may fail before a lease is over
+_RENEW_SECONDS = 8.0  # two renewals may fail before a lease is over
 _LOOK_SECONDS = 2.0
 _pollers = Presence(work_redis, "crm:poller", bool, LEASE_SECONDS)
 

@@ -18,8 +18,8 @@ _NAME_SECONDS = 60.0
 
 
 class Networks:
-    """`refresh` asks the resolver, which may take seconds: never in the net's loop, which only reads.
-    The dict that it reads is replaced as a whole."""
+    """`refresh` asks the resolver, which may take seconds: never in the net's loop, which only
+    reads. The dict that it reads is replaced as a whole."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory

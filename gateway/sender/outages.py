@@ -24,8 +24,8 @@ PATIENCE_SECONDS = 60.0
 
 
 class Outages:
-    """`only` names the gateways that this sender serves: it looks at these. Without it, it looks at all,
-    also at those with a process of their own: perhaps nobody has started that process."""
+    """`only` names the gateways that this sender serves: it looks at these. Without it, it looks at
+    all, also at those with a process of their own: perhaps nobody has started that process."""
 
     def __init__(
         self,

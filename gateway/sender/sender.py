@@ -6,8 +6,8 @@ Two threads, so that neither waits for the other's peer:
     claim, pack, pace, remember ── put ──▶   write through the windows
     write responses, Reports    ◀── take ──  collect responses, Reports
 
-A third one, `refresher`, reads the settings anew, so that no turn waits for the database. A turn asks
-it only while there is no gateway at all, and for the ids of MOs.
+A third one, `refresher`, reads the settings anew, so that no turn waits for the database. A turn
+asks it only while there is no gateway at all, and for the ids of MOs.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ policies       list, form, page of one: run now, watermark, last runs
 policy_form    the form of a policy
 policy_health  what pollers report of all policies on a page, and their last runs
 preview        what a policy would do to the newest rows
-trial          that on the page of a policy: a sample, a dry run, the fields of both sides
+trial          the page of a policy on which it is tried: a sample, a dry run, the fields of both
 probes         questions to other systems, with a deadline
 """
 

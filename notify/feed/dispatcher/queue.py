@@ -23,7 +23,7 @@ from notify.feed.monitor.alert_conditions import SET_ASIDE, SET_ASIDE_KEY
 _STATUS = EventQueue.Status
 # An event may begin to wait behind the front: committed late, replayed, or given back by a
 # receiver that died. So the front looks from the beginning every few seconds; less often when that
-# takes long, so that at most a twentieth of the time goes into it.
+# takes long, so that it stays a small part of the work.
 _LEAST_SECONDS, _MOST_SECONDS = 2.0, 10.0
 _TIMES = 20
 

@@ -64,8 +64,8 @@ class _Plan:
     authors: Counter[str]  # of each reader: how many relations bring posts
     after: set[Key] = field(default_factory=set)
 
-    # `after` starts equal to `before`; each change sees those that came before it.
     def __post_init__(self) -> None:
+        # Each change sees those that came before it.
         self.after = set(self.before)
 
     @property

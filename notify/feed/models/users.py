@@ -36,7 +36,7 @@ class FeedUser(models.Model):
         """How an author's posts reach readers."""
 
         PUSHED = 0, _("pushed")
-        BECOMING = 1, _("becoming merged")  # still pushed, until each relation says "both"
+        BECOMING = 1, _("becoming merged")  # still pushed, until no relation says "pushed"
         MERGED = 2, _("merged at read")
 
     pk = models.CompositePrimaryKey("biz_id", "uid")

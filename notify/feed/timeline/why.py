@@ -33,7 +33,7 @@ class Reason(models.TextChoices):
     NEW = "new", _("The relation is new, so posts are merged at read until they are written.")
     WRITTEN = "written", _("The post is written in the timeline.")
     WAITING = "waiting", _("The post's event waits in the queue.")
-    IN_SLICES = "in_slices", _("The post is being written, for some thousand recipients at a time.")
+    IN_SLICES = "in_slices", _("The post is being written, for a part of its recipients at a time.")
     SET_ASIDE = "set_aside", _("The post's event failed and was set aside.")
     MISSING = "missing", _("The post should be written in the timeline, but it is not.")
 

@@ -24,8 +24,7 @@ KEEP_SECONDS = 30.0
 
 
 class Pacer:
-    """`current()` and `worked()` are for the dispatcher's own thread, all else is the pacer's
-    thread's. Until it is started the pace is full speed.
+    """The dispatcher's own thread calls the public methods; the rest runs in the pacer's thread. Until it is started the pace is full speed.
 
     A dispatcher that does not take turns with others always does its share.
     """
@@ -38,7 +37,8 @@ class Pacer:
         self._scheduler: Scheduler | None = None
         # Written by the pacer's thread, read by the dispatcher's.
         self._pace, self._heard = Pace(), float("inf")
-        # The other way round: the connection of the dispatcher's thread, when it had work last.
+        # Written by the dispatcher's thread, read by the pacer's: its connection, and when it last
+        # had work.
         self._working = 0
         self._worked_at = -_WORK_SECONDS
 
