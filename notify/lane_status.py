@@ -67,8 +67,7 @@ def left(state: Live) -> Live:
 
 
 def report(states: Mapping[int, Live]) -> None:
-    """Write these subscriptions' states; that of a closed, idle lane once, after which it is
-    stale."""
+    """Write the states of these subscriptions. One that is not written again becomes stale."""
     _lanes.report({str(subscription): state for subscription, state in states.items()})
 
 

@@ -25,8 +25,8 @@ log = logging.get(__name__)
 
 # Orders that wait for a CRM, beside those that are being sent: enough that no lane is idle.
 _AHEAD = 3
-# An order is worked off within this share of its lease, at the rate that was measured: a record that
-# is sent after the lease has ended would be claimed and sent once more.
+# An order is worked off within this share of its lease, at the rate that was measured: a record
+# that is sent after the lease has ended would be claimed and sent once more.
 _SHARE_OF_LEASE = 0.1
 # Records in an order: at least so many, since each order costs several statements; and so many
 # while nobody knows how fast the CRM is.

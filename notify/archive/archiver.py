@@ -67,7 +67,7 @@ class Archiver(Worker):
                 self._walk = None  # this page was not moved: look at everything again
                 raise
             return True
-        # Only after everything is archived: a message takes the key along that is deleted here.
+        # Only after everything is archived: a message takes its key along, which is deleted here.
         if self._retention.purge(now) or self._keys.purge(now):
             return True
         self._next_round.restart()

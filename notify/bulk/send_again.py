@@ -1,4 +1,4 @@
-"""Send deliveries again wherever they are: a new generation with all its attempts; the log of
+"""Send deliveries again wherever they are: a new generation, as if never tried; the log of
 earlier attempts stays. Archived deliveries are brought back first."""
 
 from __future__ import annotations

@@ -55,7 +55,8 @@ class Capacity:
         try:
             known = lane_status.read()
         except RedisError as error:
-            # Without reports an order is bounded by its size only; its lease still protects it.
+            # Neither the measured rates nor the breakers are known then: an order is as long as the
+            # other limits allow. Its lease still protects it.
             log.warning("senders_not_known", why=str(error)[:200])
             known = {}
         return cls(depths, known)

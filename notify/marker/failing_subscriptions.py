@@ -149,7 +149,7 @@ def _disable(row: Row, streak: _Streak, now: datetime) -> int:
     limit = _limit()
     is_over = limit is not None and since <= now - limit and failures >= MIN_FAILURES
     if streak.gone:
-        reason = _("the consumer answered 410 Gone: it wants no more messages")
+        reason = _("the consumer answered 410 Gone, and wants no more messages")
     elif is_over:
         text = _("every attempt since %(since)s failed, %(failures)d in a row")
         reason = text % {"since": _moment(since), "failures": failures}

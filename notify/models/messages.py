@@ -9,9 +9,12 @@ The states of a delivery (`ReceiveMsg`):
       ▼        │                                ├──▶ exhausted (no attempts left)
      held ─────┘ its subscription is resumed    └──▶ poison (our own fault)
       │
-      └──▶ skipped (it is resumed without them, or discarded)
+      └──▶ skipped (it is resumed without them)
 
-    Whatever has ended can be sent again: it is pending, with a new generation and all its attempts.
+    Pending ones, too, end: exhausted when they wait behind an open breaker for longer than their
+    schedule, poison when their message is gone, skipped when the subscription is discarded (queued
+    ones as well). A split may queue at once. A success counts in whatever state it comes.
+    Whatever has ended can be sent again: it is pending, in a new generation, as if never tried.
 """
 
 from __future__ import annotations

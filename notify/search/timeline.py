@@ -65,7 +65,7 @@ def _page(place: Place, message: Any) -> Page:
     timeline += _entries(place, deliveries)
     state = _("archived") if place.cold else str(BizMsg.State(message.state).label)
     if restored_at := _restored_at(place, message):
-        # Before what happened after its return; the entries are in the order of deliveries.
+        # The entries are in the order of deliveries, so it goes before the first that is later.
         later = (n for n, entry in enumerate(timeline) if entry.at and entry.at >= restored_at)
         came_back = TimelineEntry(restored_at, _("Brought back from the archive"), "accepted")
         timeline.insert(next(later, len(timeline)), came_back)

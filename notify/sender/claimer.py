@@ -90,7 +90,7 @@ class OrderClaimer:
         self._senders, self._share = 1, _ALL
         self._turn = 0  # where the next round begins, so that no queue is always the last
         self._idle = Backoff(first=0.01, factor=1.3, cap=_IDLE_SECONDS)
-        self._loop = ThreadLoop("order-feed", self.round)
+        self._loop = ThreadLoop("order-claimer", self.round)
         self._listener = Listener(bells.SENDER, self._loop.wake)
 
     def start(self) -> None:

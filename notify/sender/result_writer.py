@@ -34,7 +34,7 @@ class ResultWriter:
         # would wake this thread for every single result.
         self._entries: deque[Entry] = deque()
         self._batch: list[Entry] = []  # this thread's own, until it is written
-        self._loop = ThreadLoop("result-sink", self._write, last=self._write_all)
+        self._loop = ThreadLoop("result-writer", self._write, last=self._write_all)
 
     def start(self) -> None:
         self._loop.start()

@@ -55,5 +55,5 @@ class Unserved:
             for pk in sorted(missing)
             if now - self._since[pk] >= self._patience
         ]
-        # An open alert about a subscription that is missing for less stays as it is.
+        # One that has been missing for less than `patience` opens no alert, and closes none.
         alerts.reconcile([KIND], holding, {f"{KIND}:{pk}" for pk in missing})

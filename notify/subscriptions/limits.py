@@ -119,7 +119,7 @@ def failing_alert_after() -> timedelta | None:
 
 
 def longest_timeout() -> float:
-    """Half of the lease, at most a minute: the other half is for waiting in the queue."""
+    """Seconds, at most a minute: half of the lease. The other half is for waiting in the queue."""
     lease: float = settings.NOTIFY_LEASE_SECONDS
     return min(60.0, lease / 2 - LEASE_MARGIN_SECONDS / 2)
 

@@ -24,7 +24,8 @@ KEEP_SECONDS = 30.0
 
 
 class Pacer:
-    """The dispatcher's own thread calls the public methods; the rest runs in the pacer's thread. Until it is started the pace is full speed.
+    """The dispatcher's own thread calls the public methods; the rest runs in the pacer's thread.
+    Until it is started the pace is full speed.
 
     A dispatcher that does not take turns with others always does its share.
     """
