@@ -10,8 +10,8 @@ What becomes of a request of one or many rows:
     a verdict for each   created, duplicate: deleted; rejected: moved to outbox_dead
     too much (413)       halved and sent again; a single row is dead when the intake itself refused
                          it, and is pushed back when only something in between did
-    broken (500)         its rows are pushed back, to come with fewer and fewer neighbours; after two
-                         in a row the Agent pauses
+    broken (500)         its rows are pushed back, to come with fewer and fewer neighbours; two of
+                         these in a row end in a pause
     unavailable          all rows are given back; the Agent waits
 """
 

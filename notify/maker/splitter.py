@@ -120,8 +120,8 @@ class Splitter:
     def split_once(
         self, limit: int, needed: int, capacity: Capacity | None, behind: Collection[int]
     ) -> _Plan:
-        """One transaction. Each repeat reserves new ids: when only the answer to a COMMIT was lost, the
-        first ids are in the table, and the repeat takes other messages."""
+        """One transaction. Each repeat reserves new ids: when only the answer to a COMMIT was lost,
+        the first ids are in the table, and the repeat takes other messages."""
         # Outside of the transaction: a rollback must not undo the record of what was given.
         block = ids.reserve(needed)
         plan = _Plan()

@@ -106,8 +106,8 @@ class Marker(Worker):
         return jobs
 
     def mark(self, results: Sequence[Result]) -> Sequence[Result]:
-        """Apply a batch in one transaction. When this raises, nothing was applied, unless the answer
-        to its COMMIT was lost: the batch can be repeated either way."""
+        """Apply a batch in one transaction. When this raises, nothing was applied, unless the
+        answer to its COMMIT was lost: the batch can be repeated either way."""
         known = self.subscriptions
         failing = {result.subscription for result in results if result.outcome == "failed"}
         if any(known.get(pk) is None and not known.is_unusable(pk) for pk in failing):
