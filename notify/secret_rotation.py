@@ -26,8 +26,8 @@ def rotate(receive_id: int, seen: str, hours: float) -> Receive:
     """Give the consumer a new secret; the present one signs too for `hours` (0 to 168).
 
     `seen` is the `mark_of` the secret that the operator saw. Raises Conflict when that is not the
-    present secret: a form that is sent twice must not push the secret that the consumer still uses out of
-    the two that sign. A secret that cannot be decrypted is replaced at once. Raises
+    present one: a form that is sent twice must not push the secret that the consumer still uses
+    out of the two that sign. A secret that cannot be decrypted is replaced at once. Raises
     Receive.DoesNotExist.
     """
     with transaction.atomic():

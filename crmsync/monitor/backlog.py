@@ -1,6 +1,6 @@
-"""How many records wait right now and since when, at a bounded cost.
+"""The backlog of each policy: how many records are waiting or dead, and since when.
 
-Counts stop at COUNTED: dead records pile up until a person looks at them, and an answer must not
+Counts stop at COUNTED: dead records pile up until a person looks at them, and a count must not
 take longer each day.
 """
 
@@ -21,17 +21,20 @@ from msgplatform.models import MinuteCounter
 
 COUNTED = 100_000
 _State = Record.State
-# Confirmed records are never counted: their number only grows.
+# Confirmed and dismissed records are never counted: nobody waits for them, and their number only
+# grows.
 NOT_CONFIRMED = (*Record.OPEN, _State.DEAD)
-# How far back the last confirmed record is looked for: each minute has a row for every counter.
+# How far back the last confirmed record is looked for. Without a bound, all counters of a policy
+# that confirms nothing would be read.
 LOOKED_BACK = timedelta(days=1)
 
 
 class Standing(NamedTuple):
-    """A policy, and when the first of its records that wait is or was due.
+    """A policy and the times that show whether it makes progress.
 
-    `confirmed_at` is the minute of its last confirmed record, None when there was none for
-    LOOKED_BACK; `moved_at` is when its watermark moved, None before the first time.
+    `due_at` is the earliest time at which one of its records is due, None when none waits; those in
+    flight do not count. `confirmed_at` is the minute of its last confirmed record, None when
+    LOOKED_BACK has none. `moved_at` is when its watermark last moved, None when it never did.
     """
 
     policy: Policy
@@ -50,15 +53,16 @@ class Standing(NamedTuple):
 
 
 def standings(now: datetime) -> list[Standing]:
-    """Every policy with its backlog; one query."""
+    """The standing of every policy; one query."""
     rows = Policy.objects.select_related("source", "crm")
-    secret = ("mapping", "source__database", "crm__settings", "crm__credentials")
+    # Large, or secrets that would have to be decrypted; none is used here.
+    unused = ("mapping", "source__database", "crm__settings", "crm__credentials")
     confirmed = MinuteCounter.objects.filter(
         flow=FLOW, subject=OuterRef("pk"), name=CONFIRMED, minute__gte=now - LOOKED_BACK
     ).order_by("-minute")
-    found = rows.defer(*secret).annotate(
-        waiting_at=_first(_State.WAITING),
-        retry_at=_first(_State.RETRY),
+    found = rows.defer(*unused).annotate(
+        waiting_at=_first_due(_State.WAITING),
+        retry_at=_first_due(_State.RETRY),
         moved_at=F("watermark__moved_at"),
         confirmed_at=Subquery(confirmed.values("minute")[:1]),
     )
@@ -72,8 +76,10 @@ def standings(now: datetime) -> list[Standing]:
 def counts(
     policies: Iterable[int], states: Sequence[int] = NOT_CONFIRMED, most: int = COUNTED
 ) -> Counter[tuple[int, int]]:
-    """(policy, state) → how many records, each counted up to `most`; one query for hundreds of
-    pairs."""
+    """(policy, state) → how many records, each counted up to `most`.
+
+    One query for hundreds of pairs.
+    """
     pairs = list(product(policies, map(int, states)))
     found = capped("sync_record", "policy_id = %s AND state = %s", pairs, most)
     return Counter(dict(zip(pairs, found, strict=True)))
@@ -82,10 +88,12 @@ def counts(
 def open_entries(before: datetime, most: int) -> int:
     """How many open entries of the recovery log are older than this, counted up to `most`."""
     rows = RecoveryEntry.objects.filter(state=RecoveryEntry.State.OPEN).order_by("id")
-    # Ids grow with time, so that the index has the oldest first.
+    # No index has `created_at`, but (state, id) has the oldest entries first, since ids grow with
+    # time: the first `most` are read, and compared here.
     return sum(at < before for at in rows.values_list("created_at", flat=True)[:most])
 
 
-def _first(state: int) -> Subquery:
-    of_one = Record.objects.filter(policy_id=OuterRef("pk"), state=state)
-    return Subquery(of_one.order_by("next_at").values("next_at")[:1])
+def _first_due(state: int) -> Subquery:
+    """When the first of a policy's records in this state is due."""
+    records = Record.objects.filter(policy_id=OuterRef("pk"), state=state)
+    return Subquery(records.order_by("next_at").values("next_at")[:1])

@@ -1,8 +1,8 @@
-"""The version sweep: compare every row's version with what was read of it, and read those that are
-behind.
+"""The comparison of versions (a sweep, in the API and in tables): compare the version of every row
+of a source with the one that was last read, and read the rows whose version is newer.
 
-It looks at every row, in pages by key, and asks no clock: so it finds what no watermark can, such
-as rows that were committed after a horizon that was only assumed.
+It goes by keys, not by times. So it finds changes that the watermark has passed, such as those of a
+transaction that was open longer than the horizon assumed.
 """
 
 from __future__ import annotations
@@ -24,24 +24,26 @@ from msgplatform.core.data import ids, sql
 
 log = logging.get(__name__)
 
-# A run's place is written down so often: the successor of a killed poller repeats no more pages.
-_PAGES_A_NOTE = 50
+# While no row is behind, a run's place is stored after so many pages. The successor of a killed
+# poller repeats no more than these.
+_PAGES_UNSTORED = 50
 _Kind = models.Policy.Kind
-Sent = Callable[[Sequence[Key]], Mapping[Key, int]]
+VersionsRead = Callable[[Sequence[Key]], Mapping[Key, int]]
 
 
 class Comparison:
-    """One comparison after the other, each from the smallest key on; `run` is 0 between them."""
+    """The comparisons of one policy, round by round. `run` is the one that is going on, else 0."""
 
     def __init__(self, policy: Policy, holder: str, center: DistributionCenter) -> None:
         self._holder, self._center = holder, center
-        # An earlier holder of the policy may have left one half-way.
+        # An earlier holder of the policy may have left a run unfinished: it goes on from its place.
         left = next((r for r in runs.unfinished(policy.id) if r.kind == _Kind.SWEEP), None)
         self.run = left.pk if left else 0
         self._after: Key | None = left.after if left else None
         self._pages = 0
 
     def begin(self, policy: Policy, requested: bool) -> None:
+        """Begin a run; none when it was `requested` and another poller has taken the request."""
         run = runs.begin(policy, _Kind.SWEEP, 0, requested)
         if run:
             self.run, self._after = run, None
@@ -51,15 +53,17 @@ class Comparison:
     def round(
         self, policy: Policy, crm: Crm, source: Source, increment: Increment, limit: int
     ) -> None:
-        """Compare the next rows, and queue up to `limit` that are behind. Raises as
-        `Changes.round`."""
+        """Compare the next `limit` rows, and queue those that are behind.
 
-        def known(keys: Sequence[Key]) -> Mapping[Key, int]:
+        Raises what `sweep` and `Changes.round` raise.
+        """
+
+        def versions_read(keys: Sequence[Key]) -> Mapping[Key, int]:
             rows = Record.objects.filter(policy_id=policy.id, key__in=[str(key) for key in keys])
             versions = dict(rows.order_by().values_list("key", "version"))
             return {key: versions[str(key)] for key in keys if str(key) in versions}
 
-        swept = sweep(source, known, self._after, limit)
+        swept = sweep(source, versions_read, self._after, limit)
         if swept.behind:
             self._send(policy, crm, increment, swept.behind)
         self._after = swept.after
@@ -67,14 +71,16 @@ class Comparison:
         if swept.after is None:
             runs.finish(self.run)
             self.run = 0
-        elif swept.behind or self._pages % _PAGES_A_NOTE == 0:
+        elif swept.behind or self._pages % _PAGES_UNSTORED == 0:
             Run.objects.filter(pk=self.run).update(after=swept.after)
 
     def fail(self, problem: str) -> None:
+        """End the run that is going on, because of a problem."""
         runs.finish(self.run, problem)
         self.run = 0
 
     def _send(self, policy: Policy, crm: Crm, increment: Increment, keys: Sequence[Key]) -> None:
+        """Read these rows and queue them: one operation, or several when that is too large."""
         operation = ids.new(ids.bucket(policy.id, None))
         wanted = requests.wanted(policy, increment.rows(keys), operation)
         if requests.is_too_large(wanted):
@@ -82,9 +88,10 @@ class Comparison:
             self._send(policy, crm, increment, keys[:half])
             self._send(policy, crm, increment, keys[half:])
             return
-        # No watermark: these rows lie anywhere in the order by time.
+        # No watermark, because it must not move: these rows lie anywhere in the order of time.
         this = Round(policy, self._holder, crm.id, operation, self.run, wanted, None)
         stored = store(this)
+        # None when all are rows that the policy does not carry: these are behind in every run.
         if stored.operation:
             log.warning("rows_were_behind", policy=policy.name, count=len(stored.requests))
             self._center.distribute(crm, this, stored)
@@ -92,18 +99,21 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """The keys of a page whose rows must be sent, and where to go on (None at the end)."""
+    """A page: the keys of rows that are behind, and the key to go on after (None at the end)."""
 
     behind: Sequence[Key]
     after: Key | None
 
 
-def sweep(source: Source, sent: Sent, after: Key | None = None, limit: int = 1_000) -> Swept:
-    """Compare up to `limit` rows after the key `after` with the versions that were sent.
+def sweep(
+    source: Source, versions_read: VersionsRead, after: Key | None = None, limit: int = 1_000
+) -> Swept:
+    """Compare up to `limit` rows after the key `after` with the versions that were read of them.
 
-    `sent(keys)` gives the version that was sent for each of those keys; keys that were never sent
-    are left out. Softly deleted rows count like any other. Raises SourceMismatch when the source
-    has no version column, and what reading it raises.
+    `versions_read(keys)` gives the newest version that was read of each of these rows, and leaves
+    out the rows that were never read. Softly deleted rows count like any other.
+
+    Raises SourceMismatch when the source has no version column, and what reading it raises.
     """
     if not source.columns.version:
         raise SourceMismatch("the source has no version column to compare")
@@ -115,6 +125,6 @@ def sweep(source: Source, sent: Sent, after: Key | None = None, limit: int = 1_0
         f"ORDER BY {key} LIMIT {limit:d}",
         parameters,
     )
-    known = sent([row[0] for row in rows])
+    known = versions_read([key for key, _version in rows])
     behind = [key for key, version in rows if key not in known or (version or 0) > known[key]]
     return Swept(behind, rows[-1][0] if len(rows) == limit else None)

@@ -1,4 +1,4 @@
-"""The demo's cast: two business systems, three gateways that behave differently, what is sent."""
+"""The demo's cast: two business systems, three gateways that behave differently, and all texts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from notify.models import BizReceive, Receive
 
 @dataclass(frozen=True)
 class Operator:
-    """A gateway: the numbers that it takes, how its simulator behaves, how messages end there."""
+    """An operator and its gateway.
+
+    The gateway takes numbers that begin with `prefix`; messages to them end in `state`. `changes`
+    are options of the simulator beyond its `personality`. `row` are more columns of the gateway.
+    """
 
     name: str
     description: str
@@ -33,31 +37,32 @@ OPERATORS = (
         3010012302, changes=["reports=before", "response_delay=0.02"],
     ),
     Operator(
-        "island", "knows none of its users", "failing", "132", 3010012303, "failed",
+        "island", "fails every message: unknown user", "failing", "132", 3010012303, "failed",
         row={"speed_limit": 2000.0, "window": 8},
     ),
 )  # fmt: skip
-# System → its SP number; the second takes an MO by keyword on the first one's number too.
+# System → its SP number.
 SYSTEMS = {"clinic": "10655001", "bank": "10655002"}
+# An MO to the clinic's number that begins with this word is the bank's.
 KEYWORD = "BANK"
 CORP = "12345"
-# Of ten recipients; the rest goes to the first operator.
+# The operators (places in OPERATORS) of every ten recipients.
 _SHARES = (0, 0, 0, 0, 0, 0, 1, 1, 1, 2)
 
 
 def number(index: int) -> str:
-    """A recipient of its own for each index, of one of the operators."""
+    """The recipient's number for an index; no two indexes have the same."""
     operator = OPERATORS[_SHARES[index % len(_SHARES)]]
     return f"{operator.prefix}{index:08d}"
 
 
 def ending(recipient: str) -> str:
-    """How a message to this number ends."""
+    """The state in which a message to this number ends."""
     return next(o.state for o in OPERATORS if recipient.startswith(o.prefix))
 
 
 def text(index: int) -> str:
-    """Of every kind: Chinese, emoji, plain, long in parts."""
+    """The text for an index, by turns: Chinese, English, with emoji, and long enough for parts."""
     kinds = (
         f"您的验证码是 {index:06d}，请勿告诉他人。",
         f"Your appointment {index} is tomorrow at 9:30",
@@ -69,7 +74,10 @@ def text(index: int) -> str:
 
 
 def create(sink_urls: Mapping[str, str], ports: Mapping[str, int]) -> dict[str, str]:
-    """Rows for gateways, systems, accounts and subscriptions; an API key for each system."""
+    """Create gateways, systems, accounts and subscriptions; returns a new API key for each system.
+
+    Rows of an earlier demo are updated.
+    """
     for operator in OPERATORS:
         SmsGateway.objects.update_or_create(
             name=operator.name,
@@ -97,7 +105,7 @@ def create(sink_urls: Mapping[str, str], ports: Mapping[str, int]) -> dict[str, 
         BizReceive.objects.update_or_create(
             biz=biz, receive=receive, defaults={"event_types": ["sms.report", "sms.mo"]}
         )
-    # A second account of the bank on the clinic's number: the first word of an MO says whose it is.
+    # A second account of the bank, on the clinic's number: it gets the MOs that begin with KEYWORD.
     SmsAccount.objects.update_or_create(
         name="bank-shared",
         defaults={
@@ -109,12 +117,16 @@ def create(sink_urls: Mapping[str, str], ports: Mapping[str, int]) -> dict[str, 
 
 
 def mos(count: int) -> list[tuple[str, str, str, str]]:
-    """(whose it is, user, SP number, text) of texts that users send; each text once."""
+    """What users send: (system that must get it, user, SP number, text).
+
+    Each text is another, so that one that is missing or comes twice is noticed.
+    """
     made = []
     for index in range(count):
-        user = f"138{index:08d}"
+        user = f"138{index:08d}"  # of the first operator, whose simulator sends them all
         kind = index % 4
-        # Four ways to an owner: its number, with an extension, by keyword, in parts.
+        # The system is found by its number, by its number with an extension, by a keyword, and by
+        # its number with an extension for a long text, which comes in parts.
         if kind == 0:
             made.append(("clinic", user, SYSTEMS["clinic"], f"TD {index}"))
         elif kind == 1:

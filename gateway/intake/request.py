@@ -1,4 +1,4 @@
-"""What a business system asks for, and what may be wrong with it."""
+"""A request to send short messages, and the checks that it must pass."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from gateway.directory import Account
 from msgplatform.core.data.idempotency import check_key
 from msgplatform.core.errors import InvalidInput
 
-MAX_TEXT = 2000  # characters: more than 255 parts hold, and more than anybody reads
+MAX_TEXT = 2000  # characters: more than anybody reads
 MAX_REFERENCE = 64
-_REFERENCE = re.compile(r"[\x20-\x7e]{0,64}")
-_NUMBER = re.compile(r"[0-9]{5,21}")  # from a short code to what a field of SGIP holds
-# All but tab, line feed and carriage return.
+_MAX_NUMBER = 21  # digits that a number has room for in SGIP
+_REFERENCE = re.compile(rf"[\x20-\x7e]{{0,{MAX_REFERENCE}}}")
+_NUMBER = re.compile(rf"[0-9]{{5,{_MAX_NUMBER}}}")  # short codes have five digits
+# Control characters but tab, line feed and carriage return.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _EXTENSION = re.compile(r"[0-9]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a business system asks for. Times are unix seconds, 0: none."""
+    """One text for one or more recipients. Times are unix seconds, 0: none."""
 
     biz: int
     to: Sequence[str]
@@ -40,15 +41,17 @@ class Request:
 
 
 def numbers(given: Sequence[str], account: Account) -> list[str]:
-    """The recipients as SGIP writes them. Raises InvalidInput, also for one that is named twice: a
-    Submit may name a number only once."""
+    """The recipients' numbers as SGIP writes them. Raises InvalidInput.
+
+    No number may come twice, because a Submit may name it only once.
+    """
     if not 1 <= len(given) <= account.row.recipients_limit:
         raise InvalidInput(f"name 1 to {account.row.recipients_limit} recipients", "to")
     found = []
     for number in given:
         normal = sgip.international(number) if isinstance(number, str) else ""
         if not _NUMBER.fullmatch(normal):
-            raise InvalidInput(f"{number!r} is no telephone number", "to")
+            raise InvalidInput(f"{number!r} is not a telephone number", "to")
         found.append(normal)
     if len(set(found)) < len(found):
         raise InvalidInput("a recipient is named twice", "to")
@@ -56,24 +59,28 @@ def numbers(given: Sequence[str], account: Account) -> list[str]:
 
 
 def check(request: Request, account: Account) -> int:
-    """Raises InvalidInput naming the field; how many parts the text has."""
+    """Check everything but the recipients; returns how many parts the text has.
+
+    Raises InvalidInput naming the field.
+    """
     if not 1 <= len(request.text) <= MAX_TEXT:
         raise InvalidInput(f"write 1 to {MAX_TEXT} characters", "text")
     if _CONTROL.search(request.text):
-        raise InvalidInput("it holds a control character", "text")
+        raise InvalidInput("use no control characters but tabs and line breaks", "text")
     try:
-        parts = sgip.split(request.text, 0, sgip.SplitOptions(signature=account.row.signature))
+        options = sgip.SplitOptions(signature=account.row.signature)
+        parts = sgip.split(request.text, options=options)
     except sgip.TextError as error:
         raise InvalidInput(str(error), "text") from None
     digits = account.row.extension_digits
     if not _EXTENSION.fullmatch(request.extension) or len(request.extension) > digits:
         raise InvalidInput(f"use at most {digits} digits", "extension")
-    if len(account.row.sp_number + request.extension) > 21:
-        raise InvalidInput("with it the SP number has more than 21 digits", "extension")
+    if len(account.row.sp_number + request.extension) > _MAX_NUMBER:
+        raise InvalidInput(f"use at most {_MAX_NUMBER} digits with the SP number", "extension")
     if not 0 <= request.priority <= 9:
         raise InvalidInput("use 0 to 9", "priority")
     if not _REFERENCE.fullmatch(request.reference):
-        raise InvalidInput(f"use at most {MAX_REFERENCE} ASCII characters", "reference")
+        raise InvalidInput(f"use at most {MAX_REFERENCE} printable ASCII characters", "reference")
     if request.idempotency_key:
         check_key(request.idempotency_key)
     _check_times(request)
@@ -81,9 +88,12 @@ def check(request: Request, account: Account) -> int:
 
 
 def _check_times(request: Request) -> None:
+    # A `schedule_at` that is over is no error: the message is sent at once.
     now = time.time()
     longest = settings.SMS_SCHEDULE_DAYS * 86400
     if request.schedule_at and request.schedule_at > now + longest:
-        raise InvalidInput(f"at most {settings.SMS_SCHEDULE_DAYS} days ahead", "schedule_at")
+        raise InvalidInput(
+            f"use a time at most {settings.SMS_SCHEDULE_DAYS} days ahead", "schedule_at"
+        )
     if request.expire_at and request.expire_at <= max(now, request.schedule_at):
-        raise InvalidInput("it must be in the future, and after schedule_at", "expire_at")
+        raise InvalidInput("use a time in the future, and after schedule_at", "expire_at")

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 import threading
+import unicodedata
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from django.forms import ValidationError
+from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
-from django_redis import get_redis_connection
 
-from msgplatform.api.access.throttling import client_address
+from msgplatform.api.access import throttling
+from msgplatform.api.access.rates import Rate
 from msgplatform.core import logging
-from msgplatform.core.connections import RedisError
-from msgplatform.core.rates.shared import Quota
 
 if TYPE_CHECKING:  # Unfold's is Django's with its own widgets, but has no types
     from django.contrib.admin.forms import AdminAuthenticationForm as AuthenticationForm
@@ -28,72 +29,80 @@ else:
 
 log = logging.get(__name__)
 
-WINDOW_SECONDS = 300.0
+WINDOW_SECONDS = 300
 WRONG_FOR_NAME_AND_ADDRESS = 5
 WRONG_FROM_ADDRESS = 30
 WRONG_FOR_NAME = 100
 
 # A hash takes some tenths of a second of CPU, on purpose: one at a time leaves the other cores to
-# those who publish.
+# those who publish, and few wait for it, which leaves the threads to others.
 _hashing = threading.BoundedSemaphore(1)
+_waiting = threading.BoundedSemaphore(3)
 _HASHING_SECONDS = 5.0
-
-_quota = Quota(lambda: get_redis_connection("default"))
 
 
 class LoginForm(AuthenticationForm):
     """Refuses further guesses before it looks at the password."""
 
+    request: HttpRequest
+
     def clean(self) -> dict[str, Any]:
-        name: str = self.cleaned_data.get("username", "")
-        address = client_address(self.request) if self.request else ""
-        if not _hashing.acquire(timeout=_HASHING_SECONDS):
-            raise ValidationError(gettext("Too many people log in at the moment. Try again."))
-        try:
-            self._refuse_guesser(name, address)
-            cleaned: dict[str, Any] = super().clean()
-        finally:
-            _hashing.release()
+        self._refuse_guesser()
+        with _one_at_a_time():
+            try:
+                cleaned: dict[str, Any] = super().clean()
+            except ValidationError:
+                # Not the name: people type their password into that field.
+                log.warning("login_refused", address=throttling.client_address(self.request))
+                self._wait(1)
+                raise
         return cleaned
 
-    def get_invalid_login_error(self) -> ValidationError:
-        """Called for a wrong name or password, which is counted here."""
-        name = self.cleaned_data.get("username", "")
-        address = client_address(self.request) if self.request else ""
-        _wait(name, address, 1)
-        # Not the name: people type their password into that field.
-        log.warning("login_refused", address=address)
-        error: ValidationError = super().get_invalid_login_error()
-        return error
-
-    def _refuse_guesser(self, name: str, address: str) -> None:
-        if waiting := _wait(name, address, 0):
+    def _refuse_guesser(self) -> None:
+        if waiting := self._wait(0):
             minutes = math.ceil(waiting / 60)
-            log.warning("login_throttled", address=address)
-            raise ValidationError(
-                ngettext(
-                    "Too many wrong passwords. Try again in %d minute.",
-                    "Too many wrong passwords. Try again in %d minutes.",
-                    minutes,
-                )
-                % minutes,
-                code="throttled",
+            text = ngettext(
+                "Too many wrong passwords. Try again in %d minute.",
+                "Too many wrong passwords. Try again in %d minutes.",
+                minutes,
             )
+            raise ValidationError(text % minutes, code="throttled")
+
+    def _wait(self, add: int) -> float:
+        """Seconds until another guess may be made; `add` counts a wrong one."""
+        name = folded(self.cleaned_data.get("username", ""))
+        waits = [throttling.seconds_to_wait(f"login:name:{name}", _rate(WRONG_FOR_NAME), add)]
+        for origin, limit in throttling.origins(self.request, _rate(WRONG_FROM_ADDRESS)):
+            waits.append(throttling.seconds_to_wait(f"login:address:{origin}", limit, add))
+        # The last of them is the caller itself.
+        both = _rate(WRONG_FOR_NAME_AND_ADDRESS)
+        waits.append(throttling.seconds_to_wait(f"login:both:{origin} {name}", both, add))
+        return max(waits)
 
 
-def _wait(name: str, address: str, add: int) -> float:
-    """Seconds until another guess may be made; `add` counts a wrong one."""
+def folded(name: str) -> str:
+    """One form of all spellings that a database may take for the same name: of MariaDB's usual
+    collations neither case nor accents make a difference."""
+    parts = unicodedata.normalize("NFKD", name.casefold())
+    return "".join(char for char in parts if not unicodedata.combining(char)).strip()
+
+
+def _rate(limit: int) -> Rate:
+    return Rate(limit, WINDOW_SECONDS)
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Raises ValidationError when too many wait already, or it takes too long."""
+    busy = ValidationError(gettext("Too many people log in at the moment. Try again."))
+    if not _waiting.acquire(blocking=False):
+        raise busy
     try:
-        return max(
-            _quota.spend(key, limit, WINDOW_SECONDS, add) for key, limit in _counters(name, address)
-        )
-    except RedisError as error:
-        log.warning("logins_not_counted", why=type(error).__name__)
-        return 0.0
-
-
-def _counters(name: str, address: str) -> Iterator[tuple[str, int]]:
-    name = name.casefold()
-    yield f"login:both:{address}:{name}", WRONG_FOR_NAME_AND_ADDRESS
-    yield f"login:address:{address}", WRONG_FROM_ADDRESS
-    yield f"login:name:{name}", WRONG_FOR_NAME
+        if not _hashing.acquire(timeout=_HASHING_SECONDS):
+            raise busy
+        try:
+            yield
+        finally:
+            _hashing.release()
+    finally:
+        _waiting.release()

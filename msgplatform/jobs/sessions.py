@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
-
-from django.conf import settings
+from django.contrib.sessions.models import Session
+from django.utils import timezone
 
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.data import sql
 
 EVERY_SECONDS = 3600.0
+_CHUNK = 1000  # rows in one DELETE
 
 
 class ExpiredSessions:
@@ -19,6 +19,12 @@ class ExpiredSessions:
         self._next = Every(EVERY_SECONDS)
 
     def turn_if_due(self) -> None:
-        if self._next.take():
-            engine: Any = import_module(settings.SESSION_ENGINE)
-            engine.SessionStore.clear_expired()
+        """Delete one chunk; the next turn goes on while there may be more."""
+        if not self._next.is_due:
+            return
+        expired = Session.objects.filter(expire_date__lt=timezone.now()).order_by("expire_date")
+        keys = list(expired.values_list("session_key", flat=True)[:_CHUNK])
+        if keys:
+            sql.retrying(Session.objects.filter(session_key__in=keys).delete)
+        if len(keys) < _CHUNK:
+            self._next.restart()

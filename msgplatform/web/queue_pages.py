@@ -15,6 +15,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from csp.constants import UNSAFE_INLINE
+from csp.decorators import csp_update
 from django.contrib import admin
 from django.contrib.admin.views.decorators import staff_member_required
 from django.contrib.auth.decorators import user_passes_test
@@ -49,7 +51,9 @@ def urls() -> list[URLPattern]:
     shown, refused = [], []
     for pattern in get_admin_urlpatterns(view_wrapper=_superusers):
         if pattern.name in _SHOWN:
-            shown.append(path(str(pattern.pattern), _guarded(pattern.callback), name=pattern.name))
+            # django-rq's pages have scripts in them.
+            page = csp_update({"script-src": [UNSAFE_INLINE]})(_guarded(pattern.callback))
+            shown.append(path(str(pattern.pattern), page, name=pattern.name))
         elif pattern.name in _REFUSED:
             refused.append(path(str(pattern.pattern), _refuse, name=pattern.name))
     return [

@@ -104,7 +104,14 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
         may_change = self.has_change_permission(request)
         return [*self.search_fields] if may_change else ["name", "title"]
 
-    @admin.display(description=_("URL"), ordering="url")
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Nor a filter on it in the page's address."""
+        is_url = lookup.partition("__")[0] == "url"
+        if is_url and not self.has_change_permission(request):
+            return False
+        return super().lookup_allowed(lookup, value, request)
+
+    @admin.display(description=_("URL"))
     def address(self, consumer: Receive) -> str:
         return shown_url(consumer.url)
 

@@ -30,6 +30,7 @@ from msgplatform.admin.fields import LinesField, WaitsField, each
 from msgplatform.core.errors import Unavailable
 from notify import directory
 from notify.admin import dashboard, health, reports, subscription_cells
+from notify.admin.consumers import shown_url
 from notify.admin.states import StateActions
 from notify.admin.subscription_list import AttentionFilter, SubscriptionList
 from notify.models import BizReceive, default_schedule
@@ -182,6 +183,9 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
             "title": gettext("Test send"), "opts": self.opts, "row": row, "outcome": outcome,
             "refused": refused,
         }  # fmt: skip
+        if outcome:
+            may_see = request.user.has_perm("notify.change_receive")
+            context["url"] = outcome.url if may_see else shown_url(outcome.url)
         return TemplateResponse(request, "notify/test_send.html", context)
 
     # -- columns ---------------------------------------------------------------------------------

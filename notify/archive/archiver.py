@@ -17,7 +17,7 @@ from django.db.backends.signals import connection_created
 from msgplatform.core import alerts
 from msgplatform.core.archive.copying import NotVerified
 from msgplatform.core.archive.retention import Retention
-from msgplatform.core.archive.walk import Walk, looks
+from msgplatform.core.archive.walk import Walk, look_ages
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every
@@ -90,7 +90,7 @@ class Archiver(Worker):
 
 def walk(now: datetime) -> Walk:
     """A message is looked at when it may move if all went well, and again if a delivery failed."""
-    return Walk(now, looks((retention.keep(), retention.keep_failed())), candidates)
+    return Walk(now, look_ages((retention.keep(), retention.keep_failed())), candidates)
 
 
 def _allow_for_copying(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:

@@ -1,7 +1,8 @@
-"""Send again by time: everything a subscription was to get, or what never arrived.
+"""Send again by time: every delivery of a subscription (Replay), or those that never succeeded
+(ReplayFailed).
 
-Both walk messages, hot and archived ones, in the order of their ids and take the deliveries of
-each page.
+Both read the messages of that time page by page, hot and archived ones, in the order of their ids,
+and send the deliveries of each page.
 """
 
 from __future__ import annotations
@@ -22,20 +23,22 @@ from notify.bulk.send_again import FAILED, again, ended
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.search.filters import Filter
 
-MESSAGES = 500  # read at once
-PAGES = 10  # read in one step when nothing matches
+MESSAGES = 500  # in a page
+PAGES = 10  # most pages that one step reads while it finds no delivery to send
 _Status = ReceiveMsg.Status
 
 
 class Messages:
-    """Split messages of a filter in these places, in the order of their ids, and none that came
-    after `begun`."""
+    """The ids of messages that match a filter, in their order, page by page.
+
+    Only messages in these places that came before `begun` and have been split.
+    """
 
     def __init__(self, filter: Filter, begun: datetime, places: Sequence[Place]) -> None:
         self._places = places
         self._event_type = filter.event_type
-        newest = id_numbers.first_id_at(begun)
-        self._until = newest if filter.until is None else min(filter.until, newest)
+        end = id_numbers.first_id_at(begun)
+        self._until = end if filter.until is None else min(filter.until, end)
         self._since = filter.since or 0
         self._biz = filter.biz
         if filter.subscription is not None:
@@ -46,7 +49,8 @@ class Messages:
             self._biz = biz
 
     def page(self, position: str, limit: int = MESSAGES) -> tuple[list[int], str]:
-        """Up to `limit` messages after a position, and the next position; '' at the end."""
+        """The matching ones of the next `limit` messages after a position, and the next position,
+        '' at the end. There may be none, and more behind them."""
         first = max(self._since, read_id(position) + 1) if position else self._since
         found: set[int] = set()
         for place in self._places:
@@ -60,14 +64,16 @@ class Messages:
             return [], ""
         following = str(page[-1]) if len(page) == limit else ""
         split: set[int] = set()
-        # Asked of the page only: in the walk, a rare event type would make it read without a bound.
+        # Asked of this page only: in the query above, a rare event type would make the database
+        # read any number of rows for one page.
         for place in self._places:
-            rows = place.messages.filter(id__in=page)
-            if not place.cold:
-                rows = rows.filter(state=BizMsg.State.SPLIT)
-            if self._event_type is not None:
-                rows = rows.filter(event_type=self._event_type)
-            split.update(rows.values_list("id", flat=True))
+            with reading(place):
+                rows = place.messages.filter(id__in=page)
+                if not place.cold:  # every archived message has been split
+                    rows = rows.filter(state=BizMsg.State.SPLIT)
+                if self._event_type is not None:
+                    rows = rows.filter(event_type=self._event_type)
+                split.update(rows.values_list("id", flat=True))
         return sorted(split), following
 
 
@@ -89,11 +95,11 @@ class Replay:
             messages, following = self._messages.page(position)
             found = self._deliveries(messages)
             if len(found) > limit:
-                # About `limit`, but all of a message's: the position is a message.
-                last = found[limit - 1][1]
-                taken = [pair for pair in found if pair[1] <= last]
-                if found[limit][1] == last:  # in the middle of a message's deliveries
-                    taken = [pair for pair in found if pair[1] < last] or taken
+                # Whole messages only, because the position is a message: those before the one that
+                # does not fit, or that one alone when it is the first.
+                over = found[limit][1]
+                taken = [pair for pair in found if pair[1] < over]
+                taken = taken or [pair for pair in found if pair[1] == over]
                 return Page([pk for pk, _ in taken], str(taken[-1][1]))
             if found or not following:
                 return Page([pk for pk, _ in found], following)
@@ -101,7 +107,8 @@ class Replay:
         return Page([], position)
 
     def _deliveries(self, messages: Sequence[int]) -> list[tuple[int, int]]:
-        """(delivery, message), in the order of the messages."""
+        """The deliveries to send: (delivery, message), in the order of the messages."""
+        # A message that was brought back is in the archive too: its hot deliveries count.
         hot = set(BizMsg.objects.filter(id__in=messages).values_list("id", flat=True))
         archived = [pk for pk in messages if pk not in hot]
         found: list[tuple[int, int]] = []
@@ -114,11 +121,12 @@ class Replay:
         return sorted(found, key=lambda pair: (pair[1], pair[0]))
 
     def narrowed(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """For subclasses: those of these deliveries that are sent again."""
         return rows
 
 
 class ReplayFailed(Replay):
-    """What never succeeded; also what waits for its next attempt, which then comes at once."""
+    """Deliveries that never succeeded; those that wait for another attempt are sent now."""
 
     statuses = (*FAILED.values(), _Status.PENDING)
 
@@ -128,5 +136,5 @@ class ReplayFailed(Replay):
         super().__init__(filter, begun)
 
     def narrowed(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        # A delivery without an attempt is still to be sent for the first time.
+        # A pending delivery without an attempt has not failed: its first attempt is still to come.
         return rows.exclude(status=_Status.PENDING, send_times=0)

@@ -1,13 +1,13 @@
 """A consumer for demo, tests and benches: answers webhooks and writes down what it got.
 
-    python -m notify.demo.sink --file seen.log [--delay 0.2] [--fail-every 10] [--status 503]
-        [--down-for 5] [--secret whsec_…]
+    python -m notify.demo.sink --file seen.log [--port 9000] [--delay 0.2] [--fail-every 10]
+        [--status 503] [--down-for 5] [--secret whsec_…]
 
 Prints its port, then appends a line `<webhook-id> <unix time>` for every message that it answers
 with 2xx, flushed before the answer. With a secret it verifies signatures by the specification
 (Standard Webhooks 1.0.0) and answers a wrong one with 401. It ends when its standard input is
-closed, so that it cannot outlive whoever started it. Standard library only: it must not share code
-with what it checks.
+closed, so that it cannot outlive whoever started it. It uses the standard library only, because it
+must not share code with the sender that it checks.
 """
 
 from __future__ import annotations
@@ -29,8 +29,12 @@ _TOLERANCE_SECONDS = 300
 
 @dataclass
 class Personality:
-    """How the consumer behaves: `fail_every` n refuses the first delivery of every n-th id,
-    `down_for` refuses everything for so many seconds from the first request on."""
+    """How the consumer behaves, and what it has seen.
+
+    `status`: from 300 on, the answer to everything. `down_for`: everything is answered 503 for so
+    many seconds from the first request on. `fail_every`: of every so many messages one is answered
+    503, once.
+    """
 
     file: BinaryIO
     delay: float = 0.0
@@ -38,19 +42,19 @@ class Personality:
     status: int = 200
     down_for: float = 0.0
     secret: str = ""
-    refused: set[bytes] = field(default_factory=set)
+    refused: set[bytes] = field(default_factory=set)  # by `fail_every`: accepted the next time
     seen: int = 0
-    first: float = 0.0
+    first_at: float = 0.0
 
     def answer(self, headers: dict[bytes, bytes], body: bytes) -> int:
-        """The HTTP status for this message; what is answered 2xx is on disk before."""
+        """The HTTP status for this message. One that is accepted is written to the file first."""
         message_id = headers.get(b"webhook-id", b"-")
-        self.first = self.first or time.monotonic()
+        self.first_at = self.first_at or time.monotonic()
         if self.status >= 300:
             return self.status
         if self.secret and not _is_signed(self.secret, headers, body):
             return 401
-        if self.down_for and time.monotonic() - self.first < self.down_for:
+        if self.down_for and time.monotonic() - self.first_at < self.down_for:
             return 503
         if self.fail_every and message_id not in self.refused:
             self.seen += 1
@@ -76,7 +80,7 @@ class SinkProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        while True:
+        while True:  # the buffer may hold several requests
             head, separator, rest = self._buffer.partition(b"\r\n\r\n")
             if not separator:
                 return
@@ -100,7 +104,7 @@ class SinkProtocol(asyncio.Protocol):
 
 
 def _is_signed(secret: str, headers: dict[bytes, bytes], body: bytes) -> bool:
-    """By the specification, in code of its own: the sender's code must not judge itself."""
+    """Whether the signature is right. Not the sender's code, which would agree with itself."""
     message_id, timestamp = headers.get(b"webhook-id", b""), headers.get(b"webhook-timestamp", b"")
     if not timestamp.isdigit() or abs(time.time() - int(timestamp)) > _TOLERANCE_SECONDS:
         return False
@@ -117,7 +121,7 @@ async def _serve(personality: Personality, port: int) -> None:
         lambda: SinkProtocol(personality), "127.0.0.1", port, backlog=1024
     )
     print(server.sockets[0].getsockname()[1], flush=True)
-    # Standard input closes when the starter is gone, even by SIGKILL.
+    # Returns when the process that started this one ends, even by SIGKILL.
     await loop.run_in_executor(None, sys.stdin.read)
     server.close()
 
@@ -125,11 +129,16 @@ async def _serve(personality: Personality, port: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="A consumer that writes down what it gets.")
     parser.add_argument("--file", type=Path, required=True)
-    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--port", type=int, default=0, help="0: a free one")
     parser.add_argument("--delay", type=float, default=0.0, help="seconds before each answer")
-    parser.add_argument("--fail-every", type=int, default=0)
-    parser.add_argument("--status", type=int, default=200)
-    parser.add_argument("--down-for", type=float, default=0.0, help="seconds from the first one")
+    parser.add_argument(
+        "--fail-every", type=int, default=0, help="answer one of so many messages 503, once"
+    )
+    parser.add_argument("--status", type=int, default=200, help="from 300 on: answer only this")
+    parser.add_argument(
+        "--down-for", type=float, default=0.0,
+        help="answer 503 for so many seconds from the first request on",
+    )  # fmt: skip
     parser.add_argument("--secret", default="", help="verify signatures made with this secret")
     options = parser.parse_args()
     with options.file.open("ab") as file, contextlib.suppress(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Lock users. Whoever changes relations, visits or merging holds these locks."""
+"""Lock rows of users: needed to change their relations or visits, or how their posts are merged."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _CHUNK = 500
 
 
 def lock(biz: int, uids: Iterable[str]) -> dict[str, FeedUser]:
-    """Lock these users until the caller's transaction ends, making rows for those who have none.
+    """Lock these users until the caller's transaction ends. Users without a row get one.
 
-    In one order everywhere, so that two transactions wait for each other instead of deadlocking.
+    Every transaction locks users in the order of their uids, so that two of them cannot deadlock.
     """
     wanted = sorted(set(uids))
     sql.insert_or_keep(FeedUser._meta.db_table, ("biz_id", "uid"), [(biz, uid) for uid in wanted])
@@ -31,28 +31,31 @@ def lock(biz: int, uids: Iterable[str]) -> dict[str, FeedUser]:
 def lock_with_authors(
     biz: int, uid: str, authors: Iterable[str]
 ) -> tuple[FeedUser | None, list[str]]:
-    """Lock a reader, and those of these authors who are pushed, so that none of them becomes merged
-    until the caller's transaction ends. Other transactions may share the authors.
+    """Lock a reader, and those of these authors whose `merging` is PUSHED; returns both.
 
-    The reader, and the pushed authors. In the same order as `lock`.
+    Until the caller's transaction ends, none of the returned authors can become merged. Their locks
+    are shared, so that other readers of the same authors need not wait. The reader is None when it
+    has no row.
     """
     wanted = sorted(set(authors) - {uid})
-    place = bisect(wanted, uid)
-    pushed = _share_pushed(biz, wanted[:place])
+    # In the order of `lock`: the authors that sort before the reader, the reader, the others.
+    middle = bisect(wanted, uid)
+    pushed = _share_lock_pushed(biz, wanted[:middle])
     reader = FeedUser.objects.select_for_update().filter(biz_id=biz, uid=uid).first()
-    return reader, pushed + _share_pushed(biz, wanted[place:])
+    return reader, pushed + _share_lock_pushed(biz, wanted[middle:])
 
 
-def _share_pushed(biz: int, uids: Sequence[str]) -> list[str]:
-    # SQLite has one writer, which is the caller.
+def _share_lock_pushed(biz: int, uids: Sequence[str]) -> list[str]:
+    """Lock, shared, those of these users whose `merging` is PUSHED; returns their uids."""
+    # SQL, because Django has no shared locks. SQLite needs none: the caller is its only writer.
     share = "LOCK IN SHARE MODE" if connection.vendor == "mysql" else ""
     pushed: list[str] = []
     for some in chunks(uids, _CHUNK):
-        places = ", ".join(["%s"] * len(some))
+        placeholders = ", ".join(["%s"] * len(some))
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT uid FROM feed_user "  # noqa: S608
-                f"WHERE biz_id = %s AND uid IN ({places}) "
+                f"WHERE biz_id = %s AND uid IN ({placeholders}) "
                 f"AND merging = {int(FeedUser.Merging.PUSHED)} ORDER BY biz_id, uid {share}",
                 [biz, *some],
             )

@@ -7,9 +7,11 @@ platform, and must not stop it.
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,7 +64,7 @@ def _rate(scope: str) -> rates.Rate | None:
     return rates.parse(api_settings.DEFAULT_THROTTLE_RATES.get(scope))
 
 
-def _wait(key: str, rate: rates.Rate, add: int = 1) -> float:
+def seconds_to_wait(key: str, rate: rates.Rate, add: int = 1) -> float:
     """Seconds until another one may pass; 0 when one may now, or when Redis is unavailable."""
     global _paused_until
     if time.monotonic() < _paused_until:
@@ -117,7 +119,7 @@ def _count_ahead(caller: ApiCaller, rate: rates.Rate) -> None:
         ahead = _ahead.get(caller.key_id)
         if not count or ahead is None or (ahead.left > 0 and time.monotonic() < ahead.until):
             return
-        if _wait(f"write:key:{caller.key_id}", rate, count) == 0:
+        if seconds_to_wait(f"write:key:{caller.key_id}", rate, count) == 0:
             _ahead[caller.key_id] = _Ahead(count, time.monotonic() + rate.seconds)
 
 
@@ -135,9 +137,9 @@ class ApiKeyThrottle(BaseThrottle):
         who = (
             f"key:{caller.key_id}"
             if isinstance(caller, ApiCaller)
-            else f"address:{client_address(request)}"
+            else f"address:{network_of(client_address(request))}"
         )
-        self.waiting = _wait(f"{scope}:{who}", rate)
+        self.waiting = seconds_to_wait(f"{scope}:{who}", rate)
         if self.waiting == 0 and scope == "write" and isinstance(caller, ApiCaller):
             _count_ahead(caller, rate)
         return self.waiting == 0
@@ -151,26 +153,38 @@ def _failures(request: Request, add: int) -> None:
     rate = _rate("failed")
     if rate is None:
         return
-    address, reported = client_address(request), _unbelieved(request)
-    waiting = _wait(f"failed:{address}{reported}", rate, add)
-    if reported and not waiting:
-        # A liar can report another address each time, so the peer itself has a limit too.
-        all_of_peer = rates.Rate(rate.limit * _CALLERS_OF_A_PROXY, rate.seconds)
-        waiting = _wait(f"failed:{address}", all_of_peer, add)
-    if waiting:
-        raise Throttled(math.ceil(waiting))
+    # What is refused by one limit is not counted for another.
+    for count in (0, add) if add else (0,):
+        for origin, limit in origins(request, rate):
+            if waiting := seconds_to_wait(f"failed:{origin}", limit, count):
+                raise Throttled(math.ceil(waiting))
 
 
-def _unbelieved(request: Request) -> str:
-    """The nearest address in X-Forwarded-For although no proxy is configured; '' without one.
+def origins(request: HttpRequest | Request, rate: rates.Rate) -> Iterator[tuple[str, rates.Rate]]:
+    """What wrong attempts of this caller count for, each with its limit: its address; or, when
+    there is an X-Forwarded-For although no proxy is configured, the peer, then the caller that it
+    reports.
 
-    It may be a lie, but behind a forgotten proxy all callers share one peer: without it a single
-    guesser would lock out every key that this process has not seen yet.
+    That may be a lie, so the peer has a limit too. But behind a forgotten proxy all callers share
+    one peer: a single guesser would lock out everybody else.
     """
-    if api_settings.NUM_PROXIES:
-        return ""
+    address = network_of(client_address(request))
     header: str = request.META.get("HTTP_X_FORWARDED_FOR", "")
-    return header.rpartition(",")[2].strip()[:45]
+    reported = "" if api_settings.NUM_PROXIES else header.rpartition(",")[2].strip()
+    if not reported:
+        yield address, rate
+        return
+    yield f"peer {address}", rates.Rate(rate.limit * _CALLERS_OF_A_PROXY, rate.seconds)
+    yield f"{address} for {network_of(reported)[:64]}", rate
+
+
+def network_of(address: str) -> str:
+    """What counts as one caller: an IPv4 address, or the /64 that one line has of IPv6."""
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    return str(ipaddress.ip_network((ip, 64), strict=False)) if ip.version == 6 else address
 
 
 def count_failure(request: Request) -> None:

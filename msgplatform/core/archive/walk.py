@@ -1,10 +1,13 @@
-"""Find rows that are old enough to move to an archive, without reading again and again those that
-cannot move yet.
+"""Find rows that are old enough to move to an archive, without reading those that cannot move yet
+again in every turn.
 
-For each of the ages of `looks` a walker follows its horizon through the ids, so that a row is
-looked at when it reaches one of these ages and never in between. Each walker passes a row that
-cannot move (held, still failing) once. The cursors are in memory only: after a start the youngest
-walker goes through everything once.
+A row is looked at when it reaches one of a list of ages (`look_ages`), and not in between. Each age
+has a cursor, an id: every row below it has been looked at at this age. A row that cannot move (it
+is held, or still failing) is passed over, and looked at again when it reaches the next age.
+
+The cursors are in memory only. After a start the cursor of the smallest age begins at the oldest
+row, so that every row is looked at once; the other cursors begin at the rows that reach their age
+now.
 """
 
 from __future__ import annotations
@@ -19,15 +22,18 @@ from msgplatform.core.archive.ages import DAY, horizon
 from msgplatform.core.data import ids
 
 PAGE = 500
-# A row that could not move is looked at again when it is this much older, then twice as much, and
-# so on: a row that is held for ever is looked at some twenty times in its life.
+# A row that could not move is looked at again so long after the first look, then after twice that
+# time, and so on: about twenty looks in a year for each of `firsts`.
 _FIRST_STEP_SECONDS = 60.0
 _LONGEST_SECONDS = 20 * 365 * DAY
 
 
-def looks(firsts: Iterable[float]) -> list[float]:
-    """The ages (seconds, ascending) at which a row is looked at: at each of `firsts`, when for some
-    reason it may move for the first time, and then less and less often."""
+def look_ages(firsts: Iterable[float]) -> list[float]:
+    """The ages (seconds, ascending) at which a row is looked at.
+
+    `firsts` are the ages at which a row may become movable, such as one for messages that were
+    delivered and one for those that failed. After each of them the looks become rarer and rarer.
+    """
     found = set()
     for first in firsts:
         found.add(first)
@@ -39,7 +45,10 @@ def looks(firsts: Iterable[float]) -> list[float]:
 
 
 class Walk:
-    """`candidates(first, below)` are the ids in this range that may be worth a look, ascending."""
+    """Gives out, page by page, the rows that have reached one of the `ages` (ascending).
+
+    `candidates(first, below)` are the ids in this range that may be worth a look, ascending.
+    """
 
     def __init__(
         self,
@@ -48,12 +57,12 @@ class Walk:
         candidates: Callable[[int, int], QuerySet[Any, int]],
     ) -> None:
         self._candidates = candidates
-        self._first, *others = ages
+        self._smallest_age, *others = ages
         self._cursors = {age: horizon(now, age) for age in others}
-        self._cursors[self._first] = 0
+        self._cursors[self._smallest_age] = 0
 
     def page(self, now: datetime) -> list[int] | None:
-        """Up to PAGE candidates that reached one of the ages; None when none did."""
+        """The next candidates to look at, at most PAGE; None until another row reaches an age."""
         for age, cursor in sorted(self._cursors.items()):
             reached = horizon(now, age)
             if cursor >= reached:
@@ -65,9 +74,9 @@ class Walk:
         return None
 
     def lag(self, now: datetime) -> float:
-        """Seconds by which the youngest walker is behind."""
-        cursor = self._cursors[self._first]
-        oldest = ids.datetime_of(cursor) if cursor else None
-        if oldest is None:
+        """For how many seconds the next row to look at has had the smallest age; 0: up to date."""
+        cursor = self._cursors[self._smallest_age]
+        if not cursor:  # no page was asked for yet
             return 0.0
-        return max(0.0, (now - timedelta(seconds=self._first) - oldest).total_seconds())
+        due_at = ids.datetime_of(cursor) + timedelta(seconds=self._smallest_age)
+        return max(0.0, (now - due_at).total_seconds())

@@ -1,7 +1,8 @@
-"""Who makes work wakes who does it, so that a program that has nothing to do need not ask often.
+"""Wake the program that does a kind of work when there is new work, so that it need not poll often.
 
-A ring goes through the work Redis (PUBLISH) and is never kept: one that is lost, or that nobody
-hears, costs the listener one poll and nothing more. Nobody who rings waits for Redis.
+A ring is a PUBLISH through the work Redis and is kept nowhere: when it is lost, the work waits for
+the program's next poll, and nothing else happens. `ring()` never waits for Redis: a thread
+publishes.
 """
 
 from __future__ import annotations
@@ -19,25 +20,29 @@ from msgplatform.core.daemons.thread_loop import ThreadLoop
 
 log = logging.get(__name__)
 
-_CHANNEL = "wake:"
-# Rings that follow one another within this time (seconds) are published as one.
+_CHANNEL_PREFIX = "wake:"
+# The publishing thread sleeps for so long after each PUBLISH: rings of that time share the next.
 _TOGETHER_SECONDS = 0.005
 # Longest wait for a ring before the listener looks whether it has been asked to stop.
 _LISTEN_SECONDS = 5.0
-_FOR_EVER = 86_400.0
+_UNTIL_RUNG = 86_400.0  # a pause that only `ring()` ends; after a day one PUBLISH too many
 
 
 class Bell:
-    """For one kind of work; `name` is the role that does it."""
+    """Rings for one kind of work. `name` is that of the role that does it, such as "maker"."""
 
     def __init__(self, name: str) -> None:
-        self.channel = _CHANNEL + name
+        self.channel = _CHANNEL_PREFIX + name
         self._starting = threading.Lock()
-        # The process that started the thread, and the thread: a fork's child has none.
+        # Process id and thread. A forked child inherits this object but not the running thread:
+        # it sees another process id here, and starts its own.
         self._ringer: tuple[int, ThreadLoop] | None = None
 
     def ring(self) -> None:
-        """There is new work, and it is durable. Returns at once, whatever Redis does."""
+        """Say that there is new work. Call it after the commit: listeners look for it at once.
+
+        Returns at once, whatever Redis does.
+        """
         try:
             with self._starting:
                 if self._ringer is None or self._ringer[0] != os.getpid():
@@ -46,19 +51,19 @@ class Bell:
                     self._ringer = os.getpid(), ringer
                 ringer = self._ringer[1]
             ringer.wake()
-        except RuntimeError:  # no thread can be started; this follows a commit and must not fail
+        except RuntimeError:  # no thread can be started; the work is committed, and will be polled
             log.warning("bell_not_rung", channel=self.channel)
 
     def _publish(self) -> float:
         work_redis().publish(self.channel, b"")
         time.sleep(_TOGETHER_SECONDS)
-        return _FOR_EVER
+        return _UNTIL_RUNG
 
 
 class Listener:
-    """Calls `wake` when a bell rings; also when it may have missed a ring.
+    """Calls `wake` when a bell rings, and after each new connection, as rings before it were lost.
 
-    The subscription belongs to the thread that listens: no other one touches it.
+    Only the listening thread uses the Redis subscription: a PubSub is not safe between threads.
     """
 
     def __init__(self, bell: Bell, wake: Callable[[], None]) -> None:
@@ -77,11 +82,11 @@ class Listener:
             pubsub = work_redis().pubsub(ignore_subscribe_messages=True)
             pubsub.subscribe(self._bell.channel)
             self._pubsub = pubsub
-            self._wake()  # whoever rang before the subscription was not heard
+            self._wake()  # rings before this subscription were lost
         try:
             heard = self._pubsub.get_message(timeout=_LISTEN_SECONDS)
         except RedisError:
-            self._leave()
+            self._leave()  # the next call subscribes anew
             raise
         if heard:
             self._wake()

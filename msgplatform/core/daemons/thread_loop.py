@@ -8,7 +8,7 @@ from collections.abc import Callable
 from django.db import close_old_connections
 
 from msgplatform.core import logging
-from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.errors import UNAVAILABLE, Temporary, Unavailable
 from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
@@ -74,7 +74,9 @@ class ThreadLoop:
             seconds = work()
         except UNAVAILABLE as error:
             # A turn that a stop found waiting ends when its server does, perhaps with the process.
-            if work is not self._turn or not self._stopping.is_set():
+            # What else went wrong in it is logged all the same.
+            of_server = isinstance(error, Unavailable) or not isinstance(error, Temporary)
+            if work is not self._turn or not self._stopping.is_set() or not of_server:
                 log.warning("thread_waits", thread=self._name, why=str(error)[:200])
             return None
         except Exception:

@@ -221,7 +221,8 @@ class Allocator:
         try:
             yield
         except OutcomeUnknown as error:
-            # Of the record, and a ceiling that is too high costs nothing: nobody got an id.
+            # Unknown is only whether the ceiling was raised. Too high a ceiling costs nothing, and
+            # nobody has got an id.
             log.warning("ids_not_reserved", why=str(error)[:200])
             raise Unavailable("the database does not answer: no ids could be reserved") from error
         finally:

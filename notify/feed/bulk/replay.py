@@ -12,7 +12,7 @@ from msgplatform.core.bulk_cursor import read_id
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from notify.feed.models import EventQueue
-from notify.feed.search.filters import topic
+from notify.feed.search.filters import read_topic
 
 SCANNED = 5000  # events that one page looks at
 _STATUS = EventQueue.Status
@@ -32,7 +32,7 @@ class Filter:
 
 def parse(given: Mapping[str, Any], allowed: Iterable[str]) -> Filter:
     """Raises InvalidInput naming the field. Empty texts count as not given."""
-    return Filter(**filters.values(given, {**filters.READERS, "topic": topic}, allowed))
+    return Filter(**filters.values(given, {**filters.READERS, "topic": read_topic}, allowed))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a person may narrow a search of Feed by."""
+"""The filters of Feed's search, read from texts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from msgplatform.api import filters
 from msgplatform.core.errors import InvalidInput
 from notify.feed.models import EventQueue
 
+# States that are asked of posts. The cleaner deletes handled events, so "handled" means that a post
+# has no open event.
 DELETED, HANDLED = "deleted", "handled"
 _STATUS = EventQueue.Status
-# States of events that are not handled: such events are few, and in an index.
+# States of events that are not handled. A search for one reads the events, which are few and in an
+# index, instead of the posts.
 OPEN = {
     "waiting": _STATUS.WAITING, "in_slices": _STATUS.IN_SLICES, "set_aside": _STATUS.SET_ASIDE,
 }  # fmt: skip
@@ -23,7 +26,11 @@ STATES = (*OPEN, HANDLED, DELETED)
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Values, None for what was not given. Times are ids: since <= id < until."""
+    """What was given; None where nothing was.
+
+    `since` and `until` are ids, not times: since <= id < until. `kind` is that of the post
+    (`src_type`), not `EventQueue.Kind`.
+    """
 
     id: int | None = None
     biz: int | None = None
@@ -36,30 +43,33 @@ class Filter:
 
     @property
     def lists_events(self) -> bool:
-        """Whether the search goes over events instead of posts; upkeep has only events."""
+        """Whether to search events instead of posts. Upkeep has events and no posts."""
         return self.state in OPEN or self.topic == EventQueue.Topic.UPKEEP
 
 
 def parse(given: Mapping[str, Any], allowed: Iterable[str]) -> Filter:
-    """Raises InvalidInput naming the field. Empty texts count as not given."""
+    """The filter that these texts give; empty ones count as not given.
+
+    Raises InvalidInput naming the field.
+    """
     filter = Filter(**filters.values(given, _READERS, allowed))
     if filter.topic == EventQueue.Topic.UPKEEP and filter.state == DELETED:
-        raise InvalidInput(_("only posts are deleted"), "state")
+        raise InvalidInput(_("upkeep has no posts that could be deleted"), "state")
     return filter
 
 
-def topic(text: str, field: str) -> str:
-    """Raises InvalidInput, as every reader of a filter."""
+# -- readers (`msgplatform.api.filters`) ---------------------------------------------------------
+def read_topic(text: str, field: str) -> str:
     if text not in EventQueue.Topic.values:
         raise InvalidInput(_("use one of %s") % ", ".join(EventQueue.Topic.values), field)
     return text
 
 
-def state(text: str, field: str) -> str:
+def read_state(text: str, field: str) -> str:
     if text not in STATES:
         raise InvalidInput(_("use one of %s") % ", ".join(STATES), field)
     return text
 
 
-_READERS = {**filters.READERS, "topic": topic, "state": state}
+_READERS = {**filters.READERS, "topic": read_topic, "state": read_state}
 FIELDS = tuple(field.name for field in fields(Filter))

@@ -38,8 +38,10 @@ def everybody() -> Iterator[list[Heartbeat]]:
 def status(client: Client, page: str) -> str:
     """What stands beside the overview in the side bar."""
     text = client.get(page).content.decode()
-    (badge,) = re.findall(r"bg-(?:green|red)-100[^>]*>\s*([^<]*?)\s*<", text)
-    return str(badge)
+    found = re.search(r"monitoring.*?bg-(green|red)-100[^>]*>\s*([^<]*?)\s*<", text, re.DOTALL)
+    assert found
+    assert (found[1] == "green") == (found[2] == "OK")
+    return found[2]
 
 
 @pytest.mark.parametrize("page", PAGES)

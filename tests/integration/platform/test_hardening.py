@@ -147,6 +147,16 @@ class TestUrlsOfConsumers:
         assert not found(viewer)
         assert found(admin_client)
 
+    def test_cannot_be_asked_for_in_the_address_of_the_page(
+        self, viewer: Client, admin_client: Client, consumer: Receive
+    ) -> None:
+        def rows(client: Client, text: str) -> int | None:
+            answer = client.get(f"/admin/notify/receive/?url__contains={text}")
+            return answer.context["cl"].result_count if answer.status_code == 200 else None
+
+        assert (rows(admin_client, "s3cret"), rows(admin_client, "nope")) == (1, 0)
+        assert (rows(viewer, "s3cret"), rows(viewer, "nope")) == (None, None)
+
     def test_can_be_changed_by_operators(self, admin_client: Client, consumer: Receive) -> None:
         page = admin_client.get(f"/admin/notify/receive/{consumer.pk}/change/").content.decode()
         assert "token=s3cret" in page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 from pytest_django.fixtures import Settings
 
+from msgplatform.api.access import throttling
 from msgplatform.console import login
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("work_redis")]
@@ -18,7 +20,8 @@ TOO_MANY = "Too many wrong passwords. Try again in 5 minutes."
 
 
 @pytest.fixture(autouse=True)
-def somebody(settings: Settings) -> User:
+def somebody(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> User:
+    monkeypatch.setattr(throttling, "_paused_until", 0.0)
     # The cost of a hash is not what is tested here.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     return User.objects.create_user("anna", password=PASSWORD, is_staff=True)
@@ -80,6 +83,43 @@ def test_without_redis_operators_get_in(
     for _ in range(login.WRONG_FOR_NAME_AND_ADDRESS + 1):
         log_in()
     assert is_in(log_in(password=PASSWORD))
+
+
+@pytest.mark.parametrize("spelling", ["ANNA", "ánna", "ａnna", "anna "])
+def test_another_spelling_is_the_same_name(spelling: str) -> None:
+    """MariaDB takes most of them for the same user."""
+    assert login.folded(spelling) == login.folded("anna")
+    for _ in range(login.WRONG_FOR_NAME_AND_ADDRESS):
+        log_in(name=spelling)
+    assert TOO_MANY in log_in(password=PASSWORD).content.decode()
+
+
+def test_a_line_of_ipv6_is_one_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login, "WRONG_FROM_ADDRESS", 3)
+    for n in range(3):
+        log_in(name=f"user-{n}", address=f"2001:db8:1:2::{n}")
+    assert not is_in(log_in(password=PASSWORD, address="2001:db8:1:2:ffff::1"))
+    assert is_in(log_in(password=PASSWORD, address="2001:db8:1:3::1"))
+
+
+def test_who_may_not_enter_the_console_counts_as_wrong() -> None:
+    User.objects.update(is_staff=False)
+    for _ in range(login.WRONG_FOR_NAME_AND_ADDRESS):
+        assert not is_in(log_in(password=PASSWORD))
+    assert TOO_MANY in log_in(password=PASSWORD).content.decode()
+
+
+def test_few_wait_for_the_hash_of_another() -> None:
+    with login._hashing:
+        for _ in range(3):
+            assert login._waiting.acquire(blocking=False)
+        try:
+            began = time.monotonic()
+            answer = log_in(password=PASSWORD)
+        finally:
+            login._waiting.release(3)
+    assert "Too many people log in at the moment" in answer.content.decode()
+    assert time.monotonic() - began < login._HASHING_SECONDS
 
 
 def test_hashes_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
