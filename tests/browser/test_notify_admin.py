@@ -129,7 +129,7 @@ def test_pausing_resuming_and_thinking_twice(
     page.click("button:text-is('Pause')")
     expect(page.locator(".head .mark").first).to_have_text("paused")
     page.click("button:text-is('Discard')")
-    expect(page.locator(".notice.warn")).to_contain_text("What waits is skipped")
+    expect(page.locator(".notice.warn")).to_contain_text("Deliveries that wait are skipped")
     page.click("text=No, go back")
     expect(page.locator(".head .mark").first).to_have_text("paused")
     page.click("button:text-is('Resume and send what was held')")
