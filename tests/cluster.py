@@ -100,6 +100,7 @@ class Cluster:
         self.redis_server = RedisServer(folder / "redis", folder / "work.sock")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.kills: list[str] = []
+        self.frozen: set[str] = set()  # paused until somebody resumes them
         self.environment = {
             **os.environ,
             "DATABASE_URL": database_url,
@@ -173,8 +174,9 @@ class Cluster:
 
     @contextlib.contextmanager
     def standing_still(self) -> Iterator[None]:
-        """Every process of the platform is stopped meanwhile, for a look at one moment."""
-        living = [name for name in self.processes if not self.died(name)]
+        """Every process of the platform is stopped meanwhile, for a look at one moment. What is
+        frozen stays so afterwards."""
+        living = [n for n in self.processes if n not in self.frozen and not self.died(n)]
         for name in living:
             self._signal(name, signal.SIGSTOP)
         yield

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -43,7 +41,6 @@ class ChaosPlatform(SmsCluster):
         self.database.start()
         manners = {name: operator.manners for name, operator in OPERATORS.items()}
         super().__init__(folder, self.database.create("platform"), manners, (WEB, *PROGRAMS))
-        self.frozen: set[str] = set()
         self.environment |= {
             "NOTIFY_LEASE_SECONDS": str(LEASE_SECONDS),
             "NOTIFY_TIMEOUT_SECONDS": "4",
@@ -67,16 +64,6 @@ class ChaosPlatform(SmsCluster):
     def thaw(self, name: str) -> None:
         self.frozen.discard(name)
         self.resume(name)
-
-    @contextlib.contextmanager
-    def standing_still(self) -> Iterator[None]:
-        """What is frozen stays so afterwards."""
-        moving = [n for n in self.processes if n not in self.frozen and not self.died(n)]
-        for name in moving:
-            self.pause(name)
-        yield
-        for name in moving:
-            self.resume(name)
 
     def freeze_database(self) -> None:
         assert self.database.pid
