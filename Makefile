@@ -11,7 +11,7 @@ embedded := --try requirements-embedded.txt
 mysql := $(filter mysql:% mariadb:%,$(DATABASE_URL) $(COLD_DATABASE_URL))$(DATABASE_URL_FILE)
 platform := $(if $(mysql),requirements.lock,requirements-base.lock)
 
-.PHONY: help demo up test test-full chaos check bench lock tools
+.PHONY: help demo up test test-full chaos check bench docs lock tools
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
@@ -41,6 +41,9 @@ check: tools  ## style, types, imports, migrations
 
 bench: tools  ## the benchmarks, into docs/benchmarks.md (ARGS="intake --json")
 	@$(python) manage.py bench $(or $(ARGS),--all --write docs/benchmarks.md)
+
+docs: tools  ## write the pages of docs/ that come from the code
+	@$(python) manage.py write_docs
 
 lock: tools  ## resolve requirement files into lock files (ARGS="--upgrade")
 	@deploy/lock.sh $(ARGS)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop
+
 from crmsync import queues
-from crmsync.bulk import actions
-from crmsync.monitor import findings, metrics
+from crmsync.bulk import actions, one_message, preview
+from crmsync.monitor import findings, first_steps, given_up, metrics, runbooks
+from crmsync.monitor.activity import ACTIVITY
 from crmsync.retention import ARCHIVE
 from crmsync.search import find as search
 from msgplatform.core import flows
@@ -17,7 +22,7 @@ from msgplatform.core.errors import UNAVAILABLE
 
 class CrmsyncFlow(flows.Flow):
     name = "crmsync"
-    title = "CRM sync"
+    title = _("CRM sync")
     # Supervisor stops the highest priority first: the poller stops queueing before handlers end.
     daemons = (
         flows.Daemon(
@@ -28,12 +33,15 @@ class CrmsyncFlow(flows.Flow):
     urls = "crmsync.urls"
     root_urls = "crmsync.root_urls"
     permission = "crmsync.view_lead"
+    operate = ("crmsync.change_recoveryentry", "crmsync.operate_crm", "crmsync.operate_policy")
+    again_permission = "crmsync.change_recoveryentry"
     scopes = {
-        "leads:write": "store, change and delete leads",
-        "leads:read": "read leads and what became of them",
-        "sync:run": "start runs of the CRM sync, and read them",
+        "leads:write": gettext_noop("store, change and delete leads"),
+        "leads:read": gettext_noop("read leads and what became of them"),
+        "sync:run": gettext_noop("start runs of the CRM sync, and read them"),
     }
     search_fields = search.FIELDS
+    texts = _("names and fields of leads")
     bulk_actions = {name: action.shown for name, action in actions.ACTIONS.items()}
     queue_pattern = queues.PATTERN
     icons = {
@@ -41,7 +49,10 @@ class CrmsyncFlow(flows.Flow):
         "Policy": "route", "Run": "directions_run", "Operation": "package_2",
         "Record": "contacts", "RecoveryEntry": "healing", "ExceptionEntry": "error",
     }  # fmt: skip
+    activity = ACTIVITY
+    runbooks = runbooks.RUNBOOKS
     environment_prefix = "CRM_"
+    declared_metrics = (*metrics.METRICS, retention.metric(ARCHIVE))
 
     def status(self) -> flows.Status:
         try:
@@ -52,11 +63,22 @@ class CrmsyncFlow(flows.Flow):
     def waits(self) -> Iterable[flows.Wait]:
         return metrics.waits()
 
-    def search(self, query: str, limit: int) -> list[flows.Hit]:
-        return search.search(query, limit)
+    def failures(self) -> Sequence[flows.Failure]:
+        return given_up.failures()
 
-    def page(self, id: str) -> flows.Page | None:
+    def search(self, query: str, limit: int, personal: bool = True) -> list[flows.Hit]:
+        return search.search(query, limit, personal)
+
+    def search_text(
+        self, query: str, since: datetime, cursor: str, seconds: float
+    ) -> flows.TextFound:
+        return search.search_text(query, since, cursor, seconds)
+
+    def page(self, id: str, after: str = "") -> flows.Page | None:
         return search.page(id)
+
+    def send_again(self, id: str, recipient: str, by: str) -> flows.SentAgain:
+        return one_message.send_again(id, recipient, by)
 
     def find(self, filter: Mapping[str, str], cursor: str, limit: int) -> flows.Found:
         return search.find(filter, cursor, limit)
@@ -64,16 +86,36 @@ class CrmsyncFlow(flows.Flow):
     def bulk_count(self, action: str, filter: Mapping[str, Any]) -> flows.Counted:
         return actions.count(action, filter)
 
+    def bulk_preview(self, action: str, filter: Mapping[str, Any]) -> flows.Preview:
+        return preview.shown_before(action, filter)
+
     def bulk_step(
-        self, action: str, filter: Mapping[str, Any], cursor: str, limit: int
+        self,
+        action: str,
+        filter: Mapping[str, Any],
+        cursor: str,
+        limit: int,
+        note: flows.Note = flows.unnoted,
     ) -> flows.Step:
-        return actions.step(action, filter, cursor, limit)
+        return actions.step(action, filter, cursor, limit, note)
+
+    def bulk_outcome(self, action: str, ids: Sequence[str]) -> dict[str, flows.Ending]:
+        return preview.outcome(action, ids)
+
+    def bulk_hits(self, action: str, ids: Sequence[str]) -> list[flows.Hit]:
+        return preview.found(action, ids)
 
     def examine(self) -> Iterable[flows.Finding]:
         return findings.examine()
 
     def metrics(self) -> Iterable[flows.Sample]:
         return [*metrics.samples(), *retention.samples(ARCHIVE)]
+
+    def first_steps(self) -> Sequence[flows.FirstStep]:
+        return first_steps.steps()
+
+    def first_call(self) -> flows.FirstCall:
+        return first_steps.call()
 
     def demo_environment(self) -> Mapping[str, str]:
         # All leads of the demo come from one address; a CRM that fails is probed again soon.

@@ -19,7 +19,7 @@ from msgplatform.core.archive.ages import DAY
 from msgplatform.core.archive.description import Archive, Table
 from msgplatform.core.archive.retention import EVERY_SECONDS, Retention
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import sql
+from msgplatform.core.data import sql, transactions
 from msgplatform.core.errors import Temporary
 
 log = logging.get(__name__)
@@ -94,7 +94,7 @@ class Housekeeping:
         old = [pk for pk, created_at, handled_at in page if (handled_at or created_at) < before]
         if old:
             gone = RecoveryEntry.objects.filter(id__in=old, state=state)
-            deleted = sql.retrying(gone.delete)[0]
+            deleted = transactions.retrying(gone.delete)[0]
             log.info("recovery_entries_deleted", rows=deleted)
         is_last = len(page) < CHUNK or all(created_at >= before for _, created_at, _ in page)
         self._looked[state] = 0 if is_last else page[-1][0]

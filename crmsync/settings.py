@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from msgplatform import env
 
-# Leads that come without an API key: from one address, and for one landing page. Many people share
-# the address of a mobile network.
+# Leads without an API key that one address may send; many people share that of a mobile network.
+# `off`: any.
 CRM_RATE_ADDRESS = env.text("CRM_RATE_ADDRESS", "60/min")
+# Leads without an API key that one landing page takes.
 CRM_RATE_APPKEY = env.text("CRM_RATE_APPKEY", "1200/min")
 # How long records stay with a handler before they are queued again; a call's deadline is shorter.
 CRM_LEASE_SECONDS = env.integer("CRM_LEASE_SECONDS", 120, 5, 3600)

@@ -1,5 +1,6 @@
 from django.urls import path
 
+from crmsync.api.lead_view import LeadView
 from crmsync.api.sync_views import (
     LeadCrmsView,
     PolicyListView,
@@ -7,7 +8,7 @@ from crmsync.api.sync_views import (
     RunListView,
     RunView,
 )
-from crmsync.api.views import LeadBatchView, LeadListView, LeadView
+from crmsync.api.views import LeadBatchView, LeadListView
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
 
 urlpatterns = [

@@ -1,16 +1,23 @@
 #!/usr/bin/env bash
-# Style, types, who imports whom, and that no migration is missing.
+# Style, types, who imports whom, that no migration is missing, and that every test can be collected.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 state=$(mktemp -d)
-trap 'rm -rf "$state"' EXIT
+trap 'rm -rf "$state"; kill $(jobs -p) 2>/dev/null || true' EXIT
 export STATE_DIR=$state SECRET_KEY=only-for-checks LOG_LEVEL=WARNING
+unset PYTHONDONTWRITEBYTECODE  # what is compiled here, the tests need not compile again
 
 python=.venv/bin/python
 "$python" deploy/secret_key.py 2>/dev/null  # the encryption key
 "$python" -m ruff check .
 "$python" -m ruff format --check .
-"$python" -m mypy msgplatform notify gateway crmsync tests bench
+"$python" -m mypy msgplatform notify gateway crmsync tests bench >"$state/types" 2>&1 &
+types=$!
 .venv/bin/lint-imports
 "$python" manage.py makemigrations --check --dry-run
+"$python" -m pytest --collect-only -q tests >"$state/tests" || { cat "$state/tests"; exit 1; }
+failed=0
+wait "$types" || failed=$?
+cat "$state/types"
+exit "$failed"

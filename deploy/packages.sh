@@ -15,7 +15,9 @@ have redis-server || need redis-server
 have node || need nodejs
 have npm || need npm
 have chromium || have chromium-browser || need chromium
+have msgfmt || need gettext
 have nginx || need nginx-light
+have promtool || need prometheus
 have gcc || have cc || need gcc
 have pkg-config || need pkg-config
 { have pkg-config && pkg-config --exists libmariadb; } || need libmariadb-dev

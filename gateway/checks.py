@@ -16,8 +16,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError
 
-from gateway import sgip
-from gateway.bulk import resend
+from gateway import given_up, sgip
 from gateway.connections import sms_redis
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.core.connections import RedisError, ResponseError
@@ -30,13 +29,16 @@ OLDEST_REDIS = (6, 2)
 @register
 def archive_outlasts_resending(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Otherwise a message is sent again, or becomes due, of which the archive knows nothing."""
-    days, least = settings.SMS_ARCHIVE_DAYS, 1 + max(resend.OLDEST_DAYS, settings.SMS_SCHEDULE_DAYS)
+    days, least = (
+        settings.SMS_ARCHIVE_DAYS,
+        1 + max(given_up.OLDEST_DAYS, settings.SMS_SCHEDULE_DAYS),
+    )
     if days == 0 or days >= least:
         return []
     return [
         Error(
             f"SMS_ARCHIVE_DAYS={days} is too short: messages may be sent again for "
-            f"{resend.OLDEST_DAYS} days, and scheduled {settings.SMS_SCHEDULE_DAYS} days ahead",
+            f"{given_up.OLDEST_DAYS} days, and scheduled {settings.SMS_SCHEDULE_DAYS} days ahead",
             hint=f"Set SMS_ARCHIVE_DAYS to {least} or more, or to 0 (kept for ever).",
             obj="SMS_ARCHIVE_DAYS",
             id="gateway.E001",

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_network
 
+from django.utils.translation import gettext_noop as _
+
 from gateway import sgip
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.core import alerts
 from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.http.addresses import Network
+from msgplatform.core.said import say
 
 GATEWAY_KIND, ACCOUNT_KIND = "sms.gateway_settings", "sms.account_settings"
 _MOBILE = re.compile(r"1[3-9]")
@@ -178,6 +181,13 @@ def _prefix(written: str) -> str:
 def _unusable(kind: str, row: SmsGateway | SmsAccount, error: Exception) -> alerts.Condition:
     return alerts.Condition(
         f"{kind}:{row.pk}",
-        f"The {row._meta.verbose_name} {row} cannot be used",
-        f"{error}. Correct it in the console; what needs it waits, or is refused.",
+        say(
+            _("The %(kind)s %(name)s cannot be used"),
+            kind=row._meta.verbose_name or "",
+            name=str(row),
+        ),
+        say(
+            _("%(error)s. Correct it in the console; what needs it waits, or is refused."),
+            error=str(error),
+        ),
     )

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, gettext_noop
 
-from gateway.bulk import resend
+from gateway import given_up
+from gateway.bulk import one_message, resend
 from gateway.connections import SMS, sms_redis
 from gateway.models import SmsGateway
-from gateway.monitor import metrics
+from gateway.monitor import failing, findings, first_steps, metrics, runbooks
+from gateway.monitor.activity import ACTIVITY
 from gateway.pump.retention import ARCHIVE
 from gateway.search import find as search
-from gateway.search import timeline
+from gateway.search import texts, timeline
 from msgplatform.core import flows
+from msgplatform.core.alerts import Condition
 from msgplatform.core.archive import retention
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput
@@ -27,7 +32,7 @@ _SENDER = flows.Daemon("run_sms_sender", priority=580, help="sends to the gatewa
 
 class SmsFlow(flows.Flow):
     name = "sms"
-    title = "SMS"
+    title = gettext_lazy("SMS")
     # The one with the highest priority stops first: what is in hand drains towards the archive.
     daemons = (
         flows.Daemon("run_data_pump", priority=550, help="moves what is finished to the archive"),
@@ -39,11 +44,14 @@ class SmsFlow(flows.Flow):
     root_urls = "gateway.api.xmlrpc.urls"
     single_intakes = ("gateway.api.views.SEND",)
     permission = "gateway.view_sgipmt"
+    operate = ("gateway.change_sgipmt",)
+    again_permission = "gateway.change_sgipmt"
     scopes = {
-        "sms:write": "send short messages",
-        "sms:read": "read short messages and what became of them",
+        "sms:write": gettext_noop("send short messages"),
+        "sms:read": gettext_noop("read short messages and what became of them"),
     }
     search_fields = search.FIELDS
+    texts = gettext_lazy("messages in flight, numbers and texts")
     bulk_actions = {"resend": resend.ACTION}
 
     redis = (SMS,)
@@ -55,7 +63,11 @@ class SmsFlow(flows.Flow):
         "SgipReport": "task_alt",
         "SgipUserRpt": "contact_phone",
     }
+    activity = ACTIVITY
+    runbooks = runbooks.RUNBOOKS
+    watched_alerts = (failing.KIND,)
     environment_prefix = "SMS_"
+    declared_metrics = (*metrics.METRICS, retention.metric(ARCHIVE))
 
     def own_processes(self) -> list[flows.Daemon]:
         wanted = SmsGateway.objects.filter(own_process=True, enabled=True).order_by("id")
@@ -74,11 +86,25 @@ class SmsFlow(flows.Flow):
     def waits(self) -> Iterable[flows.Wait]:
         return metrics.waits()
 
-    def search(self, query: str, limit: int) -> list[flows.Hit]:
-        return search.search(query, limit)
+    def failures(self) -> Sequence[flows.Failure]:
+        return given_up.failures()
 
-    def page(self, id: str) -> flows.Page | None:
+    def conditions(self) -> Iterable[Condition]:
+        return failing.conditions()
+
+    def search(self, query: str, limit: int, personal: bool = True) -> list[flows.Hit]:
+        return search.search(query, limit, personal)
+
+    def search_text(
+        self, query: str, since: datetime, cursor: str, seconds: float
+    ) -> flows.TextFound:
+        return texts.search_text(query, since, cursor, seconds)
+
+    def page(self, id: str, after: str = "") -> flows.Page | None:
         return timeline.page(id)
+
+    def send_again(self, id: str, recipient: str, by: str) -> flows.SentAgain:
+        return one_message.send_again(id, recipient)
 
     def find(self, filter: Mapping[str, str], cursor: str, limit: int) -> flows.Found:
         return search.find(filter, cursor, limit)
@@ -94,14 +120,38 @@ class SmsFlow(flows.Flow):
         _known(action)
         return resend.count(filter)
 
+    def bulk_preview(self, action: str, filter: Mapping[str, Any]) -> flows.Preview:
+        _known(action)
+        return resend.shown_before(filter)
+
     def bulk_step(
-        self, action: str, filter: Mapping[str, Any], cursor: str, limit: int
+        self,
+        action: str,
+        filter: Mapping[str, Any],
+        cursor: str,
+        limit: int,
+        note: flows.Note = flows.unnoted,
     ) -> flows.Step:
         _known(action)
-        return resend.step(filter, cursor, limit)
+        return resend.step(filter, cursor, limit, note)
+
+    def bulk_outcome(self, action: str, ids: Sequence[str]) -> dict[str, flows.Ending]:
+        return resend.outcome(ids)
+
+    def bulk_hits(self, action: str, ids: Sequence[str]) -> list[flows.Hit]:
+        return resend.found(ids)
+
+    def examine(self) -> Iterable[flows.Finding]:
+        return findings.examine()
 
     def metrics(self) -> Iterable[flows.Sample]:
         return [*metrics.samples(), *retention.samples(ARCHIVE)]
+
+    def first_steps(self) -> Sequence[flows.FirstStep]:
+        return first_steps.steps()
+
+    def first_call(self) -> flows.FirstCall:
+        return first_steps.CALL
 
     def demo_environment(self) -> Mapping[str, str]:
         return {"SMS_RECEIVER_PORT": str(free_port())}

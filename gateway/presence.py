@@ -16,7 +16,7 @@ from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from msgplatform.core.daemons.presence import Presence
 
-# Reported once a second; a report this old is of a process that is gone.
+# Reported every two seconds; a report this old is of a process that is gone.
 TTL_SECONDS = 10
 
 

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from msgplatform import env
 
+# The truth of SMS until it is archived: `appendonly yes`, `appendfsync always`, `maxmemory-policy
+# noeviction` (`docs/sms.md`).
+# By default: an embedded server, which `make up` starts
 SMS_REDIS_URL = env.redis_url("SMS_REDIS_URL", "sms.sock")
 SMS_REDIS_EMBEDDED = not env.secret("SMS_REDIS_URL")
 
+# How long idempotency keys are known.
 SMS_IDEMPOTENCY_SECONDS = env.integer("SMS_IDEMPOTENCY_SECONDS", 86_400, 60, 30 * 86_400)
 # How long what a killed sender, forwarder or pump had in hand waits for another one.
 SMS_LEASE_SECONDS = env.integer("SMS_LEASE_SECONDS", 30, 5, 600)
+# How far ahead a message may be scheduled.
 SMS_SCHEDULE_DAYS = env.integer("SMS_SCHEDULE_DAYS", 30, 1, 365)
-# Days in the archive, from acceptance; 0: for ever.
+# A gateway at which every message failed for this long makes an alert; 0: never.
+SMS_FAILING_MINUTES = env.number("SMS_FAILING_MINUTES", 15, 0, 10_080)
+# Days until the archive forgets a message, from acceptance: at least 31, and a day more than
+# SMS_SCHEDULE_DAYS; 0: never.
 SMS_ARCHIVE_DAYS = env.integer("SMS_ARCHIVE_DAYS", 365, 0, 36500)
-# The account whose MOs are those that no number and no keyword gives to another; '': nobody's.
+# The account that gets the MOs that no number and no keyword gives to another.
+# By default: none, they are archived only
 SMS_DEFAULT_ACCOUNT = env.text("SMS_DEFAULT_ACCOUNT", "")
-# Where the operator's gateways reach us with Reports and MOs.
+# The address at which the operator's gateways reach us with Reports and MOs.
 SMS_RECEIVER_HOST = env.text("SMS_RECEIVER_HOST", "127.0.0.1")
+# Its port.
 SMS_RECEIVER_PORT = env.integer("SMS_RECEIVER_PORT", 8801, 1, 65_535)

@@ -1,4 +1,5 @@
-"""The demo: the whole platform on this machine, real traffic, an account of every message."""
+"""The demo: the whole platform on this machine, real traffic, an account of every message; then a
+trickle of traffic through every flow, until it is stopped."""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,17 @@ from django.core.management.base import CommandError
 
 from msgplatform import env
 from msgplatform.core import flows
+from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.secrets import encryption
 
 # With fewer accepted messages a flow's demo counts as failed, unless it names a minimum of its own.
 MIN_MESSAGES = 1000
 ADMIN = "admin"
 _MARK = "MSGPLATFORM_DEMO"
+# A trickle keeps its pace for so many seconds. Then it goes on at a twentieth of it, so that a demo
+# that runs for days fills no disk.
+_BRISK_SECONDS = 3 * 3600
+_SLOWER = 20
 
 
 @dataclass
@@ -35,10 +42,31 @@ class Run:
     messages: int
     folder: Path
     timeout: float
+    until_end: ExitStack = field(default_factory=ExitStack)
+    trickles: list[Trickle] = field(default_factory=list)
+
+    def trickle(self, name: str, step: Callable[[int], None], seconds: float) -> None:
+        self.trickles.append(Trickle(name, step, seconds))
 
     def say(self, text: str) -> None:
         """Report progress on standard error: standard output is for the result."""
         print(text, file=sys.stderr, flush=True)
+
+
+class Trickle:
+    """Calls `step` with the next number every so many seconds, in a thread."""
+
+    def __init__(self, name: str, step: Callable[[int], None], seconds: float) -> None:
+        self._step, self._seconds = step, seconds
+        self._number = 0
+        self._loop = ThreadLoop(f"demo-{name}", self._turn)
+        self.start, self.stop = self._loop.start, self._loop.stop
+
+    def _turn(self) -> float:
+        self._step(self._number)
+        self._number += 1
+        is_brisk = self._number * self._seconds < _BRISK_SECONDS
+        return self._seconds if is_brisk else self._seconds * _SLOWER
 
 
 def enter(port: int) -> None:
@@ -139,6 +167,18 @@ class Demo:
             for account in figures.values()
         )
         return {"ok": ok, "flows": figures}
+
+    def go_on(self) -> None:
+        """Let traffic trickle through every flow until `stop`."""
+        for trickle in self.run.trickles:
+            trickle.start()
+
+    def stop(self) -> None:
+        """Stop the traffic, then the platform, then whoever receives from it."""
+        for trickle in self.run.trickles:
+            trickle.stop()
+        with self.run.until_end:
+            self.platform.stop()
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + 60

@@ -21,6 +21,7 @@ from msgplatform.core.daemons import heartbeats
 from msgplatform.core.flows import Finding
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.servers import embedded
+from msgplatform.jobs import findings
 
 LOW_DISK_BYTES = 1 << 30
 _ROTATE = f"{sys.executable} manage.py rotate_encryption_key"
@@ -38,11 +39,14 @@ _WRONG_SECRETS: dict[encryption.State, tuple[Literal["warn", "bad"], str]] = {
 def examine() -> Iterator[Finding]:
     """Look at everything; errors become findings."""
     yield Finding("ok", f"Python {sys.version.split()[0]}")
-    own = (_settings, _database, _secrets, _users, _redis_server, _redis_roles, _daemons, _disk)
+    own = (
+        _settings, _database, _secrets, _users, _redis_server, _redis_roles, _daemons,
+        findings.open_alerts, findings.given_up, _disk,
+    )  # fmt: skip
     for look in own:
         yield from _guarded(look, look.__name__.strip("_").replace("_", " "))
     for flow in flows.all():
-        yield from _guarded(flow.examine, flow.title)
+        yield from _guarded(flow.examine, str(flow.title))
 
 
 def _guarded(look: Callable[[], Iterable[Finding]], name: str) -> Iterator[Finding]:

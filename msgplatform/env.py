@@ -187,7 +187,7 @@ def url(name: str, default: str, schemes: tuple[str, ...]) -> str:
 
 # A program that is frozen in the middle of a transaction holds locks. When it has said nothing for
 # 10 s the server undoes the transaction and closes the connection (a statement itself may take as
-# long as it likes); who waits for a lock repeats its step after 5 s (`core.data.sql.retrying`).
+# long as it likes); who waits for a lock repeats its step after 5 s (`transactions.retrying`).
 # MySQL has no limit for idle transactions, and reads it as a comment.
 MYSQL_OPTIONS: dict[str, Any] = {
     "charset": "utf8mb4",

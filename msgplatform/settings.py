@@ -1,4 +1,6 @@
-"""Django's settings. Every value that an installation changes comes from `env`; README lists them.
+"""Django's settings. Every value that an installation changes comes from `env`.
+
+The comment above each is its meaning in `docs/configuration.md`, which `make docs` writes.
 
 MSGPLATFORM_PROFILE=daemon (set by manage.py for run_* commands) leaves out what serves pages.
 """
@@ -15,32 +17,45 @@ from msgplatform.core import logging as platform_logging
 from msgplatform.core.queues.names import RqQueues
 
 BASE_DIR = env.BASE_DIR
+# Where database, sockets, logs and locks of this installation are.
+# By default: the folder `var`
 STATE_DIR = env.state_dir()
 DAEMON = os.environ.get("MSGPLATFORM_PROFILE") == "daemon"
+# Never on in production: error pages show settings and data.
 DEBUG = env.flag("DEBUG", False)
 
+# Signs sessions and forms: 50 characters or more, the same for every web process. Required.
+# By default: the file `secret_key` in STATE_DIR, which `make up` makes
 SECRET_KEY = env.secret("SECRET_KEY", default_file=STATE_DIR / "secret_key")
 SECRET_KEY_MISSING = not SECRET_KEY
 if SECRET_KEY_MISSING:
     # Lets `check` and `doctor` run; the check E001 stops everything else.
     SECRET_KEY = secrets.token_urlsafe(50)
 
-# The first key encrypts stored secrets, all of them decrypt (`core.secrets.encryption`).
+# Encrypts secrets in the database, the same on every machine. Several, separated by commas: the
+# first encrypts, all decrypt. Required; without it stored secrets are lost.
+# By default: the file `encryption_key` in STATE_DIR, which `make up` makes
 ENCRYPTION_KEYS = tuple(
     env.secret("ENCRYPTION_KEY", default_file=STATE_DIR / "encryption_key")
     .replace(",", " ")
     .split()
 )
 
+# The address at which people and systems reach the platform; `https://…` switches secure cookies,
+# HSTS and the redirect from http on.
+# By default: with `make up` this machine, over http; else `https://localhost`
 PUBLIC_URL = env.public_url()
 PUBLIC_URL_SET = bool(env.secret("PUBLIC_URL"))
 _https = PUBLIC_URL.startswith("https://")
 _public_host = PUBLIC_URL.split("://", 1)[1].split("/")[0].rsplit(":", 1)[0]
+# Host names that the web server answers to, separated by commas.
+# By default: the host of PUBLIC_URL, and this machine
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", [_public_host, "localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
 
 # -- applications --------------------------------------------------------------------------------
-# A flow is a folder and its name here.
+# The flows that run: a flow is a folder and its name here, separated by commas. SMS needs Notify.
+# By default: `notify,notify.feed,gateway,crmsync`
 FLOWS = env.modules("FLOWS", ["notify", "notify.feed", "gateway", "crmsync"])
 # Each has its own settings.
 for _flow in FLOWS:
@@ -73,8 +88,11 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "msgplatform.web.middleware.preferences.PreferencesMiddleware",
+    "msgplatform.console.signing_in.one_time_password.ChooseFirst",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "msgplatform.web.middleware.ended_sessions.EndedSessionMiddleware",
 ]
 # A daemon serves nothing, and its system checks must not import what it does not have.
 ROOT_URLCONF = "" if DAEMON else "msgplatform.urls"
@@ -96,13 +114,18 @@ TEMPLATES = [
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # -- data ----------------------------------------------------------------------------------------
+# `mysql://user:password@host:3306/name`, or `sqlite:////path/to/file`.
+# By default: SQLite in STATE_DIR
 DATABASES = {"default": env.database("DATABASE_URL", f"sqlite:///{STATE_DIR / 'msgplatform.db'}")}
-# The archive has its own alias from the start, so that moving it elsewhere is one variable.
+# The database of Notify's archive, chosen before the first use.
+# By default: the same as DATABASE_URL
 COLD_DATABASE_URL_SET = bool(env.secret("COLD_DATABASE_URL"))
 if COLD_DATABASE_URL_SET:
     DATABASES["cold"] = env.database("COLD_DATABASE_URL", "")
 DATABASE_ROUTERS = ["msgplatform.core.archive.router.ColdRouter"]
 
+# The work queues; may be emptied at any moment.
+# By default: an embedded server, which `make up` starts
 REDIS_URL = env.redis_url("REDIS_URL", "work.sock")
 REDIS_EMBEDDED = not env.secret("REDIS_URL")
 CACHES = {
@@ -125,24 +148,28 @@ RQ_SHOW_ADMIN_LINK = False
 
 # -- people --------------------------------------------------------------------------------------
 AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    {"NAME": name}
     for name in (
-        "UserAttributeSimilarityValidator",
-        "MinimumLengthValidator",
-        "CommonPasswordValidator",
-        "NumericPasswordValidator",
+        "django.contrib.auth.password_validation.UserAttributeSimilarityValidator",
+        "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "django.contrib.auth.password_validation.CommonPasswordValidator",
+        "django.contrib.auth.password_validation.NumericPasswordValidator",
+        "msgplatform.console.signing_in.one_time_password.NotOneTime",
     )
 ]
 LOGIN_URL = "admin:login"
 SESSION_ENGINE = "django.contrib.sessions.backends.db"
 SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _https
+# Whether http is redirected to https where PUBLIC_URL is https.
 SECURE_SSL_REDIRECT = _https and env.flag("SSL_REDIRECT", True)
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
 SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
-# These two bind every name below the host's: somebody has to want that.
+# Extends HSTS to every name below the host's: somebody has to want that.
 SECURE_HSTS_INCLUDE_SUBDOMAINS = _https and env.flag("HSTS_INCLUDE_SUBDOMAINS", False)
+# Asks browsers to know the host as https before they have seen it.
 SECURE_HSTS_PRELOAD = _https and env.flag("HSTS_PRELOAD", False)
+# `yes` behind a proxy that ends TLS and sets this header itself.
 if env.flag("TRUST_X_FORWARDED_PROTO", False):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 # Whether every name below the host's speaks TLS too is the operator's to know.
@@ -172,11 +199,15 @@ CONTENT_SECURITY_POLICY = {
     },
 }
 LANGUAGE_CODE = "en-us"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+# `theme` has the texts of the theme, which brings no translations of its own.
+LOCALE_PATHS = [BASE_DIR / "locale", BASE_DIR / "locale" / "theme"]
 USE_I18N = True
 FORMAT_MODULE_PATH = ["msgplatform.formats"]
 USE_TZ = True
+# Of the console and of days in statistics: an IANA name such as `Asia/Shanghai`.
 TIME_ZONE = env.time_zone("TIME_ZONE", "UTC")
-CSRF_FAILURE_VIEW = "msgplatform.api.error_pages.form_too_old"
+CSRF_FAILURE_VIEW = "msgplatform.api.problems.error_pages.form_too_old"
 STATIC_URL = "/static/"
 # `up` and `demo` collect them here; what was not collected is served straight from the packages.
 STATIC_ROOT = STATE_DIR / "static"
@@ -201,18 +232,24 @@ REST_FRAMEWORK = {
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "msgplatform.api.negotiation.JsonFirst",
     "DEFAULT_THROTTLE_CLASSES": ["msgplatform.api.access.throttling.ApiKeyThrottle"],
     "DEFAULT_THROTTLE_RATES": {
+        # Reading requests that one key may make: a number and `/sec`, `/min` or `/hour`; `off`:
+        # any.
         "read": env.text("API_RATE_READ", "600/min"),
+        # The same for requests that hand something over.
+        # By default: no limit
         "write": env.text("API_RATE_WRITE") or None,
-        "failed": env.text("API_RATE_FAILED", "60/min"),  # wrong API keys from one address
+        # Wrong API keys that one address may try.
+        "failed": env.text("API_RATE_FAILED", "60/min"),
     },
-    # How many reverse proxies add to X-Forwarded-For; 0: the header is not believed.
+    # How many reverse proxies add to X-Forwarded-For: 1 behind nginx as in `deploy/nginx`; 0: the
+    # header is not believed.
     "NUM_PROXIES": env.integer("API_NUM_PROXIES", 0, 0, 10),
     "DATETIME_FORMAT": None,  # the renderer writes UTC with "Z"
     "DEFAULT_METADATA_CLASS": None,  # OPTIONS is answered with 405: the schema says it all
     "DEFAULT_PAGINATION_CLASS": "msgplatform.api.pagination.KeysetPagination",
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_SCHEMA_CLASS": "msgplatform.api.schema.PlatformSchema",
-    "EXCEPTION_HANDLER": "msgplatform.api.problems.handle",
+    "EXCEPTION_HANDLER": "msgplatform.api.problems.handler.handle",
     "UNAUTHENTICATED_USER": None,
     "URL_FORMAT_OVERRIDE": None,  # there is one format, so that ?format= is an unknown parameter
 }
@@ -228,6 +265,10 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SERVE_AUTHENTICATION": [],
+    # The names of systems and consumers.
+    "PATH_CONVERTER_OVERRIDES": {
+        "slug": {"type": "string", "pattern": "^[-a-zA-Z0-9_]+$", "maxLength": 64}
+    },
     # Every flow has verdicts, so their outcomes cannot be named after one component.
     "ENUM_NAME_OVERRIDES": {
         "AcceptedOutcomeEnum": ["created", "duplicate"],
@@ -237,31 +278,42 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": f"{STATIC_URL}console/favicon.svg",
     "REDOC_DIST": "SIDECAR",
 }
-# Who may read /metrics; without it only a local installation answers, to its own machine.
+# The bearer token for `/metrics`. Without it only a local installation answers, to its own machine.
+# By default: none
 METRICS_TOKEN = env.secret("METRICS_TOKEN")
 
 # -- outbound HTTP -------------------------------------------------------------------------------
-# Networks that the address guard lets through although they are private. Cloud metadata and
-# link-local addresses stay refused whatever stands here.
+# Private networks that messages may be delivered to, separated by commas: `10.0.0.0/8`. Cloud
+# metadata and link-local addresses stay refused whatever stands here.
+# By default: none, public addresses only
 OUTBOUND_ALLOW = env.networks("OUTBOUND_ALLOW")
-# A bundle with a private certificate authority; '' means the system's own.
+# A file with the certificates to trust for deliveries, a private authority's among them.
+# By default: the system's own
 OUTBOUND_CA_FILE = env.existing_file("OUTBOUND_CA_FILE")
+# A proxy for deliveries; `http_proxy` is ignored.
+# By default: none
 OUTBOUND_PROXY = env.url("OUTBOUND_PROXY", "", ("http", "https", "socks5", "socks5h"))
 
 # -- alerts --------------------------------------------------------------------------------------
-# A program that was seen and sends no heartbeat for this long is missed.
+# A program that was seen and sends no heartbeat for so long makes an alert.
 ALERT_SILENT_SECONDS = env.number("ALERT_SILENT_SECONDS", 60, 20, 86_400)
-# Work that has been due for this long makes an alert for its flow; 0: never.
+# Work that has been due for so long makes an alert; 0: never.
 ALERT_BACKLOG_MINUTES = env.number("ALERT_BACKLOG_MINUTES", 15, 0, 10_080)
 
 # -- statistics ----------------------------------------------------------------------------------
+# How long statistics by the minute and by the hour are kept.
 MINUTE_COUNTER_DAYS = env.integer("MINUTE_COUNTER_DAYS", 14, 2, 400)
+# How long statistics by the day are kept.
 DAY_COUNTER_DAYS = env.integer("DAY_COUNTER_DAYS", 1100, 31, 36500)
 
 # -- logs ----------------------------------------------------------------------------------------
+# DEBUG, INFO, WARNING or ERROR.
 LOG_LEVEL = env.text("LOG_LEVEL", "INFO").upper()
-ACCESS_LOG = env.flag("ACCESS_LOG", False)  # a line for each request
+# A log line for each request: method, path, status, milliseconds, address, request id.
+ACCESS_LOG = env.flag("ACCESS_LOG", False)
 LOGGING_CONFIG = None
+# Lines as JSON, one object each.
+# By default: yes, unless DEBUG is on
 platform_logging.configure(level=LOG_LEVEL, as_json=env.flag("LOG_JSON", not DEBUG))
 
 UNFOLD = {
@@ -269,7 +321,7 @@ UNFOLD = {
     "SITE_HEADER": "msgplatform",
     "SITE_URL": "/",
     "SHOW_HISTORY": True,
-    "LOGIN": {"form": "msgplatform.console.login.LoginForm"},
+    "LOGIN": {"form": "msgplatform.console.signing_in.login.LoginForm"},
     "SITE_FAVICONS": [
         {
             "rel": "icon",
@@ -277,6 +329,15 @@ UNFOLD = {
             "href": "msgplatform.console.navigation.favicon",
         }
     ],
-    "STYLES": ["msgplatform.console.navigation.stylesheet"],
-    "SIDEBAR": {"show_search": True, "navigation": "msgplatform.console.navigation.sidebar"},
+    "STYLES": [
+        "msgplatform.console.navigation.stylesheet",
+        "msgplatform.console.navigation.theme_stylesheet",
+    ],
+    "SCRIPTS": [
+        "msgplatform.console.navigation.session_script",
+        "msgplatform.console.navigation.accessible_script",
+    ],
+    "ACCOUNT": {"navigation": "msgplatform.console.navigation.account"},
+    # The box at the top finds messages; pages of models are found with Ctrl+K.
+    "SIDEBAR": {"show_search": False, "navigation": "msgplatform.console.navigation.sidebar"},
 }

@@ -14,7 +14,9 @@ from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from msgplatform.api import error_pages, health
+from msgplatform.api import health
+from msgplatform.api.problems import error_pages
+from msgplatform.console.signing_in import password_change
 from msgplatform.core import flows
 from msgplatform.web import queue_pages
 
@@ -33,8 +35,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
     # Browsers ask for it on pages that name none.
     path("favicon.ico", lambda _request: redirect(static("console/favicon.svg")), name="favicon"),
     path("console/", include("msgplatform.console.urls")),
+    # Before Django's own page of this address, which does not slow down guesses.
+    path("admin/password_change/", password_change.change),
     path("admin/", admin.site.urls),
     path("django-rq/", include((queue_pages.urls(), "django_rq"))),
+    path("api/v1/", include("msgplatform.api.management.urls")),
     *(path("api/v1/", include(flow.urls)) for flow in flows.all() if flow.urls),
     *(path("", include(flow.root_urls)) for flow in flows.all() if flow.root_urls),
     path("api/schema/", documentation(SpectacularAPIView.as_view()), name="api-schema"),

@@ -13,11 +13,13 @@ from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
+from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
 from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Undecryptable
+from msgplatform.core.said import say
 from notify import orders
 from notify.models import DEFAULT_SCHEDULE, BizReceive
 from notify.subscriptions import limits, signing
@@ -92,9 +94,17 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
             self._clock_is_wrong = True
             alerts.raise_alert(
                 "notify.clock",
-                f"The clock of {socket.gethostname()} differs from the database's",
-                f"By {self.clock_ahead:+.0f} seconds. Consumers refuse signatures whose time is "
-                "off by more than five minutes; synchronise both machines' clocks.",
+                say(
+                    _("The clock of %(host)s differs from the database's"),
+                    host=socket.gethostname(),
+                ),
+                say(
+                    _(
+                        "By %(seconds)s seconds. Consumers refuse signatures whose time is off by "
+                        "more than five minutes; synchronise both machines' clocks."
+                    ),
+                    seconds=f"{self.clock_ahead:+.0f}",
+                ),
                 key=key,
             )
 
@@ -139,6 +149,9 @@ def waits(schedule: Sequence[Any], attempts_limit: int | None) -> tuple[float, .
 def _unusable(row: BizReceive, error: Exception) -> alerts.Condition:
     return alerts.Condition(
         f"{KIND}:{row.pk}",
-        f"The subscription {row} cannot be used",
-        f"{error}. Correct it in the console; its deliveries wait.",
+        say(_("The subscription %(name)s cannot be used"), name=str(row)),
+        say(
+            _("%(error)s. Correct it in the console; its deliveries wait."),
+            error=str(error),
+        ),
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
+from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
@@ -14,10 +17,12 @@ from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE
 from notify import orders
 from notify.archive.retention import ARCHIVE
-from notify.bulk import actions
+from notify.bulk import actions, one_message, preview
 from notify.models import BizReceive, ReceiveMsg
-from notify.monitor import counters, metrics
+from notify.monitor import counters, findings, first_steps, given_up, metrics, runbooks
+from notify.monitor.activity import ACTIVITY
 from notify.search import find as search
+from notify.subscriptions import snippets
 
 _Status = ReceiveMsg.Status
 # A request in flight is waited for: one that is cut off would be delivered twice.
@@ -26,7 +31,7 @@ _SENDER = flows.Daemon("run_sender", priority=520, stop_seconds=75, help="delive
 
 class NotifyFlow(flows.Flow):
     name = "notify"
-    title = "Notify"
+    title = gettext_lazy("Notify")
     # The one with the highest priority stops first: what is in hand drains towards the marker.
     daemons = (
         flows.Daemon("run_marker", priority=510, help="writes back what became of each delivery"),
@@ -37,43 +42,74 @@ class NotifyFlow(flows.Flow):
     urls = "notify.urls"
     single_intakes = ("notify.api.views.PUBLISH",)
     permission = "notify.view_bizmsg"
+    operate = ("notify.change_receivemsg", "notify.operate_bizreceive")
+    again_permission = "notify.change_receivemsg"
     scopes = {
-        "events:write": "publish events",
-        "events:read": "read events and what became of them",
+        "events:write": gettext_noop("publish events"),
+        "events:read": gettext_noop("read events and what became of them"),
+    }
+    management_scopes = {
+        "manage:consumers": gettext_noop("set up consumers: where messages go"),
+        "manage:subscriptions": gettext_noop("set up subscriptions: who gets what"),
+        "manage:event-types": gettext_noop("describe event types in the catalogue"),
     }
     search_fields = search.FIELDS
+    texts = gettext_lazy("payloads and answers")
     bulk_actions = {name: action.shown for name, action in actions.ACTIONS.items()}
 
     queues = (orders.MARKER_QUEUE,)
     # A result on the marker's queue is the only copy of an answer: it is never dropped.
     only_copies = frozenset(queues)
     queue_pattern = orders.QUEUE_PATTERN
-    icons = {"Receive": "outbound", "BizReceive": "hub", "BizMsg": "mail", "ReceiveMsg": "send"}
+    icons = {
+        "Receive": "outbound",
+        "BizReceive": "hub",
+        "EventType": "menu_book",
+        "BizMsg": "mail",
+        "ReceiveMsg": "send",
+    }
+    activity = ACTIVITY
+    runbooks = runbooks.RUNBOOKS
     environment_prefix = "NOTIFY_"
+    declared_metrics = (*metrics.METRICS, retention.metric(ARCHIVE))
 
     def status(self) -> flows.Status:
         try:
-            counts = metrics.deliveries()
-            backlog = metrics.to_split() + sum(counts[status] for status in metrics.OPEN)
+            counts = metrics.counts()
+            backlog = counts[None] + sum(counts[status] for status in metrics.OPEN)
             facts: dict[str, int | float | str] = {}
-            for status, count in counts.items():
-                if count:
+            for status in metrics.NOT_DELIVERED:
+                if count := counts[status]:
                     shown = count if count < metrics.COUNTED else _("%d or more") % count
                     facts[str(_Status(status).label)] = shown
+            lost = [str(_Status(status).label) for status in given_up.STATUSES]
+            bad = dict.fromkeys(lost, reverse("console:failures")) if given_up.are_open() else {}
             facts[_("delivered in the last hour")] = counters.last_hour("delivered")
-            oldest = metrics.oldest_seconds(metrics.waiting(), sql.now())
-            return flows.Status(backlog, oldest, facts)
+            rows, now = metrics.waiting(), sql.now()
+            oldest, ages = metrics.oldest_seconds(rows, now), metrics.oldest_by(rows, now)
+            return flows.Status(backlog, oldest, facts, bad=bad, oldest_by=ages)
         except UNAVAILABLE as error:
             return flows.Status(0, None, problem=str(error)[:200])
 
     def waits(self) -> Iterable[flows.Wait]:
         return metrics.waits()
 
-    def search(self, query: str, limit: int) -> list[flows.Hit]:
+    def failures(self) -> Sequence[flows.Failure]:
+        return given_up.failures()
+
+    def search(self, query: str, limit: int, personal: bool = True) -> list[flows.Hit]:
         return search.search(query, limit)
 
-    def page(self, id: str) -> flows.Page | None:
-        return search.page(id)
+    def search_text(
+        self, query: str, since: datetime, cursor: str, seconds: float
+    ) -> flows.TextFound:
+        return search.search_text(query, since, cursor, seconds)
+
+    def page(self, id: str, after: str = "") -> flows.Page | None:
+        return search.page(id, after)
+
+    def send_again(self, id: str, recipient: str, by: str) -> flows.SentAgain:
+        return one_message.send_again(id, recipient)
 
     def file(self, id: str) -> flows.File | None:
         return search.file(id)
@@ -87,10 +123,27 @@ class NotifyFlow(flows.Flow):
     def bulk_count(self, action: str, filter: Mapping[str, Any]) -> flows.Counted:
         return actions.count(action, filter)
 
+    def bulk_preview(self, action: str, filter: Mapping[str, Any]) -> flows.Preview:
+        return actions.shown_before(action, filter)
+
     def bulk_step(
-        self, action: str, filter: Mapping[str, Any], cursor: str, limit: int
+        self,
+        action: str,
+        filter: Mapping[str, Any],
+        cursor: str,
+        limit: int,
+        note: flows.Note = flows.unnoted,
     ) -> flows.Step:
-        return actions.step(action, filter, cursor, limit)
+        return actions.step(action, filter, cursor, limit, note)
+
+    def bulk_outcome(self, action: str, ids: Sequence[str]) -> dict[str, flows.Ending]:
+        return preview.outcome(ids)
+
+    def bulk_hits(self, action: str, ids: Sequence[str]) -> list[flows.Hit]:
+        return preview.found(ids)
+
+    def examine(self) -> Iterable[flows.Finding]:
+        return findings.examine()
 
     def metrics(self) -> Iterable[flows.Sample]:
         return [*metrics.samples(), *retention.samples(ARCHIVE)]
@@ -102,6 +155,15 @@ class NotifyFlow(flows.Flow):
             replace(_SENDER, arguments=(f"--subscription={pk}",))
             for pk in wanted.values_list("id", flat=True)
         ]
+
+    def first_steps(self) -> Sequence[flows.FirstStep]:
+        return first_steps.steps()
+
+    def first_call(self) -> flows.FirstCall:
+        return first_steps.CALL
+
+    def snippets(self) -> Sequence[flows.Snippet]:
+        return snippets.snippets()
 
     def demo_environment(self) -> Mapping[str, str]:
         # A subscriber that does not answer is noticed within the time that a demo takes.

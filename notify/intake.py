@@ -14,17 +14,17 @@ from functools import lru_cache
 
 import msgspec
 
-from msgplatform.core.data import idempotency, sql
-from msgplatform.core.data.group_commit import GroupCommit
-from msgplatform.core.data.idempotency import Item
+from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.verdicts import Verdict, judge_each
+from msgplatform.core.intake import idempotency
+from msgplatform.core.intake.group_commit import GroupCommit
+from msgplatform.core.intake.idempotency import Item
+from msgplatform.core.intake.verdicts import Verdict, judge_each
 from notify import bells
 from notify.models import BizMsg, IdempotencyKey
+from notify.subscriptions import limits, matching
 
-MAX_PAYLOAD_BYTES = 256 * 1024
-# Plain ASCII, so that it can be written into the signed body without escapes.
-_EVENT_TYPE = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
+MAX_PAYLOAD_BYTES = limits.MAX_PAYLOAD_BYTES
 _CHANNEL = re.compile(r"[A-Za-z0-9_.:-]*")
 
 
@@ -57,7 +57,7 @@ def check(event: Event) -> None:
 
 def check_event_type(event_type: str) -> None:
     """Raises InvalidInput."""
-    if not _EVENT_TYPE.fullmatch(event_type) or len(event_type) > 128:
+    if not matching.EVENT_TYPE.fullmatch(event_type):
         raise InvalidInput(
             "use letters, digits and _ in parts joined by dots, at most 128 characters, "
             "such as order.paid",

@@ -16,7 +16,7 @@ QUEUE_PATTERN = r"notify-\d+-\d+"
 # be sent well within a lease, and to keep the unmarked work of a killed sender small.
 MAX_ITEMS = 500
 MAX_BYTES = 1024 * 1024
-# Bytes that an item takes beyond its payload: its ids, and the body around the payload.
+# Bytes that an item takes beyond its payload: ids, event type, and the body around the payload.
 ITEM_BYTES = 192
 
 
@@ -27,6 +27,7 @@ class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
     msg_id: int
     attempt: int
     body: str
+    event_type: str = ""
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -61,6 +62,7 @@ class Result(msgspec.Struct, frozen=True, array_like=True, gc=False):
     detail: str = ""
     response_headers: str = ""
     response_body: str = ""
+    event_type: str = ""  # of the message, for its counters
 
 
 def queue_name(biz_id: int, receive_id: int) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from msgplatform import env
 
+# How long what a killed program had in hand waits until another one takes it.
 NOTIFY_LEASE_SECONDS = env.integer("NOTIFY_LEASE_SECONDS", 120, 5, 3600)
+# The deadline of one delivery; a subscription may have its own.
 NOTIFY_TIMEOUT_SECONDS = env.number("NOTIFY_TIMEOUT_SECONDS", 15, 0.5, 60)
 # The circuit breaker of each subscription; off is for measuring what the window alone does.
 NOTIFY_BREAKER = env.flag("NOTIFY_BREAKER", True)
@@ -12,14 +14,13 @@ NOTIFY_BREAKER = env.flag("NOTIFY_BREAKER", True)
 NOTIFY_BREAKER_SECONDS = env.number("NOTIFY_BREAKER_SECONDS", 300, 1, 600)
 # A subscription whose every attempt failed for this long makes an alert; 0: never.
 NOTIFY_FAILING_MINUTES = env.number("NOTIFY_FAILING_MINUTES", 15, 0, 10_080)
-# The alert about deliveries that were given up ends when none was for this long.
-NOTIFY_GIVEN_UP_HOURS = env.number("NOTIFY_GIVEN_UP_HOURS", 72, 1, 8760)
 # A subscription whose every attempt failed for this long is disabled; 0: never.
 NOTIFY_DISABLE_AFTER_HOURS = env.number("NOTIFY_DISABLE_AFTER_HOURS", 120, 0, 8760)
 # How long a rotated signing secret goes on signing beside the new one.
 NOTIFY_ROTATION_HOURS = env.number("NOTIFY_ROTATION_HOURS", 24, 0, 168)
-# Days after which messages move to the archive: when all went well, and when a delivery failed for
-# good. Days until an archived message is deleted; 0: never.
+# After so many days messages that reached everybody move to the archive.
 NOTIFY_KEEP_DAYS = env.number("NOTIFY_KEEP_DAYS", 7, 0, 3650)
+# After so many days messages of which a delivery failed for good move to the archive.
 NOTIFY_KEEP_FAILED_DAYS = env.number("NOTIFY_KEEP_FAILED_DAYS", 30, 0, 3650)
+# So many days after they were accepted the archive deletes messages; 0: never.
 NOTIFY_ARCHIVE_DAYS = env.integer("NOTIFY_ARCHIVE_DAYS", 365, 0, 36500)

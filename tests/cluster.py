@@ -23,6 +23,7 @@ from typing import Any
 from msgplatform.core.connections import build
 from msgplatform.core.servers.embedded import RedisServer
 from msgplatform.core.servers.private_server import free_port
+from tests import migrated
 
 ROOT = Path(__file__).resolve().parents[1]
 # Short, so that what a killed process held comes back within a test.
@@ -59,6 +60,10 @@ class Console:
         self._environment, self._log = environment, log
         self._process: subprocess.Popen[str] | None = None
         self._turn = threading.Lock()
+
+    def start(self) -> None:
+        """Let it come up, which takes a while."""
+        self._process = self._process or self._start()
 
     def run(self, code: str) -> str:
         """What it printed. Fails with the traceback when it raised."""
@@ -118,7 +123,9 @@ class Cluster:
         (self.folder / "state").mkdir()
         self.redis_server.start()
         self.redis = build(self.redis_server.url)
-        self.console.run(MIGRATE)
+        self.console.start()
+        kind = "without the archive" if "COLD_DATABASE_URL" in self.environment else "everything"
+        migrated.fill(self.environment["DATABASE_URL"], lambda: self.console.run(MIGRATE), kind)
         for name in self.programs:
             self.start(name)
         self.wait_until(self._ready, "the web server to be ready")

@@ -20,6 +20,7 @@ ABOUT = (
     "active readers."
 )
 _AUTHOR, _READER = "star", "fan-"
+_FOLLOWERS_A_SECOND = 100_000
 
 
 class Visible(Side):
@@ -32,6 +33,8 @@ class Visible(Side):
     def prepare(self) -> None:
         if self.ground.mariadb is None:
             raise BenchFailed(f"{NAME} needs MariaDB")
+        # Fewer for a short stretch, as tests have it.
+        self.followers = min(self.followers, int(self.seconds * _FOLLOWERS_A_SECOND))
         self._progress = Progress(self.ground.file(f"{self.stretch}.progress"))
         with self.ground.mariadb.connect("bench").cursor() as cursor:
             posts.empty(cursor)

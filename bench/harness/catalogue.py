@@ -2,7 +2,8 @@
 
 Such a module also has `ORDER` (its place among the others), `ABOUT` (a paragraph for
 docs/benchmarks.md) and `sides()` (subclasses of `measure.Side`, ours first). It may have `UNIT`,
-and `facts(ground)`, which is called after all runs: what the result says beside the rates.
+and `facts(ground)`, which is called after all runs: what the result says beside the rates. With
+facts that deserve a table, it has `details(result)`: lines of Markdown for the document.
 """
 
 from __future__ import annotations

@@ -65,6 +65,8 @@ def document(results: Sequence[Result]) -> str:
             parts += ["", f"Runs of the {part}:", ""]
             for side, rates in later["rates"].items():
                 parts.append(f"- `{side}`: " + ", ".join(map(_rate, rates)))
+        if module and hasattr(module, "details"):
+            parts += module.details(result)
         parts += ["", "CPU microseconds a message, by process:", "", *_cpu(result), ""]
     return "\n".join(parts)
 

@@ -12,6 +12,7 @@ from bench.harness.processes import BenchFailed, Crew, Program
 from bench.harness.programs.progress import Progress
 from bench.notify import notify_rows
 from msgplatform.core.data import sql
+from msgplatform.core.flows.activity import WHOLE
 from msgplatform.core.queues import jobs as queues
 from msgplatform.models import MinuteCounter
 from notify import orders
@@ -80,7 +81,7 @@ class Marker(Side):
     def check(self, crew: Crew) -> None:
         """As many rows as were counted have their own result, and the others are as they were."""
         self.check_rows(self.count())
-        counters = MinuteCounter.objects.filter(name__in=("delivered", "failed"))
+        counters = MinuteCounter.objects.filter(WHOLE, name__in=("delivered", "failed"))
         notify_rows.same(sum(c.value for c in counters), self.count(), "in the minute counters")
         notify_rows.same(Attempt.objects.count(), self.count(), "attempts in the log")
 

@@ -12,6 +12,7 @@ from bench.harness.programs import messages
 from bench.harness.programs.progress import Progress
 from bench.notify import intake, notify_rows
 from bench.notify.sender import sink
+from msgplatform.core.flows.activity import WHOLE
 from msgplatform.models import MinuteCounter
 from notify.models import Attempt, BizMsg, ReceiveMsg
 
@@ -23,7 +24,7 @@ ABOUT = (
     "back while 4,000 messages are accepted and not yet marked, so that what is measured is what "
     "all of them keep up together."
 )
-_AT_MOST = 4_000  # messages accepted and not yet marked
+_LEAST, _AT_MOST = 200, 4_000  # messages accepted and not yet marked
 _REST_SECONDS = 60.0  # without progress, when what is left is lost
 
 
@@ -44,6 +45,8 @@ class Notify(Side):
     def begin(self, token: str) -> None:
         """Let counters begin from zero; `token` is the API key for the load."""
         self._token = token
+        # Fewer for a short stretch, as tests have it.
+        self._at_most = max(_LEAST, min(_AT_MOST, int(_AT_MOST / 10 * self.seconds)))
         self._accepted = Progress(self.ground.file("load.progress"))
         self._marked = Progress(self.ground.file("marked.progress"))
         self._arrived = Progress(self.ground.file("sink.progress"))
@@ -55,7 +58,7 @@ class Notify(Side):
             *("--port", self.ground.web_port, "--token", self._token),
             *("--prefix", self.stretch, "--connections", intake.CONNECTIONS),
             *("--progress", self._accepted.file),
-            *("--behind", self._marked.file, "--at-most", _AT_MOST),
+            *("--behind", self._marked.file, "--at-most", self._at_most),
             *self.load_options,
             load=True,
         )  # fmt: skip
@@ -64,7 +67,7 @@ class Notify(Side):
 
     def count(self) -> int:
         """Delivered messages by the minute counters, which the marking transaction writes."""
-        rows = MinuteCounter.objects.filter(name="delivered").aggregate(total=Sum("value"))
+        rows = MinuteCounter.objects.filter(WHOLE, name="delivered").aggregate(total=Sum("value"))
         self._marked.count = int(rows["total"] or 0)
         return self._marked.count
 

@@ -200,10 +200,13 @@ class CRMAdapter(ABC):
 
     def clean(self, text: str) -> str:
         """A message to be stored and shown: without secrets, on one line, capped."""
+        return " ".join(self.without_secrets(text).split())[:_LONGEST_TEXT]
+
+    def without_secrets(self, text: str) -> str:
         # The longest first: one secret may be part of another.
         for secret in sorted(filter(None, self.secrets()), key=len, reverse=True):
             text = text.replace(secret, "•••")
-        return " ".join(text.split())[:_LONGEST_TEXT]
+        return text
 
     def _deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
         given = self.deliver(batch)

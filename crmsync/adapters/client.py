@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -23,6 +25,21 @@ _ANSWER_CAP = 8 * 1024 * 1024  # bytes
 _JSON = ("content-type", "application/json")
 # Where answers put the sentence for people.
 _MESSAGES = ("message", "detail", "error_description", "errmsg", "error", "title")
+
+
+_recorded: ContextVar[list[Response] | None] = ContextVar("recorded", default=None)
+
+
+@contextmanager
+def recorded() -> Iterator[list[Response]]:
+    """The answers to the requests (in `Response.request`) that this thread makes meanwhile, for
+    people who test a CRM. They hold secrets: see `CRMAdapter.without_secrets`."""
+    found: list[Response] = []
+    token = _recorded.set(found)
+    try:
+        yield found
+    finally:
+        _recorded.reset(token)
 
 
 class HttpClient:
@@ -53,6 +70,8 @@ class HttpClient:
                 if owner is mine:
                     answers[number] = response
                     missing -= 1
+        if (record := _recorded.get()) is not None:
+            record.extend(answers)
         return answers
 
     def ask(

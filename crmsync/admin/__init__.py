@@ -2,7 +2,6 @@
 
 landing_pages  what people fill in, with a link to the page
 leads          the hive, read only
-reports        statistics by source, CRM and class of error, and as CSV
 setup          CRMs, sources, policies: forms that can be tried before they are saved
 runs           how far each reading of a source is
 operations     what was sent in one round, as it is stored, and what the CRM said

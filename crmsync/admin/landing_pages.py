@@ -7,8 +7,6 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db import transaction
-from django.forms import ModelForm
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -18,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from crmsync import lead_fields
 from crmsync.models import LandingPage
 from crmsync.models.landing import validate_origins
-from msgplatform.admin import UndeletableAdmin, audit, cells
+from msgplatform.admin import UndeletableAdmin, cells
 from msgplatform.admin.fields import LinesField, each
 
 
@@ -82,6 +80,7 @@ class LandingPageForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes no
 
 @admin.register(LandingPage)
 class LandingPageAdmin(UndeletableAdmin):
+    audit_name = "landing_page"
     form = LandingPageForm
     list_display = ["title", "appkey", "biz", "state", "asks_for", "page"]
     list_filter = ["enabled", "biz"]
@@ -100,13 +99,8 @@ class LandingPageAdmin(UndeletableAdmin):
         fields = super().get_readonly_fields(request, obj)
         return [*fields, "biz", "appkey"] if obj else fields
 
-    def save_model(
-        self, request: HttpRequest, obj: LandingPage, form: ModelForm[LandingPage], change: bool
-    ) -> None:
-        with transaction.atomic():
-            super().save_model(request, obj, form, change)
-            action = "landing_page_changed" if change else "landing_page_created"
-            audit(request, action, obj.appkey, fields=sorted(form.changed_data))
+    def audit_target(self, obj: LandingPage) -> str:
+        return str(obj.appkey)
 
     @admin.display(description=_("state"), ordering="enabled")
     def state(self, row: LandingPage) -> str:

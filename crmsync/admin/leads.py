@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
-from django.urls import URLPattern, path
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync import lead_fields
-from crmsync.admin import reports
 from crmsync.models import LandingPage, Lead
-from msgplatform.admin import IdTimeFilter, PickFilter, ReadOnlyAdmin, cells, row_id
-from msgplatform.core.data import ids
+from msgplatform.admin import (
+    IdTimeFilter,
+    PickFilter,
+    ReadOnlyAdmin,
+    cells,
+    row_id,
+    sees_personal,
+)
+from msgplatform.admin.newest import NewestList
+from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
 
@@ -44,7 +51,7 @@ class SystemFilter(PickFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Lead]) -> QuerySet[Lead]:
         chosen = row_id(self.value())
-        return queryset if chosen is None else queryset.filter(biz_id=chosen)
+        return queryset if chosen is None else sql.of_one(queryset, "biz_id", chosen)
 
 
 class DeletedFilter(PickFilter):
@@ -61,6 +68,7 @@ class DeletedFilter(PickFilter):
 
 @admin.register(Lead)
 class LeadAdmin(ReadOnlyAdmin):
+    personal_fields = ("name", "phone", "extra")
     list_display = ["id", "name", "phone", "uid", "appkey", "state", "version", "created",
                     "changed"]  # fmt: skip
     list_filter = [PageFilter, SystemFilter, DeletedFilter, ("id", IdTimeFilter)]
@@ -70,18 +78,18 @@ class LeadAdmin(ReadOnlyAdmin):
     sortable_by = ()
     search_fields = ["id"]
     search_help_text = _("Id, phone number, UID or APPKEY, whole")
+    masked_search_help_text = _("Id, UID or APPKEY, whole")
     fields = ["id", "timeline", "biz", "appkey", "uid", "name", "phone", "extra", "is_delete",
               "version", "created", "update_time"]  # fmt: skip
 
     list_before_template = "admin/crmsync/leads_bar.html"
 
-    def get_urls(self) -> list[URLPattern]:
-        wrap = self.admin_site.admin_view
-        return [
-            path("statistics/", wrap(reports.page(self)), name="crmsync_statistics"),
-            path("statistics.csv", wrap(reports.as_csv(self)), name="crmsync_statistics_csv"),
-            *super().get_urls(),
-        ]
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[NewestList]:
+        return NewestList
+
+    def indexed(self, chosen: Mapping[str, str], query: str) -> set[str]:
+        """All but whether a lead is deleted."""
+        return {"page", "system", "id_since", "id_until", "q"}
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Lead], search_term: str
@@ -91,8 +99,9 @@ class LeadAdmin(ReadOnlyAdmin):
             return queryset, False
         number = row_id(text)
         conditions = [] if number is None else [Q(pk=number)]
-        with suppress(InvalidInput):
-            conditions.append(Q(phone=lead_fields.clean_phone(text)))
+        if sees_personal(request):  # others could guess what is masked
+            with suppress(InvalidInput):
+                conditions.append(Q(phone=lead_fields.clean_phone(text)))
         for condition in [*conditions, Q(uid=text), Q(appkey=text)]:
             # One index at a time: an OR over several ends in a pass over the table.
             if Lead.objects.filter(condition).exists():

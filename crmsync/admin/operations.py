@@ -17,10 +17,10 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from crmsync import personal
 from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter, timeline_link
 from crmsync.models import Item, Operation, Record
 from msgplatform.admin import IdTimeFilter, PickFilter, audit, cells, row_id
+from msgplatform.core import personal
 
 # With 500 records and several tries an operation may have thousands of items.
 _ITEMS = 200  # that the page of an operation shows

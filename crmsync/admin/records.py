@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.contrib import admin
@@ -13,7 +13,6 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-from crmsync import personal
 from crmsync.admin.rows import (
     CrmFilter,
     NamedRowsAdmin,
@@ -23,8 +22,10 @@ from crmsync.admin.rows import (
     timeline_link,
 )
 from crmsync.models import ExceptionEntry, Record
-from msgplatform.admin import IdTimeFilter, PickFilter, cells, row_id
+from msgplatform.admin import IdTimeFilter, PickFilter, RowList, cells, row_id
 from msgplatform.admin.filters import ChoiceFilter
+from msgplatform.admin.newest import NewestList
+from msgplatform.core import personal
 
 _State = Record.State
 _TONES = {
@@ -71,6 +72,10 @@ class ErrorFilter(PickFilter):
         )
 
 
+class RecordList(NewestList, RowList):
+    """An error class is in no index."""
+
+
 @admin.register(Record)
 class RecordAdmin(NamedRowsAdmin):
     list_display = [
@@ -80,6 +85,13 @@ class RecordAdmin(NamedRowsAdmin):
     list_filter = [CrmFilter, PolicyFilter, ("state", StateFilter), ErrorFilter,
                    ("id", IdTimeFilter)]  # fmt: skip
     search_help_text = _("Key, or id in the CRM, whole")
+    list_before_template = "admin/newest_bar.html"
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RecordList]:
+        return RecordList
+
+    def indexed(self, chosen: Mapping[str, str], query: str) -> set[str]:
+        return {"crm", "policy", "state__exact", "id_since", "id_until", "q"}
 
     def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         """Ask one index at a time: an OR over several ends in a pass over the table."""

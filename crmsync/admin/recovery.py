@@ -15,14 +15,14 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from crmsync import personal
 from crmsync.admin.operations import personal_or_refuse
 from crmsync.admin.records import ERROR_CLASSES
 from crmsync.admin.request_form import RequestForm, request_of, shown_fields
-from crmsync.admin.rows import CrmFilter, MomentFilter, NamedRowsAdmin, PolicyFilter, timeline_link
+from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter, timeline_link
 from crmsync.models import Record, RecoveryEntry
 from crmsync.recovery import actions
-from msgplatform.admin import PickFilter, audit, cells, row_id
+from msgplatform.admin import MomentFilter, PickFilter, audit, cells, row_id
+from msgplatform.core import personal
 from msgplatform.core.errors import InvalidInput
 
 _State = RecoveryEntry.State

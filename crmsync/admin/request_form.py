@@ -11,10 +11,10 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from crmsync import personal
 from crmsync.models import RecoveryEntry
 from crmsync.orders import Request
 from msgplatform.admin import TextInput
+from msgplatform.core import personal
 from msgplatform.core.errors import InvalidInput
 
 _LONG = 100  # characters from which on a value gets several lines

@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.models import Crm, Policy
-from msgplatform.admin import IdTimeFilter, PickFilter, RowsAdmin, row_id
+from msgplatform.admin import PickFilter, RowsAdmin, row_id
 
 _LISTED = 500  # CRMs or policies that a filter offers
 
@@ -94,15 +94,3 @@ class NamedRowsAdmin(RowsAdmin):
 
     def completed(self, rows: list[Any]) -> list[Any]:
         return named(rows)
-
-
-class MomentFilter(IdTimeFilter):
-    """A period of a column that is a time: `("created_at", MomentFilter)`."""
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        since, until = (self.moment(name) for name in self.expected_parameters())
-        if since:
-            queryset = queryset.filter(**{f"{self.field_path}__gte": since})
-        if until:
-            queryset = queryset.filter(**{f"{self.field_path}__lt": until})
-        return queryset

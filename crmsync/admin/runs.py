@@ -1,4 +1,4 @@
-"""Runs: how far each is, and its page, which refreshes itself while it goes on."""
+"""Runs: how far each is, and its page, which renews itself while it goes on."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from msgplatform.admin import ChoiceFilter, IdTimeFilter, cells
 from msgplatform.templatetags.humanize_age import age
 
 _OPERATIONS = 20  # that the page of a run shows
+_RENEWED_SECONDS = 3
 
 
 @admin.register(Run)
@@ -32,6 +33,7 @@ class RunAdmin(NamedRowsAdmin):
     list_filter = [CrmFilter, PolicyFilter, ("kind", ChoiceFilter), ("id", IdTimeFilter)]
     search_help_text = _("A run's id")
     page_template = "admin/crmsync/run.html"
+    live_template = "admin/crmsync/run_live.html"
 
     def completed(self, rows: list[Any]) -> list[Any]:
         found = super().completed(rows)
@@ -50,6 +52,7 @@ class RunAdmin(NamedRowsAdmin):
             "state": run_cells.progress(row, far),
             "left": age(far.left) if far.left is not None else "",
             "operations": list(operations),
+            "seconds": 0 if far.is_over else _RENEWED_SECONDS,
         }
 
     @admin.display(description=_("began"))

@@ -8,6 +8,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+# Room for 30 fields of 500 characters in UTF-8.
+MAX_LEAD_BYTES = 64 * 1024
+
 Extra = dict[str, str | int | float | bool | None]
 
 

@@ -1,11 +1,11 @@
-"""The REST endpoints of leads, under /api/v1/."""
+"""The REST endpoints that take leads in and list them, under /api/v1/."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from django.http import Http404, HttpResponse, HttpResponseBase
+from django.http import HttpResponse, HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import (
     OpenApiExample,
@@ -17,22 +17,15 @@ from drf_spectacular.utils import (
 from rest_framework.exceptions import MethodNotAllowed
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from crmsync import directory, lead_fields
 from crmsync.api import cors
-from crmsync.api.requests import LeadBody, NewLeadBody
-from crmsync.api.serializers import (
-    LeadChangeSerializer,
-    LeadSerializer,
-    NewLeadSerializer,
-    NewLeadsSerializer,
-)
+from crmsync.api.requests import MAX_LEAD_BYTES, NewLeadBody
+from crmsync.api.serializers import LeadSerializer, NewLeadSerializer, NewLeadsSerializer
 from crmsync.directory import Page
-from crmsync.hive import changes, intake
+from crmsync.hive import intake
 from crmsync.hive.intake import NewLead
 from crmsync.models import Lead
-from msgplatform.api import filters
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.intake import (
     AcceptedSerializer,
@@ -42,13 +35,11 @@ from msgplatform.api.intake import (
     idempotency_key,
 )
 from msgplatform.api.json import decode
-from msgplatform.api.query import ListView
+from msgplatform.api.query import ListView, moment
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.verdicts import Verdict
+from msgplatform.core.intake.verdicts import Verdict
 
-# Room for 30 fields of 500 characters in UTF-8.
-MAX_LEAD_BYTES = 64 * 1024
 _UNKNOWN = "There is no landing page with this APPKEY, or it is switched off."
 _FLAGS = {"": None, "true": True, "false": False}
 
@@ -87,6 +78,8 @@ class LeadListView(ListView):
         ),
     ]
 
+    keyset_within = ("biz_id",)
+
     @property
     def keyset_ordering(self) -> tuple[str, ...]:
         changed = "updated_since" in self.asked
@@ -103,9 +96,7 @@ class LeadListView(ListView):
         if uid := asked.get("uid"):
             rows = rows.filter(uid=uid)
         if since := asked.get("updated_since"):
-            # The + of a time zone arrives as a space when the caller did not quote it.
-            text = since.replace(" ", "+") if "T" in since else since
-            rows = rows.filter(update_time__gte=filters.moment(text, "updated_since"))
+            rows = rows.filter(update_time__gte=moment(since, "updated_since"))
         deleted = asked.get("deleted", "")
         if deleted not in _FLAGS:
             raise InvalidInput("Use true or false.", "deleted")
@@ -202,80 +193,9 @@ class LeadBatchView(BatchView):
         return intake.add_many(items)
 
 
-@extend_schema(tags=["leads"])
-class LeadView(APIView):
-    """One lead. A deleted one can still be read: the CRMs have to learn of it."""
-
-    required_scope = {
-        "GET": "leads:read", "PUT": "leads:write", "PATCH": "leads:write", "DELETE": "leads:write",
-    }  # fmt: skip
-    max_body_bytes = MAX_LEAD_BYTES
-
-    @extend_schema(
-        summary="Show a lead",
-        description="One lead. A deleted lead can still be read: the CRMs have to learn of it.",
-        responses=LeadSerializer,
-    )
-    def get(self, request: Request, pk: int) -> Response:
-        return _shown(Lead.objects.filter(biz_id=caller_of(request).biz_id, pk=pk).first())
-
-    @extend_schema(
-        summary="Replace a lead",
-        description="Replace everything but the APPKEY: what is left out or null is emptied.",
-        request=LeadChangeSerializer,
-        responses=LeadSerializer,
-    )
-    def put(self, request: Request, pk: int) -> Response:
-        """Replace everything but the APPKEY: what is left out is emptied."""
-        body = self._body(request, pk)
-        biz = caller_of(request).biz_id
-        uid = body.uid_text or ""
-        return _shown(changes.replace(biz, pk, body.columns, body.extra_fields, uid))
-
-    @extend_schema(
-        summary="Change a lead",
-        description="Change what is sent; the rest stays as it is. As in every JSON merge patch, "
-        "null takes a value away.",
-        request=LeadChangeSerializer,
-        responses=LeadSerializer,
-    )
-    def patch(self, request: Request, pk: int) -> Response:
-        """Change what is sent; null takes a value away."""
-        body = self._body(request, pk)
-        biz = caller_of(request).biz_id
-        return _shown(changes.update(biz, pk, body.columns, body.extra_fields, body.uid_text))
-
-    @extend_schema(
-        summary="Delete a lead",
-        description="Mark a lead as deleted; the CRMs follow. It can be repeated.",
-        responses={204: OpenApiResponse(description="Deleted, now or before.")},
-    )
-    def delete(self, request: Request, pk: int) -> Response:
-        """Mark it as deleted; the CRMs follow."""
-        if not changes.delete(caller_of(request).biz_id, pk):
-            raise Http404
-        return Response(status=204)
-
-    def _body(self, request: Request, pk: int) -> LeadBody:
-        """Raises InvalidInput when it names another APPKEY."""
-        body = decode(request, LeadBody, MAX_LEAD_BYTES)
-        if body.appkey is not None:
-            rows = Lead.objects.filter(biz_id=caller_of(request).biz_id, pk=pk)
-            # A lead that does not exist is answered with 404 later, not with this error.
-            if rows.exclude(appkey=body.appkey).exists():
-                raise InvalidInput("A lead keeps its APPKEY.", "appkey")
-        return body
-
-
 def _lead(page: Page, body: NewLeadBody, is_public: bool = False) -> NewLead:
     """Raises InvalidInput."""
     key, uid = body.idempotency_key, body.uid_text or ""
     lead = intake.checked(page, body.columns, body.extra_fields, uid, key)
     # A visitor's key is kept apart from the keys of the business system.
     return replace(lead, key=intake.public_key(page, key)) if is_public and key else lead
-
-
-def _shown(lead: Lead | None) -> Response:
-    if lead is None:
-        raise Http404("There is no lead with this id, or it is deleted.")
-    return Response(LeadSerializer(lead).data)

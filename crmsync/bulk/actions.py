@@ -10,13 +10,16 @@ from typing import Any, Protocol
 
 from django.utils.translation import gettext_lazy as _
 
-from crmsync.bulk.filters import Filter, parse
+from crmsync.bulk.filters import POLICY, Filter, parse
 from crmsync.bulk.pages import OpenEntries, Page, Records
 from crmsync.recovery import entries
 from crmsync.recovery.resend import resend
-from msgplatform.core import bulk_cursor, flows
-from msgplatform.core.bulk_cursor import BulkCursor
-from msgplatform.core.data import sql
+from crmsync.search.filters import CRM, ERROR_CLASS
+from msgplatform.api import filter_fields
+from msgplatform.core import flows
+from msgplatform.core.bulk import cursor as bulk_cursor
+from msgplatform.core.bulk.cursor import BulkCursor
+from msgplatform.core.data import sql, transactions
 from msgplatform.core.errors import InvalidInput
 
 COUNT_MOST = 100_000
@@ -36,30 +39,29 @@ class _Action:
     shown: flows.BulkAction
 
 
-_CRM = _("Name or id of a CRM")
-_POLICY = _("Its id, or source/CRM such as hive/sales")
 _ENTRIES = {
-    "crm": _CRM,
-    "policy": _POLICY,
-    "error_class": _("Exact, such as retry, invalid, mapping or unknown"),
-    "since": _("In the recovery log since this time or later: 2026-11-20 14:30"),
-    "until": _("In the recovery log before this time"),
-    "ids": _("Ids of entries of the recovery log, at most 500"),
+    "crm": CRM,
+    "policy": POLICY,
+    "error_class": ERROR_CLASS,
+    "since": filter_fields.time(_("In the recovery log since this time or later")),
+    "until": filter_fields.time(_("In the recovery log before this time")),
+    "ids": flows.FilterField(_("Ids of entries of the recovery log, at most 500"), "ids"),
 }
 
 ACTIONS: Mapping[str, _Action] = {
     "retry": _Action(
         OpenEntries,
-        lambda ids, begun: sql.retrying(partial(entries.retry, ids, BY)),
+        lambda ids, begun: transactions.retrying(partial(entries.retry, ids, BY)),
         flows.BulkAction(
             _("Try dead records again"),
             _ENTRIES,
             _("Each gets all its tries again. Rows that the mapping refused are read again."),
+            has_outcome=True,
         ),
     ),
     "dismiss": _Action(
         OpenEntries,
-        lambda ids, begun: sql.retrying(partial(entries.dismiss, ids, BY)),
+        lambda ids, begun: transactions.retrying(partial(entries.dismiss, ids, BY)),
         flows.BulkAction(
             _("Dismiss dead records"),
             _ENTRIES,
@@ -72,14 +74,15 @@ ACTIONS: Mapping[str, _Action] = {
         flows.BulkAction(
             _("Send records again"),
             {
-                "crm": _CRM,
-                "policy": _POLICY,
+                "crm": CRM,
+                "policy": POLICY,
                 "key": _("Exact: the key of the row at its source"),
-                "since": _("Last changed at this time or later: 2026-11-20 14:30"),
-                "until": _("Last changed before this time"),
+                "since": filter_fields.time(_("Last changed at this time or later")),
+                "until": filter_fields.time(_("Last changed before this time")),
             },
             _("Each record is sent in its newest version, also when it is confirmed. Choose a CRM "
               "or a policy. Dismissed records are left alone."),
+            has_outcome=True,
         ),
     ),
 }  # fmt: skip
@@ -87,24 +90,29 @@ ACTIONS: Mapping[str, _Action] = {
 
 def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
     """How many rows the action would touch now, counted up to a bound."""
-    _chosen_action, chosen = _chosen(action, given, sql.now())
-    return bulk_cursor.count(chosen.page, COUNT_MOST, _COUNT_PAGE, _COUNT_STEPS)
+    _action, rows = chosen(action, given, sql.now())
+    return bulk_cursor.count(rows.page, COUNT_MOST, _COUNT_PAGE, _COUNT_STEPS)
 
 
-def step(action: str, given: Mapping[str, Any], cursor: str, limit: int) -> flows.Step:
+def step(
+    action: str, given: Mapping[str, Any], cursor: str, limit: int, note: flows.Note = flows.unnoted
+) -> flows.Step:
     """The next page. A step that is repeated does nothing twice."""
     # The first step fixes the time at which the job began, and does nothing else.
     if not cursor:
-        _chosen(action, given, sql.now())  # refuses a wrong filter
+        chosen(action, given, sql.now())  # refuses a wrong filter
         return flows.Step(BulkCursor.begin(), 0)
     at = BulkCursor.read(cursor)
-    chosen_action, chosen = _chosen(action, given, at.begun)
-    page = chosen.page(at.position, limit)
+    chosen_action, rows = chosen(action, given, at.begun)
+    page = rows.page(at.position, limit)
+    if page.ids and chosen_action.shown.has_outcome:
+        note(page.ids)
     done = chosen_action.apply(page.ids, at.begun) if page.ids else 0
     return flows.Step(at.moved_to(page.position), done)
 
 
-def _chosen(action: str, given: Mapping[str, Any], begun: datetime) -> tuple[_Action, Chosen]:
+def chosen(action: str, given: Mapping[str, Any], begun: datetime) -> tuple[_Action, Chosen]:
+    """An action, and the rows that a filter means for it. Raises InvalidInput."""
     if action not in ACTIONS:
         raise InvalidInput("there is no such bulk action", "action")
     found = ACTIONS[action]

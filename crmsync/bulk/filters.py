@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db.models import Q
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from crmsync.models import Policy
 from crmsync.search.filters import crm
 from msgplatform.api import filters
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import MOST_OPTIONS, FilterField, Option
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,20 @@ def policy(text: str, field: str) -> int:
     return found
 
 
+def _policies(typed: str) -> Sequence[Option]:
+    """By a part of the name of the source or the CRM; also hive/sa."""
+    rows = Policy.objects.select_related("source", "crm")
+    source, slash, crm_name = typed.rpartition("/")
+    if slash:
+        rows = rows.filter(source__name__icontains=source.strip())
+        rows = rows.filter(crm__name__icontains=crm_name.strip())
+    else:
+        rows = rows.filter(Q(source__name__icontains=typed) | Q(crm__name__icontains=typed))
+    names = rows.order_by("source__name", "crm__name").values_list("source__name", "crm__name")
+    return [Option(f"{source}/{crm_name}") for source, crm_name in names[:MOST_OPTIONS]]
+
+
+POLICY = FilterField(gettext_lazy("Type a part of its source or CRM"), "name", options=_policies)
 _READERS = {
     **filters.READERS,
     "crm": crm,

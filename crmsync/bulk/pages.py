@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from crmsync.bulk.filters import Filter
 from crmsync.models import Policy, Record, RecoveryEntry
 from crmsync.recovery import resend
-from msgplatform.core.bulk_cursor import read_id
+from msgplatform.core.bulk.cursor import read_id
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 

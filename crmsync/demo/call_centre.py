@@ -91,7 +91,7 @@ def _problem(contact: dict[str, Any], properties: dict[str, Any]) -> tuple[str, 
     email = properties.get("Email") or ""
     if email.endswith(BLOCKED):
         domain = email.partition("@")[2]
-        return "Email", f"Addresses of {domain} are blocked: ask for another Email."
+        return "Email", f"The demo blocks {domain} on purpose: ask for another Email."
     return None
 
 

@@ -50,6 +50,7 @@ class CallCentre:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "crmsync.demo.call_centre"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            process_group=0,  # Ctrl-C reaches only who started it, and closes its input
         )  # fmt: skip
         assert self._process.stdout is not None  # noqa: S101
         line = self._process.stdout.readline()

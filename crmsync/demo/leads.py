@@ -84,8 +84,7 @@ def lead(number: int) -> Lead:
     elif number % 12 > 1:  # a form has texts only
         extra["budget"] = number * 10
     if poison == "company":
-        extra["company"] = f"The {number}th " + "very long name of a company " * 2
-        extra["company"] = extra["company"].strip()
+        extra["company"] = f"Company {number}, on purpose longer than the {MAX_COMPANY} characters"
     elif poison == "name":
         name = ""
     elif poison == "email":

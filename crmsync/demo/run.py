@@ -12,7 +12,7 @@ from crmsync.demo import account, cast, recovery
 from crmsync.demo.account import CALL_CENTRE, CRMS, IN_HIVE, TABLE, Differences, Held, compare
 from crmsync.demo.crms import CallCentre, SalesTable
 from crmsync.demo.leads import all_leads
-from crmsync.demo.traffic import Traffic
+from crmsync.demo.traffic import Traffic, Trickle
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.flows import DemoRun
 
@@ -20,6 +20,7 @@ from msgplatform.core.flows import DemoRun
 MIN_LEADS = 2_000
 _SHARE = 4  # of the demo's messages; a lead is several records and requests
 _LOOK_SECONDS = 0.3
+_TRICKLE_SECONDS = 2.0  # between two leads, after the accounting
 
 
 @dataclass
@@ -55,40 +56,42 @@ class Account:
 def run_demo(run: DemoRun) -> Mapping[str, Any]:
     """Send, change, delete, repair, wait for the CRMs, account for every record."""
     table = SalesTable(Path(run.folder) / "sales.sqlite3")
-    with CallCentre() as call_centre:
-        tokens = cast.create_pages()
-        cast.create_crms(table, call_centre)
-        leads = all_leads(max(1, run.messages // _SHARE))
-        traffic = Traffic(run.base_url, tokens, leads)
-        accounting = Account(traffic, {TABLE: table.read, CALL_CENTRE: call_centre.read})
-        _introduce(run, traffic)
-        traffic.send_batches()
-        # Some leads change before the CRMs hold them, the others afterwards.
-        # By number, so that each run of the demo is the same.
-        early = {one.number for one in leads if one.id and one.number % 3 == 0}
-        traffic.change([one for one in leads if one.number in early])
-        run.say("crmsync: leads came in batches, some have changed; now people fill in forms")
-        traffic.send_singly()
-        # Forms answer with a page, not with an id.
-        traffic.learn_ids()
-        deadline = time.monotonic() + run.timeout
-        half = len(leads) // 2
-        _await(run, deadline, "leads in flight", lambda: half - min(accounting.held().values()))
-        run.say("crmsync: the systems change and delete leads")
-        traffic.change([one for one in leads if one.number not in early])
-        _await(
-            run,
-            deadline,
-            "records differ from the recovery log",
-            lambda: len(accounting.misreported()),
-        )
-        repaired = (
-            recovery.repair_two(traffic, recovery.entries()) if not accounting.misreported() else []
-        )
-        for what in repaired:
-            run.say(f"crmsync:   {what}")
-        _await(run, deadline, "records differ", accounting.left)
-        return _report(run, accounting, len(repaired), call_centre.answers())
+    call_centre = run.until_end.enter_context(CallCentre())
+    tokens = cast.create_pages()
+    cast.create_crms(table, call_centre)
+    leads = all_leads(max(1, run.messages // _SHARE))
+    traffic = Traffic(run.base_url, tokens, leads)
+    accounting = Account(traffic, {TABLE: table.read, CALL_CENTRE: call_centre.read})
+    _introduce(run, traffic)
+    traffic.send_batches()
+    # Some leads change before the CRMs hold them, the others afterwards.
+    # By number, so that each run of the demo is the same.
+    early = {one.number for one in leads if one.id and one.number % 3 == 0}
+    traffic.change([one for one in leads if one.number in early])
+    run.say("crmsync: leads came in batches, some have changed; now people fill in forms")
+    traffic.send_singly()
+    # Forms answer with a page, not with an id.
+    traffic.learn_ids()
+    deadline = time.monotonic() + run.timeout
+    half = len(leads) // 2
+    _await(run, deadline, "leads in flight", lambda: half - min(accounting.held().values()))
+    run.say("crmsync: the systems change and delete leads")
+    traffic.change([one for one in leads if one.number not in early])
+    _await(
+        run,
+        deadline,
+        "records differ from the recovery log",
+        lambda: len(accounting.misreported()),
+    )
+    repaired = (
+        recovery.repair_two(traffic, recovery.entries()) if not accounting.misreported() else []
+    )
+    for what in repaired:
+        run.say(f"crmsync:   {what}")
+    _await(run, deadline, "records differ", accounting.left)
+    trickle = Trickle(run.base_url, tokens, begin=len(leads))
+    run.trickle("crmsync", trickle.store, _TRICKLE_SECONDS)
+    return _report(run, accounting, len(repaired), call_centre.answers())
 
 
 def _introduce(run: DemoRun, traffic: Traffic) -> None:

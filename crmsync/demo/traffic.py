@@ -112,3 +112,24 @@ class Traffic:
     def _count(self, what: str, count: int) -> None:
         with self._lock:
             self.refused[what] += count
+
+
+class Trickle:
+    """A lead now and then, after the accounting; `begin` is the first number that is free. For one
+    thread."""
+
+    def __init__(self, base_url: str, tokens: Mapping[str, str], begin: int) -> None:
+        self._connection, self._begin = Connection(base_url), begin
+        self._systems = {page: Business(self._connection, token) for page, token in tokens.items()}
+        self._last: Lead | None = None  # that came in, and may change
+
+    def store(self, number: int) -> None:
+        """Send a lead, and change the one before it if it is one that changes. Raises
+        RuntimeError."""
+        if self._last is not None:
+            one, self._last = self._last, None
+            for change in leads.changes(one):
+                self._systems[one.page].change(one, change)
+        one = leads.lead(self._begin + number)
+        self._systems[one.page].store(one)
+        self._last = one

@@ -9,12 +9,14 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from django.utils.translation import gettext_noop as _
 
 from crmsync import models
 from crmsync.adapters.base import CRMAdapter
 from crmsync.adapters.registry import open_adapter
 from msgplatform.core import alerts
 from msgplatform.core.daemons.snapshot import Rows, Snapshot
+from msgplatform.core.said import say
 
 UNUSABLE = "crm.unusable"
 
@@ -96,6 +98,6 @@ def fingerprint(row: models.Crm) -> str:
 def _unusable(row: models.Crm, error: Exception) -> alerts.Condition:
     return alerts.Condition(
         f"{UNUSABLE}:{row.pk}",
-        f"The CRM {row} cannot be used",
-        f"{error} Correct it in the console; its records wait.",
+        say(_("The CRM %(name)s cannot be used"), name=str(row)),
+        say(_("%(error)s Correct it in the console; its records wait."), error=str(error)),
     )

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils.translation import gettext_noop as _
+
 from crmsync import models
 from crmsync.policies import mapping
 from crmsync.policies.mapping import FieldMapping
 from msgplatform.core import alerts
 from msgplatform.core.daemons.snapshot import Rows, Snapshot
+from msgplatform.core.said import say
 
 UNUSABLE = "crm.policy"
 
@@ -81,6 +84,6 @@ def from_row(row: models.Policy) -> Policy:
 def _unusable(row: models.Policy, error: Exception) -> alerts.Condition:
     return alerts.Condition(
         f"{UNUSABLE}:{row.pk}",
-        f"The policy {row} cannot be used",
-        f"{error} Correct it in the console; nothing is read for it.",
+        say(_("The policy %(name)s cannot be used"), name=str(row)),
+        say(_("%(error)s Correct it in the console; nothing is read for it."), error=str(error)),
     )

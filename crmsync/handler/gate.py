@@ -141,7 +141,7 @@ class Gate:
         self._was_idle = True
 
     def live(self, handler: str) -> Live:
-        """For `crm_status`; called once a second."""
+        """For `crm_status`; called every two seconds."""
         now = time.monotonic()
         with self._lock:
             elapsed = now - self._measured_at

@@ -31,8 +31,8 @@ from msgplatform.core.rates import breaker
 OWNERSHIP_SECONDS = 5.0
 # The bell wakes the loop for new orders, but not when a CRM's limit is over or its owner is gone.
 _TURN_SECONDS = 0.1
-_IDLE_TURN_SECONDS = 0.5
-_REPORT_SECONDS = 1.0
+_IDLE_TURN_SECONDS = 1.0
+_REPORT_SECONDS = 2.0
 _RECONCILE_SECONDS = 10.0
 _KEEP_SECONDS = 0.5
 # The threads of a CRM without work are kept for so long.

@@ -11,7 +11,7 @@ from operator import attrgetter
 from django.db import transaction
 from django.db.models import F
 from django.db.models.expressions import RawSQL
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as _
 
 from crmsync.adapters.outcomes import Ok
 from crmsync.directory import Crm
@@ -26,8 +26,9 @@ from crmsync.operations import endings
 from crmsync.orders import Order
 from msgplatform.core import alerts
 from msgplatform.core.daemons.bisect import isolate
-from msgplatform.core.data import claims, ids, sql
+from msgplatform.core.data import claims, ids, sql, transactions
 from msgplatform.core.data.chunks import chunks
+from msgplatform.core.said import say
 
 _COLUMNS = tuple(Row.__dataclass_fields__)
 _values = attrgetter(*_COLUMNS)
@@ -78,7 +79,7 @@ def _apply(
             _count(order, verdicts, delivered.counts if is_first else Counter(), now)
             _log(crm, order, tried, calls, made, now)
 
-    sql.retrying(once)
+    transactions.retrying(once)
     for fault in [answer.outcome for answer in tried if isinstance(answer.outcome, Fault)][:1]:
         alerts.raise_event(_broken(crm, fault.message))
     return answers
@@ -166,7 +167,10 @@ def _set_aside(crm: Crm, order: Order, answer: Answer, error: Exception) -> aler
 def _broken(crm: Crm, text: str) -> alerts.AlertEvent:
     return alerts.AlertEvent(
         "crm.fault",
-        _("Records of the CRM %s are set aside by a fault") % crm.name,
-        _("%s. They are in the recovery log; correct the adapter and try them again.") % text,
+        say(_("Records of the CRM %(name)s are set aside by a fault"), name=crm.name),
+        say(
+            _("%(fault)s. They are in the recovery log; correct the adapter and try them again."),
+            fault=text,
+        ),
         key=f"crm.fault:{crm.id}",
     )

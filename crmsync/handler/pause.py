@@ -7,14 +7,15 @@ paused ── Resume in the console, if the CRM passes the test ──> working
 from __future__ import annotations
 
 from django.db import transaction
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as _
 
 from crmsync import models
 from crmsync.directory import Crm
 from crmsync.directory.crms import fingerprint
 from crmsync.models.operations import MAX_MESSAGE
 from msgplatform.core import alerts, logging
-from msgplatform.core.data import sql
+from msgplatform.core.data import sql, transactions
+from msgplatform.core.said import say
 
 PAUSED = "crm.paused"
 
@@ -37,7 +38,7 @@ def pause(crm: Crm, because: str) -> None:
             row.save(update_fields=["paused_at", "paused_because"])
         log.warning("crm_paused", crm=crm.name)
 
-    sql.retrying(once)
+    transactions.retrying(once)
     reconcile()
 
 
@@ -49,9 +50,14 @@ def reconcile() -> None:
         [
             alerts.Condition(
                 f"{PAUSED}:{row.pk}",
-                _("The CRM %s refuses the credentials and is paused") % row,
-                _("%s Correct its settings in the console and resume it; its records wait.")
-                % row.paused_because,
+                say(_("The CRM %(name)s refuses the credentials and is paused"), name=str(row)),
+                say(
+                    _(
+                        "%(why)s Correct its settings in the console and resume it; its records "
+                        "wait."
+                    ),
+                    why=row.paused_because,
+                ),
             )
             for row in rows.only("name", "paused_because")
         ],

@@ -13,6 +13,7 @@ from crmsync.handler.answers import Answer, Fault
 from crmsync.handler.verdicts import Row
 from crmsync.models import RecoveryEntry
 from crmsync.models.operations import MAX_MESSAGE
+from crmsync.monitor import given_up
 from msgplatform.core.data import claims, sql
 from msgplatform.core.data.chunks import chunks
 
@@ -56,6 +57,8 @@ def open_for(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: datetime
             "record_id", "id", "created_at"
         )
     }
+    if known:  # they may be open for another reason than before
+        given_up.take_back(RecoveryEntry.objects.filter(id__in=[pk for pk, _ in known.values()]))
     new, old = [], []
     for row, answer, error in dead:
         field, reason = said(answer.outcome)
@@ -73,6 +76,8 @@ def open_for(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: datetime
     table = RecoveryEntry._meta.db_table
     sql.insert(table, _COLUMNS, new)
     sql.insert_or_update(table, ("id", *_COLUMNS), old)
+    lost = [(row.id, error, said(answer.outcome)[1]) for row, answer, error in dead]
+    given_up.add(crm_id, lost, min([now, *(since for _, since in known.values())]))
 
 
 def solve(record_ids: Sequence[int], crm_id: int, now: datetime) -> None:
@@ -84,4 +89,6 @@ def solve(record_ids: Sequence[int], crm_id: int, now: datetime) -> None:
     for some in chunks(record_ids, claims.CHUNK):
         entries = unsolved.filter(record_id__in=some).order_by()
         if found := list(entries.values_list("id", flat=True)):
-            RecoveryEntry.objects.filter(pk__in=found).update(state=_State.SOLVED, handled_at=now)
+            solved = RecoveryEntry.objects.filter(pk__in=found)
+            given_up.take_back(solved)
+            solved.update(state=_State.SOLVED, handled_at=now)

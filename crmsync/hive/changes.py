@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from crmsync import directory, lead_fields
 from crmsync.hive import intake
 from crmsync.models import Lead
-from msgplatform.core.data import sql
+from msgplatform.core.data import transactions
 from msgplatform.core.errors import InvalidInput
 
 
@@ -61,7 +61,7 @@ def update(
 def delete(biz: int, lead_id: int) -> bool:
     """Mark a lead as deleted, once. Returns whether there is such a lead, deleted or not."""
     rows = Lead.objects.filter(biz_id=biz, pk=lead_id)
-    if sql.retrying(lambda: rows.filter(is_delete=False).update(is_delete=True)):
+    if transactions.retrying(lambda: rows.filter(is_delete=False).update(is_delete=True)):
         return True
     return rows.exists()
 
@@ -78,7 +78,7 @@ def _change(biz: int, lead_id: int, written: Callable[[Lead], Mapping[str, Any]]
                 rows.update(**changed)
             return rows.get()  # with UpdateTime and version, which the trigger has set
 
-    return sql.retrying(once)
+    return transactions.retrying(once)
 
 
 def _page(row: Lead) -> directory.Page:

@@ -17,11 +17,12 @@ from django.utils.translation import gettext as _
 from crmsync import lead_fields
 from crmsync.directory import Page
 from crmsync.models import Lead, LeadIdempotency
-from msgplatform.core.data import idempotency, sql
-from msgplatform.core.data.group_commit import GroupCommit
-from msgplatform.core.data.idempotency import Item
+from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.verdicts import Verdict
+from msgplatform.core.intake import idempotency
+from msgplatform.core.intake.group_commit import GroupCommit
+from msgplatform.core.intake.idempotency import Item
+from msgplatform.core.intake.verdicts import Verdict
 
 
 @dataclass(frozen=True, slots=True)

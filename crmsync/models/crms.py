@@ -7,7 +7,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.fields import EncryptedJSONField, ExactCharField
@@ -28,7 +28,7 @@ def validate_retry_seconds(given: Any) -> None:
         type(each) in (int, float) and 0 <= each <= _LONGEST_WAIT for each in given
     ):
         raise ValidationError(
-            _now("Write up to %(most)d waits in seconds, each at most a day, such as 10, 60.")
+            gettext("Write up to %(most)d waits in seconds, each at most a day, such as 10, 60.")
             % {"most": _MOST_WAITS}
         )
 
@@ -74,6 +74,7 @@ class Crm(models.Model):
         verbose_name = _("CRM")
         verbose_name_plural = _("CRMs")
         ordering = ["name"]
+        permissions = [("operate_crm", "Can resume CRMs")]
 
     def __str__(self) -> str:
         return str(self.name)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync import lead_fields
@@ -30,7 +30,7 @@ def new_appkey() -> str:
 def validate_origins(given: Any) -> None:
     """Raises ValidationError naming the first that is no origin as browsers send it."""
     if not isinstance(given, list):
-        raise ValidationError(_now("Write a list of origins."))
+        raise ValidationError(gettext("Write a list of origins."))
     for each in given:
         parts = urlsplit(each) if isinstance(each, str) else None
         # Nothing may be left over: a path or a user would never match what a browser sends.
@@ -38,7 +38,7 @@ def validate_origins(given: Any) -> None:
         good = written and parts and parts.scheme in ("http", "https")
         if not (good and parts and _HOST.fullmatch(parts.netloc)):
             raise ValidationError(
-                _now("%s: write it as https://www.example.com, in lower case, without a path.")
+                gettext("%s: write it as https://www.example.com, in lower case, without a path.")
                 % each
             )
 

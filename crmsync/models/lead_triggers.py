@@ -20,7 +20,7 @@ from __future__ import annotations
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.utils import OperationalError
 
-from msgplatform.core.data import sql
+from msgplatform.core.data import transactions
 from msgplatform.core.errors import Permanent
 
 # No TRIGGER privilege; the binary log asks for SUPER.
@@ -56,7 +56,7 @@ def create(schema_editor: BaseDatabaseSchemaEditor) -> None:
         for statement in statements:
             schema_editor.execute(statement, None)
     except OperationalError as error:
-        if sql.error_code(error) not in _REFUSED:
+        if transactions.error_code(error) not in _REFUSED:
             raise
         raise TriggerRefused(
             f"the triggers of the table lead cannot be made ({error.args[1]}): grant TRIGGER on "

@@ -8,8 +8,8 @@ from django.utils.translation import gettext_lazy as _
 
 from crmsync.lead_fields import MAX_UID
 from crmsync.models.landing import MAX_APPKEY
-from msgplatform.core.data.idempotency import IdempotencyRow
 from msgplatform.core.fields import ExactCharField
+from msgplatform.core.intake.idempotency import IdempotencyRow
 from msgplatform.models import Biz
 
 
@@ -43,7 +43,6 @@ class Lead(models.Model):
         verbose_name = _("lead")
         verbose_name_plural = _("leads")
         ordering = ["-id"]
-        permissions = [("view_personal", "Can see personal data in clear")]
         indexes = [
             models.Index(fields=["update_time", "id"], name="lead_changed"),
             models.Index(fields=["biz", "id"], name="lead_of_biz"),

@@ -140,6 +140,7 @@ class Policy(models.Model):
         verbose_name = _("policy")
         verbose_name_plural = _("policies")
         ordering = ["source__name", "crm__name"]
+        permissions = [("operate_policy", "Can ask for runs")]
         constraints = [
             models.UniqueConstraint(fields=["source", "crm"], name="sync_policy_source_crm")
         ]

@@ -14,14 +14,17 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from django.utils.translation import gettext_noop as _
+
 from crmsync.models import Record
 from crmsync.monitor import backlog, counters, poller_status
-from crmsync.monitor.backlog import Standing
+from crmsync.monitor.backlog import PolicyProgress
 from crmsync.monitor.poller_status import Facts
 from msgplatform.core import alerts
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
+from msgplatform.core.said import say
 
 SOURCE, HORIZON, STALLED = "crm.source", "crm.horizon", "crm.stalled"
 DEAD, RECOVERY = "crm.dead", "crm.recovery"
@@ -47,8 +50,8 @@ class AlertConditions:
     def reconcile(self) -> None:
         """Raise what holds, resolve what is over. Raises OperationalError."""
         now = sql.now()
-        standings = backlog.standings(now)
-        working = [one for one in standings if one.takes_work]
+        policies = backlog.of_policies(now)
+        working = [one for one in policies if one.takes_work]
         stalled = self._stalled(working)
         recently = now - timedelta(seconds=STALLED_SECONDS)
         # Another process may have found these stalled before this one began to look.
@@ -58,7 +61,7 @@ class AlertConditions:
             if at is None or at < recently
         }
         alerts.reconcile([STALLED], stalled, undecided)
-        alerts.reconcile([DEAD], _dead(standings, now))
+        alerts.reconcile([DEAD], _dead(policies, now))
         alerts.reconcile([RECOVERY], _left_open(now))
         try:
             facts = poller_status.read()
@@ -68,7 +71,7 @@ class AlertConditions:
         undecided = {f"{kind}:{policy}" for kind in (SOURCE, HORIZON) for policy in unheld}
         alerts.reconcile([SOURCE, HORIZON], _of_sources(working, facts), undecided)
 
-    def _stalled(self, working: Sequence[Standing]) -> list[Condition]:
+    def _stalled(self, working: Sequence[PolicyProgress]) -> list[Condition]:
         """CRMs that confirm nothing, though records wait for them."""
         counted = backlog.counts([one.policy.pk for one in working], Record.OPEN, most=1)
         waiting = [one for one in working if any(counted[one.policy.pk, s] for s in Record.OPEN)]
@@ -86,16 +89,26 @@ class AlertConditions:
         return [
             Condition(
                 f"{STALLED}:{crm}",
-                f"{names[crm]} has confirmed nothing for {STALLED_SECONDS / 60:.0f} minutes",
-                "Records wait for it. Look at its calls in the exception log, and check that "
-                "run_sync_handler is running.",
+                say(
+                    _("%(crm)s has confirmed nothing for %(minutes)d minutes"),
+                    crm=names[crm],
+                    minutes=round(STALLED_SECONDS / 60),
+                ),
+                say(
+                    _(
+                        "Records wait for it. Look at its calls in the exception log, and check "
+                        "that run_sync_handler is running."
+                    )
+                ),
             )
             for crm, (_at, since) in self._stalls.items()
             if time.monotonic() - since > STALLED_SECONDS
         ]
 
 
-def _of_sources(working: Sequence[Standing], facts: Mapping[int, Facts]) -> Iterator[Condition]:
+def _of_sources(
+    working: Sequence[PolicyProgress], facts: Mapping[int, Facts]
+) -> Iterator[Condition]:
     for one in working:
         policy, known = one.policy, facts.get(one.policy.pk)
         if known is None:
@@ -103,42 +116,72 @@ def _of_sources(working: Sequence[Standing], facts: Mapping[int, Facts]) -> Iter
         if known.problem and known.problem_for > UNREADABLE_SECONDS:
             yield Condition(
                 f"{SOURCE}:{policy.pk}",
-                f"The source {policy.source} cannot be read",
-                f"{known.problem} Nothing new reaches {policy.crm} until it can. Correct the "
-                "source in the console, or repair its database; reading goes on by itself.",
+                say(_("The source %(name)s cannot be read"), name=str(policy.source)),
+                say(
+                    _(
+                        "%(problem)s Nothing new reaches %(crm)s until it can. Correct the source "
+                        "in the console, or repair its database; reading goes on by itself."
+                    ),
+                    problem=known.problem,
+                    crm=str(policy.crm),
+                ),
             )
         # Where the horizon is only assumed, its age is what was set for the source.
         elif known.exact and known.horizon_age > HORIZON_SECONDS:
             yield Condition(
                 f"{HORIZON}:{policy.pk}",
-                f"A transaction at the source {policy.source} is left open",
-                f"It has been open for {known.horizon_age / 60:.0f} minutes. What is written "
-                f"meanwhile reaches {policy.crm} only after it ends: commit it, or end its "
-                "session in the source's database.",
+                say(
+                    _("A transaction at the source %(name)s is left open"), name=str(policy.source)
+                ),
+                say(
+                    _(
+                        "It has been open for %(minutes)d minutes. What is written meanwhile "
+                        "reaches %(crm)s only after it ends: commit it, or end its session in the "
+                        "source's database."
+                    ),
+                    minutes=round(known.horizon_age / 60),
+                    crm=str(policy.crm),
+                ),
             )
 
 
-def _dead(standings: Sequence[Standing], now: datetime) -> Iterator[Condition]:
+def _dead(policies: Sequence[PolicyProgress], now: datetime) -> Iterator[Condition]:
     hour = counters.since(now - _HOUR)
-    for one in standings:
+    for one in policies:
         policy = one.policy
         dead, confirmed = (hour[policy.pk, name] for name in (counters.DEAD, counters.CONFIRMED))
         if dead + confirmed >= DEAD_OF and dead > DEAD_SHARE * (dead + confirmed):
             yield Condition(
                 f"{DEAD}:{policy.pk}",
-                f"{policy}: {dead} of {dead + confirmed} records are dead",
-                "That was in the last hour. See in the recovery log what they were refused for, "
-                "correct the mapping or the data, and try them again there.",
+                say(
+                    _("%(policy)s: %(dead)d of %(ended)d records are dead"),
+                    policy=str(policy),
+                    dead=dead,
+                    ended=dead + confirmed,
+                ),
+                say(
+                    _(
+                        "That was in the last hour. See in the recovery log what they were refused "
+                        "for, correct the mapping or the data, and try them again there."
+                    )
+                ),
             )
 
 
 def _left_open(now: datetime) -> Iterator[Condition]:
     count = backlog.open_entries(now - OPEN_FOR, _COUNTED)
     if count:
-        shown = f"{count} or more" if count == _COUNTED else str(count)
+        more = say(_("%(count)d or more"), count=count)
         yield Condition(
             f"{RECOVERY}:old",
-            f"Entries of the recovery log open for more than a day: {shown}",
-            "Nobody sends these records unless somebody decides: try them again, correct them or "
-            "dismiss them in the console.",
+            say(
+                _("Entries of the recovery log open for more than a day: %(count)s"),
+                count=more if count == _COUNTED else str(count),
+            ),
+            say(
+                _(
+                    "Nobody sends these records unless somebody decides: try them again, correct "
+                    "them or dismiss them in the console."
+                )
+            ),
         )

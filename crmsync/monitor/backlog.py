@@ -29,7 +29,7 @@ NOT_CONFIRMED = (*Record.OPEN, _State.DEAD)
 LOOKED_BACK = timedelta(days=1)
 
 
-class Standing(NamedTuple):
+class PolicyProgress(NamedTuple):
     """A policy and the times that show whether it makes progress.
 
     `due_at` is the earliest time at which one of its records is due, None when none waits; those in
@@ -52,8 +52,8 @@ class Standing(NamedTuple):
         return self.policy.enabled and crm.enabled and crm.paused_at is None
 
 
-def standings(now: datetime) -> list[Standing]:
-    """The standing of every policy; one query."""
+def of_policies(now: datetime) -> list[PolicyProgress]:
+    """The progress of every policy; one query."""
     rows = Policy.objects.select_related("source", "crm")
     # Large, or secrets that would have to be decrypted; none is used here.
     unused = ("mapping", "source__database", "crm__settings", "crm__credentials")
@@ -66,11 +66,11 @@ def standings(now: datetime) -> list[Standing]:
         moved_at=F("watermark__moved_at"),
         confirmed_at=Subquery(confirmed.values("minute")[:1]),
     )
-    standings = []
+    policies = []
     for row in found.order_by("id"):
         due = min(filter(None, (row.waiting_at, row.retry_at)), default=None)
-        standings.append(Standing(row, due, row.confirmed_at, row.moved_at))
-    return standings
+        policies.append(PolicyProgress(row, due, row.confirmed_at, row.moved_at))
+    return policies
 
 
 def counts(

@@ -1,4 +1,4 @@
-"""How each CRM is doing right now, as the handler that serves it reports once a second.
+"""How each CRM is doing right now, as the handler that serves it reports every two seconds.
 
 Nothing depends on it for long: after a flush of the work Redis the next report fills it again. The
 poller paces itself by it; the console and metrics show it. All functions raise RedisError.

@@ -6,17 +6,20 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
+from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from crmsync import queues
 from crmsync.models import Crm, Record
-from crmsync.monitor import backlog, counters, crm_status, poller_status
-from crmsync.monitor.backlog import Standing
+from crmsync.monitor import backlog, counters, crm_status, given_up, poller_status
+from crmsync.monitor.backlog import PolicyProgress
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
-from msgplatform.core.flows import Sample, Status, Wait
+from msgplatform.core.flows import Metrics, Sample, Status, Wait
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
+from msgplatform.core.said import say
 
 _HOUR = timedelta(hours=1)
 # As numbers, since metrics have no words.
@@ -27,9 +30,9 @@ _UP_TO = f"counted up to {backlog.COUNTED:,}"
 def status() -> Status:
     """The line of the overview. Its backlog: records that are not confirmed and not dead."""
     now = sql.now()
-    standings = backlog.standings(now)
+    policies = backlog.of_policies(now)
     by_state: Counter[int] = Counter()
-    for (_policy, state), count in backlog.counts(one.policy.pk for one in standings).items():
+    for (_policy, state), count in backlog.counts(one.policy.pk for one in policies).items():
         by_state[state] += count
     hour: Counter[str] = Counter()
     for (_policy, name), count in counters.since(now - _HOUR).items():
@@ -42,82 +45,124 @@ def status() -> Status:
         if count
     }
     facts[_("confirmed in the last hour")] = hour[counters.CONFIRMED]
-    paused = sorted({str(one.policy.crm) for one in standings if one.policy.crm.paused_at})
+    paused = sorted({str(one.policy.crm) for one in policies if one.policy.crm.paused_at})
+    bad: dict[str, str] = {}
     if paused:
         facts[_("paused")] = ", ".join(paused)
+        bad[_("paused")] = reverse("admin:crmsync_crm_changelist")
+    if given_up.are_open():
+        bad[str(Record.State.DEAD.label)] = reverse("console:failures")
     # What waits for a paused CRM is no delay: a person knows of it.
-    ages = [age for one in standings if (age := _overdue(one, now)) and one.takes_work]
-    return Status(sum(by_state[state] for state in Record.OPEN), max(ages, default=None), facts)
+    ages: dict[str, float] = {}
+    for one in policies:
+        if (age := _overdue(one, now)) and one.takes_work:
+            crm = str(one.policy.crm_id)
+            ages[crm] = max(age, ages.get(crm, 0.0))
+    waiting = sum(by_state[state] for state in Record.OPEN)
+    return Status(waiting, max(ages.values(), default=None), facts, bad=bad, oldest_by=ages)
 
 
 def waits() -> Iterator[Wait]:
     """The oldest due record at each CRM that takes work; the platform alerts when it waits long."""
     now, first = sql.now(), dict[Crm, datetime]()
-    for one in backlog.standings(now):
+    for one in backlog.of_policies(now):
         if one.takes_work and one.due_at is not None and one.due_at <= now:
             first[one.policy.crm] = min(one.due_at, first.get(one.policy.crm, now))
     for crm, since in first.items():
-        yield Wait(str(crm.pk), _("A record for %s") % crm, since)
+        what = say(gettext_noop("A record for %(crm)s"), crm=str(crm))
+        yield Wait(str(crm.pk), what, since)
+
+
+# -- /metrics ------------------------------------------------------------------------------------
+METRICS = Metrics()
+_POLICY = ("crm", "source")
+_RECORDS = METRICS.gauge(
+    "crmsync_records", f"Records that are not confirmed; {_UP_TO}", *_POLICY, "state"
+)
+_OLDEST_DUE = METRICS.gauge(
+    "crmsync_oldest_due_seconds", "How long the oldest due record has waited", *_POLICY
+)
+_SINCE_CONFIRMED = METRICS.gauge(
+    "crmsync_since_confirmed_seconds",
+    "Since the minute of the last confirmed record, at most a day",
+    *_POLICY,
+)
+_WATERMARK_AGE = METRICS.gauge(
+    "crmsync_watermark_age_seconds", "Since the watermark moved", *_POLICY
+)
+# A gauge, because the counters behind it are deleted after a while.
+_LAST_HOUR = METRICS.gauge(
+    "crmsync_records_last_hour",
+    "What became of records in the last hour: read, unchanged, confirmed, dead, and failed tries "
+    "by their outcome",
+    *(*_POLICY, "what"),
+)
+_PAUSED = METRICS.gauge("crmsync_paused", "1 while a CRM is paused", "crm")
+_REDIS_UP = METRICS.gauge(
+    "crmsync_redis_up", "1 when the work Redis answers; 0: what it holds is missing here"
+)
+_QUEUE_ORDERS = METRICS.gauge(
+    "crmsync_queue_orders",
+    "Work orders that wait or are in a handler's hands, by queue: main, retry, dead",
+    *("crm", "queue"),
+)
+_CALL_SECONDS = METRICS.gauge("crmsync_call_seconds", "What a call takes, a moving mean", "crm")
+_PER_SECOND = METRICS.gauge("crmsync_per_second", "Records answered a second, under load", "crm")
+_IN_FLIGHT = METRICS.gauge("crmsync_in_flight", "Calls without an answer", "crm")
+_HELD = METRICS.gauge("crmsync_held_seconds", "Until the next call to a CRM may go", "crm")
+_BREAKERS = METRICS.gauge("crmsync_breaker", "0 closed, 1 half-open (probing), 2 open", "crm")
+_POLICY_HELD = METRICS.gauge("crmsync_policy_held", "1 while a poller holds the policy", *_POLICY)
+_HORIZON_AGE = METRICS.gauge(
+    "crmsync_horizon_age_seconds",
+    "Age of the time up to which its source can be read; grows while a transaction is open",
+    *_POLICY,
+)
+_BEYOND = METRICS.gauge(
+    "crmsync_beyond_horizon", "Rows that cannot be read yet, counted up to 1,000", *_POLICY
+)
+_READABLE = METRICS.gauge(
+    "crmsync_source_readable", "0 while the source of a policy is not read", *_POLICY
+)
 
 
 def samples() -> Iterator[Sample]:
     """Everything that `/metrics` says about CRM sync."""
     now = sql.now()
-    standings = backlog.standings(now)
-    yield from _backlog(standings, now)
-    yield from _last_hour(standings, now)
+    policies = backlog.of_policies(now)
+    yield from _backlog(policies, now)
+    yield from _last_hour(policies, now)
     crms = list(Crm.objects.only("name", "enabled", "paused_at").order_by("name"))
     for crm in crms:
-        yield Sample(
-            "crmsync_paused", crm.paused_at is not None, {"crm": crm.name}, "1 while it is paused"
-        )
+        yield _PAUSED.of(crm.paused_at is not None, crm=crm.name)
     try:
-        found = [*_crms(crms), *_policies(standings)]
+        found = [*_crms(crms), *_policies(policies)]
     except RedisError:  # what the database says is still there to be read
-        yield Sample("crmsync_redis_up", 0, help="1 when the work Redis answers")
+        yield _REDIS_UP.of(0)
         return
     yield from found
-    yield Sample("crmsync_redis_up", 1, help="1 when the work Redis answers")
+    yield _REDIS_UP.of(1)
 
 
-def _backlog(standings: Sequence[Standing], now: datetime) -> Iterator[Sample]:
-    counted = backlog.counts(one.policy.pk for one in standings)
-    for one in standings:
+def _backlog(policies: Sequence[PolicyProgress], now: datetime) -> Iterator[Sample]:
+    counted = backlog.counts(one.policy.pk for one in policies)
+    for one in policies:
         for state in backlog.NOT_CONFIRMED:
-            yield Sample(
-                "crmsync_records", counted[one.policy.pk, state],
-                {**one.labels, "state": Record.State(state).name.lower()},
-                f"Records that are not confirmed, by state; {_UP_TO}",
-            )  # fmt: skip
-    for one in standings:
-        yield Sample(
-            "crmsync_oldest_due_seconds", _overdue(one, now) or 0.0, one.labels,
-            "How long the oldest due record has waited",
-        )  # fmt: skip
+            name = Record.State(state).name.lower()
+            yield _RECORDS.of(counted[one.policy.pk, state], **one.labels, state=name)
+        yield _OLDEST_DUE.of(_overdue(one, now) or 0.0, **one.labels)
         # Without one that was found it is as old as can be said.
         confirmed = one.confirmed_at or now - backlog.LOOKED_BACK
-        yield Sample(
-            "crmsync_since_confirmed_seconds", max(0.0, (now - confirmed).total_seconds()),
-            one.labels, "Since the minute of the last confirmed record, at most a day",
-        )  # fmt: skip
+        yield _SINCE_CONFIRMED.of(max(0.0, (now - confirmed).total_seconds()), **one.labels)
         if one.moved_at is not None:
-            yield Sample(
-                "crmsync_watermark_age_seconds", max(0.0, (now - one.moved_at).total_seconds()),
-                one.labels, "Since the watermark moved",
-            )  # fmt: skip
+            yield _WATERMARK_AGE.of(max(0.0, (now - one.moved_at).total_seconds()), **one.labels)
 
 
-def _last_hour(standings: Sequence[Standing], now: datetime) -> Iterator[Sample]:
-    """Gauges of the last hour, not counters: the rows behind them are deleted after a while."""
+def _last_hour(policies: Sequence[PolicyProgress], now: datetime) -> Iterator[Sample]:
     hour = counters.since(now - _HOUR)
-    labels = {one.policy.pk: one.labels for one in standings}
+    labels = {one.policy.pk: one.labels for one in policies}
     for (policy, name), count in sorted(hour.items()):
         if policy in labels and name not in (counters.CALLS, counters.CALL_MS):
-            yield Sample(
-                "crmsync_records_last_hour", count, {**labels[policy], "what": name},
-                "What became of records in the last hour: read, unchanged, confirmed, dead, and "
-                "failed tries by their outcome",
-            )  # fmt: skip
+            yield _LAST_HOUR.of(count, **labels[policy], what=name)
 
 
 def _crms(crms: Sequence[Crm]) -> Iterator[Sample]:
@@ -127,57 +172,32 @@ def _crms(crms: Sequence[Crm]) -> Iterator[Sample]:
     named = {kind(crm.name).name: (crm.name, kind.kind) for crm in crms for kind in kinds}
     for name, depth in jobs.depths(list(named)).items():
         crm, kind = named[name]
-        yield Sample(
-            "crmsync_queue_orders", depth, {"crm": crm, "queue": kind},
-            "Work orders that wait or are in a handler's hands",
-        )  # fmt: skip
+        yield _QUEUE_ORDERS.of(depth, crm=crm, queue=kind)
     names = {crm.pk: crm.name for crm in crms}
     for pk, live in sorted(crm_status.read().items()):
         if pk not in names:  # it was deleted
             continue
-        labels = {"crm": names[pk]}
-        yield Sample("crmsync_call_seconds", live.latency, labels, "What a call takes, moving mean")
-        yield Sample("crmsync_per_second", live.per_second, labels, "Records answered, under load")
-        yield Sample("crmsync_in_flight", live.in_flight, labels, "Calls without an answer")
-        yield Sample("crmsync_held_seconds", live.held_for, labels, "Until the next call may go")
-        yield Sample(
-            "crmsync_breaker",
-            _BREAKER[live.breaker],
-            labels,
-            "0 closed, 1 half-open (probing), 2 open",
-        )
+        yield _CALL_SECONDS.of(live.latency, crm=names[pk])
+        yield _PER_SECOND.of(live.per_second, crm=names[pk])
+        yield _IN_FLIGHT.of(live.in_flight, crm=names[pk])
+        yield _HELD.of(live.held_for, crm=names[pk])
+        yield _BREAKERS.of(_BREAKER[live.breaker], crm=names[pk])
 
 
-def _policies(standings: Sequence[Standing]) -> Iterator[Sample]:
+def _policies(policies: Sequence[PolicyProgress]) -> Iterator[Sample]:
     """What pollers report of the policies that they hold."""
     facts = poller_status.read()
-    for one in standings:
+    for one in policies:
         known = facts.get(one.policy.pk)
-        yield Sample(
-            "crmsync_policy_held",
-            known is not None,
-            one.labels,
-            "1 while a poller holds the policy",
-        )
+        yield _POLICY_HELD.of(known is not None, **one.labels)
         if known is None:
             continue
-        yield Sample(
-            "crmsync_horizon_age_seconds", known.horizon_age, one.labels,
-            "Age of the time up to which its source can be read; grows while a transaction is open",
-        )  # fmt: skip
-        yield Sample(
-            "crmsync_beyond_horizon", known.waiting, one.labels,
-            "Rows that cannot be read yet, counted up to 1,000",
-        )  # fmt: skip
-        yield Sample(
-            "crmsync_source_readable",
-            not known.problem,
-            one.labels,
-            "0 while its source is not read",
-        )
+        yield _HORIZON_AGE.of(known.horizon_age, **one.labels)
+        yield _BEYOND.of(known.waiting, **one.labels)
+        yield _READABLE.of(not known.problem, **one.labels)
 
 
-def _overdue(one: Standing, now: datetime) -> float | None:
+def _overdue(one: PolicyProgress, now: datetime) -> float | None:
     """How long its oldest due record has been due; None when no record is."""
     if one.due_at is None or one.due_at > now:
         return None

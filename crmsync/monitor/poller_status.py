@@ -1,4 +1,4 @@
-"""How each policy is doing right now, as the poller that holds it reports once a second.
+"""How each policy is doing right now, as the poller that holds it reports every second or two.
 
 Nothing depends on it for long: after a flush of the work Redis the next report fills it again. The
 console, metrics and alerts read it. All functions raise RedisError.

@@ -24,11 +24,11 @@ from django.db.models import Case, F, Value, When
 from crmsync import models, orders
 from crmsync.directory import Policy
 from crmsync.models.operations import UNKNOWN
-from crmsync.monitor import counters
+from crmsync.monitor import counters, given_up
 from crmsync.operations import endings
 from crmsync.orders import Entry, Request
 from msgplatform.core import logging
-from msgplatform.core.data import claims, sql
+from msgplatform.core.data import claims, sql, transactions
 
 log = logging.get(__name__)
 
@@ -57,7 +57,7 @@ def is_due(policy_id: int, now: datetime) -> bool:
 
 def claim(policy: Policy, crm_id: int, limit: int) -> Due:
     """Claim up to `limit` due records, with their requests."""
-    return sql.retrying(lambda: _claim(policy, crm_id, limit))
+    return transactions.retrying(lambda: _claim(policy, crm_id, limit))
 
 
 def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
@@ -152,9 +152,11 @@ def _give_up(
     models.Record.objects.filter(pk__in=row_ids).update(
         state=_State.DEAD, next_at=None, claimed_by="", sending_operation=0, error_class="fault"
     )
-    models.RecoveryEntry.objects.filter(
+    before = models.RecoveryEntry.objects.filter(
         record_id__in=row_ids, state=models.RecoveryEntry.State.OPEN
-    ).delete()
+    )
+    given_up.take_back(before)
+    before.delete()
     models.RecoveryEntry.objects.bulk_create(
         models.RecoveryEntry(
             policy_id=policy.id, crm_id=crm_id, operation_id=row["operation_id"],
@@ -165,6 +167,8 @@ def _give_up(
         )
         for row in rows
     )  # fmt: skip
+    lost = "The operation of this record can no longer be read."
+    given_up.add(crm_id, [(pk, "fault", lost) for pk in row_ids], now)
     for row in rows:
         ended[row["operation_id"], "dead"] += 1
     counters.add(Counter({(policy.id, counters.DEAD): len(rows)}), now)

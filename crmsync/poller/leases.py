@@ -17,7 +17,7 @@ from crmsync import models
 from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import claims, sql
+from msgplatform.core.data import claims, sql, transactions
 
 LEASE_SECONDS = 30.0
 _RENEW_SECONDS = 8.0  # two renewals may fail before a lease is over
@@ -62,7 +62,7 @@ class PolicyLeases:
         self._stop_work(policies)
         self.held -= set(policies)
         rows = models.Policy.objects.filter(pk__in=policies, claimed_by=self.token)
-        sql.retrying(lambda: rows.update(claimed_by="", lease_until=None))
+        transactions.retrying(lambda: rows.update(claimed_by="", lease_until=None))
 
     def end(self) -> None:
         """This poller ends: everything that it held is free."""

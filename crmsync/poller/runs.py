@@ -15,7 +15,7 @@ from django.db import transaction
 from crmsync import models
 from crmsync.directory import Policy
 from crmsync.models import Run, Watermark
-from msgplatform.core.data import ids, sql
+from msgplatform.core.data import ids, sql, transactions
 
 _MESSAGE = 500
 
@@ -42,14 +42,16 @@ def begin(policy: Policy, kind: str, unread: int, requested: bool = False) -> in
             )  # fmt: skip
         return run_id
 
-    return sql.retrying(once)
+    return transactions.retrying(once)
 
 
 def finish(run_id: int, problem: str = "") -> None:
     """The run has read everything, or could not because of a `problem`."""
     state = Run.State.FAILED if problem else Run.State.READ
     rows = Run.objects.filter(pk=run_id, state=Run.State.READING)
-    sql.retrying(lambda: rows.update(state=state, read_at=sql.now(), problem=problem[:_MESSAGE]))
+    transactions.retrying(
+        lambda: rows.update(state=state, read_at=sql.now(), problem=problem[:_MESSAGE])
+    )
 
 
 def unfinished(policy_id: int) -> Sequence[Run]:

@@ -27,12 +27,12 @@ from django.db.models import F
 from crmsync import models
 from crmsync.directory import Policy
 from crmsync.models.operations import MAX_MESSAGE, UNKNOWN
-from crmsync.monitor import counters
+from crmsync.monitor import counters, given_up
 from crmsync.operations import endings
 from crmsync.orders import Entry, Request, dump
 from crmsync.poller.reading.increment import Watermark
 from crmsync.poller.requests import Wanted
-from msgplatform.core.data import claims, ids, sql
+from msgplatform.core.data import claims, ids, sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import LeaseLost
 
@@ -81,7 +81,7 @@ def store(this: Round) -> Stored:
     # Ids come before the transaction, which may be repeated: most of them are not used.
     buckets = [ids.bucket(this.policy.id, each.key) for each in this.wanted]
     new_ids = ids.reserve(max(1, len(buckets))).ids(buckets)
-    return sql.retrying(lambda: _store_once(this, new_ids))
+    return transactions.retrying(lambda: _store_once(this, new_ids))
 
 
 def _store_once(this: Round, new_ids: Sequence[int]) -> Stored:
@@ -242,6 +242,7 @@ class _Decisions:
             record_id__in=[row["id"] for row, _ in self._refused],
             state=models.RecoveryEntry.State.OPEN,
         )
+        given_up.take_back(entries)
         entries.delete()
         models.RecoveryEntry.objects.bulk_create(
             models.RecoveryEntry(
@@ -254,3 +255,5 @@ class _Decisions:
             )
             for row, each in self._refused
         )  # fmt: skip
+        lost = [(row["id"], MAPPING, str(each.problem)) for row, each in self._refused]
+        given_up.add(self._this.crm_id, lost, self._now)

@@ -23,7 +23,7 @@ from crmsync.policies.mapping import MAX_FIELD, MAX_RULES
 from crmsync.recovery import entries
 from msgplatform.api.filters import MAX_SELECTION
 from msgplatform.core.connections import RedisError
-from msgplatform.core.data import claims, ids, sql
+from msgplatform.core.data import claims, ids, sql, transactions
 from msgplatform.core.errors import InvalidInput, Unavailable, Undecryptable
 from msgplatform.models import AuditLog
 
@@ -55,7 +55,7 @@ def edit_and_retry(entry_id: int, fields: Mapping[str, Any], by: str) -> None:
     _ask_crm(entry.crm_id, fields)
     # Before the transaction, which may be repeated.
     operation_id = ids.new(ids.bucket_of(entry.record_id))
-    made = sql.retrying(partial(_edit, entry_id, dict(fields), operation_id, by))
+    made = transactions.retrying(partial(_edit, entry_id, dict(fields), operation_id, by))
     with contextlib.suppress(RedisError):  # only a copy: the database has the operation
         cache.remember(made)
 
@@ -110,7 +110,7 @@ def _audited(
                 _audit(by, action, ", ".join(map(str, chosen)), entries=chosen, done=done)
         return done
 
-    return sql.retrying(once)
+    return transactions.retrying(once)
 
 
 def _audit(by: str, action: str, entry: str, **detail: Any) -> None:

@@ -21,7 +21,7 @@ from crmsync.operations import endings
 from crmsync.orders import Request
 from crmsync.recovery import resend
 from crmsync.recovery.found import Found
-from msgplatform.core.data import ids, sql
+from msgplatform.core.data import ids, sql, transactions
 
 _State = Record.State
 _COLUMNS = tuple(column.attname for column in Record._meta.fields)
@@ -71,7 +71,7 @@ def replay(operation: Found, begun: datetime, by: str, dry_run: bool = False) ->
     # Ids are reserved before the transaction, which may be repeated.
     missing = len(newest) - known.count()
     block = ids.reserve(missing) if missing else None
-    return sql.retrying(partial(_replay, operation, newest, block, begun, by))
+    return transactions.retrying(partial(_replay, operation, newest, block, begun, by))
 
 
 @dataclass(slots=True)

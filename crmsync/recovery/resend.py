@@ -16,7 +16,7 @@ from django.db import transaction
 
 from crmsync.models import Record, RecoveryEntry
 from crmsync.recovery import entries
-from msgplatform.core.data import claims, sql
+from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.data.chunks import chunks
 
 _State = Record.State
@@ -37,7 +37,9 @@ def resend(record_ids: Sequence[int], begun: datetime, by: str) -> int:
             forget(records, by)
         return len(records)
 
-    return sum(sql.retrying(partial(once, some)) for some in chunks(record_ids, claims.CHUNK))
+    return sum(
+        transactions.retrying(partial(once, some)) for some in chunks(record_ids, claims.CHUNK)
+    )
 
 
 def forget(records: Sequence[Record], by: str) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from crmsync import lead_fields
 from crmsync.models import Crm, Record
-from msgplatform.api import filters
+from msgplatform.api import filter_fields, filters
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import FilterField, Option
 
 STATES = {state.name.lower(): state for state in Record.State}
 
@@ -76,6 +78,21 @@ def _state(text: str, field: str) -> int:
     return STATES[text]
 
 
+def _crms(typed: str) -> Sequence[Option]:
+    rows = Crm.objects.filter(name__icontains=typed).order_by("name")
+    return [Option(name, adapter) for name, adapter in rows.values_list("name", "adapter")]
+
+
+CRM = FilterField(gettext_lazy("Type a part of its name"), "name", options=_crms)
+# The error classes of `crmsync.adapters.outcomes`, and that of a row which the mapping refused.
+_CLASSES = {
+    "retry": gettext_lazy("could not be reached, or was busy"),
+    "throttled": gettext_lazy("too many calls"),
+    "invalid": gettext_lazy("refused"), "conflict": gettext_lazy("conflict"),
+    "auth": gettext_lazy("credentials refused"), "unknown": gettext_lazy("unknown"),
+    "mapping": gettext_lazy("refused by the mapping"),
+}  # fmt: skip
+ERROR_CLASS = filter_fields.choice(_CLASSES.items(), gettext_lazy("Why it failed at a CRM"))
 _READERS = {
     **filters.READERS,
     "phone": lead_fields.clean_phone,

@@ -9,51 +9,58 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from datetime import datetime
 
 from django.utils.translation import gettext_lazy
 
 from crmsync import lead_fields
+from crmsync.models import Lead
 from crmsync.search import candidates, hits, policies
-from crmsync.search.filters import Filter, parse
+from crmsync.search.filters import CRM, ERROR_CLASS, STATES, Filter, parse
 from crmsync.search.matches import Matches
 from crmsync.search.timeline import page
-from msgplatform.api.filters import MAX_ID, number
+from msgplatform.api import filter_fields
+from msgplatform.api.filters import MAX_ID, number, searchable
+from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data.scan import Candidates, scan
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import Found, Hit, Text
+from msgplatform.core.flows import FilterField, Found, Hit, Text, TextFound
 
-__all__ = ["FIELDS", "find", "page", "search"]
+__all__ = ["FIELDS", "find", "page", "search", "search_text"]
 
-FIELDS: Mapping[str, Text] = {
+FIELDS: Mapping[str, FilterField | Text] = {
     "id": gettext_lazy("A lead's id"),
-    "phone": gettext_lazy("The whole number: 13800000000 or +44 20 7946 0000"),
-    "name": gettext_lazy("The beginning of a name"),
+    "phone": FilterField(
+        gettext_lazy("The whole number: 13800000000 or +44 20 7946 0000"), personal=True
+    ),
+    "name": FilterField(gettext_lazy("The beginning of a name"), personal=True),
     "uid": gettext_lazy("The caller's own id of the person"),
     "appkey": gettext_lazy("APPKEY of a landing page"),
-    "biz": gettext_lazy("Name or id of a business system"),
-    "crm": gettext_lazy("Name or id of a CRM"),
-    "state": gettext_lazy("At a CRM: waiting, queued, retry, confirmed, dead or dismissed"),
-    "error_class": gettext_lazy(
-        "At a CRM: retry, throttled, invalid, conflict, auth, unknown or mapping"
+    "biz": filter_fields.BIZ,
+    "crm": CRM,
+    "state": filter_fields.choice(
+        [(name, state.label) for name, state in STATES.items()], gettext_lazy("At a CRM")
     ),
+    "error_class": ERROR_CLASS,
     "operation": gettext_lazy("Everything that an operation was to send: its id"),
     "remote_id": gettext_lazy("A record's id in a CRM"),
     "record_key": gettext_lazy("A record's key in its source"),
-    "since": gettext_lazy("Stored, or read for a CRM, at this time or later: 2026-11-20 14:30"),
-    "until": gettext_lazy("Stored, or read for a CRM, before this time"),
+    "since": filter_fields.time(gettext_lazy("Stored, or read for a CRM, at this time or later")),
+    "until": filter_fields.time(gettext_lazy("Stored, or read for a CRM, before this time")),
 }
 BATCH = 500
 SCANNED = 10_000  # leads or records that one page looks at
+TEXT_HITS = 50  # of one piece of a search through texts
 
 
-def search(query: str, limit: int) -> list[Hit]:
-    """By a lead's or an operation's id, phone number, uid, id in a CRM, key, APPKEY or the
-    beginning of a name: the first of these that finds something, newest first."""
+def search(query: str, limit: int, personal: bool = True) -> list[Hit]:
+    """By a lead's or an operation's id, uid, id in a CRM, key or APPKEY, and if `personal` by phone
+    number or the beginning of a name: the first of these that finds something, newest first."""
     query = query.strip()
     if not query or "\x00" in query:
         return []
     # What the text may be, the most exact first.
-    for filter in _readings(query):
+    for filter in _readings(query, personal):
         if found := _Search(filter, limit).run(MAX_ID).hits:
             return list(found)
     return []
@@ -68,11 +75,32 @@ def find(given: Mapping[str, str], cursor: str, limit: int) -> Found:
     return _Search(filter, limit).run(before)
 
 
-def _readings(query: str) -> Iterator[Filter]:
+def search_text(query: str, since: datetime, cursor: str, seconds: float) -> TextFound:
+    """Leads stored since a time with the text in their name, phone number, uid or other fields."""
+    query, oldest = searchable(query, "text"), id_numbers.first_id_at(since)
+
+    def batch(before: int) -> Candidates:
+        rows = Lead.objects.filter(id__lt=before, id__gte=oldest).order_by("-id")
+        columns = ("id", "name", "phone", "uid", "extra")
+        read = list(rows.values_list(*columns)[:BATCH])
+        judged = [
+            (pk, any(query in text for text in (*texts, *map(str, extra.values()))))
+            for pk, *texts, extra in read
+        ]
+        return Candidates(judged, len(read) < BATCH)
+
+    before = number(cursor, "cursor") if cursor else MAX_ID
+    page = scan(batch, before, TEXT_HITS, MAX_ID, seconds)
+    lines = hits.of_leads(page.ids, policies.by_id())
+    return page.texts_found([lines[pk] for pk in page.ids if pk in lines])
+
+
+def _readings(query: str, personal: bool) -> Iterator[Filter]:
     with suppress(InvalidInput):
         yield Filter(id=number(query))
-    with suppress(InvalidInput):
-        yield Filter(phone=lead_fields.clean_phone(query))
+    if personal:
+        with suppress(InvalidInput):
+            yield Filter(phone=lead_fields.clean_phone(query))
     yield from (
         Filter(uid=query),
         Filter(remote_id=query),
@@ -81,7 +109,8 @@ def _readings(query: str) -> Iterator[Filter]:
     )
     with suppress(InvalidInput):
         yield Filter(operation=number(query))
-    yield Filter(name=query)
+    if personal:
+        yield Filter(name=query)
 
 
 class _Search:

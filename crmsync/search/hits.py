@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from crmsync.models import Lead, Record
 from crmsync.search import crm_states, policies
 from crmsync.search.policies import Policies
+from msgplatform.core import personal
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.flows import Hit
 from msgplatform.models import Biz
@@ -25,6 +26,7 @@ def of_leads(ids: Sequence[int], known: Policies) -> dict[int, Hit]:
         lead.pk: Hit(
             id=str(lead.pk),
             title=title(lead),
+            masked_title=title(lead, masked=True),
             state=", ".join(state.shown for state in states[lead.pk]) or _("for no CRM"),
             at=id_numbers.datetime_of(lead.pk),
             biz=names.get(lead.biz_id, str(lead.biz_id)),
@@ -50,6 +52,7 @@ def of_records(ids: Sequence[int], known: Policies) -> dict[int, Hit]:
         lines[record.pk] = Hit(
             id=str(lead.pk) if lead else f"{RECORD}{record.pk}",
             title=title(lead) if lead else f"{policy.source} · {record.key}",
+            masked_title=title(lead, masked=True) if lead else "",
             state=f"{policy.crm}: {Record.State(record.state).label}{why}",
             at=id_numbers.datetime_of(record.pk),
             biz=names.get(lead.biz_id, "") if lead else str(policy.biz or ""),
@@ -57,8 +60,9 @@ def of_records(ids: Sequence[int], known: Policies) -> dict[int, Hit]:
     return lines
 
 
-def title(lead: Lead) -> str:
-    shown = " · ".join(part for part in (lead.name, lead.phone) if part) or lead.uid or str(lead.pk)
+def title(lead: Lead, masked: bool = False) -> str:
+    known = [part for part in (lead.name, lead.phone) if part]
+    shown = " · ".join(personal.masked(known) if masked else known) or lead.uid or str(lead.pk)
     return _("%s (deleted)") % shown if lead.is_delete else shown
 
 

@@ -1,50 +1,34 @@
 """Everything about one lead, or one record of another source: from the form to each CRM.
 
-A lead is shown as it is stored, to people who may see leads. What was sent and answered is masked,
-as everywhere in the console; the page of an operation shows it in clear to people who may see it.
+Everything is said as it is stored, sent and answered; `console/masking.py` masks it for people who
+may not see personal data.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from typing import Any
 
-from django.utils import formats, timezone
+from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import ngettext
 
-from crmsync import orders, personal
-from crmsync.models import Item, LandingPage, Lead, Operation, Record
-from crmsync.search import crm_states, policies
+from crmsync.models import LandingPage, Lead, LeadIdempotency, Record
+from crmsync.monitor import crm_status
+from crmsync.search import crm_states, policies, reasons, recipients, steps, tries
 from crmsync.search.crm_states import CrmState
 from crmsync.search.hits import RECORD, title
+from crmsync.search.steps import as_json
 from msgplatform.api.filters import number
+from msgplatform.core.connections import RedisError
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import Page, TimelineEntry
+from msgplatform.core.flows import Call, Page, PageLink, Recipient, TimelineEntry, Value
+from msgplatform.core.intake.idempotency import key_of
 from msgplatform.models import Biz
 
-# The latest ones, of all CRMs together.
-SHOWN_OPERATIONS = 20
-SHOWN_TRIES = 100
 _State = Record.State
-# The colours of entries, by state.
-_DOTS = {
-    "confirmed": "delivered", "dead": "failed", "retry": "waiting", "unread": "waiting",
-}  # fmt: skip
-_OUTCOMES = {
-    "ok": gettext_lazy("the CRM holds it"),
-    "retry": gettext_lazy("not stored"),
-    "throttled": gettext_lazy("not stored, the CRM wants fewer calls"),
-    "invalid": gettext_lazy("refused for good"),
-    "conflict": gettext_lazy("the CRM holds this person as another record"),
-    "auth": gettext_lazy("the CRM refused the credentials"),
-    "unknown": gettext_lazy("nobody knows whether it is stored"),
-    "refused": gettext_lazy("the batch was refused as a whole"),
-}
 
 
 def page(id: str) -> Page | None:
@@ -73,165 +57,99 @@ def _lead_page(lead: Lead, known: policies.Policies) -> Page:
         detail = _("version %d") % lead.version
         timeline.append(TimelineEntry(lead.update_time, changed, "accepted", detail))
     fields = {"uid": lead.uid, "name": lead.name, "phone": lead.phone, **lead.extra}
+    biz = Biz.objects.filter(pk=lead.biz_id).first()
+    story = _Story(states)
+    nobody: list[Value] = []
+    if not states:
+        policies_list = reverse("admin:crmsync_policy_changelist")
+        nobody = [
+            _("No policy carries it to a CRM."),
+            PageLink(_("Policies"), policies_list, "crmsync.view_policy"),
+        ]
     return Page(
         id=str(lead.pk),
         title=title(lead),
+        masked_title=title(lead, masked=True),
         facts={
-            _("Business system"): str(Biz.objects.filter(pk=lead.biz_id).first() or lead.biz_id),
-            _("Landing page"): f"{form} ({lead.appkey})" if form else lead.appkey,
+            _("Business system"): PageLink.to(biz) if biz else str(lead.biz_id),
+            _("Landing page"): _form(lead, form),
             "UID": lead.uid or "–",
             _("Version"): str(lead.version),
-            **_facts(states),
+            _("Idempotency key"): key_of(LeadIdempotency, lead.pk) or "–",
         },
-        body=_json(fields),
-        timeline=[first, *_in_order([*timeline, *_entries(states)])],
+        body=as_json(fields),
+        timeline=[
+            first,
+            *steps.in_order([*timeline, *steps.entries(states, story.tries, story.now)]),
+        ],
+        recipients=story.cards(),
+        recipients_title=_("CRMs"),
+        nobody=nobody,
+        again=story.again(),
+        call=_call(lead) if not lead.is_delete else None,
     )
 
 
 def _record_page(record: Record, known: policies.Policies) -> Page:
     policy = known[record.policy_id]
     message = crm_states.messages([record]).get(record.pk, "")
-    states = [CrmState(policy, record, message)]
-    facts = {_("Source"): str(policy.source), _("Key"): record.key, **_facts(states)}
+    story = _Story([CrmState(policy, record, message)])
     # The lead of another source is not here: what was sent last stands for it.
-    newest = _requests(states, [record.operation_id]).get((record.operation_id, record.policy_id))
+    newest = story.tries.requests.get((record.operation_id, record.policy_id))
     return Page(
         id=f"{RECORD}{record.pk}",
         title=f"{policy.source} · {record.key}",
-        facts=facts,
-        body=_json(personal.masked(newest.fields)) if newest else "",
-        timeline=_in_order(_entries(states)),
+        facts={_("Source"): PageLink.to(policy.source), _("Key"): record.key},
+        body=as_json(newest.fields) if newest else "",
+        timeline=steps.in_order(steps.entries(story.states, story.tries, story.now)),
+        recipients=story.cards(),
+        recipients_title=_("CRMs"),
     )
 
 
-def _facts(states: Iterable[CrmState]) -> dict[str, str]:
-    """CRM → its state, the version that it holds, and its id there."""
-    found = {}
-    for state in states:
-        parts = [state.label]
-        if (record := state.record) is not None:
-            parts += [_("holds version %d") % record.sent_version] if record.sent_version else []
-            parts += [record.remote_id] if record.remote_id else []
-        found[str(state.policy)] = " · ".join(parts)
-    return found
+def _form(lead: Lead, form: LandingPage | None) -> Value:
+    return PageLink.to(form, f"{form} ({lead.appkey})") if form else str(lead.appkey)
 
 
-def _entries(states: Sequence[CrmState]) -> Iterator[TimelineEntry]:
-    """What was read, each try, and the state of each record now."""
-    by_record = {state.record.pk: state for state in states if state.record}
-    rows = Item.objects.filter(record_id__in=by_record).order_by("-id")
-    # One more than is shown tells whether there are others.
-    tries = list(rows[: SHOWN_TRIES + 1])[::-1]
-    if len(tries) > SHOWN_TRIES:
-        more = _("There were more tries; the last %d are shown.") % SHOWN_TRIES
-        yield TimelineEntry(tries.pop(0).at, more, "linked")
-    yield from _operations(states, {each.operation_id for each in tries})
-    for each in tries:
-        outcome = each.outcome.lower()
-        parts = [
-            _("version %d") % each.version,
-            each.remote_id and _("id in the CRM %s") % each.remote_id,
-            each.field and _("field %s") % each.field,
-            personal.in_sentence(each.message),
-            _("operation %d") % each.operation_id,
-            f"{each.milliseconds} ms",
-        ]
-        yield TimelineEntry(
-            each.at,
-            f"{by_record[each.record_id].policy.crm}: {_OUTCOMES.get(outcome, outcome)}",
-            "delivered" if outcome == "ok" else "attempt",
-            " · ".join(part for part in parts if part),
-        )
-    now = sql.now()
-    for state in states:
-        yield _ending(state, now)
+class _Story:
+    """What happened to some records, which is read once."""
+
+    def __init__(self, states: Sequence[CrmState]) -> None:
+        self.states = states
+        self.tries = tries.read(states)
+        self.now = sql.now()
+        self._lanes: reasons.Lanes = {}
+        if any(state.record and state.record.state in Record.OPEN for state in states):
+            try:
+                self._lanes = crm_status.read()
+            except RedisError:
+                self._lanes = None
+
+    def cards(self) -> list[Recipient]:
+        return recipients.cards(self.states, self.tries, self._lanes, self.now)
+
+    def again(self) -> str:
+        """The question before all dead ones are sent again; '' for a single CRM."""
+        states = [state.record.state for state in self.states if state.record]
+        dead = states.count(_State.DEAD)
+        if not dead or len(self.states) == 1:
+            return ""
+        return ngettext(
+            "%d dead record gets all its tries again.",
+            "%d dead records get all their tries again.",
+            dead,
+        ) % dead  # fmt: skip
 
 
-def _operations(states: Sequence[CrmState], tried: set[int]) -> Iterator[TimelineEntry]:
-    """When each version was read, with the request that the mapping made of it."""
-    records = [state.record for state in states if state.record]
-    named = {pk for each in records for pk in (each.operation_id, each.sending_operation) if pk}
-    wanted = sorted(tried | named, reverse=True)
-    # Only so many are decoded: the data of an operation holds hundreds of requests.
-    requests = _requests(states, wanted[:SHOWN_OPERATIONS])
-    crms = {state.policy.pk: str(state.policy.crm) for state in states}
-    columns = ("id", "policy_id", "run_id", "start_at")
-    rows = Operation.objects.filter(id__in=wanted).order_by("id").values_list(*columns)
-    for pk, policy, run, start in rows:
-        request = requests.get((pk, policy))
-        where = _("operation %d") % pk
-        if run:
-            where = _("operation %(operation)d of run %(run)d") % {"operation": pk, "run": run}
-        fields = personal.masked(request.fields) if request and not request.deleted else None
-        content = _json(fields, indent=None) if fields else ""
-        what = _("%s: read") % crms[policy]
-        if request:
-            asked = _("%s: read, to be deleted") if request.deleted else _("%s: read, to be sent")
-            what = asked % crms[policy]
-            where = _("version %d") % request.version + " · " + where
-        at = datetime.fromtimestamp(start / 1000, UTC)
-        detail = " · ".join(part for part in (where, content) if part)
-        yield TimelineEntry(at, what, "accepted", detail)
-
-
-def _requests(
-    states: Iterable[CrmState], operations: Sequence[int]
-) -> dict[tuple[int, int], orders.Request]:
-    """(operation, policy) → the request of that policy's record."""
-    keys = {s.policy.pk: s.policy.key_prefix + s.record.key for s in states if s.record}
-    rows = Operation.objects.filter(id__in=operations, policy_id__in=keys)
-    found = {}
-    for pk, policy, data in rows.values_list("id", "policy_id", "data"):
-        for request in orders.load(bytes(data)):
-            if request.key == keys[policy]:
-                found[pk, policy] = request
-    return found
-
-
-def _ending(state: CrmState, now: datetime) -> TimelineEntry:
-    """The state of a record now; without a time while something is still to happen."""
-    record, at, detail = state.record, None, ""
-    message = personal.in_sentence(state.message)
-    due = record.next_at if record else None
-    if record is None:
-        detail = _wait(state) or _("a poller reads it with the next look for changes")
-    # A record that waits shows why nothing happens, or else when it is tried next.
-    elif record.state in (_State.WAITING, _State.RETRY):
-        later = due and due > now
-        when = _("next try at %s") % _local(due) if later and due else _("due now")
-        detail = " · ".join(part for part in (_wait(state) or when, message) if part)
-    elif record.state == _State.QUEUED:
-        detail = _wait(state)
-        if due:
-            detail = detail or _("queued again at %s if no answer comes") % _local(due)
-    else:
-        at = record.updated_at
-        detail = message if record.state == _State.DEAD else ""
-        if record.state == _State.CONFIRMED:
-            detail = _("version %d") % record.sent_version
-    return TimelineEntry(at, state.shown, _DOTS.get(state.name, state.name), detail)
-
-
-def _wait(state: CrmState) -> str:
-    """Why nothing happens until a person acts; '' when it goes on by itself."""
-    policy = state.policy
-    if not policy.crm.enabled:
-        return _("the CRM is switched off")
-    if policy.crm.paused_at:
-        return _("the CRM is paused: %s") % policy.crm.paused_because
-    return "" if policy.enabled else _("the policy is switched off")
-
-
-def _in_order(entries: Iterable[TimelineEntry]) -> list[TimelineEntry]:
-    """Sorted by time; entries without a time come last, since they are still to happen."""
-    latest = datetime.max.replace(tzinfo=UTC)
-    return sorted(entries, key=lambda entry: entry.at or latest)
-
-
-def _local(moment: datetime) -> str:
-    return formats.localize(timezone.localtime(moment))
-
-
-def _json(value: Any, indent: int | None = 2) -> str:
-    """JSON for people, with the letters of every script as they are."""
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _call(lead: Lead) -> Call:
+    fields = {"appkey": lead.appkey, "uid": lead.uid, "name": lead.name, "phone": lead.phone}
+    given: dict[str, Any] = {name: value for name, value in fields.items() if value}
+    given |= {"extra": lead.extra} if lead.extra else {}
+    return Call(
+        _("Submit this once more with curl"),
+        "/api/v1/leads",
+        {"Authorization": "Bearer YOUR_API_KEY", "Content-Type": "application/json"},
+        as_json(given, indent=None),
+        note=_("With a key of the business system instead of YOUR_API_KEY; it becomes another "
+               "lead."),
+    )  # fmt: skip

@@ -5,7 +5,6 @@ accounts    how business systems send
 archive     what the archive's lists share; what was received, Reports, changes of users
 sent        messages sent: the list, all fields of one
 again       sending chosen ones once more
-reports     statistics per day, by gateway, account and error code, and as CSV
 fields      form fields: passwords that are never shown, one item a line
 codes       SGIP's numbers and what they mean
 cells       cells of the lists

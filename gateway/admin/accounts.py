@@ -8,8 +8,6 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.core.validators import MaxLengthValidator, MinValueValidator, RegexValidator
-from django.db import transaction
-from django.forms import ModelForm
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import gettext
@@ -20,7 +18,7 @@ from gateway.admin.fields import ascii_only
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SmsAccount
-from msgplatform.admin import PlainList, Select, UndeletableAdmin, audit, cells
+from msgplatform.admin import PlainList, Select, UndeletableAdmin, cells
 from msgplatform.admin.fields import LinesField
 from msgplatform.core.connections import RedisError
 
@@ -109,7 +107,7 @@ class AccountList(PlainList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         rows = list(self.result_list)
-        today = timezone.localdate().isoformat()
+        today = timezone.localdate(timezone=timezone.get_default_timezone()).isoformat()
         names = [keys.spent(row.pk, today) for row in rows]
         try:
             spent: Any = sms_redis().mget(names) if names else []
@@ -126,6 +124,7 @@ class AccountList(PlainList):
 
 @admin.register(SmsAccount)
 class SmsAccountAdmin(UndeletableAdmin):
+    audit_name = "sms_account"
     form = AccountForm
     list_display = ["name", "system", "state", "sp_number", "usual", "today", "created_at"]
     list_filter = ["enabled", "biz"]
@@ -147,14 +146,6 @@ class SmsAccountAdmin(UndeletableAdmin):
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[PlainList]:
         return AccountList
-
-    def save_model(
-        self, request: HttpRequest, obj: SmsAccount, form: ModelForm[SmsAccount], change: bool
-    ) -> None:
-        with transaction.atomic():
-            super().save_model(request, obj, form, change)
-            action = "sms_account_changed" if change else "sms_account_created"
-            audit(request, action, obj.name, fields=sorted(form.changed_data))
 
     @admin.display(description=_("system"), ordering="biz__name")
     def system(self, row: SmsAccount) -> str:

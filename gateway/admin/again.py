@@ -16,7 +16,7 @@ from django.utils.translation import gettext, ngettext
 from gateway.bulk import resend
 from gateway.models import SgipMt
 from gateway.search import resent
-from msgplatform.admin import audit, cells
+from msgplatform.admin import audit, audit_messages, cells
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import PlatformError
@@ -47,6 +47,7 @@ def send(request: HttpRequest, rows: Sequence[SgipMt]) -> list[str]:
     new = [id for row in rows[:_LINKED] for id in known(row)]
     if count:
         audit(request, "sms_sent_again", str(count), ids=[str(row.pk) for row in rows])
+        audit_messages(request, "sms", [row.pk for row in rows if row.final in AGAIN])
     _show_result(request, count, len(rows) - count, new)
     return new
 

@@ -18,7 +18,14 @@ from django.utils.translation import gettext_lazy as _
 from gateway import sgip
 from gateway.admin import codes
 from gateway.models import SgipMo, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
-from msgplatform.admin import IdTimeFilter, PickFilter, ReadOnlyAdmin, cells, row_id
+from msgplatform.admin import (
+    IdTimeFilter,
+    PickFilter,
+    ReadOnlyAdmin,
+    cells,
+    row_id,
+    sees_personal,
+)
 from msgplatform.admin.base import BoundedList
 from msgplatform.models import Biz
 
@@ -106,15 +113,18 @@ class ArchiveAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
         text = search_term.strip()
-        return (self.found(queryset, text), False) if text else (queryset, False)
+        if not text:
+            return queryset, False
+        return self.found(queryset, text, sees_personal(request)), False
 
-    def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
-        """By id, else by number: both are indexes."""
+    def found(self, rows: QuerySet[Any], text: str, clear: bool) -> QuerySet[Any]:
+        """By id, else by number: both are indexes. By number only for those who may see it
+        (`clear`): others could guess what is masked."""
         # A number of digits may be either; an id that is there is what was meant.
         number = row_id(text)
         if number is not None and rows.model._default_manager.filter(pk=number).exists():
             return rows.filter(pk=number)
-        return rows.filter(user_number=sgip.international(text))
+        return rows.filter(user_number=sgip.international(text)) if clear else rows.none()
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
         row = super().get_object(request, object_id, from_field)
@@ -138,12 +148,15 @@ class ArchiveAdmin(ReadOnlyAdmin):
 
 @admin.register(SgipMo)
 class SgipMoAdmin(ArchiveAdmin):
+    personal_fields = ("user_number",)
+    content_fields = ("text",)
     list_display = [
         "id_text", "number", "owner", "gateway", "shown_text", "whole", "received_at",
     ]  # fmt: skip
     list_display_links = ["id_text"]
     list_filter = [OwnerFilter, ("id", IdTimeFilter)]
     search_help_text = _("Id or number")
+    masked_search_help_text = _("Id")
     fields = [
         "user_number", "sp_number", "owner", "gateway", "text", "whole", "coding", "sequence",
         "received_at", "archived_at",
@@ -176,6 +189,7 @@ class SgipMoAdmin(ArchiveAdmin):
 
 @admin.register(SgipReport)
 class SgipReportAdmin(ArchiveAdmin):
+    personal_fields = ("user_number",)
     list_display = [
         "received_at", "message", "user_number", "sequence", "of_part", "state_mark", "meaning",
     ]  # fmt: skip
@@ -187,7 +201,7 @@ class SgipReportAdmin(ArchiveAdmin):
         "archived_at",
     ]  # fmt: skip
 
-    def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
+    def found(self, rows: QuerySet[Any], text: str, clear: bool) -> QuerySet[Any]:
         number = row_id(text)
         return rows.none() if number is None else rows.filter(mt_id=number)
 
@@ -217,6 +231,7 @@ class SgipReportAdmin(ArchiveAdmin):
 
 @admin.register(SgipUserRpt)
 class SgipUserRptAdmin(ArchiveAdmin):
+    personal_fields = ("user_number",)
     list_display = ["id_text", "user_number", "sp_number", "condition", "gateway", "received_at"]
     list_display_links = ["id_text"]
     list_filter = [("id", IdTimeFilter)]
@@ -226,7 +241,7 @@ class SgipUserRptAdmin(ArchiveAdmin):
         "archived_at",
     ]  # fmt: skip
 
-    def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
+    def found(self, rows: QuerySet[Any], text: str, clear: bool) -> QuerySet[Any]:
         number = row_id(text)
         return rows.none() if number is None else rows.filter(pk=number)
 

@@ -49,6 +49,8 @@ def network(value: str) -> None:
 class PasswordField(forms.CharField):
     """Written only: a stored password is never sent to a browser; empty keeps it."""
 
+    is_secret = True
+
     def __init__(self, **options: Any) -> None:
         super().__init__(
             strip=False,

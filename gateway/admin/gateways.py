@@ -8,8 +8,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.core.validators import MinValueValidator, RegexValidator
-from django.db import transaction
-from django.forms import ModelForm, model_to_dict
+from django.forms import model_to_dict
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
@@ -18,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from gateway.admin.fields import PasswordField, ascii_only, host, network
 from gateway.models import SmsGateway
 from gateway.monitor import metrics
-from msgplatform.admin import PlainList, UndeletableAdmin, audit, cells
+from msgplatform.admin import PlainList, UndeletableAdmin, cells
 from msgplatform.admin.fields import LinesField
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
@@ -114,6 +113,7 @@ class GatewayList(PlainList):
 
 @admin.register(SmsGateway)
 class SmsGatewayAdmin(UndeletableAdmin):
+    audit_name = "sms_gateway"
     form = GatewayForm
     list_display = [
         "name", "address", "state", "up", "pending", "oldest", "speed", "priority",
@@ -141,15 +141,6 @@ class SmsGatewayAdmin(UndeletableAdmin):
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[PlainList]:
         return GatewayList
-
-    def save_model(
-        self, request: HttpRequest, obj: SmsGateway, form: ModelForm[SmsGateway], change: bool
-    ) -> None:
-        with transaction.atomic():
-            super().save_model(request, obj, form, change)
-            action = "sms_gateway_changed" if change else "sms_gateway_created"
-            # The names of the fields only: values may be secrets.
-            audit(request, action, obj.name, fields=sorted(form.changed_data))
 
     @admin.display(description=_("address"))
     def address(self, row: SmsGateway) -> str:

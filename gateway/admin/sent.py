@@ -14,7 +14,7 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway.admin import again, codes, reports
+from gateway.admin import again, codes, test_sms
 from gateway.admin.archive import AccountFilter, ArchiveAdmin
 from gateway.models import SgipMt
 from gateway.search import find
@@ -31,12 +31,15 @@ _TONES: dict[str, str] = {
 
 @admin.register(SgipMt)
 class SgipMtAdmin(ArchiveAdmin):
+    personal_fields = ("user_number", "charge_number")
+    content_fields = ("text",)
     list_display = [
         "page", "user_number", "account", "gateway", "state_mark", "shown_text", "accepted",
     ]  # fmt: skip
     list_display_links = ["user_number"]
     list_filter = [("final", ChoiceFilter), AccountFilter, ("id", IdTimeFilter)]
     search_help_text = _("Message id, number, idempotency key or reference")
+    masked_search_help_text = _("Message id, idempotency key or reference")
     list_before_template = "admin/gateway/messages_bar.html"
     change_form_outer_before_template = "admin/gateway/message_bar.html"
     actions = ["send_again"]
@@ -61,15 +64,14 @@ class SgipMtAdmin(ArchiveAdmin):
     def get_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
         return [
-            path("statistics/", wrap(reports.page(self)), name="sms_statistics"),
-            path("statistics.csv", wrap(reports.as_csv(self)), name="sms_statistics_csv"),
             path("<int:message>/again/", wrap(self.again_view), name="sms_again"),
+            path("test/", wrap(test_sms.page(self)), name="sms_test"),
             *super().get_urls(),
         ]
 
-    def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
+    def found(self, rows: QuerySet[Any], text: str, clear: bool) -> QuerySet[Any]:
         """What the search of the console finds."""
-        return rows.filter(pk__in=[int(hit.id) for hit in find.search(text, _FOUND)])
+        return rows.filter(pk__in=[int(hit.id) for hit in find.search(text, _FOUND, clear)])
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
         """With what its page offers to do."""

@@ -12,10 +12,10 @@ import msgspec
 from gateway.intake.accept import intake
 from gateway.intake.request import Request
 from msgplatform.core.connections import RedisError
-from msgplatform.core.data.group_commit import GroupCommit
-from msgplatform.core.data.idempotency import check_key
 from msgplatform.core.errors import InvalidInput, OutcomeUnknown
-from msgplatform.core.verdicts import Verdict
+from msgplatform.core.intake.group_commit import GroupCommit
+from msgplatform.core.intake.idempotency import check_key
+from msgplatform.core.intake.verdicts import Verdict
 
 # Over all items of one call: they are stored by one script, during which Redis does nothing else.
 MAX_RECIPIENTS = 10_000

@@ -38,8 +38,11 @@ class SendSerializer(serializers.Serializer[dict[str, Any]]):
     account = serializers.CharField(
         required=False, allow_null=True, help_text="Its name; left out: your default account"
     )
-    extension = serializers.CharField(
-        required=False, allow_null=True, help_text="Digits behind the account's SP number"
+    extension = serializers.RegexField(
+        "^[0-9]*$",
+        required=False,
+        allow_null=True,
+        help_text="Digits behind the account's SP number",
     )
     priority = serializers.IntegerField(
         required=False, allow_null=True, min_value=0, max_value=9, help_text="0 when left out"
@@ -50,7 +53,8 @@ class SendSerializer(serializers.Serializer[dict[str, Any]]):
     expire_at = serializers.DateTimeField(
         required=False, allow_null=True, help_text="Not after this time"
     )
-    reference = serializers.CharField(
+    reference = serializers.RegexField(
+        "^[ -~]*$",
         max_length=64,
         required=False,
         allow_null=True,

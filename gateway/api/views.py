@@ -36,8 +36,9 @@ from msgplatform.api.intake import BatchView, SingleIntake, answer, idempotency_
 from msgplatform.api.json import DEFAULT_MAX_BODY_BYTES, decode
 from msgplatform.api.pagination import SincePagination
 from msgplatform.api.query import SINCE, UNTIL, ListView, accepted_between
+from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.verdicts import Verdict
+from msgplatform.core.intake.verdicts import Verdict
 
 _FINALS = frozenset(SgipMt.Final.values)  # an ending, for the list shows what has ended
 
@@ -67,21 +68,35 @@ class SmsListView(ListView):
         UNTIL,
     ]
 
+    @property
+    def keyset_within(self) -> tuple[str, ...]:
+        """The column whose index is read, the one that narrows most; none when that depends."""
+        asked = self.asked
+        if asked.get("number"):
+            return ("user_number",)
+        if asked.get("account"):
+            return ("account_id",)
+        return () if asked.get("state") else ("biz_id",)
+
     def get_queryset(self) -> Any:
-        rows = SgipMt.objects.filter(biz_id=caller_of(self.request).biz_id)
-        if recipient := self.asked.get("number"):
-            rows = rows.filter(user_number=sgip.international(recipient))
-        if account := self.asked.get("account"):
-            own = SmsAccount.objects.filter(biz_id=caller_of(self.request).biz_id, name=account)
+        asked, biz = self.asked, caller_of(self.request).biz_id
+        wanted: dict[str, Any] = {"biz_id": biz}
+        if recipient := asked.get("number"):
+            wanted["user_number"] = sgip.international(recipient)
+        if account := asked.get("account"):
+            own = SmsAccount.objects.filter(biz_id=biz, name=account)
             found = own.values_list("pk", flat=True).first()
             if found is None:
                 raise InvalidInput(f"There is no account {account!r}.", "account")
-            rows = rows.filter(account_id=found)
-        if state := self.asked.get("state"):
+            wanted["account_id"] = found
+        if state := asked.get("state"):
             if state not in _FINALS:
                 raise InvalidInput(f"Use one of {', '.join(SgipMt.Final.values)}.", "state")
-            rows = rows.filter(final=state)
-        return rows.filter(accepted_between(self.asked))
+            wanted["final"] = state
+        rows = SgipMt.objects.all()
+        for column in self.keyset_within:
+            rows = sql.of_one(rows, column, wanted.pop(column))
+        return rows.filter(accepted_between(asked), **wanted)
 
     @extend_schema(
         summary="Send a text",

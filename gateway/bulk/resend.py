@@ -8,48 +8,88 @@ again; a new message that fails too can be sent again itself.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from gateway import given_up
 from gateway.connections import sms_redis
+from gateway.given_up import OLDEST_DAYS
 from gateway.intake import accept
 from gateway.intake.request import Request
-from gateway.lifecycle import keys
+from gateway.lifecycle import keys, store
 from gateway.models import SgipMt, SmsAccount
-from gateway.search import resent
-from gateway.search.filters import Filter, parse
+from gateway.search import in_flight
+from gateway.search.filters import ACCOUNT, NUMBER, Filter, parse
+from gateway.search.hits import archived
+from msgplatform.api import filter_fields
 from msgplatform.api.filters import MAX_ID
 from msgplatform.core import logging
-from msgplatform.core.bulk_cursor import BulkCursor, read_id
+from msgplatform.core.bulk import preview as bulk_preview
+from msgplatform.core.bulk.cursor import BulkCursor, read_id
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data import sql
+from msgplatform.core.data import sql, transactions
+from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import BulkAction, Counted, Step
+from msgplatform.core.flows import (
+    BulkAction,
+    Counted,
+    Ending,
+    FilterField,
+    Hit,
+    Note,
+    Preview,
+    Step,
+    unnoted,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Messages that a step is about, and the position after them; '' at the end."""
+
+    ids: list[int]
+    position: str
+
 
 log = logging.get(__name__)
 
-OLDEST_DAYS = 30
 _KEY_SECONDS = (OLDEST_DAYS + 1) * 86_400
+_CHUNK = 500
+# What `_fits` looks at: of a preview only the sample is read whole.
+_JUDGED = ("biz_id", "gateway_id", "final", "result", "error_code", "error")
 COUNT_MOST = 100_000  # then the count says "or more": an exact one would take too long
 
+_ENDINGS: Mapping[str, Ending] = {
+    SgipMt.Final.DELIVERED: "arrived", SgipMt.Final.ACCEPTED: "arrived",
+    SgipMt.Final.FAILED: "failed", SgipMt.Final.EXPIRED: "failed", "": "waiting",
+}  # fmt: skip
+_AGAIN = (SgipMt.Final.FAILED, SgipMt.Final.EXPIRED, SgipMt.Final.UNKNOWN)
 ACTION = BulkAction(
     gettext_lazy("Send failed ones again"),
     {
-        "since": gettext_lazy("Accepted at this time or later; 30 days ago at most"),
-        "until": gettext_lazy("Accepted before this time"),
-        "state": gettext_lazy("failed (default), expired or unknown"),
-        "biz": gettext_lazy("Name or id of a business system"),
-        "account": gettext_lazy("An account's name"),
-        "number": gettext_lazy("The recipient, with or without 86"),
-        "ids": gettext_lazy("Message ids, at most 500"),
+        "since": filter_fields.time(
+            gettext_lazy("Accepted at this time or later; 30 days ago at most")
+        ),
+        "until": filter_fields.UNTIL,
+        "state": filter_fields.choice(
+            [(final.value, final.label) for final in _AGAIN], nothing=gettext_lazy("failed")
+        ),
+        "biz": filter_fields.BIZ,
+        "account": ACCOUNT,
+        "gateway": gettext_lazy("A gateway's id"),
+        "answer": gettext_lazy("Why it was given up, as the page Failures shows it: result 5"),
+        "number": NUMBER,
+        "ids": FilterField(gettext_lazy("Message ids, at most 500"), "ids"),
     },
     gettext_lazy("Each is sent once more as a new message with an id of its own, however often "
                  "this is asked for. An unknown one may arrive twice."),
+    has_outcome=True,
 )  # fmt: skip
-_AGAIN = (SgipMt.Final.FAILED, SgipMt.Final.EXPIRED, SgipMt.Final.UNKNOWN)
 
 
 def count(given: Mapping[str, Any]) -> Counted:
@@ -58,20 +98,73 @@ def count(given: Mapping[str, Any]) -> Counted:
     rows = filter.indexed()
     if filter.biz is not None:
         rows = rows.filter(biz_id=filter.biz)
+    if filter.gateway is not None:
+        rows = rows.filter(gateway_id=filter.gateway)
+    if filter.answer is not None:
+        rows = given_up.narrowed(rows, filter.answer)
     found = rows.order_by()[: COUNT_MOST + 1].count()
     return Counted(min(found, COUNT_MOST), more=found > COUNT_MOST)
 
 
-def step(given: Mapping[str, Any], cursor: str, limit: int) -> Step:
+def shown_before(given: Mapping[str, Any]) -> Preview:
+    """What the action would send again now. Raises InvalidInput."""
+    filter, begun = _filter(given), sql.now()
+    result = bulk_preview.tally(partial(_page, filter, begun), _described)
+    accounts = dict(
+        SmsAccount.objects.filter(
+            pk__in={account for account, _final in result.groups}
+        ).values_list("pk", "name")
+    )
+    titles = {
+        (account, final): f"{accounts.get(account, account)} · {SgipMt.Final(final).label}"
+        for account, final in result.groups
+    }
+    return result.preview(begun, titles, archived(result.sample))
+
+
+def step(given: Mapping[str, Any], cursor: str, limit: int, note: Note = unnoted) -> Step:
     """The next `limit`, oldest first. What ends after the first step began is left alone."""
     filter = _filter(given)
     if not cursor:
         return Step(BulkCursor.begin(), 0)
     at = BulkCursor.read(cursor)
-    ended = filter.indexed().filter(archived_at__lte=at.begun)
-    page = list(ended.filter(id__gt=read_id(at.position)).order_by("id")[:limit])
-    done = _send([row for row in page if filter.biz in (None, row.biz_id)]) if page else 0
-    return Step(at.moved_to(str(page[-1].pk) if len(page) == limit else ""), done)
+    page = _page(filter, at.begun, at.position, limit)
+    sent = _send(page.ids) if page.ids else []
+    # Afterwards: a step that is repeated makes no other messages, see the keys.
+    note(sent)
+    return Step(at.moved_to(page.position), len(sent))
+
+
+def outcome(ids: Sequence[str]) -> dict[str, Ending]:
+    """What became of the new messages; nobody knows it of an unknown one. Raises RedisError."""
+    finals = {found.mt.id: found.final for found in store.read(ids)}
+    gone = [int(pk) for pk in ids if pk not in finals]
+    rows = SgipMt.objects.filter(id__in=gone).values_list("id", "final")
+    finals |= {str(pk): final for pk, final in rows}
+    return {pk: _ENDINGS[final] for pk, final in finals.items() if final in _ENDINGS}
+
+
+def found(ids: Sequence[str]) -> list[Hit]:
+    """The lines of the new messages, in this order. Raises RedisError."""
+    live = {hit.id: hit for hit in in_flight.hits(list(ids))}
+    gone = {hit.id: hit for hit in archived([int(pk) for pk in ids if pk not in live])}
+    return [hit for pk in ids if (hit := live.get(pk) or gone.get(pk))]
+
+
+def _page(filter: Filter, begun: datetime, position: str, limit: int) -> Page:
+    """The next `limit` rows, oldest first, of which some may not be meant."""
+    ended = filter.indexed().filter(archived_at__lte=begun, id__gt=read_id(position))
+    rows = list(ended.only(*_JUDGED).order_by("id")[:limit])
+    ids = [row.pk for row in rows if _fits(filter, row)]
+    return Page(ids, str(rows[-1].pk) if len(rows) == limit else "")
+
+
+def _described(ids: Sequence[int]) -> bulk_preview.Described[tuple[int, str]]:
+    """For each its id, its account and how it ended, and when it was accepted."""
+    for some in chunks(ids, _CHUNK):
+        rows = SgipMt.objects.filter(id__in=some).values_list("id", "account_id", "final")
+        for pk, account, final in rows:
+            yield pk, (account, final), id_numbers.datetime_of(pk)
 
 
 def _filter(given: Mapping[str, Any]) -> Filter:
@@ -86,25 +179,37 @@ def _filter(given: Mapping[str, Any]) -> Filter:
     return Filter(**{**values, "state": state, "since": min(since, MAX_ID)})
 
 
-def _send(rows: Sequence[SgipMt]) -> int:
-    """How many are accepted as new messages, by this call or by an earlier one."""
+def _fits(filter: Filter, row: SgipMt) -> bool:
+    return (
+        filter.biz in (None, row.biz_id)
+        and filter.gateway in (None, row.gateway_id)
+        and filter.answer in (None, given_up.answer_of(row))
+    )
+
+
+def _send(ids: Sequence[int]) -> list[str]:
+    """The new messages as which they were accepted, by this call or by an earlier one."""
+    rows = list(SgipMt.objects.filter(id__in=ids).order_by("id"))
     accounts = SmsAccount.objects.in_bulk({row.account_id for row in rows})
-    requests = [
-        _request(row, accounts[row.account_id]) for row in rows if row.account_id in accounts
-    ]
+    rows = [row for row in rows if row.account_id in accounts]
+    requests = [_request(row, accounts[row.account_id]) for row in rows]
     if not requests:
-        return 0
+        return []
     verdicts = accept.intake().send_many(requests)
-    sent = [r for r, v in zip(requests, verdicts, strict=True) if v.outcome != "rejected"]
+    done = [(r, v) for r, v in zip(requests, verdicts, strict=True) if v.outcome != "rejected"]
     refused = [v.reason for v in verdicts if v.outcome == "rejected"]
     if refused:
         log.warning("resend_refused", count=len(refused), why=refused[0])
     # Intake keeps a key for a day; this one must outlast the time in which they may be sent again.
     with sms_redis().pipeline(transaction=False) as pipe:
-        for request in sent:
+        for request, _verdict in done:
             pipe.expire(keys.idempotency(request.biz, request.idempotency_key), _KEY_SECONDS)
         pipe.execute()
-    return len(sent)
+    # Those that an earlier call sent are not counted twice. If this process dies before, the page
+    # Failures shows them until somebody acknowledges them.
+    fresh = [row for row, v in zip(rows, verdicts, strict=True) if v.outcome == "created"]
+    transactions.retrying(lambda: given_up.sent_again(fresh))
+    return [new for _request, verdict in done for new in verdict.ids]
 
 
 def _request(row: SgipMt, account: SmsAccount) -> Request:
@@ -119,5 +224,5 @@ def _request(row: SgipMt, account: SmsAccount) -> Request:
         extension=extension,
         priority=row.priority,
         reference=row.reference,
-        idempotency_key=resent.key(row.pk),
+        idempotency_key=given_up.resend_key(row.pk),
     )

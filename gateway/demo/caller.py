@@ -5,12 +5,14 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+import uuid
 import xmlrpc.client
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.demo import cast
+from msgplatform.core.api_connection import Connection
 from msgplatform.core.data.chunks import chunks
 
 # Recipients of one text now and then, as a reminder to many.
@@ -18,6 +20,9 @@ _MANY = 50
 _BATCH = 100
 # Every so many calls one is repeated with the same key, as after a lost answer.
 _REPEAT_EVERY = 10
+
+# After so many messages of the trickle a user sends one.
+_MO_EVERY = 5
 
 Call = tuple[list[str], str, dict[str, Any]]
 
@@ -90,3 +95,33 @@ class Caller(threading.Thread):
         with xmlrpc.client.ServerProxy(f"{self._base_url}/rpc/") as proxy:
             rows: Any = proxy.sms.query(self._token, list(ids))
         return [row.get("state", "") for row in rows]
+
+
+class Trickle:
+    """A short message now and then, after the accounting, and an MO after some. For one thread.
+
+    `begin` is the first index that is free; `deliver` lets users send.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        tokens: Mapping[str, str],
+        begin: int,
+        deliver: Callable[[Sequence[tuple[str, str, str]]], None],
+    ) -> None:
+        self._connection = Connection(base_url)
+        self._tokens, self._begin, self._deliver = list(tokens.values()), begin, deliver
+        self._key = f"trickle-{uuid.uuid4().hex[:12]}"
+
+    def send(self, number: int) -> None:
+        """Raises RuntimeError; a repeat of the same number is the same message."""
+        index = self._begin + number
+        headers = {"Authorization": f"Bearer {self._tokens[number % len(self._tokens)]}"}
+        body = {
+            "to": cast.number(index), "text": cast.text(index),
+            "idempotency_key": f"{self._key}-{number}",
+        }  # fmt: skip
+        self._connection.json("POST", "/api/v1/sms", body, headers).require(200, 202)
+        if number % _MO_EVERY == 0:
+            self._deliver([mo[1:] for mo in cast.mos(1)])

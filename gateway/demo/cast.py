@@ -17,12 +17,12 @@ class Operator:
     """An operator and its gateway.
 
     The gateway takes numbers that begin with `prefix`; messages to them end in `state`. `changes`
-    are options of the simulator beyond its `personality`. `row` are more columns of the gateway.
+    are options of the simulator beyond its `behaviour`. `row` are more columns of the gateway.
     """
 
     name: str
     description: str
-    personality: str
+    behaviour: str
     prefix: str
     node_id: int
     state: str = "delivered"
@@ -37,8 +37,8 @@ OPERATORS = (
         3010012302, changes=["reports=before", "response_delay=0.02"],
     ),
     Operator(
-        "island", "fails every message: unknown user", "failing", "132", 3010012303, "failed",
-        row={"speed_limit": 2000.0, "window": 8},
+        "fails-all", "fails every message on purpose: unknown user", "failing", "132", 3010012303,
+        "failed", row={"speed_limit": 2000.0, "window": 8},
     ),
 )  # fmt: skip
 # System → its SP number.

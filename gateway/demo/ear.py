@@ -21,6 +21,7 @@ class Ear:
         self._process = subprocess.Popen(  # noqa: S603 - our own command line
             [sys.executable, "-m", "gateway.demo.sink", "--file", str(file)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            process_group=0,  # Ctrl-C reaches only who started it, and closes its input
         )  # fmt: skip
         assert self._process.stdout is not None  # noqa: S101
         line = self._process.stdout.readline()

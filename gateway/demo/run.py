@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from django.conf import settings
 
 from gateway import presence
 from gateway.demo import cast
-from gateway.demo.caller import Caller
+from gateway.demo.caller import Caller, Trickle
 from gateway.demo.ear import Ear
 from gateway.demo.smg import SmgProcess
 from gateway.models import SgipMo, SgipMt, SmsGateway
@@ -28,6 +27,7 @@ MIN_MESSAGES = 5_000
 _MOS = 120
 _LINK_SECONDS = 60.0
 _CHUNK = 500
+_TRICKLE_SECONDS = 1.0  # between two messages, after the accounting
 
 
 @dataclass
@@ -75,45 +75,52 @@ class Account:
 
 def run_demo(run: DemoRun) -> Mapping[str, Any]:
     """Send, wait for the listeners' files and the archive, account for every message."""
-    with _running(Path(run.folder)) as (smgs, ears):
-        tokens = cast.create(
-            {name: ear.url for name, ear in ears.items()},
-            {name: smg.port for name, smg in smgs.items()},
-        )
-        count = max(1, run.messages // 2)
-        run.say(f"sms: {count} messages from {len(tokens)} business systems over")
-        for operator in cast.OPERATORS:
-            run.say(f"sms:   {operator.name:<15} {operator.description}")
-        # Messages and users' texts would wait for a gateway that is not bound both ways.
-        names = [operator.name for operator in cast.OPERATORS]
-        gateways = SmsGateway.objects.filter(name__in=names).values_list("pk", flat=True)
-        wanted = {(pk, kind) for pk in gateways for kind in ("submit", "report")}
-        deadline = time.monotonic() + _LINK_SECONDS
-        while missing := wanted - {(s.gateway, s.kind) for s in presence.live() if not s.problem}:
-            if time.monotonic() > deadline:
-                raise PlatformError(f"gateways are not bound: {sorted(missing)}")
-            time.sleep(0.1)
-        callers = _send(run, tokens, count)
-        mos = cast.mos(_MOS)
-        smgs["city"].deliver([mo[1:] for mo in mos])
-        account = Account(callers, ears, mos)
-        archived = _await(run, account)
-        return _report(account, archived, sum(smg.submitted() for smg in smgs.values()))
+    smgs, ears = _start(run)
+    tokens = cast.create(
+        {name: ear.url for name, ear in ears.items()},
+        {name: smg.port for name, smg in smgs.items()},
+    )
+    count = max(1, run.messages // 2)
+    run.say(f"sms: {count} messages from {len(tokens)} business systems over")
+    for operator in cast.OPERATORS:
+        run.say(f"sms:   {operator.name:<15} {operator.description}")
+    _await_links()
+    callers = _send(run, tokens, count)
+    mos = cast.mos(_MOS)
+    smgs["city"].deliver([mo[1:] for mo in mos])
+    account = Account(callers, ears, mos)
+    archived = _await(run, account)
+    trickle = Trickle(run.base_url, tokens, count, smgs["city"].deliver)
+    run.trickle("sms", trickle.send, _TRICKLE_SECONDS)
+    return _report(account, archived, sum(smg.submitted() for smg in smgs.values()))
 
 
-@contextlib.contextmanager
-def _running(folder: Path) -> Iterator[tuple[dict[str, SmgProcess], dict[str, Ear]]]:
+def _start(run: DemoRun) -> tuple[dict[str, SmgProcess], dict[str, Ear]]:
+    """The operators' gateways and the listening systems."""
+    folder = Path(run.folder)
     receiver = (settings.SMS_RECEIVER_HOST, settings.SMS_RECEIVER_PORT)
     # The listeners first: a simulator may send as soon as it runs.
-    with contextlib.ExitStack() as stack:
-        ears = {
-            name: stack.enter_context(Ear(folder / f"{name}-listener.log")) for name in cast.SYSTEMS
-        }
-        smgs = {
-            operator.name: stack.enter_context(SmgProcess(operator, folder, receiver))
-            for operator in cast.OPERATORS
-        }
-        yield smgs, ears
+    ears = {
+        name: run.until_end.enter_context(Ear(folder / f"{name}-listener.log"))
+        for name in cast.SYSTEMS
+    }
+    smgs = {
+        operator.name: run.until_end.enter_context(SmgProcess(operator, folder, receiver))
+        for operator in cast.OPERATORS
+    }
+    return smgs, ears
+
+
+def _await_links() -> None:
+    """Messages and users' texts would wait for a gateway that is not bound both ways."""
+    names = [operator.name for operator in cast.OPERATORS]
+    gateways = SmsGateway.objects.filter(name__in=names).values_list("pk", flat=True)
+    wanted = {(pk, kind) for pk in gateways for kind in ("submit", "report")}
+    deadline = time.monotonic() + _LINK_SECONDS
+    while missing := wanted - {(s.gateway, s.kind) for s in presence.live() if not s.problem}:
+        if time.monotonic() > deadline:
+            raise PlatformError(f"gateways are not bound: {sorted(missing)}")
+        time.sleep(0.1)
 
 
 def _send(run: DemoRun, tokens: Mapping[str, str], count: int) -> list[Caller]:

@@ -15,10 +15,10 @@ import os
 import sys
 from pathlib import Path
 
-from notify.demo.sink import Personality, SinkProtocol
+from notify.demo.sink import Behaviour, SinkProtocol
 
 
-class Listener(Personality):
+class Listener(Behaviour):
     """Accepts everything."""
 
     def answer(self, headers: dict[bytes, bytes], body: bytes) -> int:

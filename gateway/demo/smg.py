@@ -23,13 +23,14 @@ class SmgProcess:
         changes = [f"--set={change}" for change in operator.changes]
         command = [
             sys.executable, str(env.BASE_DIR / "manage.py"), "run_smg_simulator",
-            "--port=0", f"--personality={operator.personality}", *changes, f"--log={self.log}",
+            "--port=0", f"--behaviour={operator.behaviour}", *changes, f"--log={self.log}",
             f"--sp-host={host}", f"--sp-port={port}", f"--smg-login-name={operator.name}",
         ]  # fmt: skip
         self._output = (folder / f"smg-{operator.name}.out").open("wb")
         self._process = subprocess.Popen(  # noqa: S603 - our own command line
             child_process.command(command, "--parent", str(os.getpid())),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._output, text=True,
+            process_group=0,  # Ctrl-C reaches only who started it, and closes its input
         )  # fmt: skip
         assert self._process.stdout is not None  # noqa: S101
         line = self._process.stdout.readline()  # listening on host:port, log …

@@ -16,6 +16,7 @@ from functools import partial
 
 import msgspec
 from django.conf import settings
+from django.utils.translation import gettext_noop as _
 
 from gateway import bells, events
 from gateway.directory import Directory
@@ -27,6 +28,7 @@ from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.gather import Gather
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.failpoints import failpoint
+from msgplatform.core.said import say
 from notify import intake
 
 log = logging.get(__name__)
@@ -120,7 +122,7 @@ def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
     """It keeps its lease, and comes again when that is over."""
     return alerts.AlertEvent(
         "sms.event",
-        f"The event of message {message} could not be published",
+        say(_("The event of message %(id)s could not be published"), id=message),
         f"{type(error).__name__}: {error}"[:500],
         key=f"sms.event:{message}",
     )
@@ -134,7 +136,7 @@ def _publish(made: Sequence[intake.Event]) -> None:
             log.error("event_refused", key=event.idempotency_key, why=verdict.reason)
             alerts.raise_alert(
                 "sms.event",
-                f"An event {event.event_type} could not be published",
+                say(_("An event %(type)s could not be published"), type=event.event_type),
                 verdict.reason,
                 key=f"sms.event:{event.idempotency_key}",
             )

@@ -25,10 +25,10 @@ from gateway.intake.routing import Router
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Mt
 from msgplatform.core.data import ids
-from msgplatform.core.data.idempotency import payload_hash
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.intake.idempotency import payload_hash
+from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.core.rates.shared import Quota
-from msgplatform.core.verdicts import Verdict
 
 # The fields that make it the same request. `reference` changes nothing of what is sent.
 _HASHED = ("to", "text", "account", "extension", "priority", "schedule_at", "expire_at")
@@ -96,8 +96,17 @@ class Intake:
         numbers = sms_request.numbers(request.to, account)
         parts = sms_request.check(request, account)
         routes = [self.router.route(account, number) for number in numbers]
+        if request.gateway:
+            routes = [_only(request.gateway, route) for route in routes]
         spend(account, len(numbers))  # last: what is refused for another reason is not counted
         return _Checked(request, account, numbers, routes, parts)
+
+
+def _only(gateway: int, route: list[int]) -> list[int]:
+    """Raises InvalidInput unless the route could lead over this gateway."""
+    if gateway not in route:
+        raise InvalidInput("this gateway is not for this account and number", "gateway")
+    return [gateway]
 
 
 def _calls(checked: Sequence[_Checked]) -> list[store.Call]:

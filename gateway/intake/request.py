@@ -11,8 +11,8 @@ from django.conf import settings
 
 from gateway import sgip
 from gateway.directory import Account
-from msgplatform.core.data.idempotency import check_key
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.intake.idempotency import check_key
 
 MAX_TEXT = 2000  # characters: more than anybody reads
 MAX_REFERENCE = 64
@@ -26,7 +26,10 @@ _EXTENSION = re.compile(r"[0-9]*")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One text for one or more recipients. Times are unix seconds, 0: none."""
+    """One text for one or more recipients. Times are unix seconds, 0: none.
+
+    `gateway` is the id of the only gateway that may be used; 0: whichever fits.
+    """
 
     biz: int
     to: Sequence[str]
@@ -38,6 +41,7 @@ class Request:
     expire_at: float = 0.0
     reference: str = ""
     idempotency_key: str = ""
+    gateway: int = 0
 
 
 def numbers(given: Sequence[str], account: Account) -> list[str]:

@@ -7,7 +7,7 @@ from gateway.directory import Account, Directory, Gateway
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.errors import InvalidInput
 
-_LOOK_SECONDS = 1.0  # processes report their links as often
+_LOOK_SECONDS = 1.0  # processes report at once what changes with their links
 
 
 class Router:

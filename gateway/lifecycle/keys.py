@@ -27,9 +27,16 @@ MO_PARTS = PREFIX + "zset:mo-part"
 # Counters: of messages ever accepted and received, and of sequences.
 MT_COUNT = PREFIX + "mt-GID"
 MO_COUNT = PREFIX + "mo-GID"
+# minute (unix time / 60) → how many messages were accepted in it, of the last day.
+MT_MINUTES = PREFIX + "mt-minutes"
+COUNTS = (MT_COUNT, MT_MINUTES)  # all that accepted messages leave behind
 SEQNO = PREFIX + "seqno"
 # process → its connections, see `presence`.
 LINKS = PREFIX + "link"
+
+
+# All messages, as a pattern for SCAN.
+EVERY_MT = PREFIX + "mt:*"
 
 
 def mt(message: int) -> str:

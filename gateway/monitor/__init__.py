@@ -1,1 +1,1 @@
-"""Statistics and metrics."""
+"""What counters mean, and metrics."""

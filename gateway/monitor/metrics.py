@@ -10,7 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from gateway import presence
 from gateway.connections import sms_redis
@@ -18,7 +20,8 @@ from gateway.lifecycle import keys
 from gateway.models import SmsGateway
 from gateway.presence import LinkState
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.flows import Sample, Status, Wait
+from msgplatform.core.flows import Metrics, Sample, Status, Wait
+from msgplatform.core.said import say
 
 _PRIORITIES = range(10)
 # The front of a list, where the oldest are: what is scheduled and tried again goes before them.
@@ -143,20 +146,28 @@ def waits() -> Iterator[Wait]:
     for queue in read().queues:
         if queue.oldest_at is not None:
             since = datetime.fromtimestamp(queue.oldest_at, UTC)
-            text = _("A message for the gateway %s") % queue.gateway
-            yield Wait(str(queue.gateway.pk), text, since)
+            text = gettext_noop("A message for the gateway %(name)s")
+            yield Wait(str(queue.gateway.pk), say(text, name=str(queue.gateway)), since)
 
 
 def status() -> Status:
     """Backlog is what waits for us; what waits for the operator (Reports) is a fact."""
     now = read()
     waiting = sum(queue.pending + queue.claimed for queue in now.queues)
-    ages = [queue.oldest_seconds for queue in now.queues if queue.oldest_seconds is not None]
+    ages = {
+        str(queue.gateway.pk): age
+        for queue in now.queues
+        if (age := queue.oldest_seconds) is not None
+    }
     facts: dict[str, int | float | str] = {}
+    bad: dict[str, str] = {}
     for queue in now.queues:
         if queue.gateway.enabled:
             facts[_("pending for %s") % queue.gateway] = queue.pending + queue.claimed
-            facts[_("links of %s") % queue.gateway] = now.up(queue.gateway.pk) or _("down")
+            links, name = now.up(queue.gateway.pk), _("links of %s") % queue.gateway
+            facts[name] = links or _("down")
+            if not links:
+                bad[name] = reverse("admin:gateway_smsgateway_change", args=[queue.gateway.pk])
     facts |= {
         _("not due yet"): sum(queue.scheduled for queue in now.queues),
         _("without a response"): now.stages["awaiting_response"],
@@ -165,7 +176,31 @@ def status() -> Status:
     }
     shown = {name: value for name, value in facts.items() if value}
     backlog = waiting + sum(now.stages[name] for name in _OURS)
-    return Status(backlog, max(ages, default=None), shown)
+    oldest = max(ages.values(), default=None)
+    return Status(backlog, oldest, shown, bad=bad, oldest_by=ages)
+
+
+# -- /metrics ------------------------------------------------------------------------------------
+METRICS = Metrics()
+_PENDING = METRICS.gauge("sms_pending", "Messages that wait for a sender", "gateway")
+_CLAIMED = METRICS.gauge("sms_claimed", "Messages in a sender's hands", "gateway")
+_SCHEDULED = METRICS.gauge("sms_scheduled", "Messages that are not due yet", "gateway")
+_OLDEST = METRICS.gauge(
+    "sms_oldest_pending_seconds",
+    "How long the oldest message that is pending or in a sender's hands has been due",
+    "gateway",
+)
+_ENABLED = METRICS.gauge("sms_gateway_enabled", "1 while a gateway is switched on", "gateway")
+_LINKS = METRICS.gauge(
+    "sms_links",
+    "Connections that are bound, by kind: submit (ours to the gateway), report (its to us)",
+    *("gateway", "kind"),
+)
+_STAGE = METRICS.gauge(
+    "sms_stage", "Messages between their gateway and the archive, by what they wait for", "stage"
+)
+_ACCEPTED = METRICS.counter("sms_accepted", "Messages accepted")
+_RECEIVED = METRICS.counter("sms_received", "MOs received")
 
 
 def samples() -> Iterator[Sample]:
@@ -173,20 +208,15 @@ def samples() -> Iterator[Sample]:
     now = read()
     bound = Counter((s.gateway, s.kind) for s in now.links if not s.problem)
     for queue in now.queues:
-        labels = {"gateway": queue.gateway.name}
-        yield Sample("sms_pending", queue.pending, labels, "Messages that wait for a sender")
-        yield Sample("sms_claimed", queue.claimed, labels, "Messages in a sender's hands")
-        yield Sample("sms_scheduled", queue.scheduled, labels, "Messages that are not due yet")
-        yield Sample(
-            "sms_oldest_pending_seconds", queue.oldest_seconds or 0.0, labels,
-            "How long the oldest message that is pending or in a sender's hands has been due",
-        )  # fmt: skip
+        gateway = queue.gateway.name
+        yield _PENDING.of(queue.pending, gateway=gateway)
+        yield _CLAIMED.of(queue.claimed, gateway=gateway)
+        yield _SCHEDULED.of(queue.scheduled, gateway=gateway)
+        yield _OLDEST.of(queue.oldest_seconds or 0.0, gateway=gateway)
+        yield _ENABLED.of(queue.gateway.enabled, gateway=gateway)
         for kind in ("submit", "report"):
-            yield Sample(
-                "sms_links", bound[queue.gateway.pk, kind], {**labels, "kind": kind},
-                "Connections that are bound",
-            )  # fmt: skip
+            yield _LINKS.of(bound[queue.gateway.pk, kind], gateway=gateway, kind=kind)
     for name, value in now.stages.items():
-        yield Sample("sms_stage", value, {"stage": name}, "Messages in each stage after sending")
-    yield Sample("sms_accepted_total", now.accepted, {}, "Messages ever accepted", "counter")
-    yield Sample("sms_received_total", now.received, {}, "MOs ever received", "counter")
+        yield _STAGE.of(value, stage=name)
+    yield _ACCEPTED.of(now.accepted)
+    yield _RECEIVED.of(now.received)

@@ -9,21 +9,24 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import msgspec
 from django.db import transaction
+from django.utils.translation import gettext_noop as _
 
-from gateway import events
+from gateway import events, given_up
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import ReportIn
 from gateway.models import SgipMt, SgipMtPart, SgipReport
 from gateway.pump import rows as archive
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
-from msgplatform.core.data import ids, sql
+from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.failpoints import failpoint
+from msgplatform.core.said import say
 from msgplatform.models import MinuteCounter
 from notify import intake
 
@@ -57,7 +60,7 @@ def _settle_some(entries: Sequence[str]) -> list[str]:
         if part is None and time.time() - report.at < PATIENCE_SECONDS:
             continue  # once more when its lease is over
         failpoint("pump_unmatched_before_write")
-        mt = sql.retrying(partial(_write, report, part, ids.reserve(1)))
+        mt = transactions.retrying(partial(_write, report, part, ids.reserve(1)))
         if mt is not None:
             failpoint("pump_unmatched_before_publish")
             intake.publish_many([events.late_report(mt)])
@@ -69,7 +72,7 @@ def _set_aside(entry: str, error: Exception) -> alerts.AlertEvent:
     """It keeps its lease, and comes again when that is over."""
     return alerts.AlertEvent(
         "sms.archive",
-        "A Report that found no message cannot be settled",
+        say(_("A Report that found no message cannot be settled")),
         f"{entry[:500]}: {type(error).__name__}: {error}"[:1000],
         key="sms.archive:report",
     )
@@ -101,14 +104,18 @@ def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipM
         SgipMtPart.objects.filter(pk=part.pk, state=None).update(
             state=report.state, error_code=report.error, reported_at=at
         )
-        if mt is None or not _ends(mt, report, part):
-            return None  # the retention has deleted it, or other parts are still open
+        if mt is None:
+            return None  # the retention has deleted it
+        before = copy(mt)
+        if not _ends(mt, report, part):
+            return None  # other parts are still open
+        given_up.turned_out_otherwise([before])
         mt.save(update_fields=["final", "error_code", "error", "reported_at", "ended_at"])
         # In the statistics of the time at which it was archived as unknown.
         subject = mt.biz_id, mt.account_id, mt.gateway_id
         counts = Counter(archive.ending(*subject, mt.final, str(mt.error_code)))
         counts.subtract(archive.ending(*subject, SgipMt.Final.UNKNOWN, ""))
-        MinuteCounter.correct(archive.FLOW, counts, mt.archived_at, row.archived_at)
+        MinuteCounter.correct(given_up.FLOW, counts, mt.archived_at, row.archived_at)
         return mt
 
 

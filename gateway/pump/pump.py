@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from django.conf import settings
+from django.utils.translation import gettext_noop as _
 
 from gateway.lifecycle import keys, mo_store, store
 from gateway.pump import late_reports, rows
@@ -24,6 +25,7 @@ from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.gather import Gather
 from msgplatform.core.failpoints import failpoint
+from msgplatform.core.said import say
 
 log = logging.get(__name__)
 
@@ -84,7 +86,7 @@ def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
     """It keeps its lease, and comes again when that is over."""
     return alerts.AlertEvent(
         "sms.archive",
-        f"Message {message} cannot be archived",
+        say(_("Message %(id)s cannot be archived"), id=message),
         f"{type(error).__name__}: {error}"[:500],
         key=f"sms.archive:{message}",
     )

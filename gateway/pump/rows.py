@@ -18,14 +18,15 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Model
 
-from gateway import events, sgip
+from gateway import events, given_up, sgip
+from gateway.given_up import FLOW
 from gateway.lifecycle.messages import RANK, Finished, Mo
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
-from msgplatform.core.data import ids, sql
+from msgplatform.core.data import ids, sql, transactions
 from msgplatform.models import MinuteCounter
 
-FLOW = "sms"
 SEGMENTS = "segments"  # the counter of what the operator bills
+ERROR = "error "  # how the counters of failures begin; the code, or a word, follows
 _AT_ONCE = timedelta(seconds=1)  # a transaction that took longer is dated by its end
 _PART_COLUMNS = (
     "id", "mt_id", "part", "node", "ts", "seqno", "user_number", "result", "state", "error_code",
@@ -52,7 +53,7 @@ def write_messages(found: Sequence[Finished], are_ours: Callable[[], bool]) -> N
     parts = sum(len(message.sent) for message in found)
     reports = sum(len(message.reports) for message in found)
     blocks = ids.reserve(max(1, parts)), ids.reserve(max(1, reports))
-    sql.retrying(partial(_write_messages, found, blocks, are_ours))
+    transactions.retrying(partial(_write_messages, found, blocks, are_ours))
 
 
 def _write_messages(
@@ -68,7 +69,8 @@ def _write_messages(
             raise LeaseOver
         # Archived before: our own rows of just now carry our time.
         there = SgipMt.objects.filter(id__in=wanted).exclude(archived_at=now)
-        known = dict(there.values_list("id", "final"))
+        earlier = {row.pk: row for row in there.defer("text")}
+        known = {pk: row.final for pk, row in earlier.items()}
         billed = _segments_archived(known)
         if known:
             # Its rows are new, the same ending's, or those of a lower one.
@@ -86,6 +88,9 @@ def _write_messages(
         _insert_tuples(SgipMtPart, _PART_COLUMNS, parts)
         _insert_tuples(SgipReport, _REPORT_COLUMNS, reports)
         count_messages(found, known, billed, now)
+        ended = {int(m.id) for m in found if known.get(int(m.id)) != m.final}
+        given_up.turned_out_otherwise(earlier[pk] for pk in sorted(ended & earlier.keys()))
+        given_up.add((row for row in rows if row["id"] in ended), now)
 
 
 def _mt_row(message: Finished, now: datetime) -> dict[str, Any]:
@@ -146,7 +151,7 @@ def _rows_of_parts(
 
 def write_mos(found: Sequence[Mo]) -> None:
     """Archive MOs and UserRpts; one that is there already stays as it is."""
-    sql.retrying(partial(_write_mos, found))
+    transactions.retrying(partial(_write_mos, found))
 
 
 def _write_mos(found: Sequence[Mo]) -> None:
@@ -231,7 +236,7 @@ def ending(
     biz: int, account: int, gateway: int, final: str, error: str
 ) -> list[tuple[int, int, str]]:
     """What one ending counts: per account and per gateway (a negative subject), with its error."""
-    names = [final, f"error {error}"[:32]] if final == "failed" else [final]
+    names = [final, f"{ERROR}{error}"[:32]] if final == "failed" else [final]
     return [(biz, subject, name) for subject in (account, -gateway) for name in names]
 
 

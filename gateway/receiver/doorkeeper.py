@@ -16,15 +16,18 @@ import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable
 
+from django.utils.translation import gettext_noop as _
+
 from gateway import sgip
 from gateway.directory import Directory, Gateway
-from gateway.inbox import Arrivals
+from gateway.inbox.arrivals import Arrivals
 from gateway.net import Connection
 from gateway.presence import LinkState
 from gateway.receiver.networks import Networks
 from gateway.receiver.wrong_logins import WrongLogins
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.said import say
 
 log = logging.get(__name__)
 
@@ -166,9 +169,16 @@ class Doorkeeper:
         if refused["stranger"] and self._next_alert.take():
             alerts.raise_alert(
                 "sms.stranger",
-                "Connections to the SMS receiver from addresses that are no gateway's",
-                f"{refused['stranger']} lately, the last from {stranger}. If that is a gateway of "
-                "yours, add the address to its networks in the console; else close the port to it.",
+                say(_("Connections to the SMS receiver from addresses that are no gateway's")),
+                say(
+                    _(
+                        "%(count)d lately, the last from %(address)s. If that is a gateway of "
+                        "yours, add the address to its networks in the console; else close the "
+                        "port to it."
+                    ),
+                    count=refused["stranger"],
+                    address=stranger,
+                ),
                 key="sms.stranger",
             )
 

@@ -12,7 +12,7 @@ from django.conf import settings
 
 from gateway import presence, sgip
 from gateway.directory import Directory
-from gateway.inbox import Arrivals
+from gateway.inbox.arrivals import Arrivals
 from gateway.net import Server
 from gateway.net.thread import NetThread
 from gateway.receiver.doorkeeper import MOST_IN_ALL, Doorkeeper
@@ -24,10 +24,10 @@ from msgplatform.core.http.environment import allow_sockets
 
 log = logging.get(__name__)
 
-_REPORT_SECONDS = 1.0  # others take a process for dead after presence.TTL_SECONDS
+_REPORT_SECONDS = 2.0  # others take a process for dead after presence.TTL_SECONDS
 _REFRESH_SECONDS = 0.5  # the directory knows itself whether it is due
 _LATE_SECONDS = 5.0  # between two looks for long MOs that waited too long
-_WAIT_SECONDS = 0.5  # the longest pause of a turn: reports and alerts are due meanwhile
+_WAIT_SECONDS = 1.0  # the longest pause of a turn: reports and alerts are due meanwhile
 
 
 class SmsReceiver(Worker):

@@ -7,7 +7,10 @@ import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 
+from django.utils.translation import gettext_noop as _
+
 from msgplatform.core import alerts, logging
+from msgplatform.core.said import say
 
 log = logging.get(__name__)
 
@@ -61,9 +64,14 @@ class WrongLogins:
             address, count = self._to_report.popleft()
             alerts.raise_alert(
                 "sms.login",
-                f"Somebody at {address} tries passwords of gateways",
-                f"{count} wrong logins. Each one doubles the time until the next. If it is a "
-                "gateway of yours, correct the SMG's login in the console; else close the "
-                "network, and narrow the networks of your gateways.",
+                say(_("Somebody at %(address)s tries passwords of gateways"), address=address),
+                say(
+                    _(
+                        "%(count)d wrong logins. Each one doubles the time until the next. If it "
+                        "is a gateway of yours, correct the SMG's login in the console; else close "
+                        "the network, and narrow the networks of your gateways."
+                    ),
+                    count=count,
+                ),
                 key=f"sms.login:{address}",
             )

@@ -1,1 +1,3 @@
-"""Search over Redis and the archive, and the timeline of a message."""
+"""Find messages, the state of some for their owner (`states`), what was received (`incoming`), and
+the page of one: what happened to it (`timeline`), its steps at the gateway (`steps`), how it stands
+(`recipient`), and which message repeats which (`resent`)."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from gateway import sgip
 from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt, SmsAccount
 from msgplatform.api import filters
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import MOST_OPTIONS, FilterField, Option
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,9 @@ class Filter:
     state: str | None = None
     reference: str | None = None
     key: str | None = None
+    # Of the bulk action only: no index narrows them.
+    gateway: int | None = None
+    answer: str | None = None
     since: int | None = None
     until: int | None = None
 
@@ -96,4 +101,21 @@ def read_account(text: str, field: str) -> int:
     return found
 
 
-_READERS = {**filters.READERS, "number": read_number, "account": read_account, "state": read_state}
+_READERS = {
+    **filters.READERS,
+    "account": read_account,
+    "gateway": filters.number,
+    "number": read_number,
+    "state": read_state,
+}
+
+
+def accounts(typed: str) -> Sequence[Option]:
+    """Accounts with the typed text in their name or SP number."""
+    rows = SmsAccount.objects.filter(Q(name__icontains=typed) | Q(sp_number__startswith=typed))
+    found = rows.order_by("name").values_list("name", "sp_number", "biz__name")[:MOST_OPTIONS]
+    return [Option(name, f"{biz} · {sp_number}") for name, sp_number, biz in found]
+
+
+NUMBER = FilterField(gettext_lazy("The recipient, with or without 86"), personal=True)
+ACCOUNT = FilterField(gettext_lazy("Type a part of its name"), "name", options=accounts)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 
+from gateway.given_up import resend_key
 from gateway.search import find
 
 _KEY = re.compile(r"resend:([0-9]{1,19}):1")
-
-
-def key(message: int | str) -> str:
-    return f"resend:{message}:1"
 
 
 def original_of(idempotency_key: str) -> str:
@@ -21,4 +18,4 @@ def original_of(idempotency_key: str) -> str:
 
 def again_as(biz: int, message: str) -> list[str]:
     """The message that repeats this one, if there is one."""
-    return find.ids_of_key(key(message), [biz])
+    return find.ids_of_key(resend_key(message), [biz])

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
 
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
-from gateway import events, sgip
+from gateway import events
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Finished
-from gateway.models import SgipMt, SgipMtPart, SgipReport, SmsAccount, SmsGateway
-from gateway.search import resent
+from gateway.models import SgipMt, SmsAccount, SmsGateway
+from gateway.search import recipient, resent, steps
 from msgplatform.api.filters import number
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import InvalidInput, Unavailable
-from msgplatform.core.flows import Page, TimelineEntry
+from msgplatform.core.flows import Call, Page, PageLink, TimelineEntry, Value
 from msgplatform.models import Biz
 from notify.search import find as events_search
 
 _LINK = '<a href="{}">{}</a>'
-_FIELDS = "admin:gateway_sgipmt_change"
-_STATES = {
-    0: ("delivered", gettext_lazy("delivered")), 1: ("waiting", gettext_lazy("waiting")),
-    2: ("failed", gettext_lazy("failed")),
-}  # fmt: skip
+_EVENTS = "notify.view_bizmsg"
 
 
 def page(id: str) -> Page | None:
@@ -48,101 +43,97 @@ def page(id: str) -> Page | None:
     row = SgipMt.objects.filter(pk=message_id).first()
     if row is None and problem:
         raise Unavailable(_("The SMS Redis does not answer: %s") % problem)
-    return _archived_page(row) if row else None
+    return _archived_page(row, problem) if row else None
 
 
 def _live_page(found: Finished) -> Page:
     mt = found.mt
-    timeline = [TimelineEntry(_at(found.accepted_at), _("Accepted"), "accepted", mt.reference)]
-    last = {sent.part: sent for sent in found.sent}  # the response is that to the last try
-    for sent in found.sent:
-        counts = last[sent.part] is sent
-        result = found.results.get(sent.part) if counts else None
-        timeline.append(_submitted(_at(found.submitted_at), sent, found.parts, result))
+    submits, reports = list(steps.live_submits(found)), list(steps.live_reports(found))
+    timeline = [TimelineEntry(steps.at(found.accepted_at), _("Accepted"), "accepted", mt.reference)]
+    timeline += [step.entry() for step in submits]
     if found.responded_at:
-        timeline.append(TimelineEntry(_at(found.responded_at), _("Response"), "responded"))
-    for part, (state, error, at) in sorted(found.reports.items()):
-        timeline.append(_reported(_at(at), part, found.parts, state, error))
+        timeline.append(TimelineEntry(steps.at(found.responded_at), _("Response"), "responded"))
+    timeline += [step.entry() for step in reports]
     if found.final:
         code, sentence = events.ending(found.error)
-        timeline.append(_ended(_at(found.ended_at), found.final, code, sentence))
+        timeline.append(_ended(steps.at(found.ended_at), found.final, code, sentence))
     timeline += _published(mt.id)
+    names = _Names(mt.biz, mt.account, found.gateway)
     return Page(
         id=mt.id,
         title=mt.user_number,
-        facts=_facts(
-            mt.biz, mt.account, found.gateway, mt.sp_number, found.parts, mt.reference, mt.key,
-            found.final or found.state,
-        ),
+        facts=names.facts(mt.sp_number, found.parts, mt.reference, mt.key),
         body=mt.text,
         timeline=timeline + _resent(mt.biz, mt.id, mt.key),
-    )  # fmt: skip
-
-
-def _archived_page(row: SgipMt) -> Page:
-    timeline = [TimelineEntry(row.accepted_at, _("Accepted"), "accepted", row.reference)]
-    timeline += [
-        _submitted(row.submitted_at, part, row.parts, part.result)
-        for part in SgipMtPart.objects.filter(mt_id=row.pk).order_by("id")
-    ]
-    if row.responded_at:
-        timeline.append(TimelineEntry(row.responded_at, _("Response"), "responded"))
-    timeline += [
-        _reported(report.received_at, report.part, row.parts, report.state, report.error_code)
-        for report in SgipReport.objects.filter(mt_id=row.pk).order_by("id")
-    ]
-    timeline.append(_ended(row.ended_at or row.reported_at, row.final, row.error_code, row.error))
-    timeline += _published(str(row.pk))
-    timeline.append(TimelineEntry(row.archived_at, _("Archived"), "done"))
-    return Page(
-        id=str(row.pk),
-        title=row.user_number,
-        facts=_facts(
-            row.biz_id, row.account_id, row.gateway_id, row.sp_number, row.parts, row.reference,
-            row.idempotency_key, str(row.get_final_display()),
-        )
-        | {_("All fields"): format_html(_LINK, reverse(_FIELDS, args=[row.pk]), _("show"))},
-        body=row.text,
-        timeline=timeline + _resent(row.biz_id, str(row.pk), row.idempotency_key),
-    )  # fmt: skip
-
-
-def _facts(
-    biz: int, account: int, gateway: int, sp_number: str, parts: int, reference: str, key: str,
-    state: str,
-) -> dict[str, str]:  # fmt: skip
-    return {
-        _("Business system"): str(Biz.objects.filter(pk=biz).first() or biz),
-        _("Account"): str(SmsAccount.objects.filter(pk=account).first() or account),
-        _("Gateway"): str(SmsGateway.objects.filter(pk=gateway).first() or gateway),
-        _("State"): state,
-        _("From"): sp_number,
-        _("Parts"): str(parts),
-        _("Reference"): reference or "–",
-        _("Idempotency key"): key or "–",
-    }
-
-
-def _submitted(at: datetime | None, sent: Any, parts: int, result: int | None) -> TimelineEntry:
-    """One Submit; `sent` has its part and the three words of its sequence."""
-    answer = "" if result is None else f"{result} {sgip.result_text(result)}"
-    detail = [_("sequence %s") % f"{sent.node}:{sent.ts}:{sent.seqno}", answer]
-    return TimelineEntry(
-        at,
-        _("Submit") + _of(sent.part, parts),
-        "attempt",
-        " · ".join(text for text in detail if text),
+        recipients=[recipient.live(found, [*submits, *reports], names.gateway)],
+        recipients_title=_("Recipient"),
+        call=names.call(mt.user_number, mt.text, mt.reference),
     )
 
 
-def _reported(at: datetime | None, part: int, parts: int, state: int, error: int) -> TimelineEntry:
-    name, label = _STATES.get(state, (str(state), str(state)))
-    detail = f"{error} {sgip.result_text(error)}" if error else str(label)
-    return TimelineEntry(at, _("Report") + _of(part, parts), name, detail)
+def _archived_page(row: SgipMt, problem: str) -> Page:
+    submits, reports = list(steps.archived_submits(row)), list(steps.archived_reports(row))
+    timeline = [TimelineEntry(row.accepted_at, _("Accepted"), "accepted", row.reference)]
+    timeline += [step.entry() for step in submits]
+    if row.responded_at:
+        timeline.append(TimelineEntry(row.responded_at, _("Response"), "responded"))
+    timeline += [step.entry() for step in reports]
+    timeline.append(_ended(row.ended_at or row.reported_at, row.final, row.error_code, row.error))
+    timeline += _published(str(row.pk))
+    timeline.append(TimelineEntry(row.archived_at, _("Archived"), "done"))
+    names = _Names(row.biz_id, row.account_id, row.gateway_id)
+    again = [] if problem else _again_as(row.biz_id, str(row.pk))
+    missing = _("The SMS Redis does not answer: whether it was sent again is not known.")
+    return Page(
+        id=str(row.pk),
+        title=row.user_number,
+        facts=names.facts(row.sp_number, row.parts, row.reference, row.idempotency_key)
+        | {_("All fields"): PageLink.to(row, _("show"))},
+        body=row.text,
+        timeline=timeline + _resent(row.biz_id, str(row.pk), row.idempotency_key),
+        recipients=[recipient.archived(row, [*submits, *reports], again)],
+        recipients_title=_("Recipient"),
+        notices=[missing] if problem else [],
+        call=names.call(row.user_number, row.text, row.reference),
+    )
 
 
-def _of(part: int, parts: int) -> str:
-    return f" {part}/{parts}" if parts > 1 else ""
+class _Names:
+    """What a message refers to by id; an id stands for what was deleted."""
+
+    def __init__(self, biz: int, account: int, gateway: int) -> None:
+        self._ids = biz, account, gateway
+        self._biz = Biz.objects.filter(pk=biz).first()
+        self._account = SmsAccount.objects.filter(pk=account).first()
+        self.gateway = SmsGateway.objects.filter(pk=gateway).first()
+
+    def facts(self, sp_number: str, parts: int, reference: str, key: str) -> dict[str, Value]:
+        biz, account, gateway = (
+            PageLink.to(row) if row else str(pk)
+            for row, pk in zip((self._biz, self._account, self.gateway), self._ids, strict=True)
+        )
+        return {
+            _("Business system"): biz,
+            _("Account"): account,
+            _("Gateway"): gateway,
+            _("From"): sp_number,
+            _("Parts"): str(parts),
+            _("Reference"): reference or "–",
+            _("Idempotency key"): key or "–",
+        }
+
+    def call(self, user_number: str, text: str, reference: str) -> Call:
+        fields = {"to": user_number, "text": text}
+        fields |= {"account": self._account.name} if self._account else {}
+        fields |= {"reference": reference} if reference else {}
+        return Call(
+            _("Send this once more with curl"),
+            "/api/v1/sms",
+            {"Authorization": "Bearer YOUR_API_KEY", "Content-Type": "application/json"},
+            json.dumps(fields, ensure_ascii=False),
+            note=_("With a key of the business system instead of YOUR_API_KEY; it becomes another "
+                   "message."),
+        )  # fmt: skip
 
 
 def _ended(at: datetime | None, final: str, code: int, sentence: str) -> TimelineEntry:
@@ -158,7 +149,7 @@ def _published(message: str) -> Iterator[TimelineEntry]:
                 hit.at,
                 _("Published as %(type)s: %(state)s") % {"type": events.REPORT, "state": final},
                 "published",
-                format_html("{}: {}", _page_of("notify", hit.id), hit.state),
+                PageLink(f"{hit.id}: {hit.state}", _url("notify", hit.id), _EVENTS),
             )
 
 
@@ -166,22 +157,25 @@ def _resent(biz: int, message: str, key: str) -> list[TimelineEntry]:
     """What this message repeats, and what repeats it; of the latter Redis knows for a month."""
     made = []
     if original := resent.original_of(key):
-        text = format_html(_("This is another try of {}"), _page_of("sms", original))
+        text = format_html(_("This is another try of {}"), _page_of(original))
         made.append(TimelineEntry(None, text, "linked"))
-    with suppress(RedisError):  # the page is worth showing without it
-        made += [
-            TimelineEntry(
-                None, format_html(_("Sent again as {}"), _page_of("sms", again)), "linked"
-            )
-            for again in resent.again_as(biz, message)
-        ]
+    made += [
+        TimelineEntry(None, format_html(_("Sent again as {}"), _page_of(again)), "linked")
+        for again in _again_as(biz, message)
+    ]
     return made
 
 
-def _page_of(flow: str, id: str) -> SafeString:
-    """A message's id, leading to its page."""
-    return format_html(_LINK, reverse("console:message", args=[flow, id]), id)
+def _again_as(biz: int, message: str) -> list[str]:
+    with suppress(RedisError):  # the page is worth showing without it
+        return resent.again_as(biz, message)
+    return []
 
 
-def _at(moment: float) -> datetime | None:
-    return datetime.fromtimestamp(moment, UTC) if moment else None
+def _url(flow: str, id: str) -> str:
+    return reverse("console:message", args=[flow, id])
+
+
+def _page_of(id: str) -> SafeString:
+    """A message's id, leading to its page; whoever sees this one may see that."""
+    return format_html(_LINK, _url("sms", id), id)

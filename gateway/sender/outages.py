@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable
 
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as _
 
 from gateway import presence
 from gateway.directory import Directory, Gateway
 from gateway.presence import LinkState
 from msgplatform.core import alerts
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.said import say
 
 KIND = "sms.gateway"
 LOOK_SECONDS = 10.0
@@ -62,13 +63,15 @@ class Outages:
 
 def _outage(gateway: Gateway, states: Iterable[LinkState]) -> alerts.Condition:
     problems = {s.problem for s in states if s.gateway == gateway.id and s.problem}
-    why = "; ".join(sorted(problems)) or _("no sender serves it")
+    why = "; ".join(sorted(problems)) or say(_("no sender serves it"))
     if not problems and gateway.row.own_process:
-        why = _("run_sms_sender --gateway %s is not running") % gateway.name
-    where = f"{gateway.row.host}:{gateway.row.port}"
-    subject = _("No connection to the gateway %s") % gateway.name
-    text = _("%(where)s: %(why)s. Messages without an alternative gateway wait.") % {
-        "where": where,
-        "why": why,
-    }
-    return alerts.Condition(f"{KIND}:{gateway.id}", subject, text)
+        why = say(_("run_sms_sender --gateway %(name)s is not running"), name=gateway.name)
+    return alerts.Condition(
+        f"{KIND}:{gateway.id}",
+        say(_("No connection to the gateway %(name)s"), name=gateway.name),
+        say(
+            _("%(where)s: %(why)s. Messages without an alternative gateway wait."),
+            where=f"{gateway.row.host}:{gateway.row.port}",
+            why=why,
+        ),
+    )

@@ -20,7 +20,7 @@ from functools import partial
 
 from gateway import bells, presence
 from gateway.directory import Directory, Gateway
-from gateway.inbox import Arrivals
+from gateway.inbox.arrivals import Arrivals
 from gateway.net.thread import NetThread
 from gateway.sender.gateway_worker import GatewayWorker
 from gateway.sender.outages import Outages
@@ -37,9 +37,10 @@ from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
 
-_REPORT_SECONDS = 1.0  # others take a process for dead after presence.TTL_SECONDS
+_REPORT_SECONDS = 2.0  # others take a process for dead after presence.TTL_SECONDS
 _REFRESH_SECONDS = 0.5  # the directory knows itself whether it is due
 _UNBIND_SECONDS = 3.0  # for the responses, and for the answer to Unbind
+_IDLE_SECONDS = 1.0  # the longest pause of a turn
 _SHORT_SECONDS = 0.05  # until a speed limit lets the next message go
 
 
@@ -62,7 +63,7 @@ class SmsSender(Worker):
         self._stranded = Stranded(self.name)
         self._outages = Outages(self.directory, self._only)
         self._refresher = ThreadLoop("refresher", self._refresh, every=_REFRESH_SECONDS)
-        self._idle = Backoff(first=0.005, factor=1.5, cap=0.5)
+        self._idle = Backoff(first=0.005, factor=1.5, cap=_IDLE_SECONDS)
         self._next_report = Every(_REPORT_SECONDS)
         self._links: list[presence.LinkState] = []
 
@@ -97,7 +98,7 @@ class SmsSender(Worker):
             self._idle.reset()
         else:
             short = any(worker.pace.is_short for worker in self.workers.values())
-            self.changed.wait(min(self._idle.next(), _SHORT_SECONDS if short else 1.0))
+            self.changed.wait(min(self._idle.next(), _SHORT_SECONDS if short else _IDLE_SECONDS))
         return True
 
     def drain(self, deadline: float) -> None:
@@ -177,7 +178,7 @@ class SmsSender(Worker):
         return presence.bound(self._links)
 
     def _report_links(self) -> None:
-        """Once a second, and at once what changed: to others what we have, to us what they have."""
+        """Every two seconds, changes at once: to others what we have, to us what they have."""
         changed = [worker for worker in self.workers.values() if worker.link.state_changed]
         if not self._next_report.is_due and not changed:
             return

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 
 from gateway import sgip
 from gateway.directory import Gateway
-from gateway.inbox import Arrivals
+from gateway.inbox.arrivals import Arrivals
 from gateway.lifecycle.messages import Response
 from gateway.net import Client, Connection, Login
 from gateway.presence import LinkState

@@ -1,1 +1,1 @@
-"""`run_smg_simulator`: a gateway with personalities, for tests and the demo."""
+"""`run_smg_simulator`: a gateway that behaves well or badly, for tests and the demo."""

@@ -16,9 +16,11 @@ from enum import Enum
 from pathlib import Path
 
 from gateway.net.client import Login
-from gateway.simulator.personalities import PERSONALITIES, Personality
+from gateway.simulator.behaviours import BEHAVIOURS, Behaviour
 from gateway.simulator.smg import Simulator
 
+# Beside SGIP's own 8801, at which the platform's receiver listens on the same machine.
+PORT = 8802
 _PRINT_SECONDS = 1.0
 
 
@@ -34,9 +36,9 @@ class Options:
     """Where it listens, whom it lets in, and how it connects to the SP (None: it does not)."""
 
     log: Path
-    personality: Personality
+    behaviour: Behaviour
     host: str = "127.0.0.1"
-    port: int = 8801
+    port: int = PORT
     listener: tuple[str, int] | None = None
     login: Login
     smg_login: Login
@@ -54,18 +56,18 @@ def parse_mo(text: str) -> Mo:
     return Mo(user, sp_number, content)
 
 
-def personality(name: str, changes: Sequence[str]) -> Personality:
+def behaviour(name: str, changes: Sequence[str]) -> Behaviour:
     """A known one with `field=value` changes. Raises ValueError for names it does not have."""
-    if name not in PERSONALITIES:
-        raise ValueError(f"there is no personality {name!r}; known: {', '.join(PERSONALITIES)}")
-    known = {field.name for field in fields(Personality)}
+    if name not in BEHAVIOURS:
+        raise ValueError(f"there is no behaviour {name!r}; known: {', '.join(BEHAVIOURS)}")
+    known = {field.name for field in fields(Behaviour)}
     values: dict[str, object] = {}
     for change in changes:
         field, _, value = change.partition("=")
         if field not in known:
             raise ValueError(f"there is no {field!r}; known: {', '.join(sorted(known))}")
-        values[field] = _value(getattr(Personality(), field), value)
-    return replace(PERSONALITIES[name], **values)  # type: ignore[arg-type]
+        values[field] = _value(getattr(Behaviour(), field), value)
+    return replace(BEHAVIOURS[name], **values)  # type: ignore[arg-type]
 
 
 def _value(default: object, text: str) -> object:
@@ -88,7 +90,7 @@ async def run(options: Options, say: Callable[[str], object]) -> None:
         loop.add_signal_handler(number, stop.set)
     simulator = Simulator(
         options.log,
-        options.personality,
+        options.behaviour,
         journal=options.journal,
         listener=options.listener,
         login=options.login,

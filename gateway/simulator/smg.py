@@ -41,9 +41,9 @@ from gateway.sgip import (
     smg_node_id,
     split,
 )
+from gateway.simulator.behaviours import THROTTLE_RESULT, Behaviour, ReportTime
 from gateway.simulator.journal import Journal, read_log
 from gateway.simulator.outbox import Outbox
-from gateway.simulator.personalities import THROTTLE_RESULT, Personality, ReportTime
 from msgplatform.core.rates.backoff import Backoff
 
 _GARBAGE = b"\0\0\0\5garbage"
@@ -61,7 +61,7 @@ class Simulator:
     def __init__(
         self,
         log: Path,
-        personality: Personality | None = None,
+        behaviour: Behaviour | None = None,
         *,
         journal: Path | None = None,
         listener: tuple[str, int] | None = None,
@@ -71,7 +71,7 @@ class Simulator:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        self.personality = personality or Personality()
+        self.behaviour = behaviour or Behaviour()
         self.accepted: Counter[int] = Counter()  # Submits by Result
         self.changed = asyncio.Event()  # set whenever something came
         self._host, self._port = host, port
@@ -86,7 +86,7 @@ class Simulator:
         self._second = (0, 0)  # which one, and how many Submits came in it
         self._server = Server(Side.SMG, self.check, self, limits=limits)
         self._client: Client | None = None
-        if listener is not None and not self.personality.on_submit_link:
+        if listener is not None and not self.behaviour.on_submit_link:
             mine = smg_login or Login("smg", self._login.password)
             to_sp = replace(mine, login_type=LoginType.SMG_TO_SP)
             # An SP that is being developed is unavailable often, and not for long.
@@ -95,7 +95,7 @@ class Simulator:
                 backoff=lambda: Backoff(first=0.2, factor=2, cap=2),
             )  # fmt: skip
         self._journal = Journal(journal) if journal else None
-        how = self.personality
+        how = self.behaviour
         self.outbox = Outbox(
             lambda: self._client.bound if self._client else self.connections,
             twice=how.resent_reports,
@@ -154,17 +154,17 @@ class Simulator:
     def check(self, _: Connection, bind: Bind) -> int:
         """The Result for a Bind."""
         known = (bind.login_name, bind.login_password) == (self._login.name, self._login.password)
-        return self.personality.login_result or (0 if known else 1)
+        return self.behaviour.login_result or (0 if known else 1)
 
     def on_events(self, connection: Connection, events: list[Event]) -> None:
         submits = [event for event in events if type(event) is Submit]
         results = [(submit, self._accept(connection, submit)) for submit in submits]
         if results:
             self._log.flush()  # what is answered is written down
-            if self.personality.reports is ReportTime.BEFORE:
+            if self.behaviour.reports is ReportTime.BEFORE:
                 self._report(results)
                 self._pump()
-            delay = self.personality.response_delay
+            delay = self.behaviour.response_delay
             if delay:
                 loop = asyncio.get_running_loop()
                 loop.call_later(delay, self._respond, connection, results)
@@ -184,12 +184,12 @@ class Simulator:
         # From the log of an earlier run: Submits of this run that come again the session answers.
         if (known := self._known.get(submit.sequence)) is not None:
             return known
-        result = self.personality.result
-        if self.personality.per_second is not None:
+        result = self.behaviour.result
+        if self.behaviour.per_second is not None:
             now = int(asyncio.get_running_loop().time())
             second, count = self._second
             self._second = (now, count + 1 if second == now else 1)
-            if self._second[1] > self.personality.per_second:
+            if self._second[1] > self.behaviour.per_second:
                 result = THROTTLE_RESULT
         self.accepted[result] += 1
         self._submits[connection] += 1
@@ -202,7 +202,7 @@ class Simulator:
     def _respond(self, connection: Connection, results: list[tuple[Submit, int]]) -> None:
         for submit, result in results:
             connection.respond(submit, result)
-        how, count = self.personality, self._submits[connection]
+        how, count = self.behaviour, self._submits[connection]
         if how.drop_after is not None and count >= how.drop_after:
             connection.drop()
         elif how.garbage_after is not None and count >= how.garbage_after:
@@ -212,7 +212,7 @@ class Simulator:
             self._pump()
 
     def _report(self, results: list[tuple[Submit, int]]) -> None:
-        how = self.personality
+        how = self.behaviour
         wanted = {ReportFlag.ALWAYS}
         if how.state == State.FAILED:
             wanted.add(ReportFlag.ON_FAILURE)

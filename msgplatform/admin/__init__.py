@@ -1,13 +1,18 @@
 """The admin's base classes, and the admin of what all flows share.
 
-base      ModelAdmin and its kinds, bounded lists, the audit entry
-report    pages of statistics, and the same as a CSV file
+base      ModelAdmin and its kinds, bounded lists
+auditing  the audit log: who changed what, before and after
+chart     charts over time: their numbers
 once      a page that shows a new secret exactly once
 cells     marks, links and second lines in lists
 rows      lists whose rows have a page instead of a form
 fields    form fields
 filters   list filters for tables of any size
-shared    the registrations: systems, keys, jobs, alerts, counters, audit, users
+newest    lists that look no further back than the newest rows
+shared    the registrations: systems, keys, jobs, counters
+alerts    those that are open, and their history
+people    users and groups
+audit_log the list and the page of the audit log
 
 Nothing else imports the theme: flows import its classes from here.
 """
@@ -17,19 +22,26 @@ from unfold.widgets import UnfoldAdminSelectWidget as Select
 from unfold.widgets import UnfoldAdminTextareaWidget as Textarea
 from unfold.widgets import UnfoldAdminTextInputWidget as TextInput
 
-from msgplatform.admin import cells, report
+from msgplatform.admin import alerts, audit_log, cells, people  # noqa: F401
+from msgplatform.admin.auditing import (
+    MESSAGE_SENT_AGAIN,
+    audit,
+    audit_messages,
+    message_target,
+)
 from msgplatform.admin.base import (
     BoundedPaginator,
     ModelAdmin,
     PlainList,
     ReadOnlyAdmin,
     UndeletableAdmin,
-    audit,
+    sees_personal,
 )
 from msgplatform.admin.filters import (
     AutocompleteFilter,
     ChoiceFilter,
     IdTimeFilter,
+    MomentFilter,
     PickFilter,
     RowSelect,
     row_id,
@@ -39,12 +51,14 @@ from msgplatform.admin.rows import RowList, RowsAdmin
 from msgplatform.admin.shared import ApiKeyForm
 
 __all__ = [
+    "MESSAGE_SENT_AGAIN",
     "ApiKeyForm",
     "AutocompleteFilter",
     "BoundedPaginator",
     "ChoiceFilter",
     "IdTimeFilter",
     "ModelAdmin",
+    "MomentFilter",
     "PasswordInput",
     "PickFilter",
     "PlainList",
@@ -57,8 +71,11 @@ __all__ = [
     "TextInput",
     "Textarea",
     "UndeletableAdmin",
+    "alerts",
     "audit",
+    "audit_messages",
     "cells",
-    "report",
+    "message_target",
     "row_id",
+    "sees_personal",
 ]

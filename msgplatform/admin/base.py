@@ -1,18 +1,20 @@
-"""The base class of every admin in the platform, and the audit entry."""
+"""The base class of every admin in the platform."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from django.apps import apps
 from django.contrib.admin import ShowFacets
 from django.core.paginator import Page, Paginator
+from django.db import transaction
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.functional import cached_property
 
-from msgplatform.core.fields import encrypted_names
-from msgplatform.models import AuditLog
+from msgplatform.admin import auditing
+from msgplatform.admin.auditing import audit, hidden_fields
+from msgplatform.core import personal
 
 if TYPE_CHECKING:  # unfold's are Django's with additions, but have no types
     from django.contrib import admin
@@ -24,16 +26,20 @@ else:
     from unfold.views import ChangeList
 
 
-@lru_cache(maxsize=1)
-def hidden_fields() -> frozenset[str]:
-    """Columns, of any model, that hold a secret or a hash of one."""
-    return frozenset({"hash", "password"}).union(*map(encrypted_names, apps.get_models()))
+def sees_personal(request: HttpRequest) -> bool:
+    """Whether this person may see payloads, texts and telephone numbers in clear."""
+    return bool(request.user.has_perm(personal.PERMISSION))
 
 
 class PlainList(ChangeList):
     """A list that offers "show all" only if a filter leaves something out."""
 
     result_list: Any
+    sortable_by: Sequence[Any]
+
+    def get_ordering_field(self, field_name: Any) -> Any:
+        """Only of columns whose header offers it: an address may name any."""
+        return super().get_ordering_field(field_name) if field_name in self.sortable_by else None
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -42,10 +48,18 @@ class PlainList(ChangeList):
 
 
 class ModelAdmin(UnfoldModelAdmin):
-    """The theme's admin with our defaults."""
+    """The theme's admin with our defaults. Every change of a row is audited."""
 
     list_per_page = 50
     show_full_result_count = False  # a COUNT of the whole table, only to show it
+    # What the audit log calls a row: "consumer" for consumer_created; '' means the model's name.
+    audit_name = ""
+    # Columns that only people with the permission for personal data see in clear: what identifies
+    # a person, and what a message says.
+    personal_fields: Sequence[str] = ()
+    content_fields: Sequence[str] = ()
+    # Columns in whose sentences numbers and addresses are masked; a filter may ask for a whole one.
+    sentence_fields: Sequence[str] = ()
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return PlainList
@@ -64,8 +78,54 @@ class ModelAdmin(UnfoldModelAdmin):
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """No filter in the URL on hidden fields: it would reveal them, one character at a time."""
-        hidden = hidden_fields().intersection(lookup.split("__"))
+        names = lookup.split("__")
+        hidden = hidden_fields().intersection(names)
+        masked = [*self.personal_fields, *self.content_fields]
+        if names[1:] not in ([], ["exact"]):
+            masked += self.sentence_fields
+        if not hidden and names[0] in masked:
+            return sees_personal(request)
         return not hidden and bool(super().lookup_allowed(lookup, value, request))
+
+    def has_operate_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """For actions that change no setting: with the permission to operate these rows, or to
+        change them."""
+        user: Any = request.user
+        label, model = self.opts.app_label, self.opts.model_name
+        return any(user.has_perm(f"{label}.{verb}_{model}") for verb in ("operate", "change"))
+
+    # -- the audit log ---------------------------------------------------------------------------
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """Saved with the row, in its transaction: nothing is changed without its entry."""
+        super().save_related(request, form, formsets, change)
+        changes = self.audit_changes(form, change)
+        for formset in formsets:
+            changes |= auditing.of_formset(formset)
+        if changes or not change:
+            action = self.audit_action(form, change)
+            audit(request, action, self.audit_target(form.instance), changes=changes)
+
+    def audit_action(self, form: Any, change: bool) -> str:
+        return self._audited("changed" if change else "created")
+
+    def audit_changes(self, form: Any, change: bool) -> dict[str, Any]:
+        return auditing.of_form(form, change)
+
+    def audit_target(self, obj: Any) -> str:
+        return str(obj)
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        audit(request, self._audited("deleted"), self.audit_target(obj))
+        super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        with transaction.atomic():
+            for row in queryset:
+                audit(request, self._audited("deleted"), self.audit_target(row))
+            super().delete_queryset(request, queryset)
+
+    def _audited(self, what: str) -> str:
+        return f"{self.audit_name or self.opts.model_name}_{what}"
 
 
 class UndeletableAdmin(ModelAdmin):
@@ -104,16 +164,29 @@ class BoundedList(PlainList):
         super().get_results(request)
         if not self.multi_page:
             self.result_list = self.paginator.page(1).object_list
+        rows_admin: Any = self.model_admin
+        rows_admin.mask(request, self.result_list)
 
 
 class ReadOnlyAdmin(ModelAdmin):
-    """Rows that only the platform writes; lists of any size."""
+    """Rows that only the platform writes; lists of any size.
+
+    Nobody edits them; people with the permission to change them may act on them.
+    """
 
     paginator = BoundedPaginator
     show_facets = ShowFacets.NEVER  # a count for each choice of a filter would read the table
+    # For people who may not see personal data; '': the same as for others.
+    masked_search_help_text: Any = ""
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return BoundedList
+
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        found: ChangeList = super().get_changelist_instance(request)
+        if self.masked_search_help_text and not sees_personal(request):
+            found.search_help_text = self.masked_search_help_text
+        return found
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
@@ -124,15 +197,21 @@ class ReadOnlyAdmin(ModelAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def has_operate_permission(self, request: HttpRequest) -> bool:
-        """For actions: nobody edits these rows, but people with the permission to change them may
-        act on them."""
-        user: Any = request.user
-        return bool(user.has_perm(f"{self.opts.app_label}.change_{self.opts.model_name}"))
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        row = super().get_object(request, object_id, from_field)
+        if row is not None:
+            self.mask(request, [row])
+        return row
 
-
-def audit(request: HttpRequest, action: str, target: str, **detail: Any) -> AuditLog:
-    """Store who did it."""
-    return AuditLog.objects.create(
-        actor=request.user.get_username(), action=action, target=target[:200], detail=detail
-    )
+    def mask(self, request: HttpRequest, rows: Iterable[Any]) -> None:
+        """Mask personal data in rows that are about to be shown, and never saved."""
+        how = {
+            **dict.fromkeys(self.personal_fields, personal.masked),
+            **dict.fromkeys(self.content_fields, personal.text),
+            **dict.fromkeys(self.sentence_fields, personal.in_sentences),
+        }
+        if not how or sees_personal(request):
+            return
+        for row in rows:
+            for name, mask in how.items():
+                setattr(row, name, mask(getattr(row, name)))

@@ -152,3 +152,15 @@ class IdTimeFilter(FieldListFilter):
         if moment is None:
             return None
         return timezone.make_aware(moment) if timezone.is_naive(moment) else moment
+
+
+class MomentFilter(IdTimeFilter):
+    """A period of a column that is a time: `("created_at", MomentFilter)`."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        since, until = (self.moment(name) for name in self.expected_parameters())
+        if since:
+            queryset = queryset.filter(**{f"{self.field_path}__gte": since})
+        if until:
+            queryset = queryset.filter(**{f"{self.field_path}__lt": until})
+        return queryset

@@ -32,6 +32,8 @@ class RowsAdmin(ReadOnlyAdmin):
     sortable_by = ()
     search_fields = ["id"]
     page_template = ""
+    # Of the parts that change alone, for a page that renews itself (`static/console/live.js`).
+    live_template = ""
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RowList]:
         return RowList
@@ -61,6 +63,7 @@ class RowsAdmin(ReadOnlyAdmin):
         allowed = self.has_operate_permission(request) if change else True
         if not (allowed and self.has_view_permission(request, row)):
             raise PermissionDenied
+        self.mask(request, [row])
         return self.completed([row])[0]
 
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
@@ -71,7 +74,8 @@ class RowsAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         row = self.row(request, object_id)
-        return self.shown(request, row, **self.page(request, row))
+        template = self.live_template if "live" in request.GET else ""
+        return self.shown(request, row, template, **self.page(request, row))
 
     def shown(
         self, request: HttpRequest, row: Any, template: str = "", **context: Any

@@ -7,7 +7,7 @@ A flow has a dataclass of its filters, and readers for those that only it knows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, time
+from datetime import UTC, datetime, time
 from typing import Any
 
 from django.utils import timezone
@@ -72,11 +72,15 @@ def moment(text: str, field: str) -> datetime:
         found = parse_datetime(text)
         if found is None and (day := parse_date(text)):
             found = datetime.combine(day, time())
-    except ValueError:
+        if found is not None and timezone.is_naive(found):
+            found = timezone.make_aware(found)
+        if found is not None:
+            found.astimezone(UTC)  # as databases have it: the first and the last day may overflow
+    except (ValueError, OverflowError):
         found = None
     if found is None:
         raise InvalidInput(_("use a time such as 2026-11-20 14:30, or a day"), field)
-    return timezone.make_aware(found) if timezone.is_naive(found) else found
+    return found
 
 
 def first_id(text: str, field: str) -> int:

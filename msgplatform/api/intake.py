@@ -20,9 +20,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from msgplatform.api.json import MEDIA_TYPE, decode, decode_item
-from msgplatform.core.data.idempotency import MAX_KEY_LENGTH
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.verdicts import Verdict, judge_each, limit_items
+from msgplatform.core.intake.idempotency import MAX_KEY_LENGTH
+from msgplatform.core.intake.verdicts import Verdict, judge_each, limit_items
 
 # A web worker holds 256 MiB of bodies, so several of the largest batches at a time.
 MAX_BATCH = 1000
@@ -115,6 +115,10 @@ def _body(items_name: str) -> type[msgspec.Struct]:
 
 
 # -- schema --------------------------------------------------------------------------------------
+KEY_PATTERN = "^[!-~]+$"  # as `idempotency.check_key` has it
+ID_PATTERN = "^[0-9]{1,19}$"
+
+
 class ItemsField(serializers.ListField):
     """The only field of a batch's body: 1 to MAX_BATCH items that the serializer describes."""
 
@@ -122,11 +126,11 @@ class ItemsField(serializers.ListField):
         super().__init__(child=item(), help_text=help_text, min_length=1, max_length=MAX_BATCH)
 
 
-class IdempotencyKeyField(serializers.CharField):
+class IdempotencyKeyField(serializers.RegexField):
     def __init__(self, **options: Any) -> None:
         text = "Repeat with the same key and get the first answer; the header works as well"
         described = {"max_length": MAX_KEY_LENGTH, "help_text": text, **options}
-        super().__init__(required=False, allow_null=True, **described)
+        super().__init__(KEY_PATTERN, required=False, allow_null=True, **described)
 
 
 class AcceptedSerializer(serializers.Serializer[dict[str, Any]]):

@@ -20,13 +20,16 @@ from rest_framework.parsers import BaseParser
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 
-from msgplatform.api.problems import BodyTooLarge
+from msgplatform.api.problems.problem import BodyTooLarge
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.json.depth import depth
 
 T = TypeVar("T")
 
 MEDIA_TYPE = "application/json"
 DEFAULT_MAX_BODY_BYTES = 1024 * 1024
+# Of bodies that serializers read, which walk through them in functions that call themselves.
+_MAX_DEPTH = 100
 
 
 def decode(request: Request, type: type[T], max_bytes: int = DEFAULT_MAX_BODY_BYTES) -> T:
@@ -156,9 +159,12 @@ class JSONParser(BaseParser):
         max_bytes = getattr(context.get("view"), "max_body_bytes", DEFAULT_MAX_BODY_BYTES)
         body = read_body(context["request"], max_bytes)
         try:
-            return _parse(body, _ANY)
+            found = _parse(body, _ANY)
         except msgspec.ValidationError as error:  # a number beyond a float's range
             raise ParseError(str(error).replace("`", "")) from None
+        if depth(found) > _MAX_DEPTH:
+            raise ParseError(f"The JSON is nested more than {_MAX_DEPTH} levels deep.")
+        return found
 
 
 def _encodable(value: Any) -> Any:

@@ -2,6 +2,8 @@
 
 A view may set `keyset_ordering`, for example ("-created_at", "-id"): fields without NULL, the last
 one unique, with an index that begins with them. Rows are model instances or dicts of `.values()`.
+It may also set `keyset_within`: columns that all rows of the list have in common, as `sql.of_one`
+selects them, when the index begins with these.
 """
 
 from __future__ import annotations
@@ -56,8 +58,10 @@ class KeysetPagination(BasePagination):
             if cursor.backward:
                 order = tuple(name[1:] if name.startswith("-") else f"-{name}" for name in order)
             queryset = queryset.filter(_beyond(order, cursor.values))
+        sign = "-" if order[0].startswith("-") else ""
+        within = [f"{sign}{name}" for name in getattr(view, "keyset_within", ())]
         # One row more than the page: it says whether there is a next one, without a COUNT.
-        found = list(queryset.order_by(*order)[: limit + 1])
+        found = list(queryset.order_by(*within, *order)[: limit + 1])
         page, more = found[:limit], len(found) > limit
         if cursor is not None and cursor.backward:
             page.reverse()  # read from the cursor upwards, shown in the list's own order

@@ -11,7 +11,7 @@ reads the parameters SINCE and UNTIL of lists whose ids sort by time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -90,7 +90,9 @@ def moment(text: str, field: str) -> datetime:
     try:
         # The `+` of a zone is read as a space if the caller did not quote it.
         found = parse_datetime(text.replace(" ", "+") if "T" in text else text)
-    except ValueError:
+        if found is not None and found.tzinfo is not None:
+            found.astimezone(UTC)  # as databases have it: the first and the last day may overflow
+    except (ValueError, OverflowError):
         found = None
     if found is None or found.tzinfo is None:
         raise InvalidInput("Write it as 2026-11-20T08:00:00Z.", field)

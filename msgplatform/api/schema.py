@@ -23,15 +23,18 @@ from drf_spectacular.plumbing import (
 from drf_spectacular.utils import Direction, OpenApiParameter
 
 from msgplatform.api.access.authentication import ApiCaller, required_scope
-from msgplatform.api.problem_kinds import KINDS
-from msgplatform.api.problems import CONTENT_TYPE
+from msgplatform.api.intake import KEY_PATTERN
+from msgplatform.api.problems.kinds import KINDS
+from msgplatform.api.problems.problem import CONTENT_TYPE
+from msgplatform.api.query import QueryView
+from msgplatform.core.intake.idempotency import MAX_KEY_LENGTH
 
 IDEMPOTENCY_KEY = OpenApiParameter(
     name="Idempotency-Key",
     location=OpenApiParameter.HEADER,
     description="Identifies this request: a repeat with the same key and body gets the result of "
     "the first one, the same key with another body gets 409.",
-    type={"type": "string", "minLength": 1, "maxLength": 128},
+    type={"type": "string", "minLength": 1, "maxLength": MAX_KEY_LENGTH, "pattern": KEY_PATTERN},
 )
 
 _PROBLEM = {
@@ -90,6 +93,10 @@ class PlatformSchema(AutoSchema):
         if scope := required_scope(self.view, self.method):
             said = operation.get("description", "")
             operation["description"] = f"{said}\n\nScope: `{scope}`".strip()
+        if isinstance(self.view, QueryView):
+            for parameter in operation.get("parameters", ()):
+                if parameter["in"] == "query" and not parameter.get("required"):
+                    parameter["allowEmptyValue"] = True  # it counts as absent
         for status in self._problem_statuses(operation):
             # A view that describes one of these answers itself keeps its own description.
             operation["responses"].setdefault(str(status), _problem_response(status, registry))
@@ -110,14 +117,22 @@ class PlatformSchema(AutoSchema):
             statuses += [401, 403]
         if "requestBody" in operation:
             statuses += [400, 413, 415]
-        elif any(parameter["in"] == "query" for parameter in operation.get("parameters", [])):
+        elif self.method == "GET" and (
+            # Which refuses a parameter that it does not know, if no other.
+            isinstance(self.view, QueryView)
+            or any(parameter["in"] == "query" for parameter in operation.get("parameters", []))
+        ):
             statuses += [400]
         if "{" in self.path:
             statuses += [404]
-        answers_not_now = self.method == "POST" and getattr(self.view, "answers_not_now", False)
-        if self._is_idempotent() or answers_not_now:
+        if self._is_idempotent() or self._answers_not_now():
             statuses += [409]
         return sorted(statuses)
+
+    def _answers_not_now(self) -> bool:
+        """What the view declares: True for its POST, or the methods."""
+        declared: bool | tuple[str, ...] = getattr(self.view, "answers_not_now", False)
+        return self.method in (declared if isinstance(declared, tuple) else ("POST",) * declared)
 
 
 def _problem_response(status: int, registry: ComponentRegistry) -> dict[str, Any]:

@@ -1,28 +1,38 @@
 """Whether the platform needs somebody: for the status on every page, and for the overview.
 
-It is calm only when nothing is known to be wrong. What is lost, late, silent or unavailable has an
-alert (`core/daemons/watch.py` and the flows' own), so that open alerts are most of the answer.
+It is calm only when nothing is known to be wrong. What is late, silent or unavailable has an alert
+(`core/daemons/watch.py` and the flows' own); what is lost is counted where it is given up
+(`jobs/given_up.py`), and an alert about it is not counted a second time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from django.db.models import QuerySet
+from django.http import HttpRequest
 
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisError
-from msgplatform.core.daemons import heartbeats
+from msgplatform.core.daemons import heartbeats, watch
 from msgplatform.core.daemons.heartbeats import Heartbeat
+from msgplatform.jobs import given_up
 from msgplatform.models import Alert
+
+_MOST = 1000  # open alerts that are looked at
+_looked: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
 class Condition:
-    """`missing` are roles that no running daemon has."""
+    """`alerts` are open and nobody has acknowledged them; those about what was given up are not
+    among them, but in `failures`, as groups. `missing` are roles that no running daemon has."""
 
     alerts: int
+    acknowledged: int  # open alerts that somebody has seen
+    failures: int
     daemons: Sequence[Heartbeat]
     missing: Sequence[str]
     redis_problem: str = ""
@@ -30,7 +40,7 @@ class Condition:
     @property
     def number(self) -> int:
         """How many things need somebody."""
-        return self.alerts + len(self.missing) + bool(self.redis_problem)
+        return self.alerts + self.failures + len(self.missing) + bool(self.redis_problem)
 
 
 def open_alerts() -> QuerySet[Alert]:
@@ -38,13 +48,25 @@ def open_alerts() -> QuerySet[Alert]:
     return Alert.objects.filter(open_key__isnull=False)
 
 
+def of(request: HttpRequest) -> Condition:
+    """The condition, looked up once for each request."""
+    if request not in _looked:
+        _looked[request] = look()
+    return _looked[request]
+
+
 def look() -> Condition:
-    """One statement and one call of Redis. Works while Redis does not."""
-    number = open_alerts().count()
+    """Two statements and one call of Redis. Works while Redis does not."""
+    every = flows.all()
+    lost = {flow.given_up_alert or f"{flow.name}.{watch.GIVEN_UP}" for flow in every}
+    rows = open_alerts().order_by().values_list("kind", "acknowledged_at")[:_MOST]
+    states = [at is not None for kind, at in rows if at is not None or kind not in lost]
+    seen = sum(states)
+    failures = given_up.number(flow.name for flow in every)
     try:
         daemons = heartbeats.alive()
     except RedisError as error:
         # Nobody knows then which programs run.
-        return Condition(number, [], [], str(error)[:200])
+        return Condition(len(states) - seen, seen, failures, [], [], str(error)[:200])
     missing = sorted(flows.roles() - {beat.role for beat in daemons})
-    return Condition(number, daemons, missing)
+    return Condition(len(states) - seen, seen, failures, daemons, missing)

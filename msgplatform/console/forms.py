@@ -6,38 +6,45 @@ from collections.abc import Mapping
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.admin import TextInput
+from msgplatform.console.fields import form_field, label_of, presets
 from msgplatform.core import flows
-
-MAX_LENGTH = 200
-MAX_SELECTION_LENGTH = 12_000  # some hundred ids
-# Labels of fields whose name in the API is not what people would say.
-_LABELS: Mapping[str, Any] = {
-    "id": _("Message id"),
-    "ids": _("Message ids"),
-    "biz": _("Business system"),
-    "key": _("Idempotency key"),
-    "uid": "UID",
-    "appkey": "APPKEY",
-    "crm": _("CRM"),
-    "remote_id": _("Id in the CRM"),
-}
+from msgplatform.models import SavedFilter
 
 
 class FilterForm(forms.Form):
-    """One line of text for each field of a flow's filter; the flow reads it."""
+    """A field for each of a flow's filter, which stays a text; the flow reads it.
 
-    def __init__(self, fields: Mapping[str, flows.Text], *args: Any, **kwargs: Any) -> None:
+    `clear`: for somebody who may see personal data. Others have no field for it, and an address
+    with one is refused: without it, something else would be found than was asked for.
+    """
+
+    def __init__(
+        self,
+        flow: flows.Flow,
+        fields: Mapping[str, flows.FilterField | flows.Text],
+        page: str,
+        clear: bool,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
-        self._names = list(fields)
-        for name, help_text in fields.items():
-            self.fields[name] = forms.CharField(
-                label=_LABELS.get(name) or name.replace("_", " ").capitalize(),
-                required=False,
-                max_length=MAX_SELECTION_LENGTH if name == "ids" else MAX_LENGTH,
-                help_text=str(help_text),
-            )
+        self._refused = set() if clear else flows.personal_names(fields)
+        self._all = {name: flows.FilterField.of(given) for name, given in fields.items()}
+        self._names = [name for name in fields if name not in self._refused]
+        for name in self._names:
+            self.fields[name] = form_field(name, self._all[name], (flow.name, page))
+
+    def clean(self) -> dict[str, Any]:
+        for name in self._refused:
+            if self.data.get(self.add_prefix(name)):
+                label = label_of(name, self._all[name])
+                text = gettext("“%s” is only for people who may see personal data.")
+                self.add_error(None, text % label)
+        return self.cleaned_data
 
     def filter(self) -> dict[str, str]:
         """The filter fields that were filled in."""
@@ -47,23 +54,38 @@ class FilterForm(forms.Form):
         """Show the flow's error, at the field if the form has it."""
         self.add_error(field if field in self.fields else None, sentence)
 
+    @property
+    def presets(self) -> list[tuple[str, str, str]]:
+        """Periods to choose from, if it asks for one."""
+        return presets() if {"since", "until"} <= self.fields.keys() else []
+
+
+class SearchForm(FilterForm):
+    """The search over one flow's fields."""
+
+    def __init__(self, flow: flows.Flow, clear: bool, *args: Any, **kwargs: Any) -> None:
+        super().__init__(flow, flow.search_fields, SavedFilter.SEARCH, clear, *args, **kwargs)
+
 
 class BulkForm(FilterForm):
-    """A bulk action's filter, and its rate."""
+    """A bulk action's filter, and its pace."""
 
     rate = forms.IntegerField(
         label=_("Messages per second"),
         min_value=1,
         max_value=100_000,
         required=False,
-        help_text=_("Empty: as fast as possible"),
+        help_text=_("Empty: the receiver's own limit, else as fast as possible"),
+        widget=TextInput({"type": "number", "min": 1}),
     )
 
-    def __init__(self, action: flows.BulkAction, *args: Any, **kwargs: Any) -> None:
-        super().__init__(action.filters, *args, **kwargs)
+    def __init__(
+        self, flow: flows.Flow, action: str, clear: bool, *args: Any, **kwargs: Any
+    ) -> None:
+        super().__init__(flow, flow.bulk_actions[action].filters, action, clear, *args, **kwargs)
         self.order_fields([*self._names, "rate"])
 
     @property
     def pace(self) -> int:
-        """Messages per second; 0: as fast as possible."""
+        """Messages per second; 0: nothing was asked."""
         return self.cleaned_data["rate"] or 0

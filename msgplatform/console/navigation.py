@@ -12,7 +12,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from msgplatform.console import condition
-from msgplatform.core import flows
+from msgplatform.console.views.page import visible
+from msgplatform.core import flows, personal
+from msgplatform.jobs import given_up
 
 # Material symbols of the platform's models; a flow has those of its own, others get a general one.
 _ICONS = {
@@ -22,7 +24,7 @@ _ICONS = {
     "Biz": "apartment",
     "BulkJob": "playlist_play",
     "Group": "group",
-    "MinuteCounter": "bar_chart",
+    "MinuteCounter": "pin",
     "User": "person",
 }
 
@@ -62,7 +64,8 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
 def _pages(request: HttpRequest) -> dict[str, Any]:
     """The group of the console's own pages."""
     user: Any = request.user
-    may_empty = user.is_active and user.is_superuser
+    able = any(user.has_perm(flow.permission) for flow in flows.all() if flow.activity)
+    may_see_queues = user.has_perms(["msgplatform.view_queues", personal.PERMISSION])
     may_start = user.has_perm("msgplatform.add_bulkjob") and any(
         flow.bulk_actions and user.has_perm(flow.permission) for flow in flows.all()
     )
@@ -71,30 +74,74 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
         "items": [
             {
                 **_item(_("Overview"), "monitoring", reverse("console:overview")),
-                **_status(),
+                **_status(request),
                 # Every address of the console begins with this one.
                 "active": request.path == reverse("console:overview"),
             },
+            *_failures(request),
             _item(_("Search"), "search", reverse("console:search")),
+            *([_item(_("Statistics"), "bar_chart", reverse("console:statistics"))] if able else []),
             *([_item(_("Bulk jobs"), "replay", reverse("console:bulk"))] if may_start else []),
-            *([_item(_("Queues"), "stacks", reverse("django_rq:home"))] if may_empty else []),
+            *([_item(_("Queues"), "stacks", reverse("django_rq:home"))] if may_see_queues else []),
+            _item(_("Getting started"), "rocket_launch", reverse("console:getting-started")),
             _item(_("API documentation"), "description", reverse("api-docs")),
         ],
     }
 
 
-def _status() -> dict[str, str]:
+def _status(request: HttpRequest) -> dict[str, str]:
     """What every page says: green only when nothing is known to be wrong."""
-    number = condition.look().number
-    if not number:
-        return {"badge": _("OK"), "badge_variant": "success"}
-    text = ngettext("%d problem", "%d problems", number) % number
-    return {"badge": text, "badge_variant": "danger"}
+    found = condition.of(request)
+    if found.number:
+        text = ngettext("%d problem", "%d problems", found.number) % found.number
+        return {"badge": text, "badge_variant": "danger"}
+    if found.acknowledged:
+        text = _("%d acknowledged") % found.acknowledged
+        return {"badge": text, "badge_variant": "warning"}
+    return {"badge": _("OK"), "badge_variant": "success"}
+
+
+def _failures(request: HttpRequest) -> list[dict[str, Any]]:
+    """The page Failures, with how many groups of messages were given up."""
+    names = [flow.name for flow in visible(request)]
+    if not names:
+        return []
+    item = _item(_("Failures"), "heart_broken", reverse("console:failures"))
+    # Who may see every flow needs no count of their own.
+    found = condition.of(request).failures
+    number = given_up.number(names) if found and len(names) < len(flows.all()) else found
+    return [{**item, "badge": str(number), "badge_variant": "danger"} if number else item]
 
 
 def stylesheet(request: HttpRequest) -> str:
     """Our own style sheet, for every page of the console."""
     return static("console/console.css")
+
+
+def theme_stylesheet(request: HttpRequest) -> str:
+    """What the theme leaves out, for every page."""
+    return static("console/theme.css")
+
+
+def session_script(request: HttpRequest) -> str:
+    """Says so when a part of a page cannot be fetched because the session has ended."""
+    return static("console/session.js")
+
+
+def accessible_script(request: HttpRequest) -> str:
+    """Names what the theme leaves unnamed, for people who listen to a page."""
+    return static("console/accessible.js")
+
+
+def account(request: HttpRequest) -> list[dict[str, Any]]:
+    """The links of the user's menu."""
+    user: Any = request.user
+    if not user.is_authenticated:  # the theme asks for the login page too
+        return []
+    links = [{"title": _("Preferences"), "link": reverse("console:preferences")}]
+    if user.has_usable_password():
+        links.append({"title": _("Change password"), "link": reverse("admin:password_change")})
+    return links
 
 
 def favicon(request: HttpRequest) -> str:

@@ -1,14 +1,48 @@
 from django.urls import path
 
-from msgplatform.console import views
+from msgplatform.console.signing_in.choose_password import ChoosePasswordView
+from msgplatform.console.statistics import views as statistics
+from msgplatform.console.views import (
+    bulk,
+    failures,
+    getting_started,
+    job,
+    job_messages,
+    message,
+    overview,
+    preferences,
+    saved_filters,
+    search,
+)
 
 app_name = "console"
 urlpatterns = [
-    path("", views.overview, name="overview"),
-    path("search", views.search, name="search"),
-    path("search/<slug:flow_name>", views.find, name="find"),
-    path("bulk", views.bulk, name="bulk"),
-    path("bulk/<slug:flow_name>", views.bulk, name="bulk-flow"),
-    path("<slug:flow_name>/<str:id>", views.message, name="message"),
-    path("<slug:flow_name>/<str:id>/content", views.content, name="content"),
+    path("", overview.overview, name="overview"),
+    path("preferences", preferences.preferences, name="preferences"),
+    path("statistics", statistics.statistics, name="statistics"),
+    path("statistics.csv", statistics.as_csv, name="statistics-csv"),
+    path("failures", failures.failures, name="failures"),
+    path(
+        "failures/<slug:flow_name>/acknowledge", failures.acknowledge, name="failures-acknowledge"
+    ),
+    path("password", ChoosePasswordView.as_view(), name="choose-password"),
+    path("search", search.search, name="search"),
+    path("search/<slug:flow_name>", search.find, name="find"),
+    path("texts/<slug:flow_name>", search.texts, name="texts"),
+    path(
+        "options/<slug:flow_name>/<slug:page_name>/<slug:field_name>",
+        search.options,
+        name="options",
+    ),
+    path("filters/<int:id>/delete", saved_filters.delete, name="delete-filter"),
+    path("filters/<slug:flow_name>/<slug:page_name>", saved_filters.save, name="save-filter"),
+    path("bulk", bulk.bulk, name="bulk"),
+    path("bulk/jobs/<int:id>", job.job, name="job"),
+    path("bulk/jobs/<int:id>/<slug:ending>", job_messages.job_messages, name="job-messages"),
+    path("bulk/<slug:flow_name>", bulk.bulk, name="bulk-flow"),
+    path("getting-started", getting_started.getting_started, name="getting-started"),
+    path("getting-started/dismiss", getting_started.dismiss, name="getting-started-dismiss"),
+    path("<slug:flow_name>/<str:id>", message.message, name="message"),
+    path("<slug:flow_name>/<str:id>/again", message.again, name="again"),
+    path("<slug:flow_name>/<str:id>/content", message.content, name="content"),
 ]

@@ -25,7 +25,7 @@ from typing import Protocol
 from django.db import transaction
 
 from msgplatform.core import logging
-from msgplatform.core.data import sql
+from msgplatform.core.data import transactions
 
 log = logging.get(__name__)
 
@@ -144,7 +144,7 @@ def open_kinds() -> dict[str, int]:
 
 
 def _when_committed(event: AlertEvent) -> None:
-    if sql.in_transaction():
+    if transactions.in_transaction():
         # robust: an error here must not keep the caller's other hooks from running.
         transaction.on_commit(partial(_hand_out, event), robust=True)
     else:

@@ -38,7 +38,7 @@ def configure(level: str = "INFO", as_json: bool = True) -> None:
     known = logging.getLevelNamesMapping()
     root.setLevel(known.get(level, logging.INFO))
     # Django would log a line for each answer with a status from 400 on, so that one caller could
-    # fill the disk. `api/error_pages.py` logs the errors that are our own fault.
+    # fill the disk. `api/problems/error_pages.py` logs the errors that are our own fault.
     logging.getLogger("django.request").setLevel(logging.CRITICAL)
     structlog.configure(
         processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

@@ -1,11 +1,9 @@
-"""Prometheus text: the flows' own samples, the daemons' heartbeats and the platform's servers.
+"""Prometheus text: the flows' own samples, the daemons' heartbeats, the platform's servers, and the
+requests that web servers answered.
 
 Everything is read from the database and Redis at the time of the request, so any web process
-answers for the whole platform, and no other process has to be scraped.
-
-A sample's kind is `gauge`, `counter` or `histogram`. A histogram is several samples of one name:
-one for each bucket, with its upper bound as the label `le` ("+Inf" last) and the number up to it as
-the value, and one without `le`, the sum.
+answers for the whole platform, and no other process has to be scraped. `docs/metrics.md` lists
+every metric.
 """
 
 from __future__ import annotations
@@ -18,40 +16,66 @@ from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
-    Metric,
 )
+from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from msgplatform.core import alerts, flows, logging
+from msgplatform.core import alerts, flows, logging, web_requests
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import heartbeats, watch
 from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.flows.metric import PREFIX
 
 log = logging.get(__name__)
 
-_PREFIX = "msgplatform_"
+METRICS = flows.Metrics()
+_FLOW_READABLE = METRICS.gauge(
+    "flow_readable", "1 when the state of a flow can be read; 0: its metrics are missing", "flow"
+)
+_PROGRAM_UP = METRICS.gauge(
+    "program_up", "1 while at least one program with this role runs, else 0", "role"
+)
+_PROCESS = ("role", "host", "pid")
+_HEARTBEAT_AGE = METRICS.gauge(
+    "daemon_heartbeat_age_seconds", "Since the last heartbeat of a process", *_PROCESS
+)
+_DONE = METRICS.counter("daemon_done", "Units of work that a process has done", *_PROCESS)
+_FAILED = METRICS.counter("daemon_failed", "Units of work that raised an error", *_PROCESS)
+_LAG = METRICS.gauge("daemon_lag_seconds", "Age of the oldest unit that a process has", *_PROCESS)
+_DATABASE_UP = METRICS.gauge("database_up", "1 when the database answers")
+_ALERTS = METRICS.gauge("alerts_open", "Alerts that are open; no sample for a kind of none", "kind")
+_REDIS_UP = METRICS.gauge("redis_up", "1 when this Redis answers", "redis")
 
 
 class _PlatformCollector(Collector):
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Family]:
         yield from _families(_flow_samples())
         yield from _families(_daemon_samples())
         yield from _families(_platform_samples())
+        yield from _families(web_requests.samples())
 
-    def describe(self) -> Iterable[Metric]:
+    def describe(self) -> Iterable[Family]:
         return []
+
+
+def declared() -> Iterator[tuple[str, Iterable[flows.Metric]]]:
+    """Whose metrics, and all of them: the platform's own, those of its web servers, each flow's."""
+    yield "Platform", METRICS
+    yield "Web servers", web_requests.METRICS
+    for flow in flows.all():
+        yield str(flow.title), flow.declared_metrics
 
 
 def _flow_samples() -> Iterator[flows.Sample]:
     for flow in flows.all():
-        up = 1.0
+        readable = True
         try:
             yield from flow.metrics()
         except Exception:
             # One flow that cannot be read must not blind the others.
             log.exception("metrics_failed", flow=flow.name)
-            up = 0.0
-        yield flows.Sample("flow_readable", up, {"flow": flow.name}, "1 when its state can be read")
+            readable = False
+        yield _FLOW_READABLE.of(readable, flow=flow.name)
 
 
 def _daemon_samples() -> Iterator[flows.Sample]:
@@ -62,17 +86,14 @@ def _daemon_samples() -> Iterator[flows.Sample]:
     # By role, so that a program that does not run at all has a sample too: 0.
     running = {beat.role for beat in alive}
     for role in sorted(flows.roles()):
-        yield flows.Sample(
-            "program_up", role in running, {"role": role}, "1 while one such program runs"
-        )
+        yield _PROGRAM_UP.of(role in running, role=role)
     for beat in alive:
         labels = {"role": beat.role, "host": beat.host, "pid": str(beat.pid)}
-        age = max(0.0, time.time() - beat.at)
-        yield flows.Sample("daemon_heartbeat_age_seconds", age, labels, "Since its last heartbeat")
-        yield flows.Sample("daemon_done", beat.done, labels, "Units done", "counter")
-        yield flows.Sample("daemon_failed", beat.failed, labels, "Units failed", "counter")
+        yield _HEARTBEAT_AGE.of(max(0.0, time.time() - beat.at), **labels)
+        yield _DONE.of(beat.done, **labels)
+        yield _FAILED.of(beat.failed, **labels)
         if beat.lag is not None:
-            yield flows.Sample("daemon_lag_seconds", beat.lag, labels, "Age of its oldest unit")
+            yield _LAG.of(beat.lag, **labels)
 
 
 def _platform_samples() -> Iterator[flows.Sample]:
@@ -81,42 +102,39 @@ def _platform_samples() -> Iterator[flows.Sample]:
         kinds = alerts.open_kinds()
     except UNAVAILABLE:
         kinds = None  # alerts are rows, so this is also whether the database answers
-    yield flows.Sample("database_up", kinds is not None, help="1 when the database answers")
+    yield _DATABASE_UP.of(kinds is not None)
     for kind, count in (kinds or {}).items():
-        yield flows.Sample("alerts_open", count, {"kind": kind}, "Alerts that are open, by kind")
+        yield _ALERTS.of(count, kind=kind)
     for name, answers in watch.redis_answers().items():
-        yield flows.Sample("redis_up", answers, {"redis": name}, "1 when this Redis answers")
+        yield _REDIS_UP.of(answers, redis=name)
 
 
-def _families(samples: Iterable[flows.Sample]) -> Iterator[Metric]:
-    families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
-    histograms: dict[str, list[flows.Sample]] = {}
+def _families(samples: Iterable[flows.Sample]) -> Iterator[Family]:
+    """Prometheus wants all samples of a metric together."""
+    of_metric: dict[flows.Metric, list[flows.Sample]] = {}
     for sample in samples:
-        if sample.kind == "histogram":  # its samples belong together: made when all are known
-            histograms.setdefault(sample.name, []).append(sample)
+        of_metric.setdefault(sample.metric, []).append(sample)
+    for metric, some in of_metric.items():
+        if metric.kind == "histogram":
+            yield _histogram(metric, some)
             continue
-        family = families.get(sample.name)
-        if family is None:
-            kind = CounterMetricFamily if sample.kind == "counter" else GaugeMetricFamily
-            family = kind(_PREFIX + sample.name, sample.help, labels=list(sample.labels))
-            families[sample.name] = family
-        family.add_metric(list(sample.labels.values()), sample.value)
-    yield from families.values()
-    for of_one in histograms.values():
-        yield _histogram(of_one)
+        kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+        family = kind(PREFIX + metric.name, metric.help, labels=metric.labels)
+        for sample in some:
+            family.add_metric([sample.labels[name] for name in metric.labels], sample.value)
+        yield family
 
 
-def _histogram(samples: list[flows.Sample]) -> HistogramMetricFamily:
+def _histogram(metric: flows.Metric, samples: Iterable[flows.Sample]) -> HistogramMetricFamily:
     buckets: dict[tuple[str, ...], list[tuple[str, float]]] = {}
     sums: dict[tuple[str, ...], float] = {}
-    names = [name for name in samples[0].labels if name != "le"]
     for sample in samples:
-        labels = tuple(sample.labels[name] for name in names)
-        if "le" in sample.labels:
-            buckets.setdefault(labels, []).append((sample.labels["le"], sample.value))
+        labels = tuple(sample.labels[name] for name in metric.labels)
+        if sample.bound:
+            buckets.setdefault(labels, []).append((sample.bound, sample.value))
         else:
             sums[labels] = sample.value
-    family = HistogramMetricFamily(_PREFIX + samples[0].name, samples[0].help, labels=names)
+    family = HistogramMetricFamily(PREFIX + metric.name, metric.help, labels=metric.labels)
     for labels, found in buckets.items():
         family.add_metric(list(labels), found, sums.get(labels, 0.0))
     return family

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.db.models import Count, F
 
 from msgplatform.core import alerts
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
+from msgplatform.core.said import Said, stored
 from msgplatform.models import Alert
 
 # `last_at` of an alert that still holds is written this often: not at each look of each process.
 _SEEN_EVERY = timedelta(minutes=1)
-_Said = TypeVar("_Said", alerts.AlertEvent, alerts.Condition)
+_Event = TypeVar("_Event", alerts.AlertEvent, alerts.Condition)
 
 
 class AlertTable:
@@ -27,6 +29,7 @@ class AlertTable:
 
         Returns the alert as it is now when it was opened or closed, None otherwise.
         """
+        said = _said(event)
         event = replace(_fitting(event), kind=event.kind[:64])
         opened = Alert.objects.filter(open_key=event.key)
         if event.resolved:
@@ -38,16 +41,18 @@ class AlertTable:
             closed = mine.update(open_key=None, resolved_at=sql.now())
             return as_event(row, resolved=True) if closed else None
         now = sql.now()
-        if opened.update(count=F("count") + 1, last_at=now, text=event.text):
+        again = {"subject": event.subject, "text": event.text, "said": said}
+        if opened.update(count=F("count") + 1, last_at=now, **again):
             return None
         # Another process may have raised it in between: its row is kept, and is this alert too.
         sql.insert_or_keep(
             Alert._meta.db_table,
-            ("key", "open_key", "kind", "subject", "text", "count", "first_at", "last_at"),
-            [(event.key, event.key, event.kind, event.subject, event.text, 1, now, now)],
-        )
-        stored = opened.first()
-        return as_event(stored) if stored else None  # None: resolved meanwhile
+            ("key", "open_key", "kind", "subject", "text", "said", "count", "first_at", "last_at"),
+            [(event.key, event.key, event.kind, event.subject, event.text, json.dumps(said), 1,
+              now, now)],
+        )  # fmt: skip
+        kept = opened.first()
+        return as_event(kept) if kept else None  # None: resolved meanwhile
 
     def open_keys(self, kind: str) -> set[str]:
         """The keys `kind:…` of the alerts that are open."""
@@ -57,13 +62,15 @@ class AlertTable:
     def renew(self, conditions: Collection[alerts.Condition]) -> None:
         """Write the text of an open alert if it changed; else only its time, once a minute."""
         now = sql.now()
-        for some in chunks([_fitting(condition) for condition in conditions], 500):
-            said = {condition.key: (condition.subject, condition.text) for condition in some}
-            rows = Alert.objects.filter(open_key__in=said)
-            for key, subject, text in rows.values_list("open_key", "subject", "text"):
-                if key and said[key] != (subject, text):
-                    subject, text = said[key]
-                    rows.filter(open_key=key).update(subject=subject, text=text, last_at=now)
+        fitting = [(_fitting(condition), _said(condition)) for condition in conditions]
+        for some in chunks(fitting, 500):
+            wanted = {one.key: (one.subject, one.text, said) for one, said in some}
+            rows = Alert.objects.filter(open_key__in=wanted)
+            for key, *known in rows.values_list("open_key", "subject", "text", "said"):
+                if key and wanted[key] != tuple(known):
+                    subject, text, said = wanted[key]
+                    values = {"subject": subject, "text": text, "said": said}
+                    rows.filter(open_key=key).update(**values, last_at=now)
             old = list(rows.filter(last_at__lt=now - _SEEN_EVERY).values_list("pk", flat=True))
             if old:
                 rows.filter(pk__in=old).update(last_at=now)
@@ -74,9 +81,15 @@ class AlertTable:
         return dict(rows.annotate(Count("pk")))
 
 
-def _fitting(said: _Said) -> _Said:
+def _fitting(event: _Event) -> _Event:
     """Cut to the length of the columns: a condition's key is always cut to the same text."""
-    return replace(said, key=said.key[:200], subject=said.subject[:200])
+    return replace(event, key=event.key[:200], subject=event.subject[:200])
+
+
+def _said(event: alerts.AlertEvent | alerts.Condition) -> dict[str, Any]:
+    """What other languages need of it; nothing of texts that nobody could translate."""
+    texts = {"subject": event.subject, "text": event.text}
+    return {name: stored(text) for name, text in texts.items() if isinstance(text, Said)}
 
 
 def as_event(row: Alert, resolved: bool = False) -> alerts.AlertEvent:

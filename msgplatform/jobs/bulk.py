@@ -23,6 +23,7 @@ from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.data import claims
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.jobs import counters
+from msgplatform.jobs.outcomes import Batch, Outcomes
 from msgplatform.jobs.sessions import ExpiredSessions
 from msgplatform.models import BulkJob
 
@@ -40,11 +41,14 @@ class BulkRunner(Worker):
         super().__init__()
         self._housekeeping = counters.Housekeeping()
         self._expired_sessions = ExpiredSessions()
+        self._outcomes = Outcomes()
 
     def turn(self) -> bool:
-        """One page of one job; true when there was one. At times, counters and sessions."""
+        """One page of one job; true when there was one. At times, counters, sessions, and what
+        became of messages that jobs sent again."""
         self._housekeeping.turn_if_due()
         self._expired_sessions.turn_if_due()
+        self._outcomes.turn_if_due()
         open_jobs = BulkJob.objects.filter(state__in=[_State.PENDING, _State.RUNNING])
         if not open_jobs.exists():  # a claim would write; an idle turn only reads
             return False
@@ -69,8 +73,9 @@ class BulkRunner(Worker):
         if flow is None:
             raise ValueError(f"there is no flow named {job.flow}")
         limit = min(PAGE, job.rate) if job.rate else PAGE
+        batch = Batch(job)
         # Killed after this and before the update below, the page is done again: it changes nothing.
-        step = flow.bulk_step(job.action, job.filter, job.cursor, limit)
+        step = flow.bulk_step(job.action, job.filter, job.cursor, limit, batch.note)
         self.heartbeat.done += step.done
         finished = not step.cursor
         _mine(job).update(
@@ -81,6 +86,7 @@ class BulkRunner(Worker):
             lease_until=Now() + timedelta(seconds=step.done / job.rate) if job.rate else None,
             **({"state": _State.DONE, "finished_at": timezone.now()} if finished else {}),
         )
+        batch.done()
 
 
 def _mine(job: BulkJob) -> QuerySet[BulkJob]:

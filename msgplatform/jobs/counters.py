@@ -1,13 +1,13 @@
-"""Counters of all flows: minutes are added up to days, and both are deleted when they are old.
+"""Counters of all flows: minutes are added up to hours and days; all are deleted when they are old.
 
-Days are those of settings.TIME_ZONE. Everything here can be repeated, and run by several processes
-at once: a day is always computed anew from its minutes.
+Days are those of settings.TIME_ZONE, hours UTC's. Everything here can be repeated, and run by
+several processes at once: hours and days are always computed anew from their minutes.
 """
 
 from __future__ import annotations
 
 import time
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
 from functools import partial
 
@@ -17,8 +17,8 @@ from django.db.models import Max, Model
 from django.utils import timezone
 
 from msgplatform.core import logging
-from msgplatform.core.data import sql
-from msgplatform.models import DayCounter, MinuteCounter
+from msgplatform.core.data import sql, transactions
+from msgplatform.models import DayCounter, HourCounter, MinuteCounter
 
 log = logging.get(__name__)
 
@@ -28,9 +28,11 @@ EVERY_SECONDS = 60.0
 _REST = 20
 _CHUNK = 5000  # rows, about, in one DELETE
 _CHUNKS_A_TURN = 20
+_HOURS_A_TURN = 48
+_HOUR = timedelta(hours=1)
 
 _ROLL_UP = """
-INSERT INTO msgplatform_daycounter (day, flow, biz_id, subject, name, value)
+INSERT INTO {table} ({step}, flow, biz_id, subject, name, value)
 SELECT %s, flow, biz_id, subject, name, SUM(value) FROM msgplatform_minutecounter
 WHERE minute >= %s AND minute < %s
 GROUP BY flow, biz_id, subject, name ORDER BY flow, biz_id, subject, name
@@ -52,7 +54,8 @@ class Housekeeping:
         # Set first, so that work that raises is not tried again at once.
         self._next = started + EVERY_SECONDS
         roll_up(everything=self._first)
-        more = purge()
+        more = roll_up_hours() >= _HOURS_A_TURN
+        more = purge() or more
         self._first = False
         took = time.monotonic() - started
         self._next = started + (0 if more else EVERY_SECONDS) + took * _REST
@@ -66,35 +69,67 @@ def roll_up(everything: bool = False) -> int:
     days whose minutes may have been deleted. Returns how many days.
     """
     now = sql.now()
-    today = _day(now)
-    first = _day(now - DayCounter.OPEN_FOR)
+    today = DayCounter.of(now)
+    first = DayCounter.of(now - DayCounter.OPEN_FOR)
     if everything:
         last_done = DayCounter.objects.aggregate(last=Max("day"))["last"] or date.min
         first = min(first - timedelta(days=1), max(last_done, _oldest_minute_day(today)))
     days = (today - first).days + 1
     for number in range(days):
-        sql.retrying(partial(_roll_up_day, first + timedelta(days=number)))
+        transactions.retrying(partial(_roll_up_day, first + timedelta(days=number)))
     return max(0, days)
+
+
+def roll_up_hours() -> int:
+    """Compute the hours that are over since the last one that was computed, the oldest first, and
+    at most _HOURS_A_TURN of them. Returns how many."""
+    closed = HourCounter.of(sql.now() - HourCounter.OPEN_FOR)
+    begin = HourCounter.done_until() or datetime.min.replace(tzinfo=UTC)
+    for number in range(_HOURS_A_TURN):
+        # Hours in which nothing was counted have no rows, and are passed over.
+        later = MinuteCounter.objects.filter(minute__gte=begin, minute__lt=closed)
+        first = later.order_by("minute").values_list("minute", flat=True).first()
+        if first is None:
+            return number
+        begin = HourCounter.of(first)
+        transactions.retrying(partial(_roll_up, HourCounter, "hour", begin, begin, begin + _HOUR))
+        begin += _HOUR
+    return _HOURS_A_TURN
 
 
 def purge() -> bool:
     """Delete a bounded number of counters older than the settings allow; true while there are
     more."""
-    today = _day(sql.now())
+    today = DayCounter.of(sql.now())
     oldest_day = today - timedelta(days=settings.DAY_COUNTER_DAYS)
-    more = _purge(MinuteCounter, "minute", _midnight(_oldest_minute_day(today)))
-    return _purge(DayCounter, "day", oldest_day) or more
+    oldest_minute = _midnight(_oldest_minute_day(today))
+    more = [
+        _purge(model, step, before)
+        for model, step, before in (
+            (MinuteCounter, "minute", oldest_minute), (HourCounter, "hour", oldest_minute),
+            (DayCounter, "day", oldest_day),
+        )
+    ]  # fmt: skip
+    return any(more)
 
 
 def _roll_up_day(day: date) -> None:
+    begin, end = _midnight(day), _midnight(day + timedelta(days=1))
+    _roll_up(DayCounter, "day", day, begin, end)
+
+
+def _roll_up(model: type[Model], step: str, at: date, begin: datetime, end: datetime) -> None:
+    """Compute the counters of the step `at` from the minutes from `begin` to before `end`."""
     # Both sides have a column `value`; VALUES and `excluded` name the new row's.
     if connection.vendor == "mysql":
         clause = "ON DUPLICATE KEY UPDATE value = VALUES(value)"
     else:
-        clause = "ON CONFLICT (day, flow, biz_id, subject, name) DO UPDATE SET value=excluded.value"
-    begin, end = _midnight(day), _midnight(day + timedelta(days=1))
+        key = f"{step}, flow, biz_id, subject, name"
+        clause = f"ON CONFLICT ({key}) DO UPDATE SET value=excluded.value"
+    statement = _ROLL_UP.format(table=model._meta.db_table, step=step) + clause
+    stored = sql.stored(at) if isinstance(at, datetime) else at.isoformat()
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(_ROLL_UP + clause, [day.isoformat(), sql.stored(begin), sql.stored(end)])
+        cursor.execute(statement, [stored, sql.stored(begin), sql.stored(end)])
 
 
 def _purge(model: type[Model], field: str, before: date) -> bool:
@@ -106,7 +141,7 @@ def _purge(model: type[Model], field: str, before: date) -> bool:
         if upto is None:
             return False
         chunk = old.filter(**{f"{field}__lte": upto})
-        deleted = sql.retrying(chunk.delete)[0]
+        deleted = transactions.retrying(chunk.delete)[0]
         log.info("counters_purged", table=model._meta.db_table, rows=deleted, upto=str(upto))
     return True
 
@@ -114,10 +149,6 @@ def _purge(model: type[Model], field: str, before: date) -> bool:
 def _oldest_minute_day(today: date) -> date:
     """The oldest day whose minutes have not been deleted."""
     return today - timedelta(days=settings.MINUTE_COUNTER_DAYS)
-
-
-def _day(moment: datetime) -> date:
-    return timezone.localtime(moment, timezone.get_default_timezone()).date()
 
 
 def _midnight(day: date) -> datetime:

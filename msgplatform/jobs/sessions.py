@@ -6,7 +6,7 @@ from django.contrib.sessions.models import Session
 from django.utils import timezone
 
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import sql
+from msgplatform.core.data import transactions
 
 EVERY_SECONDS = 3600.0
 _CHUNK = 1000  # rows in one DELETE
@@ -25,6 +25,6 @@ class ExpiredSessions:
         expired = Session.objects.filter(expire_date__lt=timezone.now()).order_by("expire_date")
         keys = list(expired.values_list("session_key", flat=True)[:_CHUNK])
         if keys:
-            sql.retrying(Session.objects.filter(session_key__in=keys).delete)
+            transactions.retrying(Session.objects.filter(session_key__in=keys).delete)
         if len(keys) < _CHUNK:
             self._next.restart()

@@ -1,9 +1,10 @@
 """Counters in steps of time, for the statistics of the flows.
 
 `since` and `until` are aware; the first step is the one that holds `since`, and `until` itself is
-not included (a day counts as a whole). Minutes and hours come from the minute counters, kept for
+not included (a day counts as a whole). Minutes and hours come from the counters of both, kept for
 MINUTE_COUNTER_DAYS; days (in settings.TIME_ZONE) from the daily ones, kept for DAY_COUNTER_DAYS and
-up to date but for a minute or more. Hours are UTC's.
+up to date but for a minute or more. Hours are UTC's; the last ones, which were not added up yet,
+come from their minutes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from msgplatform.core.errors import InvalidInput
-from msgplatform.models import DayCounter, MinuteCounter
+from msgplatform.models import DayCounter, HourCounter, MinuteCounter
 
 Step = Literal["minute", "hour", "day"]
 # The most steps of one answer: two days of minutes, four months of hours.
@@ -26,22 +27,31 @@ _LENGTH = {
     "minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1),
 }  # fmt: skip
 _INSTANT = timedelta(microseconds=1)
+_TIMES: dict[Any, str] = {MinuteCounter: "minute", HourCounter: "hour", DayCounter: "day"}
 
 
-def rows(step: Step, since: datetime, until: datetime, **wanted: Any) -> QuerySet[Any]:
-    """The counters of a period, each with `at`, the start of its step; `wanted` as in `filter`."""
+def rows(step: Step, since: datetime, until: datetime) -> list[QuerySet[Any]]:
+    """The counters of a period, of all flows, each with `at`, the start of its step: from one table
+    or from several, one after the other in time. No step is in two of them."""
     if step == "day":
-        first, last = _day(since), _day(until - _INSTANT)
-        return DayCounter.objects.filter(day__range=(first, last), **wanted).annotate(at=F("day"))
-    minutes = MinuteCounter.objects.filter(
-        minute__gte=start(step, since), minute__lt=until, **wanted
-    )
-    return minutes.annotate(at=F("minute") if step == "minute" else TruncHour("minute", tzinfo=UTC))
+        first, last = DayCounter.of(since), DayCounter.of(until - _INSTANT)
+        return [DayCounter.objects.filter(day__range=(first, last)).annotate(at=F("day"))]
+    begin = start(step, since)
+    if step == "minute":
+        minutes = MinuteCounter.objects.filter(minute__gte=begin, minute__lt=until)
+        return [minutes.annotate(at=F("minute"))]
+    # What ends within an hour has only a part of it, which the hour's own counters do not know.
+    bound = start(step, until)
+    done = min(HourCounter.done_until() or begin, bound)
+    hours = HourCounter.objects.filter(hour__gte=begin, hour__lt=done).annotate(at=F("hour"))
+    minutes = MinuteCounter.objects.filter(minute__gte=max(begin, done), minute__lt=until)
+    return [hours, minutes.annotate(at=TruncHour("minute", tzinfo=UTC))]
 
 
-def in_order(step: Step, found: QuerySet[Any]) -> QuerySet[Any]:
-    """`rows` by time, in the order of an index: a file can be written while they are read."""
-    return found.order_by("day" if step == "day" else "minute", "biz_id", "subject")
+def in_order(found: QuerySet[Any]) -> QuerySet[Any]:
+    """One of `rows` by time, in the order of an index: a file can be written while they are
+    read."""
+    return found.order_by(_TIMES[found.model], "biz_id", "subject")
 
 
 def starts(step: Step, since: datetime, until: datetime) -> list[datetime]:
@@ -51,7 +61,7 @@ def starts(step: Step, since: datetime, until: datetime) -> list[datetime]:
     if (until - since) / _LENGTH[step] > MAX_POINTS:
         raise InvalidInput(_("choose a shorter time or a larger step"), "since")
     if step == "day":
-        first, last = _day(since), _day(until - _INSTANT)
+        first, last = DayCounter.of(since), DayCounter.of(until - _INSTANT)
         return [moment(first + timedelta(days=n)) for n in range((last - first).days + 1)]
     at, found = start(step, since), []
     while at < until:
@@ -63,7 +73,7 @@ def starts(step: Step, since: datetime, until: datetime) -> list[datetime]:
 def start(step: Step, at: datetime) -> datetime:
     """The start of the step that a time lies in."""
     if step == "day":
-        return moment(_day(at))
+        return moment(DayCounter.of(at))
     whole = at.astimezone(UTC).replace(second=0, microsecond=0)
     return whole.replace(minute=0) if step == "hour" else whole
 
@@ -73,7 +83,3 @@ def moment(at: date) -> datetime:
     if isinstance(at, datetime):
         return at
     return datetime.combine(at, time(), tzinfo=timezone.get_default_timezone())
-
-
-def _day(at: datetime) -> date:
-    return timezone.localtime(at, timezone.get_default_timezone()).date()

@@ -5,6 +5,7 @@ asgi, wsgi    the ASGI application of a worker; Django's WSGI application
 application   one request, from its first byte to its last
 bodies        reads bodies in the event loop, bounded in size and time
 door          answers the usual publish without Django
+routes        the route of a request, for metrics
 django_app    Django's WSGI application, in threads
 queue_pages   django-rq's pages
 """

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from django.http import HttpResponse
 
-from msgplatform.api.problems import Problem
+from msgplatform.api.problems.problem import Problem
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]

@@ -15,15 +15,16 @@ from typing import Any
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from msgplatform.api.error_pages import API_PREFIX
 from msgplatform.api.intake import SingleIntake
-from msgplatform.api.problem_kinds import KINDS
-from msgplatform.api.problems import RETRY_AFTER_SECONDS, Problem
-from msgplatform.core import flows, logging
+from msgplatform.api.problems.error_pages import API_PREFIX
+from msgplatform.api.problems.kinds import KINDS
+from msgplatform.api.problems.problem import RETRY_AFTER_SECONDS, Problem
+from msgplatform.core import flows, logging, web_requests
 from msgplatform.web import answers, bodies
 from msgplatform.web.answers import Answer, Send
 from msgplatform.web.django_app import DjangoApp
 from msgplatform.web.door import Door, Named
+from msgplatform.web.routes import Routes
 
 log = logging.get(__name__)
 
@@ -32,6 +33,7 @@ log = logging.get(__name__)
 _REQUESTS = 2048
 _BODY_BYTES = 256 * 1024 * 1024
 _SHARE = 0.5
+_LEFT = 499  # the status of a client that left before it had sent its body, as nginx counts it
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 # The ids of requests: random for the process, then a number.
 _PROCESS = secrets.token_hex(6)
@@ -45,6 +47,7 @@ class Application:
 
     def __init__(self, door: Door, django_app: DjangoApp) -> None:
         self._door, self._django = door, django_app
+        self._route = Routes().of
         self._allowance = bodies.Allowance(_REQUESTS, _BODY_BYTES, _SHARE)
         self._max_body: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         self._logs: bool = settings.ACCESS_LOG
@@ -58,17 +61,23 @@ class Application:
         request_id = named.get(b"x-request-id", b"").decode("latin-1")
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = f"{_PROCESS}-{next(_numbers):x}"
+        status = 500  # what granian answers when something raises
         try:
             status = await self._serve(scope, named, receive, send, request_id)
         except bodies.Disconnected:
+            status = _LEFT
             return
+        finally:
+            seconds = time.perf_counter() - started
+            route = self._route(scope["path"])
+            web_requests.ANSWERED.count(route, scope["method"], status, seconds)
         if self._logs:
             log.info(
                 "request",
                 method=scope["method"],
                 path=scope["path"],
                 status=status,
-                ms=round((time.perf_counter() - started) * 1000, 1),
+                ms=round(seconds * 1000, 1),
                 address=(scope.get("client") or ("",))[0],
                 request_id=request_id,
             )

@@ -7,6 +7,7 @@ import multiprocessing
 
 from django.urls import reverse
 
+from msgplatform.core import web_requests
 from msgplatform.core.daemons import beside
 from msgplatform.core.data import ids
 from msgplatform.core.servers import child_process
@@ -23,6 +24,7 @@ _HEALTH = [reverse(name) for name in ("healthz", "readyz")]
 # Requests that need no database are answered while it is unavailable, or hangs.
 ids.keep_ahead()
 beside.switch_on()
+web_requests.keep_adding()
 
 application = Application(Door(intakes()), DjangoApp(wsgi.application, _THREADS, _HEALTH))
 

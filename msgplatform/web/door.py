@@ -25,14 +25,15 @@ from django.urls import resolve, reverse
 from rest_framework.exceptions import APIException
 from rest_framework.permissions import SAFE_METHODS
 
-from msgplatform.api import error_pages, health, problems
+from msgplatform.api import health
 from msgplatform.api.access import keys, throttling
 from msgplatform.api.access.authentication import required_scope
 from msgplatform.api.access.key_cache import ApiCaller
 from msgplatform.api.intake import SingleIntake, encoded
 from msgplatform.api.json import parse
+from msgplatform.api.problems import error_pages, handler
 from msgplatform.core.errors import OutcomeUnknown, PlatformError
-from msgplatform.core.verdicts import Verdict
+from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.web.answers import Answer, Headers, of_response
 
 Scope = dict[str, Any]
@@ -219,7 +220,7 @@ def _said(
             raise error or OutcomeUnknown
         status, body = encoded(verdict)
     except Exception as raised:  # noqa: BLE001 - as Django does around a view
-        response = problems.handle(raised, {}) or error_pages.server_error(_request(scope))
+        response = handler.handle(raised, {}) or error_pages.server_error(_request(scope))
         answer = of_response(response)
         return answer._replace(headers=[*answer.headers, *headers])
     about = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]

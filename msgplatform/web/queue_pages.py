@@ -30,7 +30,7 @@ from django.views.decorators.http import require_safe
 from django_rq.settings import get_queues_map
 from django_rq.urls import get_admin_urlpatterns
 
-from msgplatform.core import logging
+from msgplatform.core import logging, personal
 from msgplatform.core.connections import RedisError
 from msgplatform.core.queues import jobs
 
@@ -43,13 +43,15 @@ _REFUSED = frozenset({
     "requeue_job", "enqueue_job", "stop_job",
 })  # fmt: skip
 # The pages show payloads.
-_superusers = user_passes_test(lambda user: user.is_active and user.is_superuser)
+_allowed = user_passes_test(
+    lambda user: user.has_perms(["msgplatform.view_queues", personal.PERMISSION])
+)
 
 
 def urls() -> list[URLPattern]:
     """django-rq's addresses: pages that show orders, and a refusal for those that change them."""
     shown, refused = [], []
-    for pattern in get_admin_urlpatterns(view_wrapper=_superusers):
+    for pattern in get_admin_urlpatterns(view_wrapper=_allowed):
         if pattern.name in _SHOWN:
             # django-rq's pages have scripts in them.
             page = csp_update({"script-src": [UNSAFE_INLINE]})(_guarded(pattern.callback))
@@ -66,7 +68,7 @@ def urls() -> list[URLPattern]:
 
 @never_cache
 @staff_member_required
-@_superusers
+@_allowed
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
     """Every queue with the number of its orders."""

@@ -6,12 +6,13 @@ subscription_list    the list: its order and its filter
 subscription_cells   cells that the list and the card have in common
 states               pausing, resuming, discarding: for the list and for the page
 health               live state and counters of a page's rows, read in sets
+test_sends           a test send: any event type of the catalogue, its request and its answer
+event_types          the catalogue of event types
 dashboard            the card above one subscription's settings: live state, chart, failures
 messages             messages and their deliveries
-reports, chart       statistics per hour and day, and as CSV
 fields               form fields: one item a line
 """
 
-from notify.admin import consumers, messages, subscriptions
+from notify.admin import consumers, event_types, messages, subscriptions
 
-__all__ = ["consumers", "messages", "subscriptions"]
+__all__ = ["consumers", "event_types", "messages", "subscriptions"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from django import forms
 from django.conf import settings
@@ -23,9 +23,10 @@ from msgplatform.admin import ShowsSecret, UndeletableAdmin, audit
 from msgplatform.admin.fields import LinesField, each
 from msgplatform.core.errors import Conflict, Undecryptable
 from notify import secret_rotation
-from notify.admin.fields import MASK, HeadersField
+from notify.admin.fields import HeadersField
 from notify.models import Receive
 from notify.subscriptions import limits
+from notify.subscriptions.shown import shown_url
 
 
 class ConsumerForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
@@ -77,6 +78,7 @@ class RotationForm(forms.Form):
 
 @admin.register(Receive)
 class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
+    audit_name = "consumer"
     form = ConsumerForm
     list_display = ["name", "title", "address", "secret_state", "created_at"]
     search_fields = ["name", "title", "url"]
@@ -138,17 +140,18 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
             *super().get_urls(),
         ]
 
-    def save_model(
-        self, request: HttpRequest, obj: Receive, form: ModelForm[Receive], change: bool
-    ) -> None:
-        # One transaction: nothing is changed without its line in the audit log.
-        with transaction.atomic():
-            super().save_model(request, obj, form, change)
-            if change:
-                detail = _changes(form, obj)
-                audit(request, "consumer_changed", obj.name, **detail)
-            else:
-                audit(request, "consumer_created", obj.name, url=shown_url(obj.url))
+    def audit_target(self, obj: Receive) -> str:
+        return obj.name
+
+    def audit_changes(self, form: ModelForm[Receive], change: bool) -> dict[str, Any]:
+        """The URL without its possible secrets, headers by their names only."""
+        found = super().audit_changes(form, change)
+        if "url" in found:
+            found["url"] = [shown_url(text) if text else None for text in found["url"]]
+        if "headers" in found:
+            before = form.initial.get("headers") if change else None
+            found["headers"] = _headers(before or {}, form.instance.headers)
+        return found
 
     def response_add(
         self, request: HttpRequest, obj: Receive, post_url_continue: str | None = None
@@ -200,24 +203,7 @@ def _old_still_signs(consumer: Receive) -> bool:
     return bool(until and until > timezone.now())
 
 
-def _changes(form: ModelForm[Receive], consumer: Receive) -> dict[str, Any]:
-    """What changed, for the audit: the URL, names of headers, networks; never a secret."""
-    changed, before = sorted(form.changed_data), form.initial
-    detail: dict[str, Any] = {"fields": changed}
-    if "url" in changed:
-        detail |= {"url_before": shown_url(before["url"]), "url": shown_url(consumer.url)}
-    if "headers" in changed:
-        old, new = before["headers"], consumer.headers
-        detail["headers_added"] = sorted(set(new) - set(old))
-        detail["headers_removed"] = sorted(set(old) - set(new))
-        detail["headers_changed"] = sorted(n for n in set(old) & set(new) if old[n] != new[n])
-    if "networks" in changed:
-        detail |= {"networks_before": before["networks"], "networks": consumer.networks}
-    return detail
-
-
-def shown_url(url: str) -> str:
-    """The address without its possible secrets: the query's text, and user and password."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, MASK if parts.query else "", ""))
+def _headers(before: Mapping[str, str], after: Mapping[str, str]) -> list[list[str]]:
+    """The names of the headers before and after; one whose value is another is marked."""
+    kept = [name if before.get(name) in (None, after[name]) else f"{name} *" for name in after]
+    return [sorted(before), sorted(kept)]

@@ -9,9 +9,11 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from msgplatform.admin import cells
-from notify.admin import chart, health, subscription_cells
+from msgplatform.admin.chart import Chart, Line, labels
+from msgplatform.statistics.points import Counted, Point
+from notify.admin import health, subscription_cells
 from notify.models import Attempt, BizReceive, ReceiveMsg
-from notify.monitor import statistics
+from notify.monitor.activity import ACTIVITY
 from notify.monitor.metrics import NOT_DELIVERED
 
 _Delivery = ReceiveMsg.Status
@@ -25,7 +27,8 @@ def card(row: BizReceive) -> dict[str, Any]:
     now = timezone.now()
     state = health.read([row])[row.pk]
     # 24 steps, the hour that has just begun included.
-    points = statistics.series("hour", now - timedelta(hours=23), now, subscription=row.pk)
+    of_row = {"subscription": str(row.pk)}
+    points = Counted(ACTIVITY, "hour", now - timedelta(hours=23), now, of_row).series()
     disabled_on = health.disabled_on(row)
     return {
         "status": subscription_cells.status(row, health.why(row)),
@@ -37,16 +40,28 @@ def card(row: BizReceive) -> dict[str, Any]:
             (_("oldest due"), subscription_cells.due(state)),
             (_("in flight"), subscription_cells.in_flight(row, state)),
             (_("breaker"), subscription_cells.breaker(state)),
-            (_("accepted, last hour"), subscription_cells.success(state)),
+            (_("success, last hour"), subscription_cells.success(state)),
         ],
         "deliveries": _deliveries(row),
-        "chart": chart.chart(points),
-        "delivered": sum(point.delivered for point in points),
-        "failed": sum(point.failed for point in points),
+        "chart": _chart(points),
+        "delivered": sum(point.counts.get("delivered", 0) for point in points),
+        "failed": sum(point.counts.get("failed", 0) for point in points),
         "failures": _failures(row),
         "failing_since": cells.moment(row.failing_since) if row.failing_since else "",
         "disabled_on": cells.moment(disabled_on) if disabled_on else "",
     }
+
+
+def _chart(points: list[Point]) -> Chart:
+    """Attempts in each hour: a bar for those that failed."""
+    delivered: list[float | None] = [point.counts.get("delivered", 0) for point in points]
+    failed: list[float | None] = [point.counts.get("failed", 0) or None for point in points]
+    lines = [
+        Line(_("delivered"), delivered, "good"),
+        Line(_("failed attempts"), failed, "lost", as_bars=True),
+    ]
+    times = labels([point.at for point in points])
+    return Chart("attempts", _("Attempts per hour"), times, lines, last_is_open=True)
 
 
 def _deliveries(row: BizReceive) -> list[dict[str, Any]]:

@@ -9,9 +9,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from msgplatform.admin.fields import LinesField
-
-# Stands for a stored value that is not shown; no header's value can hold it.
-MASK = "•••"
+from notify.subscriptions.shown import MASK
 
 
 class HeadersField(LinesField):
@@ -19,6 +17,8 @@ class HeadersField(LinesField):
 
     The form sets `stored`, the headers as they are in the database.
     """
+
+    is_secret = True  # values may be tokens
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

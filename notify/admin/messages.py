@@ -21,9 +21,11 @@ from msgplatform.admin import (
     IdTimeFilter,
     ReadOnlyAdmin,
     audit,
+    audit_messages,
     cells,
     row_id,
 )
+from msgplatform.core.data import sql
 from notify.bulk import send_again
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.search import find
@@ -65,6 +67,14 @@ class SystemFilter(AutocompleteFilter):
         return of_subscriptions(queryset, list(subscriptions.values_list("pk", flat=True)))
 
 
+class OwnerFilter(AutocompleteFilter):
+    """By the system, from where a page begins: see `BizMsgAdmin.get_ordering`."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        chosen = row_id(self.value())
+        return queryset if chosen is None else sql.of_one(queryset, "biz_id", chosen)
+
+
 class HotAdmin(ReadOnlyAdmin):
     """A list of a hot table."""
 
@@ -80,13 +90,18 @@ class HotAdmin(ReadOnlyAdmin):
 class BizMsgAdmin(HotAdmin):
     list_display = ["timeline", "system", "event_type", "channel", "state_mark", "created_at"]
     list_filter = [
-        ("state", ChoiceFilter), ("biz", AutocompleteFilter), ("id", IdTimeFilter),
+        ("state", ChoiceFilter), ("biz", OwnerFilter), ("id", IdTimeFilter),
     ]  # fmt: skip
     search_fields = ["id"]
     search_help_text = _("Message id, delivery id, key or event type")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BizMsg]:
         return super().get_queryset(request).defer("payload").prefetch_related("biz")
+
+    def get_ordering(self, request: HttpRequest) -> list[Any]:
+        """All columns of the index that is read, so that no database sorts."""
+        of_one = row_id(request.GET.get("biz__id__exact")) is not None
+        return ["-biz_id", "-id"] if of_one else ["-id"]
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[BizMsg], search_term: str
@@ -156,8 +171,11 @@ class ReceiveMsgAdmin(HotAdmin):
                         "stopped.") % SELECTED,
             )  # fmt: skip
             return redirect("console:bulk-flow", "notify")
+        final = ReceiveMsg.objects.filter(pk__in=ids, status__in=send_again.FINAL)
+        of_messages = sorted(set(final.values_list("msg_id", flat=True)))
         count = send_again.selection(ids)
         audit(request, "deliveries_sent_again", str(count), ids=[str(pk) for pk in ids])
+        audit_messages(request, "notify", of_messages)
         text = ngettext("%d delivery is sent again.", "%d deliveries are sent again.", count)
         messages.success(request, text % count)
         if left := len(ids) - count:
@@ -195,4 +213,4 @@ class ReceiveMsgAdmin(HotAdmin):
 
 def _message_ids(text: str) -> list[int]:
     """What the search of the console finds; it names messages by any id, key or event type."""
-    return [int(hit.id) for hit in find.search(text, _FOUND)]
+    return [int(hit.id) for hit in find.search(text, _FOUND) if not hit.link]

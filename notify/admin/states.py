@@ -6,6 +6,7 @@ action that loses messages asks for confirmation first.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,8 +25,6 @@ from msgplatform.admin import ModelAdmin, audit
 from notify.models import BizReceive
 
 _Status = BizReceive.Status
-# A subscription that is resumed is not judged by its failures before that.
-_HEALTHY = {"failing_since": None, "failures": 0, "disabled_reason": ""}
 # Names that the question shows; the others are counted.
 _SHOWN = 20
 
@@ -36,17 +35,17 @@ class Change:
 
     audit: str
     to: int
-    also: dict[str, Any] = field(default_factory=dict)
+    also: Mapping[str, Any] = field(default_factory=dict)
     loses: Any = ""
 
 
 _CHANGES = {
     "pause": Change("subscription_paused", _Status.PAUSED),
-    "resume_and_release": Change("subscription_resumed", _Status.NORMAL, _HEALTHY),
+    "resume_and_release": Change("subscription_resumed", _Status.NORMAL, BizReceive.RESUMED),
     "resume_and_skip": Change(
         "subscription_resumed_skipping",
         _Status.SKIPPING,
-        _HEALTHY,
+        BizReceive.RESUMED,
         _("Deliveries that are held now are skipped: they are never sent."),
     ),
     "discard": Change(
@@ -69,17 +68,17 @@ class StateActions(ModelAdmin):
 
     actions = ["pause", "resume_and_release", "resume_and_skip", "discard"]
 
-    @admin.action(description=_("Pause: hold new deliveries"), permissions=["change"])
+    @admin.action(description=_("Pause: hold new deliveries"), permissions=["operate"])
     def pause(self, request: HttpRequest, queryset: QuerySet[BizReceive]) -> HttpResponse | None:
         return self._change(request, queryset, "pause")
 
-    @admin.action(description=_("Resume and send what was held"), permissions=["change"])
+    @admin.action(description=_("Resume and send what was held"), permissions=["operate"])
     def resume_and_release(
         self, request: HttpRequest, queryset: QuerySet[BizReceive]
     ) -> HttpResponse | None:
         return self._change(request, queryset, "resume_and_release")
 
-    @admin.action(description=_("Resume and skip what was held"), permissions=["change"])
+    @admin.action(description=_("Resume and skip what was held"), permissions=["operate"])
     def resume_and_skip(
         self, request: HttpRequest, queryset: QuerySet[BizReceive]
     ) -> HttpResponse | None:
@@ -124,7 +123,8 @@ def _apply(request: HttpRequest, rows: QuerySet[BizReceive], change: Change) -> 
         )
         changed = [row for row in locked.order_by("pk") if row.status != change.to]
         for row in changed:
-            audit(request, change.audit, f"{row} #{row.pk}", before=_Status(row.status).name)
+            states = [_Status(row.status).name, _Status(change.to).name]
+            audit(request, change.audit, f"{row} #{row.pk}", changes={"status": states})
         BizReceive.objects.filter(pk__in=[row.pk for row in changed]).update(
             status=change.to, **change.also
         )

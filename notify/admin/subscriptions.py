@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
-from django.core.exceptions import PermissionDenied
-from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.expressions import Combinable
-from django.forms import ModelForm
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
-from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import (
     AutocompleteFilter,
     ChoiceFilter,
     UndeletableAdmin,
-    audit,
     cells,
+    sees_personal,
 )
 from msgplatform.admin.fields import LinesField, WaitsField, each
-from msgplatform.core.errors import Unavailable
-from notify import directory
-from notify.admin import dashboard, health, reports, subscription_cells
-from notify.admin.consumers import shown_url
+from notify.admin import dashboard, health, subscription_cells, test_sends
 from notify.admin.states import StateActions
 from notify.admin.subscription_list import AttentionFilter, SubscriptionList
 from notify.models import BizReceive, default_schedule
-from notify.sender import test_send
 from notify.subscriptions import limits
 
 _Status = BizReceive.Status
@@ -81,6 +71,7 @@ class SubscriptionForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
 
 @admin.register(BizReceive)
 class BizReceiveAdmin(StateActions, UndeletableAdmin):
+    audit_name = "subscription"
     form = SubscriptionForm
     list_display = [
         "name", "state", "waiting", "oldest_due", "in_flight", "breaker", "success", "failing",
@@ -122,14 +113,8 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         return ["biz", "receive"] if obj else []  # they name the queue and the deliveries
 
-    def save_model(
-        self, request: HttpRequest, obj: BizReceive, form: ModelForm[BizReceive], change: bool
-    ) -> None:
-        # One transaction: nothing is changed without its line in the audit log.
-        with transaction.atomic():
-            super().save_model(request, obj, form, change)
-            action = "subscription_changed" if change else "subscription_created"
-            audit(request, action, f"{obj} #{obj.pk}", **_changes(form, obj, change))
+    def audit_target(self, obj: BizReceive) -> str:
+        return f"{obj} #{obj.pk}"
 
     # -- pages -----------------------------------------------------------------------------------
     def get_search_fields(self, request: HttpRequest) -> list[str]:
@@ -140,9 +125,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
     def get_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
         return [
-            path("<int:pk>/test/", wrap(self.test_view), name="notify_bizreceive_test"),
-            path("statistics/", wrap(reports.page(self)), name="notify_statistics"),
-            path("statistics.csv", wrap(reports.as_csv(self)), name="notify_statistics_csv"),
+            path("<int:pk>/test/", wrap(test_sends.page(self)), name="notify_bizreceive_test"),
             *super().get_urls(),
         ]
 
@@ -158,35 +141,11 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
     ) -> HttpResponse:
         if row := context.get("original"):
             context["card"] = dashboard.card(row)
+            context["may_operate"] = self.has_operate_permission(request)
+            if not sees_personal(request):
+                for attempt in context["card"]["failures"]:
+                    attempt.response_body = ""
         return super().render_change_form(request, context, *args, **kwargs)
-
-    def test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """One signed request now; its answer on a page of its own."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        row = self.get_queryset(request).filter(pk=pk).first()
-        if row is None:
-            raise Http404(gettext("There is no such subscription."))
-        if not self.has_change_permission(request, row):
-            raise PermissionDenied
-        # Before it is sent: if the process dies in between, it is known who tried.
-        audit(request, "subscription_tested", f"{row} #{row.pk}")
-        outcome, refused = None, ""
-        try:
-            outcome = test_send.send(row)
-        except Unavailable:
-            refused = gettext("Other test sends wait for their answers; try again in a moment.")
-        except directory.UNUSABLE as error:
-            refused = str(error)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": gettext("Test send"), "opts": self.opts, "row": row, "outcome": outcome,
-            "refused": refused,
-        }  # fmt: skip
-        if outcome:
-            may_see = request.user.has_perm("notify.change_receive")
-            context["url"] = outcome.url if may_see else shown_url(outcome.url)
-        return TemplateResponse(request, "notify/test_send.html", context)
 
     # -- columns ---------------------------------------------------------------------------------
     @admin.display(description=_("subscription"), ordering="biz__name")
@@ -224,16 +183,3 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
     @admin.display(description=_("rate limit"), ordering="rate_limit")
     def rate(self, row: BizReceive) -> str:
         return cells.per_second(row.rate_limit)
-
-
-def _changes(form: ModelForm[BizReceive], obj: BizReceive, change: bool) -> dict[str, Any]:
-    """Fields with their values before and after; there is no secret among them."""
-    fields = sorted(form.changed_data)
-    if not change:
-        return {"fields": fields}
-    before: Mapping[str, Any] = form.initial
-    return {
-        "fields": fields,
-        "before": {name: before.get(name) for name in fields},
-        "after": {name: getattr(obj, name) for name in fields},
-    }

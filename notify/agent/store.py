@@ -21,7 +21,7 @@ from django.db import OperationalError, ProgrammingError, connections, transacti
 from django.db.models import F
 from django.db.models.functions import Now
 
-from msgplatform.core.data import claims, databases, sql
+from msgplatform.core.data import claims, databases, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import LeaseLost, Unavailable
 from msgplatform.core.failpoints import failpoint
@@ -111,7 +111,7 @@ class Store:
 
         Only rows that still carry the claim; how many there were.
         """
-        return sql.retrying(partial(self._settle, claim, done, refused), self.alias)
+        return transactions.retrying(partial(self._settle, claim, done, refused), self.alias)
 
     def release(
         self,
@@ -166,7 +166,7 @@ class Store:
                     found += cursor.fetchall()
             return found
 
-        return sql.retrying(select, self.alias)
+        return transactions.retrying(select, self.alias)
 
     def _settle(
         self, claim: claims.Claim, done: Sequence[int], refused: Mapping[int, Refusal]
@@ -213,7 +213,7 @@ def _tables_needed() -> Iterator[None]:
     try:
         yield
     except (ProgrammingError, OperationalError) as error:
-        if sql.error_code(error) != _NO_SUCH_TABLE and "no such table" not in str(error):
+        if transactions.error_code(error) != _NO_SUCH_TABLE and "no such table" not in str(error):
             raise
         raise Unavailable(
             "the database has no table outbox: load notify/agent/ddl/mysql.sql or sqlite.sql, "

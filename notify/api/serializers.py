@@ -12,18 +12,23 @@ from rest_framework.fields import SkipField
 from msgplatform.api.intake import IdempotencyKeyField, ItemsField
 from notify.models import Attempt, BizMsg, ReceiveMsg
 
+EVENT_TYPE = r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$"
+
 
 # The serializers of requests are only documentation: views decode bodies with msgspec.
 class PublishSerializer(serializers.Serializer[dict[str, Any]]):
     """An event to be published. null means the same as leaving a field out."""
 
-    event_type = serializers.CharField(
-        max_length=128, help_text="Letters, digits and _ in parts joined by dots: order.paid"
+    event_type = serializers.RegexField(
+        EVENT_TYPE,
+        max_length=128,
+        help_text="Letters, digits and _ in parts joined by dots: order.paid",
     )
     payload = serializers.JSONField(
         help_text="Any JSON, at most 256 KiB; delivered byte for byte as `data`"
     )
-    channel = serializers.CharField(
+    channel = serializers.RegexField(
+        r"^[A-Za-z0-9_.:-]*$",
         max_length=64,
         required=False,
         allow_null=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -27,10 +28,11 @@ from msgplatform.api.intake import (
 )
 from msgplatform.api.json import decode
 from msgplatform.api.query import SINCE, UNTIL, ListView, QueryView, accepted_between
-from msgplatform.core.errors import InvalidInput
-from msgplatform.core.verdicts import Verdict
-from notify import intake
+from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.core.intake.verdicts import Verdict
+from notify import catalogue, intake
 from notify.api.serializers import (
+    EVENT_TYPE,
     MessageDetailSerializer,
     MessageSerializer,
     PublishBatchSerializer,
@@ -70,7 +72,11 @@ class MessageListView(ListView):
     serializer_class = MessageSerializer
     max_body_bytes = MAX_MESSAGE_BYTES
     query = [
-        OpenApiParameter("event_type", str, description="Only events of exactly this type"),
+        OpenApiParameter(
+            "event_type",
+            {"type": "string", "pattern": EVENT_TYPE, "maxLength": 128},
+            description="Only events of exactly this type",
+        ),
         SINCE,
         UNTIL,
     ]
@@ -87,7 +93,8 @@ class MessageListView(ListView):
         summary="Publish an event",
         description="The event is delivered to every subscription to its type. The answer comes "
         "when the event is safe. To be able to repeat a request whose answer was lost, send an "
-        "idempotency key.",
+        "idempotency key. For a business system that validates its events, the payload must match "
+        "the JSON Schema of its event type.",
         request=PublishSerializer,
         responses={
             202: OpenApiResponse(AcceptedSerializer, "Accepted and durable."),
@@ -108,7 +115,7 @@ class MessageListView(ListView):
     def post(self, request: Request) -> HttpResponse:
         body = decode(request, PublishBody, MAX_MESSAGE_BYTES)
         body.idempotency_key = idempotency_key(request, body.idempotency_key)
-        return answer(intake.publish(_event(caller_of(request).biz_id, body)))
+        return answer(intake.publish(_checked(caller_of(request).biz_id, body)))
 
 
 @extend_schema(tags=["events"])
@@ -132,10 +139,25 @@ class MessageBatchView(BatchView):
     item = PublishBody
 
     def read(self, body: PublishBody) -> intake.Event:
-        return _event(caller_of(self.request).biz_id, body)
+        return _checked(caller_of(self.request).biz_id, body)
 
     def accept(self, items: list[intake.Event]) -> list[Verdict]:
         return intake.publish_many(items)
+
+
+def _checked(biz: int, body: PublishBody) -> intake.Event:
+    """Raises InvalidInput for a payload that its system's catalogue does not allow."""
+    catalogue.check(biz, body.event_type, body.payload)
+    return _event(biz, body)
+
+
+def _publish_at_the_door(
+    biz: int, body: PublishBody, call: Callable[[Verdict | None, Exception | None], None]
+) -> None:
+    """In the event loop, so without validating, and without asking whether to: Django does that."""
+    if not catalogue.passes_unasked(biz):
+        raise NotNow("a schema may have to be looked at")
+    intake.publish_later(_event(biz, body), call)
 
 
 def _event(biz: int, body: PublishBody) -> intake.Event:
@@ -149,11 +171,7 @@ def _event(biz: int, body: PublishBody) -> intake.Event:
 
 
 # The plain publish, which the web server answers without Django (`msgplatform/web/door.py`).
-PUBLISH = SingleIntake(
-    "/api/v1/messages",
-    PublishBody,
-    lambda biz, body, call: intake.publish_later(_event(biz, body), call),
-)
+PUBLISH = SingleIntake("/api/v1/messages", PublishBody, _publish_at_the_door)
 
 
 @extend_schema(tags=["events"])

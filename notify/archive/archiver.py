@@ -13,6 +13,7 @@ from typing import Any
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
+from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
 from msgplatform.core.archive.copying import NotVerified
@@ -23,6 +24,7 @@ from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.said import say
 from notify.archive import restored, retention, stores
 from notify.archive.due import Due, candidates, chunks, due, movable
 from notify.archive.move import move
@@ -36,6 +38,7 @@ _COPY_SECONDS = 120
 
 class Archiver(Worker):
     role = "archiver"
+    idle_seconds = ROUND_SECONDS / 4  # between two rounds a turn does nothing
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +85,7 @@ class Archiver(Worker):
         self.heartbeat.failed += 1
         return alerts.AlertEvent(
             "notify.archive",
-            f"Message {message_id} could not be moved to the archive",
+            say(_("Message %(id)s could not be moved to the archive"), id=str(message_id)),
             str(error),
             key=f"notify.archive:{message_id}",
         )

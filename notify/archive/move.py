@@ -15,7 +15,7 @@ from django.db.models.functions import Coalesce, Now
 from msgplatform.core.archive.copying import Part
 from msgplatform.core.archive.router import cold_alias
 from msgplatform.core.archive.rows import delete_whole
-from msgplatform.core.data import sql
+from msgplatform.core.data import transactions
 from msgplatform.core.failpoints import failpoint
 from notify.archive import restored
 from notify.archive.due import Due
@@ -72,7 +72,7 @@ def move(message_ids: Sequence[int], due: Due) -> int:
 
     # An archive that cannot be reached is found out before anything is locked.
     connections[cold_alias()].ensure_connection()
-    return sql.retrying(once)
+    return transactions.retrying(once)
 
 
 def _locked(message_ids: list[int], due: Due) -> tuple[list[int], list[int]]:

@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import F, Value
 
 from msgplatform.core.archive.copying import Part
-from msgplatform.core.data import sql
+from msgplatform.core.data import transactions
 from msgplatform.core.failpoints import failpoint
 from notify.archive import restored, stores
 from notify.archive.due import chunks
@@ -41,7 +41,7 @@ def restore(message_ids: Sequence[int], then: Callable[[], int]) -> int:
     done is whole.
     """
     cut = list(chunks(sorted(message_ids), stores.cold()))
-    return sum(sql.retrying(partial(_restore_chunk, chunk, then)) for chunk in cut)
+    return sum(transactions.retrying(partial(_restore_chunk, chunk, then)) for chunk in cut)
 
 
 def _restore_chunk(message_ids: list[int], then: Callable[[], int]) -> int:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
 
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core import bulk_cursor, flows
-from msgplatform.core.bulk_cursor import BulkCursor
+from msgplatform.api import filter_fields
+from msgplatform.core import flows
+from msgplatform.core.bulk import cursor as bulk_cursor
+from msgplatform.core.bulk import preview as bulk_preview
+from msgplatform.core.bulk.cursor import BulkCursor
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
-from notify.bulk import fill_missing, replay
+from notify.bulk import fill_missing, preview, replay
 from notify.bulk.requeue import Page, Requeue
+from notify.bulk.send_again import FAILED
+from notify.search import fields
 from notify.search.filters import Filter, parse
 
 # A count stops here and says "or more": it is asked before a job begins, while a person waits.
@@ -37,11 +42,11 @@ class _Action:
     required: tuple[str, ...] = ()
 
 
-_SUBSCRIPTION = _("Its id, or system/consumer such as orders/warehouse")
-_BIZ = _("Name or id of a business system")
-_TYPE = _("Exact, such as order.paid")
-_SINCE = _("Accepted at this time or later: 2026-11-20 14:30")
-_UNTIL = _("Accepted before this time")
+_FAILED = fields.statuses(
+    FAILED.values(),
+    _("Poison ones need somebody to look at them first"),
+    nothing=_("exhausted, unless ids are given"),
+)
 
 ACTIONS: Mapping[str, _Action] = {
     "requeue": _Action(
@@ -49,17 +54,22 @@ ACTIONS: Mapping[str, _Action] = {
         flows.BulkAction(
             _("Send failed ones again"),
             {
-                "subscription": _SUBSCRIPTION,
-                "biz": _BIZ,
-                "status": _("exhausted (default), poison or skipped"),
-                "event_type": _TYPE,
-                "since": _SINCE,
-                "until": _UNTIL,
-                "ids": _("Ids of deliveries or of messages, at most 500. Without a status: "
-                         "exhausted, poison and skipped ones; delivered can be asked for too"),
+                "subscription": fields.SUBSCRIPTION,
+                "biz": filter_fields.BIZ,
+                "status": _FAILED,
+                "answer": _("How the last attempt ended, as the page Failures shows it: HTTP 503"),
+                "event_type": fields.EVENT_TYPE,
+                "since": filter_fields.SINCE,
+                "until": filter_fields.UNTIL,
+                "ids": flows.FilterField(
+                    _("Ids of deliveries or of messages, at most 500. Without a status: "
+                      "exhausted, poison and skipped ones; delivered can be asked for too"),
+                    "ids",
+                ),
             },
             _("Each delivery gets all its attempts anew; the log of earlier attempts stays. "
               "Deliveries that are named by id may be archived: they are brought back."),
+            has_outcome=True,
         ),
     ),
     "replay": _Action(
@@ -67,13 +77,14 @@ ACTIONS: Mapping[str, _Action] = {
         flows.BulkAction(
             _("Replay since a time"),
             {
-                "subscription": _SUBSCRIPTION,
-                "since": _SINCE,
-                "until": _UNTIL,
-                "event_type": _TYPE,
+                "subscription": fields.SUBSCRIPTION,
+                "since": filter_fields.SINCE,
+                "until": filter_fields.UNTIL,
+                "event_type": fields.EVENT_TYPE,
             },
             _("Everything that the subscription should have got is sent again, even what was "
               "delivered. Archived messages are brought back for it."),
+            has_outcome=True,
         ),
         ("subscription", "since"),
     ),
@@ -82,14 +93,15 @@ ACTIONS: Mapping[str, _Action] = {
         flows.BulkAction(
             _("Replay what never succeeded"),
             {
-                "subscription": _SUBSCRIPTION,
-                "biz": _BIZ,
-                "since": _SINCE,
-                "until": _UNTIL,
-                "event_type": _TYPE,
+                "subscription": fields.SUBSCRIPTION,
+                "biz": filter_fields.BIZ,
+                "since": filter_fields.SINCE,
+                "until": filter_fields.UNTIL,
+                "event_type": fields.EVENT_TYPE,
             },
             _("Exhausted, poison and skipped deliveries are sent again; deliveries that wait for "
               "another attempt are sent now. Archived messages are brought back for it."),
+            has_outcome=True,
         ),
         ("since",),
     ),
@@ -98,11 +110,13 @@ ACTIONS: Mapping[str, _Action] = {
         flows.BulkAction(
             _("Make missing deliveries"),
             {
-                "biz": _BIZ,
-                "since": _SINCE,
-                "until": _UNTIL,
-                "event_type": _TYPE,
-                "subscription": _("Only for this subscription; empty: for all"),
+                "biz": filter_fields.BIZ,
+                "since": filter_fields.SINCE,
+                "until": filter_fields.UNTIL,
+                "event_type": fields.EVENT_TYPE,
+                "subscription": replace(
+                    fields.SUBSCRIPTION, help=_("Only for this subscription; empty: for all")
+                ),
             },
             _("Each message gets the deliveries that it lacks, such as those for a newer "
               "subscription. Existing deliveries and archived messages stay as they are. The count "
@@ -119,7 +133,18 @@ def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
     return bulk_cursor.count(job.page, COUNT_MOST, _COUNT_PAGE, _COUNT_STEPS)
 
 
-def step(action: str, given: Mapping[str, Any], cursor: str, limit: int) -> flows.Step:
+def shown_before(action: str, given: Mapping[str, Any]) -> flows.Preview:
+    """What the action would change now."""
+    begun = sql.now()
+    job = _job(action, given, begun)
+    if action == "resplit":
+        return preview.of_messages(bulk_preview.tally(job.page, preview.messages), begun)
+    return preview.of_deliveries(bulk_preview.tally(job.page, preview.deliveries), begun)
+
+
+def step(
+    action: str, given: Mapping[str, Any], cursor: str, limit: int, note: flows.Note = flows.unnoted
+) -> flows.Step:
     """The next page. A step that is repeated does nothing twice."""
     if not cursor:
         # Only where it begins: what comes later is not the job's. A wrong filter is refused here.
@@ -128,6 +153,8 @@ def step(action: str, given: Mapping[str, Any], cursor: str, limit: int) -> flow
     at = BulkCursor.read(cursor)
     job = _job(action, given, at.begun)
     page = job.page(at.position, limit)
+    if page.ids and ACTIONS[action].shown.has_outcome:
+        note(page.ids)
     done = job.apply(page.ids) if page.ids else 0
     return flows.Step(at.moved_to(page.position), done)
 

@@ -14,7 +14,7 @@ from functools import partial
 from django.db import transaction
 
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data import sql
+from msgplatform.core.data import sql, transactions
 from msgplatform.core.errors import Temporary
 from notify.archive import stores
 from notify.bulk.replay import Messages
@@ -69,7 +69,7 @@ def add_missing(message_ids: Sequence[int], subscription: int | None = None) -> 
         try:
             block = id_numbers.reserve(needed) if needed else None
             if block:
-                made += sql.retrying(partial(_add, part, subscription, block))
+                made += transactions.retrying(partial(_add, part, subscription, block))
         except _MoreMissing:
             continue  # count again
         left = left[len(part) :]

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from msgplatform.core.bulk_cursor import read_id
+from msgplatform.core.bulk.cursor import read_id
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import InvalidInput
 from notify.archive import stores
@@ -77,6 +77,10 @@ class Messages:
         return sorted(split), following
 
 
+def _hot(messages: Sequence[int]) -> set[int]:
+    return set(BizMsg.objects.filter(id__in=messages).values_list("id", flat=True))
+
+
 class Replay:
     """All deliveries for a subscription since a time, those that succeeded too; archived messages
     come back for it."""
@@ -108,17 +112,23 @@ class Replay:
 
     def _deliveries(self, messages: Sequence[int]) -> list[tuple[int, int]]:
         """The deliveries to send: (delivery, message), in the order of the messages."""
-        # A message that was brought back is in the archive too: its hot deliveries count.
-        hot = set(BizMsg.objects.filter(id__in=messages).values_list("id", flat=True))
-        archived = [pk for pk in messages if pk not in hot]
-        found: list[tuple[int, int]] = []
-        for place, there in ((stores.hot(), sorted(hot)), (stores.cold(), archived)):
-            with reading(place):
-                rows = ended(place, self.statuses, self._begun).filter(msg_id__in=there)
-                if self._filter.subscription is not None:
-                    rows = rows.filter(biz_receive_id=self._filter.subscription)
-                found += self.narrowed(rows).order_by().values_list("id", "msg_id")
+        # A message that was brought back is in the archive too: its hot deliveries count. Asked
+        # again after they were read: the archiver, or somebody who brings one back, may have moved
+        # some meanwhile, and the deliveries of those would be read from neither place.
+        while True:
+            hot = _hot(messages)
+            found = self._in_place(stores.hot(), sorted(hot))
+            if _hot(messages) == hot:
+                break
+        found += self._in_place(stores.cold(), [pk for pk in messages if pk not in hot])
         return sorted(found, key=lambda pair: (pair[1], pair[0]))
+
+    def _in_place(self, place: Place, messages: Sequence[int]) -> list[tuple[int, int]]:
+        with reading(place):
+            rows = ended(place, self.statuses, self._begun).filter(msg_id__in=messages)
+            if self._filter.subscription is not None:
+                rows = rows.filter(biz_receive_id=self._filter.subscription)
+            return list(self.narrowed(rows).order_by().values_list("id", "msg_id"))
 
     def narrowed(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         """For subclasses: those of these deliveries that are sent again."""

@@ -11,13 +11,14 @@ from django.db import connection
 from django.db.models import Q, QuerySet
 
 from msgplatform.api.filters import MAX_ID
-from msgplatform.core.bulk_cursor import read_id, read_time
+from msgplatform.core.bulk.cursor import read_id, read_time
 from msgplatform.core.errors import InvalidInput
 from notify.archive import stores
 from notify.archive.stores import Place, reading
 from notify.bulk.send_again import CHUNK, FAILED, again, ended
 from notify.maker import due
 from notify.models import BizReceive, ReceiveMsg
+from notify.monitor import given_up
 from notify.search.filters import Filter
 
 SCANNED = 5000  # rows that one page reads at most, give or take a chunk
@@ -55,11 +56,15 @@ class Requeue:
             done = read_id(position)
             left = [pk for pk in self._filter.ids if pk > done]
             named = left[:limit]
-            # A message's id means all its deliveries. What was brought back is still in the
-            # archive, as it was then; its hot row counts.
-            archived = self._named(stores.cold(), named)
-            hot = ReceiveMsg.objects.filter(id__in=archived).values_list("id", flat=True)
-            ids = archived - set(hot) | self._named(stores.hot(), named)
+            # A message's id means all its deliveries. Hot ones first: one that the archiver moves
+            # meanwhile is in the archive before its hot row is gone. What was brought back is
+            # still in the archive, as it was then; its hot row counts.
+            ids = self._named(stores.hot(), named)
+            archived = self._named(stores.cold(), named) - ids
+            back = set(ReceiveMsg.objects.filter(id__in=archived).values_list("id", flat=True))
+            if back:  # or it came back since the hot ones were read
+                ids |= self._named(stores.hot(), named)
+            ids |= archived - back
             return Page(sorted(ids), str(named[-1]) if len(left) > limit else "")
         after = _Position.read(position)
         matches: list[int] = []
@@ -83,7 +88,9 @@ class Requeue:
     def _named(self, place: Place, ids: Sequence[int]) -> set[int]:
         with reading(place):
             rows = ended(place, self._statuses, self._begun).order_by()
-            named = rows.values_list("id", "msg_id", "created_at", "updated_at")
+            named = rows.values_list(
+                "id", "msg_id", "created_at", "updated_at", "status", "http_status", "error"
+            )
             return self._wanted([*named.filter(id__in=ids), *named.filter(msg_id__in=ids)], place)
 
     def _subscriptions(self, first: int) -> list[int]:
@@ -112,17 +119,19 @@ class Requeue:
                 rows = rows.filter(next_at__gte=after.next_at)
             rows = rows.filter(later)
         ordered = rows.order_by("next_at", "id") if by_time else rows.order_by("id")
-        return ordered.values_list("id", "msg_id", "next_at", "updated_at")
+        return ordered.values_list(
+            "id", "msg_id", "next_at", "updated_at", "status", "http_status", "error"
+        )
 
-    def _wanted(
-        self, rows: Sequence[tuple[int, int, datetime, datetime]], place: Place
-    ) -> set[int]:
+    def _wanted(self, rows: Sequence[tuple[Any, ...]], place: Place) -> set[int]:
         least = self._filter.since or 0
         below = MAX_ID if self._filter.until is None else self._filter.until
         found = {
             delivery_id: message_id
-            for delivery_id, message_id, _at, updated_at in rows
-            if least <= message_id < below and updated_at <= self._begun
+            for delivery_id, message_id, _at, updated_at, *ended in rows
+            if least <= message_id < below
+            and updated_at <= self._begun
+            and self._filter.answer in (None, given_up.answer(*ended))
         }
         # The type is the message's: asked last, of what is left.
         if self._filter.event_type is not None and found:

@@ -3,22 +3,24 @@ earlier attempts stays. Archived deliveries are brought back first."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
 
+from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
 from msgplatform.api.filters import MAX_SELECTION
-from msgplatform.core.data import claims, sql
+from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
 from notify.archive import stores
 from notify.archive.restore import restore
 from notify.archive.stores import Place
 from notify.models import ReceiveMsg
+from notify.monitor import given_up
 
 _Status = ReceiveMsg.Status
 FAILED = {
@@ -26,6 +28,16 @@ FAILED = {
     "poison": _Status.POISON,
     "skipped": _Status.SKIPPED,
 }
+_AGAIN: Mapping[str, Any] = {
+    "status": _Status.PENDING,
+    "send_times": 0,
+    "generation": F("generation") + 1,
+    # A failure that is still to be marked carries the old claim and does not apply.
+    "claimed_by": "",
+    "next_at": Now(),
+    "updated_at": Now(),
+}
+FINAL = (*FAILED.values(), _Status.DELIVERED)
 # Deliveries in one statement, and messages in one restore.
 CHUNK = 500
 
@@ -49,21 +61,24 @@ def again(delivery_ids: Sequence[int], statuses: Collection[int], begun: datetim
 
 def hot(delivery_ids: Iterable[int], statuses: Collection[int], begun: datetime) -> int:
     """The same for deliveries in the hot table; others are passed over."""
-    rows = ended(stores.hot(), statuses, begun)
+
+    def once(some: Sequence[int]) -> int:
+        with transaction.atomic():
+            # By id alone: for a condition on the status MariaDB might lock by another index.
+            rows = ReceiveMsg.objects.select_for_update().filter(id__in=some).order_by("id")
+            found = [
+                row
+                for row in rows.values_list(*given_up.COLUMNS, "id")
+                if row[0] in statuses and row[4] <= begun
+            ]
+            if not found:
+                return 0
+            given_up.counted(row[:-1] for row in found)
+            chosen = ReceiveMsg.objects.filter(id__in=[row[-1] for row in found])
+            return claims.update_by_key(chosen, _AGAIN)
+
     return sum(
-        claims.update_by_key(
-            rows.filter(id__in=some),
-            {
-                "status": _Status.PENDING,
-                "send_times": 0,
-                "generation": F("generation") + 1,
-                # A failure that is still to be marked carries the old claim and does not apply.
-                "claimed_by": "",
-                "next_at": Now(),
-                "updated_at": Now(),
-            },
-        )
-        for some in chunks(list(delivery_ids), CHUNK)
+        transactions.retrying(partial(once, some)) for some in chunks(list(delivery_ids), CHUNK)
     )
 
 
@@ -77,4 +92,4 @@ def selection(delivery_ids: Sequence[int]) -> int:
     were final. Raises InvalidInput when there are more than a request should do."""
     if len(delivery_ids) > MAX_SELECTION:
         raise InvalidInput(f"select at most {MAX_SELECTION}; for more, start a bulk job", "ids")
-    return hot(delivery_ids, [*FAILED.values(), _Status.DELIVERED], sql.now())
+    return hot(delivery_ids, FINAL, sql.now())

@@ -30,6 +30,12 @@ class Consumer:
     subscription: Mapping[str, Any] = field(default_factory=dict)
     secret: str = ""
 
+    @property
+    def title(self) -> str:
+        """In the console: whoever looks there sees that a failure is meant to be one."""
+        title = self.name.replace("-", " ").capitalize()
+        return f"{title} (demo: {self.behaviour})" if ON_PURPOSE in self.behaviour else title
+
 
 def consumers() -> list[Consumer]:
     """The cast; each run with a fresh secret for the one that verifies."""
@@ -37,9 +43,10 @@ def consumers() -> list[Consumer]:
     return [
         Consumer("warehouse", "answers at once"),
         Consumer("billing", "is slow: 0.2 s an answer", ["--delay", "0.2"], "*.rare"),
-        Consumer("mailings", "refuses every tenth the first time", ["--fail-every", "10"]),
+        Consumer("mailings", f"refuses one in ten once, {ON_PURPOSE}", ["--fail-every", "10"]),
         Consumer(
-            "analytics", "is down for 4 s, then recovers", ["--down-for", "4"], schedule=PATIENT
+            "analytics", f"is down for its first 4 s, {ON_PURPOSE}", ["--down-for", "4"],
+            schedule=PATIENT,
         ),
         Consumer(
             "auditors", "verifies every signature", ["--secret", secret], secret=secret
@@ -47,10 +54,11 @@ def consumers() -> list[Consumer]:
         Consumer(
             "partner", "takes 400 a second", subscription={"rate_limit": 400.0}, pattern="*.rare"
         ),
-        Consumer(DEAD, "is dead: 500 for ever", ["--status", "500"]),
+        Consumer(DEAD, f"always answers 500, {ON_PURPOSE}", ["--status", "500"]),
     ]  # fmt: skip
 
 
+ON_PURPOSE = "on purpose"
 DEAD = "retired-system"
 VERIFYING = "auditors"
 # name, which consumers subscribe
@@ -65,7 +73,7 @@ def create(cast: Sequence[Consumer], urls: Mapping[str, str]) -> dict[str, str]:
     """Rows for business systems, consumers and subscriptions; an API key per business system."""
     rows = {}
     for consumer in cast:
-        defaults = {"url": urls[consumer.name], "title": consumer.name.replace("-", " ").title()}
+        defaults = {"url": urls[consumer.name], "title": consumer.title}
         if consumer.secret:
             defaults["secret"] = consumer.secret
         rows[consumer.name], _ = Receive.objects.update_or_create(

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from msgplatform.core.api_connection import Connection
+
 CONNECTIONS = 8
 # After so many messages one request is repeated with the same key, as after a lost answer.
 REPEAT_EVERY = 50
@@ -156,3 +158,20 @@ def publish_all(
         if publisher.error:
             raise publisher.error
     return [message for publisher in publishers for message in publisher.accepted]
+
+
+class Trickle:
+    """A message now and then, after the accounting; the systems in turn. For one thread."""
+
+    def __init__(self, base_url: str, tokens: Mapping[str, str]) -> None:
+        self._connection = Connection(base_url)
+        self._tokens = list(tokens.values())
+        self._prefix = f"trickle-{uuid.uuid4().hex[:12]}"
+
+    def publish(self, number: int) -> None:
+        """Raises RuntimeError; a repeat of the same number is the same message."""
+        headers = {"Authorization": f"Bearer {self._tokens[number % len(self._tokens)]}"}
+        answer = self._connection.json(
+            "POST", "/api/v1/messages", message(self._prefix, number), headers
+        )
+        answer.require(200, 202)

@@ -16,13 +16,16 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.flows import DemoRun
 from notify import secret_rotation
 from notify.demo import cast
-from notify.demo.publisher import Accepted, BatchPublisher, publish_all
+from notify.demo.publisher import Accepted, BatchPublisher, Trickle, publish_all
 from notify.demo.sink_process import SinkProcess
 from notify.models import Receive, ReceiveMsg
 from notify.subscriptions import signing
 
 # A run with fewer messages shows too little, and says so.
 MIN_MESSAGES = 10_000
+_TRICKLE_SECONDS = 0.5  # between two messages, after the accounting
+# For so long both secrets sign, a week: the consumer changes over at no time of the demo.
+_OVERLAP_HOURS = 168
 _FORGED = b'{"type": "demo.forged", "timestamp": "2026-01-01T00:00:00Z", "data": {}}'
 
 
@@ -43,26 +46,26 @@ class Account:
 def run_demo(run: DemoRun) -> Mapping[str, Any]:
     """Publish over HTTP, wait for the consumers' files, account for every delivery."""
     consumers = cast.consumers()
-    with contextlib.ExitStack() as stack:
-        sinks = {}
-        for consumer in consumers:
-            sink = SinkProcess(Path(run.folder) / f"{consumer.name}.log", list(consumer.sink))
-            sinks[consumer.name] = stack.enter_context(sink)
-        tokens = cast.create(consumers, {name: sink.url for name, sink in sinks.items()})
-        run.say(f"notify: {run.messages} messages from {len(tokens)} business systems to")
-        for consumer in consumers:
-            run.say(f"notify:   {consumer.name:<15} {consumer.behaviour}")
-        accepted = publish_all(run.base_url, tokens, run.messages // 2)
-        # In the middle of the traffic the verifying consumer's secret is rotated. It goes on with
-        # its old one, as consumers do until somebody has changed their settings.
-        verifying = Receive.objects.get(name=cast.VERIFYING)
-        secret_rotation.rotate(verifying.pk, secret_rotation.mark_of(verifying), hours=1)
-        rest = run.messages - len(accepted)
-        accepted += publish_all(run.base_url, tokens, rest, kind=BatchPublisher)
-        forged = _forge(sinks[cast.VERIFYING].url, verifying.secret)
-        account = Account(cast.expected(consumers, accepted), sinks)
-        exhausted = _await(run, account)
-        return _report(accepted, account, exhausted, forged)
+    sinks = {}
+    for consumer in consumers:
+        sink = SinkProcess(Path(run.folder) / f"{consumer.name}.log", list(consumer.sink))
+        sinks[consumer.name] = run.until_end.enter_context(sink)
+    tokens = cast.create(consumers, {name: sink.url for name, sink in sinks.items()})
+    run.say(f"notify: {run.messages} messages from {len(tokens)} business systems to")
+    for consumer in consumers:
+        run.say(f"notify:   {consumer.name:<15} {consumer.behaviour}")
+    accepted = publish_all(run.base_url, tokens, run.messages // 2)
+    # In the middle of the traffic the verifying consumer's secret is rotated. It goes on with its
+    # old one, as consumers do until somebody has changed their settings.
+    verifying = Receive.objects.get(name=cast.VERIFYING)
+    secret_rotation.rotate(verifying.pk, secret_rotation.mark_of(verifying), hours=_OVERLAP_HOURS)
+    rest = run.messages - len(accepted)
+    accepted += publish_all(run.base_url, tokens, rest, kind=BatchPublisher)
+    forged = _forge(sinks[cast.VERIFYING].url, verifying.secret)
+    account = Account(cast.expected(consumers, accepted), sinks)
+    exhausted = _await(run, account)
+    run.trickle("notify", Trickle(run.base_url, tokens).publish, _TRICKLE_SECONDS)
+    return _report(accepted, account, exhausted, forged)
 
 
 def _forge(url: str, secret: str) -> tuple[int, int]:

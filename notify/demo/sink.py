@@ -28,7 +28,7 @@ _TOLERANCE_SECONDS = 300
 
 
 @dataclass
-class Personality:
+class Behaviour:
     """How the consumer behaves, and what it has seen.
 
     `status`: from 300 on, the answer to everything. `down_for`: everything is answered 503 for so
@@ -69,8 +69,8 @@ class Personality:
 class SinkProtocol(asyncio.Protocol):
     """HTTP/1.1 with keep-alive, just enough for a POST with Content-Length."""
 
-    def __init__(self, personality: Personality) -> None:
-        self._personality = personality
+    def __init__(self, behaviour: Behaviour) -> None:
+        self._behaviour = behaviour
         self._buffer = b""
         self._transport: asyncio.WriteTransport | None = None
 
@@ -90,11 +90,11 @@ class SinkProtocol(asyncio.Protocol):
             if len(rest) < length:
                 return
             self._buffer = rest[length:]
-            status = self._personality.answer(headers, rest[:length])
+            status = self._behaviour.answer(headers, rest[:length])
             response = b"HTTP/1.1 %d x\r\ncontent-length: 0\r\n\r\n" % status
-            if self._personality.delay:
+            if self._behaviour.delay:
                 loop = asyncio.get_running_loop()
-                loop.call_later(self._personality.delay, self._write, response)
+                loop.call_later(self._behaviour.delay, self._write, response)
             else:
                 self._write(response)
 
@@ -115,10 +115,10 @@ def _is_signed(secret: str, headers: dict[bytes, bytes], body: bytes) -> bool:
     return any(hmac.compare_digest(wanted, signature) for signature in given)
 
 
-async def _serve(personality: Personality, port: int) -> None:
+async def _serve(behaviour: Behaviour, port: int) -> None:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: SinkProtocol(personality), "127.0.0.1", port, backlog=1024
+        lambda: SinkProtocol(behaviour), "127.0.0.1", port, backlog=1024
     )
     print(server.sockets[0].getsockname()[1], flush=True)
     # Returns when the process that started this one ends, even by SIGKILL.
@@ -142,11 +142,11 @@ def main() -> None:
     parser.add_argument("--secret", default="", help="verify signatures made with this secret")
     options = parser.parse_args()
     with options.file.open("ab") as file, contextlib.suppress(KeyboardInterrupt):
-        personality = Personality(
+        behaviour = Behaviour(
             file, options.delay, options.fail_every, options.status, options.down_for,
             options.secret,
         )  # fmt: skip
-        asyncio.run(_serve(personality, options.port))
+        asyncio.run(_serve(behaviour, options.port))
     os._exit(0)  # the thread that reads standard input must not hold the process
 
 

@@ -17,6 +17,7 @@ class SinkProcess:
             [sys.executable, "-m", "notify.demo.sink", "--file", str(file),
              "--port", str(port), *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            process_group=0,  # Ctrl-C reaches only who started it, and closes its input
         )  # fmt: skip
         assert self._process.stdout is not None  # noqa: S101
         line = self._process.stdout.readline()

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop
 
 from msgplatform.core import flows
 from msgplatform.core.errors import UNAVAILABLE
-from notify.feed.bulk import actions
-from notify.feed.monitor import alert_conditions, metrics
+from notify.feed.bulk import actions, one_message
+from notify.feed.monitor import alert_conditions, first_steps, given_up, metrics, runbooks
+from notify.feed.monitor.activity import ACTIVITY
 from notify.feed.search import find as search
+from notify.feed.search.hits import hits
 
 
 class FeedFlow(flows.Flow):
     name = "feed"
-    title = "Feed"
+    title = _("Feed")
     daemons = (
         flows.Daemon("run_feed_dispatcher", priority=540, help="writes posts into timelines"),
         flows.Daemon("run_feed_cleaner", priority=545, help="deletes what is no longer needed"),
@@ -24,11 +28,14 @@ class FeedFlow(flows.Flow):
     urls = "notify.feed.urls"
     single_intakes = ("notify.feed.api.post_views.POST",)
     permission = "feed.view_feed"
+    operate = ("feed.change_eventqueue",)
+    again_permission = "feed.change_eventqueue"
     scopes = {
-        "feed:write": "post, edit and delete posts; change relations",
-        "feed:read": "read timelines, posts and relations",
+        "feed:write": gettext_noop("post, edit and delete posts; change relations"),
+        "feed:read": gettext_noop("read timelines, posts and relations"),
     }
     search_fields = search.FIELDS
+    texts = _("posts")
     bulk_actions = actions.ACTIONS
     icons = {"Feed": "dynamic_feed", "EventQueue": "queue"}
     links = (
@@ -37,7 +44,11 @@ class FeedFlow(flows.Flow):
         ),
         flows.Link(_("Scheduler"), "speed", "admin:feed_scheduler", ("feed.view_eventqueue",)),
     )
+    activity = ACTIVITY
+    runbooks = runbooks.RUNBOOKS
+    given_up_alert = alert_conditions.SET_ASIDE  # dispatchers raise it
     environment_prefix = "FEED_"
+    declared_metrics = metrics.METRICS
 
     def status(self) -> flows.Status:
         try:
@@ -45,11 +56,22 @@ class FeedFlow(flows.Flow):
         except UNAVAILABLE as error:
             return flows.Status(0, None, problem=str(error)[:200])
 
-    def search(self, query: str, limit: int) -> list[flows.Hit]:
+    def failures(self) -> Sequence[flows.Failure]:
+        return given_up.failures()
+
+    def search(self, query: str, limit: int, personal: bool = True) -> list[flows.Hit]:
         return search.search(query, limit)
 
-    def page(self, id: str) -> flows.Page | None:
+    def search_text(
+        self, query: str, since: datetime, cursor: str, seconds: float
+    ) -> flows.TextFound:
+        return search.search_text(query, since, cursor, seconds)
+
+    def page(self, id: str, after: str = "") -> flows.Page | None:
         return search.page(id)
+
+    def send_again(self, id: str, recipient: str, by: str) -> flows.SentAgain:
+        return one_message.send_again(id, recipient)
 
     def find(self, filter: Mapping[str, str], cursor: str, limit: int) -> flows.Found:
         return search.find(filter, cursor, limit)
@@ -57,16 +79,36 @@ class FeedFlow(flows.Flow):
     def bulk_count(self, action: str, filter: Mapping[str, Any]) -> flows.Counted:
         return actions.count(action, filter)
 
+    def bulk_preview(self, action: str, filter: Mapping[str, Any]) -> flows.Preview:
+        return actions.shown_before(action, filter)
+
     def bulk_step(
-        self, action: str, filter: Mapping[str, Any], cursor: str, limit: int
+        self,
+        action: str,
+        filter: Mapping[str, Any],
+        cursor: str,
+        limit: int,
+        note: flows.Note = flows.unnoted,
     ) -> flows.Step:
-        return actions.step(action, filter, cursor, limit)
+        return actions.step(action, filter, cursor, limit, note)
+
+    def bulk_outcome(self, action: str, ids: Sequence[str]) -> dict[str, flows.Ending]:
+        return actions.outcome(ids)
+
+    def bulk_hits(self, action: str, ids: Sequence[str]) -> list[flows.Hit]:
+        return list(hits([int(qid) for qid in ids]).values())
 
     def examine(self) -> Iterable[flows.Finding]:
         return alert_conditions.examine()
 
     def metrics(self) -> Iterable[flows.Sample]:
         return metrics.samples()
+
+    def first_steps(self) -> Sequence[flows.FirstStep]:
+        return first_steps.steps()
+
+    def first_call(self) -> flows.FirstCall:
+        return first_steps.CALL
 
     def demo_environment(self) -> Mapping[str, str]:
         # So low that even in a small town authors are merged and timelines trimmed.

@@ -16,7 +16,7 @@ from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.lease import Lease
 from msgplatform.core.daemons.presence import Presence
 
-LEASE_SECONDS = 3.0
+LEASE_SECONDS = 6.0  # a scheduler that is idle decides every two seconds
 # A decision that is older says nothing about the load now.
 STALE_SECONDS = 15.0
 

@@ -6,10 +6,9 @@ import os
 
 from msgplatform import env
 
-# Posts of an author with more recipients than the first are merged at read instead of pushed; when
-# there are fewer than the second, posts are pushed again. The gap keeps authors from going back and
-# forth.
+# Posts of an author with more recipients are merged at read instead of written.
 FEED_MERGE_ABOVE = env.integer("FEED_MERGE_ABOVE", 50_000, 10, 100_000_000)
+# With fewer recipients they are written again; the gap keeps authors from going back and forth.
 FEED_PUSH_BELOW = env.integer("FEED_PUSH_BELOW", 40_000, 1, 100_000_000)
 # How many relations may bring posts to one reader: a page of a timeline asks all of them for what
 # is not written.
@@ -30,17 +29,20 @@ FEED_KEEP_ENTRY_DAYS = env.integer("FEED_KEEP_ENTRY_DAYS", 90, 0, 36500)
 FEED_CLEAN_SECONDS = env.number("FEED_CLEAN_SECONDS", 3600, 0.05, 7 * 86400)
 
 # -- how fast dispatchers work ---------------------------------------------------------------------
-# The part of full speed that dispatchers keep however busy the server is. We promise a tenth; this
-# is somewhat more.
+# The part of full speed that dispatchers keep however busy the server is; a tenth is promised.
 FEED_SHARE_LEAST = env.number("FEED_SHARE_LEAST", 0.13, 0.01, 1)
-# They keep twice as much while the oldest event has waited for so long.
+# Dispatchers keep twice as much of full speed while the oldest event has waited for so long; the
+# alert feed.late says so.
 FEED_LATE_SECONDS = env.number("FEED_LATE_SECONDS", 60, 1, 7 * 86400)
-# The largest share at some hours of the day, in TIME_ZONE: "19-23:0.3,0-6:1".
+# The largest share at some hours of the day, in TIME_ZONE: `19-23:0.3,0-6:1`.
+# By default: none
 FEED_HOURS = env.text("FEED_HOURS")
-# Above these dispatchers give way to others: how many statements of others run at once; the
-# database's latency, as a multiple of that at rest; the part of this machine's processors at work.
+# Dispatchers give way when more statements of others run at once.
+# By default: half the number of processors
 FEED_TARGET_STATEMENTS = env.number(
     "FEED_TARGET_STATEMENTS", (os.cpu_count() or 1) / 2, 0.1, 10_000
 )
+# Dispatchers give way when the database's latency is more than so many times that at rest.
 FEED_TARGET_LATENCY = env.number("FEED_TARGET_LATENCY", 1.5, 1.05, 1000)
+# Dispatchers give way when more than this part of the machine's processors is at work.
 FEED_TARGET_CPU = env.number("FEED_TARGET_CPU", 0.9, 0.05, 1)

@@ -11,18 +11,22 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.conf import settings
+from django.db import transaction
 from django.db.models.functions import Now
+from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
-from msgplatform.core.data import claims, sql
+from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.queues import jobs
+from msgplatform.core.said import say
 from notify import orders
 from notify.directory import Subscription, Subscriptions
 from notify.maker import due, enqueue
 from notify.maker.capacity import Capacity
 from notify.maker.payloads import Message, Texts, select
 from notify.models import BizReceive, ReceiveMsg
+from notify.monitor import given_up
 
 # Deliveries that are claimed and put in one go.
 STEP_DELIVERIES = 2_000
@@ -56,19 +60,19 @@ class Dispatcher:
 
     def __init__(self, subscriptions: Subscriptions, only: Collection[int] = ()) -> None:
         self._subscriptions = subscriptions
-        self._only = frozenset(only)
+        rows = BizReceive.objects.filter(status__in=SENDABLE)
+        if only:
+            rows = rows.filter(id__in=frozenset(only))
+        # Built once: most turns find nothing, and building costs more than the answer.
+        self._times = rows.values_list("id", Now(), *map(due.first, _WAITING))
         # Bytes that a delivery of each subscription took lately: no more are read than may fit.
         self._sizes: dict[int, float] = {}
 
     def due(self) -> list[Backlog]:
         """Who has due deliveries, the longest waiting first: one query."""
-        rows = BizReceive.objects.filter(status__in=SENDABLE)
-        if self._only:
-            rows = rows.filter(id__in=self._only)
-        first = {status: due.first(status) for status in _WAITING}
         known, found = self._subscriptions, []
-        for subscription_id, now, *times in rows.values_list("id", Now(), *first.values()):
-            waiting = {s: at for s, at in zip(first, times, strict=True) if at and at <= now}
+        for subscription_id, now, *times in self._times.all():
+            waiting = {s: at for s, at in zip(_WAITING, times, strict=True) if at and at <= now}
             if not waiting:
                 continue
             if known.get(subscription_id) is None and not known.is_unusable(subscription_id):
@@ -176,7 +180,7 @@ def _choose(asked: Sequence[Backlog], limits: dict[int, int]) -> dict[int, list[
     if not parts:
         return {}
     found: dict[int, list[_Due]] = {}
-    rows = sql.retrying(lambda: select(" UNION ALL ".join(parts), parameters))
+    rows = transactions.retrying(lambda: select(" UNION ALL ".join(parts), parameters))
     for subscription_id, next_at, delivery_id, message_id in rows:
         found.setdefault(subscription_id, []).append((next_at, delivery_id, message_id))
     for deliveries in found.values():
@@ -187,16 +191,25 @@ def _choose(asked: Sequence[Backlog], limits: dict[int, int]) -> dict[int, list[
 def _poison(subscription: Subscription, delivery_ids: Sequence[int]) -> None:
     """Their message is gone: nothing can be sent, and nobody must wait for it."""
     rows = ReceiveMsg.objects.filter(id__in=delivery_ids, status__in=_WAITING, next_at__lte=Now())
-    changed = claims.update_by_key(
-        rows,
-        {"status": _Status.POISON, "error": "message is gone", "claimed_by": "",
-         "updated_at": Now()},
-    )  # fmt: skip
-    if changed:
+    error, now = "message is gone", sql.now()
+    values = {"status": _Status.POISON, "error": error, "claimed_by": "", "updated_at": Now()}
+
+    def once() -> int:
+        with transaction.atomic():
+            changed = claims.update_by_key(rows, values)
+            lost = delivery_ids[:changed]
+            given_up.ended(_Status.POISON, subscription.id, lost, error, now)
+        return changed
+
+    if changed := transactions.retrying(once):
         alerts.raise_alert(
             "notify.poison",
-            f"The message of delivery {delivery_ids[0]} is gone",
-            f"{changed} deliveries of subscription {subscription.id} cannot be sent.",
+            say(_("The message of delivery %(id)s is gone"), id=str(delivery_ids[0])),
+            say(
+                _("Deliveries of subscription %(id)d that cannot be sent: %(count)d."),
+                id=subscription.id,
+                count=changed,
+            ),
             key=f"notify.gone:{subscription.id}",
         )
 

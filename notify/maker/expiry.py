@@ -8,18 +8,19 @@ the whole schedule takes, when the latest probe failed, ends here without an att
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 
 from django.db import transaction
 from django.db.models.functions import Now
 
-from msgplatform.core.data import claims, sql
+from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.failpoints import failpoint
 from notify.directory import Subscription
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import counters, given_up
+from notify.monitor.event_types import EventTypes
 
 PAGE = 500
 ERROR = "not tried, breaker open"
@@ -28,17 +29,22 @@ _Status = ReceiveMsg.Status
 _WAITING = (_Status.PENDING, _Status.QUEUED)
 
 
-def expire(behind_breaker: Iterable[tuple[Subscription, float]]) -> int:
+def expire(behind_breaker: Iterable[tuple[Subscription, float]], event_types: EventTypes) -> int:
     """Exhaust up to two pages of each subscription's deliveries; how many.
 
     With each subscription comes for how many seconds its breaker is open: since its latest attempt
     failed.
     """
     dead = [(s, open_for) for s, open_for in behind_breaker if s.failing_since is not None]
-    return sum(sql.retrying(partial(_expire_one, s, open_for)) for s, open_for in dead)
+    if dead:
+        event_types.refresh()
+    return sum(
+        transactions.retrying(partial(_expire_one, s, open_for, event_types))
+        for s, open_for in dead
+    )
 
 
-def _expire_one(subscription: Subscription, open_for: float) -> int:
+def _expire_one(subscription: Subscription, open_for: float, event_types: EventTypes) -> int:
     # A moment, not a distance from the present: this process may be frozen after each line.
     before = sql.now() - timedelta(seconds=open_for + sum(subscription.schedule))
     failing = BizReceive.objects.filter(id=subscription.id, failing_since__lte=before)
@@ -46,7 +52,7 @@ def _expire_one(subscription: Subscription, open_for: float) -> int:
         return 0
     failpoint("maker_before_expiry")
     with transaction.atomic():
-        changed = 0
+        begun, ended = sql.now(), list[int]()
         for status in _WAITING:
             waiting = ReceiveMsg.objects.filter(
                 status=status, biz_receive_id=subscription.id, next_at__lte=before
@@ -55,17 +61,31 @@ def _expire_one(subscription: Subscription, open_for: float) -> int:
             values = {"status": _Status.EXHAUSTED, "error": ERROR, "claimed_by": ""}
             if page:
                 rows = waiting.filter(id__in=page)
-                changed += claims.update_by_key(rows, {**values, "updated_at": Now()})
-        if not changed:
+                changed = claims.update_by_key(rows, {**values, "updated_at": Now()})
+                ended += page[:changed]
+        if not ended:
             return 0
         # Asked again under its lock: what was known may be from before its latest success. The
         # deliveries are locked before it, as a marker does.
         if failing.select_for_update().values_list("pk", flat=True).first() is None:
             transaction.set_rollback(True)
             return 0
-        key, now = counters.Key(subscription.biz_id, subscription.id, "exhausted"), sql.now()
-        counts = Counter({key: changed})
-        given_up.add({subscription.id: changed}, now)
+        counts, now = _counted(subscription, ended, event_types), sql.now()
+        given_up.ended(_Status.EXHAUSTED, subscription.id, ended, ERROR, begun)
         counters.add(counts, now)
     counters.add_totals(counts)
-    return changed
+    return len(ended)
+
+
+def _counted(
+    subscription: Subscription, ended: Sequence[int], event_types: EventTypes
+) -> counters.Counts:
+    """For the subscription, and for the event types; a message that is gone has none."""
+    biz = subscription.biz_id
+    rows = dict(ReceiveMsg.objects.filter(id__in=ended).values_list("id", "msg__event_type"))
+    counts = Counter(
+        counters.Key(biz, event_types.subject(biz, rows.get(pk, "")), counters.EXHAUSTED)
+        for pk in ended
+    )
+    counts[counters.Key(biz, subscription.id, counters.EXHAUSTED)] = len(ended)
+    return counts

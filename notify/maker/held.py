@@ -17,7 +17,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from msgplatform.core.data import claims, sql
+from msgplatform.core.data import claims, transactions
 from msgplatform.core.failpoints import failpoint
 from notify.maker import due
 from notify.models import BizReceive, ReceiveMsg
@@ -44,7 +44,7 @@ def settle() -> int:
     skipping = [pk for pk, status in statuses.items() if status == _Status.SKIPPING]
     for pk in skipping:
         if pk not in holding:
-            sql.retrying(partial(_finish_skipping, pk))
+            transactions.retrying(partial(_finish_skipping, pk))
     return moved
 
 
@@ -71,7 +71,7 @@ def _move(subscription: int, said: int, status: int) -> int:
                 return 0
             return moved
 
-    return sql.retrying(once)
+    return transactions.retrying(once)
 
 
 def _still_says(subscription: int, status: int) -> bool:

@@ -21,9 +21,10 @@ from notify.maker.capacity import Capacity
 from notify.maker.dispatcher import Dispatcher
 from notify.maker.payloads import Texts
 from notify.maker.splitter import BATCH, Splitter
+from notify.monitor.event_types import EventTypes
 
 RECOVER_EVERY_SECONDS = 10.0
-SETTLE_EVERY_SECONDS = 1.0
+SETTLE_EVERY_SECONDS = 2.0
 # Under load a turn waits so long for more: ten statements and a commit are for all of them.
 GATHER_SECONDS = 0.05
 
@@ -37,7 +38,8 @@ class Maker(Worker):
     def __init__(self, only: Collection[int] = ()) -> None:
         super().__init__()
         self.subscriptions = Subscriptions()
-        self.splitter = Splitter(self.subscriptions)
+        self._event_types = EventTypes()
+        self.splitter = Splitter(self.subscriptions, self._event_types)
         self.dispatcher = Dispatcher(self.subscriptions, only)
         self._texts = Texts()
         self._dedicated = bool(only)
@@ -66,7 +68,7 @@ class Maker(Worker):
         return bool(worked or settled)
 
     def settle_held(self) -> int:
-        """Every second, and without a pause while there is something to settle; how many."""
+        """Every two seconds, and without a pause while there is something to settle; how many."""
         if not self._next_settle.is_due:
             return 0
         moved = held.settle()
@@ -90,14 +92,14 @@ class Maker(Worker):
         split = at_once = expired = 0
         if accepted:
             split, at_once = self.splitter.split(accepted, capacity, behind)
-        # Like `settle_held`: every second, and without a pause while there is something to end.
+        # Every two seconds, and without a pause while there is something to end.
         if not self._dedicated and self._next_expire.is_due:
             behind_breaker = [
                 (backlog.subscription, state.open_for)
                 for backlog in due
                 if (state := capacity.live.get(backlog.subscription.id)) and state.is_open
             ]
-            expired = expiry.expire(behind_breaker)
+            expired = expiry.expire(behind_breaker, self._event_types)
             if not expired:
                 self._next_expire.restart()
         self.heartbeat.done += split + queued + at_once

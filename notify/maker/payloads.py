@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import connection
 
-from msgplatform.core.data import sql
+from msgplatform.core.data import transactions
 from msgplatform.core.data.chunks import chunks
 from notify import orders
 from notify.models import BizMsg
@@ -117,7 +117,7 @@ def numbers(ids: Iterable[int]) -> str:
 def _rows(columns: str, ids: Sequence[int]) -> Iterator[tuple[Any, ...]]:
     for chunk in chunks(ids, _CHUNK):
         statement = f"SELECT {columns} FROM biz_msg WHERE id IN ({numbers(chunk)}) ORDER BY id"  # noqa: S608
-        yield from sql.retrying(partial(select, statement))
+        yield from transactions.retrying(partial(select, statement))
 
 
 def select(statement: str, parameters: Sequence[Any] | None = None) -> Sequence[tuple[Any, ...]]:

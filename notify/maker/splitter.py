@@ -21,7 +21,7 @@ from functools import partial
 from django.conf import settings
 from django.db import transaction
 
-from msgplatform.core.data import ids, sql
+from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.errors import Temporary
 from msgplatform.core.failpoints import failpoint
 from notify import orders
@@ -32,6 +32,7 @@ from notify.maker.fanout import Slice
 from notify.maker.payloads import Message
 from notify.models import BizMsg, ReceiveMsg
 from notify.monitor import counters
+from notify.monitor.event_types import EventTypes
 
 BATCH = 1000
 # Deliveries in one transaction: a thousand subscriptions make a million of a full batch.
@@ -75,8 +76,8 @@ class Splitter:
     one transaction should hold, and to reserve about as many ids as are needed: many more would run
     ahead of the clock."""
 
-    def __init__(self, subscriptions: Subscriptions) -> None:
-        self._subscriptions = subscriptions
+    def __init__(self, subscriptions: Subscriptions, event_types: EventTypes) -> None:
+        self._subscriptions, self._event_types = subscriptions, event_types
         self._deliveries = self._bytes = 1.0
 
     def waiting(self) -> int:
@@ -98,10 +99,13 @@ class Splitter:
         limit = self.waiting() if limit is None else limit
         if not limit:
             return 0, 0
+        self._event_types.refresh()
         needed = max(_LEAST_IDS, math.ceil(limit * self._deliveries))
         while True:
             try:
-                plan = sql.retrying(partial(self.split_once, limit, needed, capacity, behind))
+                plan = transactions.retrying(
+                    partial(self.split_once, limit, needed, capacity, behind)
+                )
                 break
             except _NotEnoughIds as error:
                 needed = error.deliveries
@@ -131,7 +135,7 @@ class Splitter:
                 self._choose(plan, messages, block.count)
                 if capacity:
                     self._plan_orders(plan, capacity, behind)
-                _write(plan, block)
+                _write(plan, block, self._event_types)
                 failpoint("maker_split_before_commit")
         except BaseException:
             if capacity:  # nothing will be put: what was taken for it is free again
@@ -192,7 +196,7 @@ def _cut(
     return planned
 
 
-def _write(plan: _Plan, block: ids.Block) -> None:
+def _write(plan: _Plan, block: ids.Block, event_types: EventTypes) -> None:
     """Insert the deliveries, mark the messages, read back which deliveries are claimed."""
     base = block.base
     for part in plan.slices:
@@ -206,4 +210,5 @@ def _write(plan: _Plan, block: ids.Block) -> None:
         plan.lease_until = until.timestamp()
     if plan.slices:
         # Last, because other makers wait for this row until the commit.
-        counters.accepted((message.biz_id for message in plan.messages), sql.now())
+        accepted = [(message.biz_id, message.event_type) for message in plan.messages]
+        counters.accepted(accepted, event_types, sql.now())

@@ -22,12 +22,13 @@ from django.db.models import F, Q, QuerySet, Value
 from django.db.models.functions import Coalesce, Least
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from msgplatform.core import alerts
 from msgplatform.core.data import claims, sql
+from msgplatform.core.said import say
 from msgplatform.models import AuditLog
 from notify.models import BizReceive
-from notify.monitor import given_up
 from notify.orders import Result
 from notify.subscriptions import limits
 
@@ -176,7 +177,6 @@ def reconcile_alerts() -> None:
     """Raise and resolve alerts so that they say what is stored; not inside a transaction."""
     now = sql.now()
     alerts.reconcile((DISABLED, FAILING), _conditions(now))
-    given_up.reconcile_alerts(now)
 
 
 def _conditions(now: datetime) -> Iterable[alerts.Condition]:
@@ -188,20 +188,30 @@ def _conditions(now: datetime) -> Iterable[alerts.Condition]:
     rows = BizReceive.objects.filter(wanted).select_related("biz", "receive").order_by("id")
     for row in rows.only(*_SHOWN):
         if row.status == _Status.DISABLED:
-            why = row.disabled_reason or _("no reason is known")
             yield alerts.Condition(
                 f"{DISABLED}:{row.pk}",
-                _("The subscription %s was disabled") % row,
-                _("The reason: %s. Its deliveries wait; resume it in the console to send them.")
-                % why,
+                say(gettext_noop("The subscription %(name)s was disabled"), name=str(row)),
+                say(
+                    gettext_noop(
+                        "The reason: %(why)s. Its deliveries wait; resume it in the console to "
+                        "send them."
+                    ),
+                    why=row.disabled_reason or say(gettext_noop("no reason is known")),
+                ),
             )
         elif row.failing_since:
-            text = _("Every attempt since %(since)s failed, %(failures)d in a row.")
-            text %= {"since": _moment(row.failing_since), "failures": row.failures}
+            text = say(
+                gettext_noop("Every attempt since %(since)s failed, %(failures)d in a row."),
+                since=_moment(row.failing_since),
+                failures=row.failures,
+            )
             if limit := _limit():
-                end = _("If that goes on, it will be disabled on %s.")
-                text = f"{text} {end % _moment(row.failing_since + limit)}"
-            subject = _("The subscription %s is failing") % row
+                text = say(
+                    gettext_noop("%(text)s If that goes on, it will be disabled on %(end)s."),
+                    text=text,
+                    end=_moment(row.failing_since + limit),
+                )
+            subject = say(gettext_noop("The subscription %(name)s is failing"), name=str(row))
             yield alerts.Condition(f"{FAILING}:{row.pk}", subject, text)
 
 

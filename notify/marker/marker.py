@@ -6,7 +6,6 @@ the commit: a marker that dies in between leaves the job to the next one.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,22 +13,24 @@ import msgspec
 from django.db import transaction
 from django.db.models.functions import Now
 from django.utils import timezone
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.gather import Gather
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import ids, sql
+from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs as queues
+from msgplatform.core.said import say
 from notify import orders
 from notify.directory import Subscriptions
 from notify.marker import failing_subscriptions, statements
 from notify.models import ReceiveMsg
 from notify.monitor import alert_events, counters, given_up
+from notify.monitor.event_types import EventTypes
 from notify.orders import Outcome, Result
 
 log = logging.get(__name__)
@@ -57,10 +58,12 @@ class _Marked:
 
 class Marker(Worker):
     role = "marker"
+    idle_seconds = 1.0  # nobody rings for it, and people wait to see that a message arrived
 
     def __init__(self) -> None:
         super().__init__()
         self.subscriptions = Subscriptions()
+        self.event_types = EventTypes()
         self._jobs: list[queues.Claimed] = []
         self._next_look = Every(LOOK_EVERY_SECONDS)
         self._gather = Gather(FULL_BATCH, GATHER_SECONDS)
@@ -82,7 +85,7 @@ class Marker(Worker):
                 together += 1
             try:
                 bisect.isolate(results, self.mark, self._set_aside, _is_blameless)
-            except sql.Locked as error:
+            except transactions.Locked as error:
                 # Whoever has the lock may be frozen: other results must not wait for these.
                 log.warning("results_wait", jobs=together, why=str(error)[:200])
                 queues.put_last(self._jobs[:together])
@@ -112,11 +115,12 @@ class Marker(Worker):
         failing = {result.subscription for result in results if result.outcome == "failed"}
         if any(known.get(pk) is None and not known.is_unusable(pk) for pk in failing):
             known.refresh(at_once=True)  # one is newer than what is known
+        self.event_types.refresh()
         # What was given back unsent is no attempt.
         made = [result for result in results if result.outcome != "unsent"]
         # Outside of the transaction: a rollback must not undo the record of what was given.
         block = ids.reserve(len(made)) if made else None
-        marked = sql.retrying(lambda: self._mark_once(results, made, block))
+        marked = transactions.retrying(lambda: self._mark_once(results, made, block))
         self._after_commit(len(results), marked)
         return results
 
@@ -126,7 +130,7 @@ class Marker(Worker):
         by_outcome: dict[Outcome, list[Result]] = {"delivered": [], "failed": [], "unsent": []}
         for result in results:
             by_outcome[result.outcome].append(result)
-        with sql.without_patience(), transaction.atomic(durable=True):
+        with transactions.without_patience(), transaction.atomic(durable=True):
             now = sql.now()
             # Deliveries, then subscriptions, then counters: everybody locks in this order.
             deliveries = statements.lock(results)
@@ -141,11 +145,12 @@ class Marker(Worker):
                 there = [result for result in made if result.id in deliveries]
                 statements.log_attempts(there, block)
             changed = failing_subscriptions.update([*delivered, *failed], rows, now)
-            tally = counters.Tally({pk: row.biz_id for pk, row in rows.items()})
+            systems = {pk: row.biz_id for pk, row in rows.items()}
+            tally = counters.Tally(systems, self.event_types)
             for result in delivered:
                 tally.delivered(result, deliveries[result.id].created_at)
             tally.failed(failed, exhausted)
-            given_up.add(Counter(result.subscription for result in exhausted), now)
+            given_up.exhausted(exhausted, now)
             counters.add(tally.counts, now)
             failpoint("marker_before_commit")
         return _Marked(tally, changed)
@@ -162,8 +167,8 @@ class Marker(Worker):
         """A single result that cannot be written: mark it without its line in the log, or else as
         poison."""
         try:
-            marked = sql.retrying(lambda: self._mark_once([result], (), None))
-        except (*UNAVAILABLE, sql.Locked):
+            marked = transactions.retrying(lambda: self._mark_once([result], (), None))
+        except (*UNAVAILABLE, transactions.Locked):
             raise
         except Exception:  # noqa: BLE001 - the first error is the one that says why
             self._poison(result, error)
@@ -173,17 +178,21 @@ class Marker(Worker):
             what = _("Delivery %(id)s is marked, but its attempt could not be logged: %(why)s")
         return alerts.AlertEvent(
             "notify.poison",
-            _("A result of subscription %s could not be written") % result.subscription,
-            what % {"id": result.id, "why": str(error)[:1000]},
+            say(_("A result of subscription %(id)d could not be written"), id=result.subscription),
+            say(what, id=str(result.id), why=str(error)[:1000]),
             key=f"notify.poison:{result.subscription}",
         )
 
     def _poison(self, result: Result, error: Exception) -> None:
         rows = ReceiveMsg.objects.filter(id=result.id, claimed_by=result.claim)
         try:
-            rows.exclude(status=_Status.DELIVERED).update(
-                status=_Status.POISON, error=type(error).__name__, claimed_by="", updated_at=Now()
-            )
+            now, name = sql.now(), type(error).__name__
+            with transaction.atomic():
+                marked = rows.exclude(status=_Status.DELIVERED).update(
+                    status=_Status.POISON, error=name, claimed_by="", updated_at=Now()
+                )
+                lost = [result.id] * marked
+                given_up.ended(_Status.POISON, result.subscription, lost, name, now)
         except UNAVAILABLE:
             raise
         except Exception:
@@ -204,7 +213,7 @@ class Marker(Worker):
 
 def _is_blameless(error: Exception) -> bool:
     """Another marker, which may be frozen, has locked what these results are written to."""
-    return isinstance(error, sql.Locked) or bisect.is_unavailable(error)
+    return isinstance(error, transactions.Locked) or bisect.is_unavailable(error)
 
 
 def _read(job: queues.Claimed) -> list[Result]:

@@ -24,6 +24,7 @@ from msgplatform.core.rates import backoff
 from notify.directory import Subscription, Subscriptions
 from notify.marker.failing_subscriptions import GONE, Row
 from notify.models import Attempt, ReceiveMsg
+from notify.monitor import given_up
 from notify.orders import Result
 
 # A timeout or a 429 says that the consumer is overloaded: do not come back within a minute.
@@ -89,12 +90,17 @@ def delivered(results: Sequence[Result], deliveries: Deliveries) -> list[Result]
     if odd:
         rows = Attempt.objects.filter(copy_id__in=[pk for pk, _ in odd])
         repeated = {pk for pk, _ in odd.intersection(rows.values_list("copy_id", "claim"))}
-    applied = []
+    applied: list[Result] = []
+    late: list[int] = []  # they had been given up
     for result in results:
         found = deliveries.get(result.id)
         if found and found.status != _Status.DELIVERED and result.id not in repeated:
+            if found.status in given_up.STATUSES:
+                late.append(result.id)
             found.becomes(_Status.DELIVERED)
             applied.append(result)
+    for some in chunks(late, claims.CHUNK):
+        given_up.take_back(ReceiveMsg.objects.filter(id__in=some))
     for (attempt, status), row_ids in _grouped(applied, lambda r: (r.attempt, r.http_status)):
         _update(
             ReceiveMsg.objects.filter(id__in=row_ids).exclude(status=_Status.DELIVERED),

@@ -1,6 +1,7 @@
 """Notify's tables; names are the original's."""
 
 from notify.models.cold import ColdAttempt, ColdBizMsg, ColdReceiveMsg
+from notify.models.event_types import EventType
 from notify.models.messages import Attempt, BizMsg, IdempotencyKey, ReceiveMsg, RestoredMsg
 from notify.models.subscriptions import DEFAULT_SCHEDULE, BizReceive, Receive, default_schedule
 
@@ -12,6 +13,7 @@ __all__ = [
     "ColdAttempt",
     "ColdBizMsg",
     "ColdReceiveMsg",
+    "EventType",
     "IdempotencyKey",
     "Receive",
     "ReceiveMsg",

@@ -25,8 +25,8 @@ from typing import Any
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.data.idempotency import IdempotencyRow
 from msgplatform.core.fields import ExactCharField
+from msgplatform.core.intake.idempotency import IdempotencyRow
 from msgplatform.models import Biz
 from notify.models.subscriptions import BizReceive
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -88,6 +91,11 @@ class BizReceive(models.Model):
         SKIPPING = 3, _("resuming, held deliveries are skipped")
         DISABLED = 4, _("disabled by the platform")
 
+    # A subscription that is resumed is not judged by its failures before that.
+    RESUMED: ClassVar[Mapping[str, Any]] = {
+        "failing_since": None, "failures": 0, "disabled_reason": "",
+    }  # fmt: skip
+
     biz = models.ForeignKey(Biz, models.PROTECT, verbose_name=_("system"))
     receive = models.ForeignKey(Receive, models.PROTECT, verbose_name=_("consumer"))
     status = models.PositiveSmallIntegerField(
@@ -163,10 +171,6 @@ class BizReceive(models.Model):
     # Written by the marker: since when every attempt failed, and how many in a row.
     failing_since = models.DateTimeField(_("failing since"), null=True, blank=True, editable=False)
     failures = models.PositiveIntegerField(_("failures in a row"), default=0, editable=False)
-    # Deliveries that were given up, which an alert reports: how many, since when, the last time.
-    given_up = models.PositiveIntegerField(_("given up"), default=0, editable=False)
-    given_up_since = models.DateTimeField(null=True, blank=True, editable=False)
-    given_up_at = models.DateTimeField(null=True, blank=True, editable=False)
     disabled_reason = models.CharField(
         _("why it is disabled"), max_length=200, blank=True, default="", editable=False
     )
@@ -176,6 +180,7 @@ class BizReceive(models.Model):
         db_table = "biz_receive"
         verbose_name = _("subscription")
         verbose_name_plural = _("subscriptions")
+        permissions = [("operate_bizreceive", "Can pause and resume subscriptions")]
         constraints = [models.UniqueConstraint(fields=["biz", "receive"], name="biz_receive_pair")]
 
     def __str__(self) -> str:

@@ -1,1 +1,1 @@
-"""Counters, statistics, metrics, and alerts published as events."""
+"""Counters and what they mean, metrics, and alerts published as events."""

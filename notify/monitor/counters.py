@@ -3,8 +3,9 @@
 The minutes are the truth of the statistics: added in the transaction that marks, by the database's
 clock. The totals in Redis are for `/metrics` only: Prometheus takes a flush for a restart.
 
-Subject 0 with the counter `accepted` is the business system itself; every other subject is a
-subscription.
+Subject 0 with the counter `accepted` is the business system itself, a positive subject is a
+subscription. What ends is counted a second time for its event type, whose subject is negative
+(`event_types.py`).
 """
 
 from __future__ import annotations
@@ -15,23 +16,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from http import HTTPStatus
 from typing import NamedTuple
 
 from django.db.models import Sum
 
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.data import sql
+from msgplatform.core.flows.activity import WHOLE
 from msgplatform.models import MinuteCounter
+from notify.monitor.event_types import EventTypes
 from notify.orders import Result
 
 FLOW = "notify"
-ACCEPTED = "accepted"
+ACCEPTED, EXHAUSTED = "accepted", "exhausted"
 _TOTALS = "notify:totals"
+
+
+# How the counters of failed attempts by answer begin; an HTTP status, or a class of error, follows.
+_ANSWER = "answer "
+_STATUSES = frozenset(HTTPStatus)
 
 
 class Key(NamedTuple):
     biz: int
-    subscription: int  # 0: the business system as such
+    subscription: int  # 0: the business system as such; negative: an event type
     name: str
 
 
@@ -92,41 +101,66 @@ LATENCY = Histogram("latency", (0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 600, 3600, 21
 DURATION = Histogram("duration", (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60))
 
 
+def answer(status: int, error: str) -> str:
+    """The counter of attempts that failed with this answer. There are few of them, whatever a
+    consumer answers: a status that is in no specification counts with its class, such as 4xx."""
+    if error:
+        return f"{_ANSWER}{error}"[:32]
+    return f"{_ANSWER}{status if status in _STATUSES else f'{status // 100}xx'}"
+
+
+def answer_of(name: str) -> str:
+    """The answer that a counter stands for, '' for other counters."""
+    return name.removeprefix(_ANSWER) if name.startswith(_ANSWER) else ""
+
+
 def add(counts: Counts, now: datetime) -> None:
     """Add to the minute of `now`, in the transaction that the caller is in."""
     MinuteCounter.add(FLOW, counts, now)
 
 
-def accepted(biz_ids: Iterable[int], now: datetime) -> None:
-    """Count messages, given the business system of each, in the transaction that splits them."""
-    add(Counter(Key(biz_id, 0, ACCEPTED) for biz_id in biz_ids), now)
+def accepted(messages: Iterable[tuple[int, str]], event_types: EventTypes, now: datetime) -> None:
+    """Count messages, given business system and event type of each, in the transaction that splits
+    them."""
+    counts: Counts = Counter()
+    for (biz, event_type), value in Counter(messages).items():
+        counts[Key(biz, 0, ACCEPTED)] += value
+        counts[Key(biz, event_types.subject(biz, event_type), ACCEPTED)] += value
+    add(counts, now)
 
 
 class Tally:
     """Counts results that were applied; `systems` is the business system of each subscription."""
 
-    def __init__(self, systems: Mapping[int, int]) -> None:
-        self._systems = systems
+    def __init__(self, systems: Mapping[int, int], event_types: EventTypes) -> None:
+        self._systems, self._event_types = systems, event_types
         self.counts: Counts = Counter()
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def delivered(self, result: Result, accepted_at: datetime) -> None:
         # Two machines have two clocks: what arrived before it was accepted took no time.
         latency = max(0.0, result.at + result.seconds - accepted_at.timestamp())
-        self._count(result, "delivered")
+        self._count_twice(result, "delivered")
         self._observe(result, LATENCY, latency)
         self._observe(result, DURATION, result.seconds)
 
     def failed(self, results: Iterable[Result], exhausted: Iterable[Result]) -> None:
         for result in results:
-            self._count(result, "failed")
+            self._count_twice(result, "failed")
+            self._count(result, answer(result.http_status, result.error))
             self._observe(result, DURATION, result.seconds)
         for result in exhausted:
-            self._count(result, "exhausted")
+            self._count_twice(result, EXHAUSTED)
 
     def _observe(self, result: Result, histogram: Histogram, seconds: float) -> None:
         self._count(result, histogram.counter(seconds))
         self.seconds[histogram.name] += seconds
+
+    def _count_twice(self, result: Result, name: str) -> None:
+        """For the subscription, and for the event type."""
+        self._count(result, name)
+        biz = self._systems.get(result.subscription, 0)
+        self.counts[Key(biz, self._event_types.subject(biz, result.event_type), name)] += 1
 
     def _count(self, result: Result, name: str) -> None:
         biz = self._systems.get(result.subscription, 0)
@@ -140,7 +174,8 @@ def add_totals(counts: Counts, seconds: Mapping[str, float] | None = None) -> No
     """
     totals: Counter[str] = Counter()
     for key, value in counts.items():
-        totals[key.name] += value
+        if key.subscription >= 0:  # else it is counted already
+            totals[key.name] += value
     try:
         with work_redis().pipeline(transaction=False) as pipe:
             for name, value in totals.items():
@@ -161,5 +196,5 @@ def totals() -> dict[str, float]:
 def last_hour(name: str) -> int:
     """The sum of one counter over all subscriptions in the last 60 minutes."""
     since = sql.now() - timedelta(hours=1)
-    rows = MinuteCounter.objects.filter(minute__gte=since, flow=FLOW, name=name)
+    rows = MinuteCounter.objects.filter(WHOLE, minute__gte=since, flow=FLOW, name=name)
     return int(rows.aggregate(total=Sum("value"))["total"] or 0)

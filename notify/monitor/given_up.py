@@ -1,98 +1,111 @@
-"""Deliveries that were given up: a subscription's count for one alert, not an alert for each.
+"""Deliveries that were given up: exhausted, or poison by our own fault.
 
-Whoever ends a delivery adds to its subscription's count in the same transaction; the alert follows
-from what is stored. It stays open until a person marks it as resolved, until none of the deliveries
-is left (sent again, or archived), or until none was given up for NOTIFY_GIVEN_UP_HOURS. A delivery
-that is given up after that begins a new count, and a new alert.
+Whoever ends one so says it here, in the same transaction, and so does whoever sends one again
+(`msgplatform/jobs/given_up.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
 
-from django.conf import settings
-from django.db.models import Case, Exists, F, Max, OuterRef, Q, Value, When
-from django.db.models.functions import Least
-from django.utils import timezone
+from django.db.models import QuerySet
+from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
-from msgplatform.core import alerts
-from msgplatform.models import Alert
+from msgplatform.core.flows import Failure
+from msgplatform.jobs import given_up
+from msgplatform.jobs.given_up import Back, Lost
 from notify.models import BizReceive, ReceiveMsg
+from notify.orders import Result
 
-KIND = "notify.given_up"
-_MOST = 2**31 - 1
-_NONE = {"given_up": 0, "given_up_since": None, "given_up_at": None}
+FLOW = "notify"
+_Status = ReceiveMsg.Status
+STATUSES = (_Status.EXHAUSTED, _Status.POISON)
+_POISON = "poison: "
+# What `answer` and `take_back` need of a delivery.
+COLUMNS = ("status", "biz_receive_id", "http_status", "error", "updated_at")
 
 
-def add(counts: Mapping[int, int], now: datetime) -> None:
-    """Count deliveries that were given up, by subscription, in the caller's transaction."""
-    is_new = Q(given_up_at=None) | Q(given_up_at__lt=now - _window())
-    for subscription, count in sorted(counts.items()):
-        total = Least(F("given_up") + count, _MOST)
-        # MariaDB assigns in this order, and each expression sees what was assigned before it:
-        # given_up_at, which decides, comes last.
-        BizReceive.objects.filter(pk=subscription).update(
-            given_up=Case(When(is_new, then=Value(count)), default=total),
-            given_up_since=Case(When(is_new, then=Value(now)), default=F("given_up_since")),
-            given_up_at=now,
+def answer(status: int, http_status: int, error: str) -> str:
+    """How the last attempt of a delivery that was given up ended: timeout, HTTP 503."""
+    text = error or f"HTTP {http_status}"
+    return f"{_POISON}{text}" if status == _Status.POISON else text
+
+
+def exhausted(results: Iterable[Result], now: datetime) -> None:
+    """Count deliveries that these results ended, in the caller's transaction."""
+    lost = [
+        Lost(r.subscription, answer(_Status.EXHAUSTED, r.http_status, r.error), r.id, _said(r))
+        for r in results
+    ]
+    given_up.add(FLOW, lost, now)
+
+
+def ended(
+    status: int, subscription: int, deliveries: Sequence[int], error: str, now: datetime
+) -> None:
+    """Count deliveries that ended without an attempt, in the caller's transaction."""
+    why = answer(status, 0, error)
+    given_up.add(FLOW, [Lost(subscription, why, delivery) for delivery in deliveries], now)
+
+
+def take_back(deliveries: QuerySet[ReceiveMsg]) -> None:
+    """These are sent again, or have arrived after all: they are locked, and change after this."""
+    counted(deliveries.filter(status__in=STATUSES).values_list(*COLUMNS))
+
+
+def counted(rows: Iterable[Sequence[Any]]) -> None:
+    """Take back deliveries by their COLUMNS, as they are before they change."""
+    back = []
+    for status, subscription, http_status, error, ended_at in rows:
+        if status in STATUSES:
+            back.append(Back(subscription, answer(status, http_status, error), ended_at))
+    given_up.take_back(FLOW, back)
+
+
+def are_open() -> bool:
+    """Whether anything was given up that nobody has sent again or acknowledged."""
+    return given_up.number([FLOW]) > 0
+
+
+def failures() -> list[Failure]:
+    """What was given up of each subscription, by answer."""
+    groups = given_up.groups(FLOW)
+    rows = BizReceive.objects.filter(id__in={group.subject for group in groups})
+    known = {row.pk: row for row in rows.select_related("biz", "receive").only(
+        "biz__name", "biz__title", "receive__name", "receive__title"
+    )}  # fmt: skip
+    messages = dict(
+        ReceiveMsg.objects.filter(id__in=[group.sample for group in groups]).values_list(
+            "id", "msg_id"
         )
-
-
-def reconcile_alerts(now: datetime) -> None:
-    """Raise and resolve the alerts so that they say what is stored; not inside a transaction."""
-    # `_conditions` is read after the open alerts: what is given up in between raises an alert, and
-    # resolves none.
-    alerts.reconcile([KIND], _conditions(now))
-
-
-def _window() -> timedelta:
-    return timedelta(hours=settings.NOTIFY_GIVEN_UP_HOURS)
-
-
-def _conditions(now: datetime) -> Iterable[alerts.Condition]:
-    """An alert for each subscription with given-up deliveries that nobody has looked at."""
-    counted = BizReceive.objects.filter(given_up_at__isnull=False)
-    left = ReceiveMsg.objects.filter(
-        status=ReceiveMsg.Status.EXHAUSTED, biz_receive_id=OuterRef("pk")
     )
-    rows = counted.annotate(is_left=Exists(left)).select_related("biz", "receive").order_by("id")
-    rows = rows.only(
-        "given_up", "given_up_since", "given_up_at",
-        "biz__name", "biz__title", "receive__name", "receive__title",
-    )  # fmt: skip
-    found = list(rows)
-    # When the last alert about each was resolved; none while one is open.
-    about = Alert.objects.filter(key__in=[_key(row) for row in found]).order_by()
-    last = about.values_list("key").annotate(Max("resolved_at"), Max("open_key"))
-    seen = {key: at for key, at, opened in last if at and not opened}
-    for row in found:
-        at, since = row.given_up_at, row.given_up_since
-        if at is None or since is None:
-            continue
-        resolved = seen.get(_key(row))
-        if at < now - _window() or not row.is_left or (resolved and resolved >= at):
-            # Nobody needs this count any more. The condition keeps one that was added just now.
-            same = counted.filter(pk=row.pk, given_up_at=at, given_up=row.given_up)
-            if same.update(**_NONE):
-                continue
-        yield _condition(row, since)
+    found = []
+    for group in groups:
+        pk, place = group.subject, ""
+        where = _("subscription %d, which was deleted") % pk
+        wanted = str(pk)
+        if row := known.get(pk):
+            place, where = reverse("admin:notify_bizreceive_change", args=[pk]), str(row)
+            wanted = f"{row.biz.name}/{row.receive.name}"  # as people write it in the filter
+        status = "poison" if group.answer.startswith(_POISON) else "exhausted"
+        message = messages.get(group.sample)  # archived ones are not looked for
+        query = f"?subscription={pk}&status={status}"
+        found.append(
+            given_up.failure(
+                group,
+                where=where,
+                where_url=place,
+                message=str(message) if message else "",
+                list_url=reverse("console:find", args=[FLOW]) + query,
+                action="requeue",
+                filter={"subscription": wanted, "status": status, "answer": group.answer},
+            )
+        )
+    return found
 
 
-def _condition(row: BizReceive, since: datetime) -> alerts.Condition:
-    text = ngettext(
-        "%(count)d delivery was given up since %(since)s, and is not sent again by itself. See the "
-        "last answers on the subscription's page, and send it again from there.",
-        "%(count)d deliveries were given up since %(since)s, and are not sent again by themselves. "
-        "See the last answers on the subscription's page, and send them again from there.",
-        row.given_up,
-    )
-    shown = timezone.localtime(since).strftime("%Y-%m-%d %H:%M %Z")
-    subject = _("Deliveries of the subscription %s were given up") % row
-    return alerts.Condition(_key(row), subject, text % {"count": row.given_up, "since": shown})
-
-
-def _key(row: BizReceive) -> str:
-    return f"{KIND}:{row.pk}"
+def _said(result: Result) -> str:
+    return result.response_body or result.detail

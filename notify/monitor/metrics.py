@@ -6,18 +6,20 @@ must not take longer each day. The oldest delivery of each subscription is one i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db.models import OuterRef, QuerySet, Subquery
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
-from msgplatform.core.flows import Sample, Wait
+from msgplatform.core.data.counting import KeptCounts
+from msgplatform.core.flows import Metrics, Sample, Wait
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
+from msgplatform.core.said import say
 from notify import lane_status, orders
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.monitor import counters
@@ -35,17 +37,24 @@ _BREAKER = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 _UP_TO = f"counted up to {COUNTED:,}"
 
 
-def deliveries() -> dict[int, int]:
-    """Deliveries that did not succeed, or not yet, by status; each counted up to COUNTED."""
+def counts() -> Mapping[int | None, int]:
+    """Deliveries that did not succeed, or not yet, by status; None: messages that are accepted and
+    not yet split. Each counted up to COUNTED; many are counted only now and then."""
+    return _kept.read()
+
+
+def _count() -> dict[int | None, int]:
+    accepted = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED)
     return {
-        status: _counted(ReceiveMsg.objects.filter(status=status), "status")
-        for status in NOT_DELIVERED
+        None: _counted(accepted, "state"),
+        **{
+            status: _counted(ReceiveMsg.objects.filter(status=status), "status")
+            for status in NOT_DELIVERED
+        },
     }
 
 
-def to_split() -> int:
-    """Messages that are accepted and not yet split, counted up to COUNTED."""
-    return _counted(BizMsg.objects.filter(state=BizMsg.State.ACCEPTED), "state")
+_kept = KeptCounts(_count)
 
 
 def _counted(rows: QuerySet[Any], column: str) -> int:
@@ -93,6 +102,11 @@ def oldest_seconds(rows: Iterable[Waiting], now: datetime) -> float | None:
     return max(ages, default=None)
 
 
+def oldest_by(rows: Iterable[Waiting], now: datetime) -> dict[str, float]:
+    """The age of the oldest due delivery of each subscription that has one."""
+    return {str(wait.row.pk): age for age, wait in _due(rows, now)}
+
+
 def waits() -> Iterator[Wait]:
     """The oldest due delivery, without subscriptions whose failing has an alert of its own; and the
     oldest message that is not split."""
@@ -100,11 +114,13 @@ def waits() -> Iterator[Wait]:
     for _age, wait in _due(waiting(), now):
         since = wait.row.failing_since
         if wait.pending and not (after and since and since <= now - after):
-            text = _("A delivery for %(biz)s → %(consumer)s")
-            yield Wait("deliveries", text % wait.labels, wait.pending)
+            text = gettext_noop("A delivery for %(biz)s → %(consumer)s")
+            names = {name: wait.labels[name] for name in ("biz", "consumer")}
+            yield Wait("deliveries", say(text, **names), wait.pending)
             break
     if accepted_at := _unsplit_since():
-        yield Wait("messages", _("A message that was accepted"), accepted_at)
+        text = gettext_noop("A message that was accepted")
+        yield Wait("messages", say(text), accepted_at)
 
 
 def _unsplit_since() -> datetime | None:
@@ -120,22 +136,68 @@ def _due(rows: Iterable[Waiting], now: datetime) -> list[tuple[float, Waiting]]:
 
 
 # -- /metrics ------------------------------------------------------------------------------------
+METRICS = Metrics()
+_SUBSCRIPTION = ("subscription", "biz", "consumer")
+_COPIES = METRICS.gauge(
+    "notify_copies", f"Deliveries that did not succeed, or not yet; {_UP_TO}", "status"
+)
+_TO_SPLIT = METRICS.gauge("notify_to_split", f"Messages not yet split; {_UP_TO}")
+_OLDEST = METRICS.gauge(
+    "notify_oldest_seconds",
+    "Age of the oldest due delivery, or of the oldest message that is not yet split",
+)
+_EXPIRED = METRICS.gauge(
+    "notify_expired_lease_seconds",
+    "Since when the oldest expired lease waits to be queued again",
+)
+_OLDEST_OF_ONE = METRICS.gauge(
+    "notify_subscription_oldest_seconds",
+    f"Age of a subscription's oldest due delivery; the {NAMED} oldest",
+    *_SUBSCRIPTION,
+)
+_SUBSCRIPTIONS = METRICS.gauge("notify_subscriptions", "Subscriptions by status", "status")
+_FAILING = METRICS.gauge(
+    "notify_subscription_failing_seconds",
+    f"Since a subscription's last success, of those that fail; the {NAMED} longest",
+    *_SUBSCRIPTION,
+)
+_MARKER_ORDERS = METRICS.gauge("notify_marker_orders", "Result batches to be marked")
+_MARKER_OLDEST = METRICS.gauge("notify_marker_oldest_seconds", "Age of the oldest result batch")
+_BREAKERS = METRICS.gauge(
+    "notify_subscription_breaker",
+    "0 closed, 1 half-open (probing), 2 open; no sample for a subscription that is idle",
+    *_SUBSCRIPTION,
+)
+_IN_FLIGHT = METRICS.gauge(
+    "notify_subscription_in_flight", "Requests without an answer", *_SUBSCRIPTION
+)
+_WAITING = METRICS.gauge(
+    "notify_subscription_waiting", "Deliveries in a sender's hand", *_SUBSCRIPTION
+)
+_ATTEMPTS = METRICS.counter(
+    "notify_attempts", "Requests to consumers, by outcome: delivered or failed", "outcome"
+)
+_EXHAUSTED = METRICS.counter("notify_exhausted", "Deliveries given up")
+_HISTOGRAMS = {
+    counters.LATENCY: METRICS.histogram(
+        "notify_delivery_seconds", "From the acceptance of a message to its delivery"
+    ),
+    counters.DURATION: METRICS.histogram("notify_request_seconds", "One request to a consumer"),
+}
+
+
 def samples() -> Iterator[Sample]:
     """Everything that `/metrics` says about Notify."""
     now = sql.now()
     rows = waiting()
-    for status, count in deliveries().items():
-        yield Sample(
-            "notify_copies", count, {"status": _Delivery(status).name.lower()},
-            f"Deliveries that did not succeed, or not yet, by status; {_UP_TO}",
-        )  # fmt: skip
-    yield Sample("notify_to_split", to_split(), help=f"Messages not yet split; {_UP_TO}")
+    counted = counts()
+    for status in NOT_DELIVERED:
+        yield _COPIES.of(counted[status], status=status.name.lower())
+    yield _TO_SPLIT.of(counted[None])
     yield from _of_subscriptions(rows, now)
     try:
-        depth = jobs.depths([orders.MARKER_QUEUE])[orders.MARKER_QUEUE]
-        yield Sample("notify_marker_orders", depth, help="Result batches to be marked")
-        oldest = jobs.oldest_seconds(orders.MARKER_QUEUE)
-        yield Sample("notify_marker_oldest_seconds", oldest, help="Age of the oldest result batch")
+        yield _MARKER_ORDERS.of(jobs.depths([orders.MARKER_QUEUE])[orders.MARKER_QUEUE])
+        yield _MARKER_OLDEST.of(jobs.oldest_seconds(orders.MARKER_QUEUE))
         yield from _lanes({wait.row.pk: wait.labels for wait in rows})
         yield from _totals(counters.totals())
     except RedisError:
@@ -143,72 +205,34 @@ def samples() -> Iterator[Sample]:
 
 
 def _of_subscriptions(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
-    yield Sample(
-        "notify_oldest_seconds", oldest_seconds(rows, now) or 0.0,
-        help="Age of the oldest due delivery, or of the oldest message that is not yet split",
-    )  # fmt: skip
+    yield _OLDEST.of(oldest_seconds(rows, now) or 0.0)
     expired = [(now - wait.queued).total_seconds() for wait in rows if wait.queued]
-    yield Sample(
-        "notify_expired_lease_seconds", max(0.0, *expired, 0.0),
-        help="Since when the oldest expired lease waits to be queued again",
-    )  # fmt: skip
+    yield _EXPIRED.of(max(0.0, *expired, 0.0))
     for age, wait in _due(rows, now)[:NAMED]:
-        yield Sample(
-            "notify_subscription_oldest_seconds", age, wait.labels,
-            f"Age of a subscription's oldest due delivery; the {NAMED} oldest",
-        )  # fmt: skip
-
+        yield _OLDEST_OF_ONE.of(age, **wait.labels)
     for status in _Status:
         number = sum(wait.row.status == status for wait in rows)
-        yield Sample(
-            "notify_subscriptions", number, {"status": status.name.lower()},
-            "Subscriptions by status",
-        )  # fmt: skip
+        yield _SUBSCRIPTIONS.of(number, status=status.name.lower())
     failing = [(wait.row.failing_since, wait) for wait in rows if wait.row.failing_since]
     for since, wait in sorted(failing, key=lambda pair: pair[0])[:NAMED]:
-        yield Sample(
-            "notify_subscription_failing_seconds", max(0.0, (now - since).total_seconds()),
-            wait.labels, f"Since a subscription's last success; the {NAMED} longest",
-        )  # fmt: skip
+        yield _FAILING.of(max(0.0, (now - since).total_seconds()), **wait.labels)
 
 
 def _lanes(labels: dict[int, dict[str, str]]) -> Iterator[Sample]:
     """What senders report about the subscriptions that they work on; idle ones are left out."""
-    busy = [
-        (labels[pk], state)
-        for pk, state in lane_status.read().items()
-        if pk in labels and (state.is_open or state.in_flight or state.waiting)
-    ]
-    # A metric at a time: Prometheus wants the lines of each together.
-    for which, state in busy:
-        yield Sample(
-            "notify_subscription_breaker", _BREAKER[state.breaker], which,
-            "0 closed, 1 half-open (probing), 2 open",
-        )  # fmt: skip
-    for which, state in busy:
-        yield Sample(
-            "notify_subscription_in_flight", state.in_flight, which, "Requests without an answer"
-        )
-    for which, state in busy:
-        yield Sample(
-            "notify_subscription_waiting", state.waiting, which, "Deliveries in a sender's hand"
-        )
+    for pk, state in lane_status.read().items():
+        if pk in labels and (state.is_open or state.in_flight or state.waiting):
+            yield _BREAKERS.of(_BREAKER[state.breaker], **labels[pk])
+            yield _IN_FLIGHT.of(state.in_flight, **labels[pk])
+            yield _WAITING.of(state.waiting, **labels[pk])
 
 
 def _totals(totals: dict[str, float]) -> Iterator[Sample]:
     """What was counted since the work Redis was flushed: for rate() and histogram_quantile()."""
     for outcome in ("delivered", "failed"):
-        yield Sample(
-            "notify_attempts", totals.get(outcome, 0), {"outcome": outcome},
-            "Requests to consumers", "counter",
-        )  # fmt: skip
-    yield Sample(
-        "notify_exhausted", totals.get("exhausted", 0), help="Deliveries given up", kind="counter"
-    )
-    for name, histogram, text in (
-        ("notify_delivery_seconds", counters.LATENCY, "From acceptance to delivery"),
-        ("notify_request_seconds", counters.DURATION, "One request to a consumer"),
-    ):
+        yield _ATTEMPTS.of(totals.get(outcome, 0), outcome=outcome)
+    yield _EXHAUSTED.of(totals.get("exhausted", 0))
+    for histogram, metric in _HISTOGRAMS.items():
         for bound, count in histogram.cumulative(totals):
-            yield Sample(name, count, {"le": bound}, text, "histogram")
-        yield Sample(name, totals.get(f"{histogram.name}_seconds", 0.0), {}, text, "histogram")
+            yield metric.bucket(bound, count)
+        yield metric.of(totals.get(f"{histogram.name}_seconds", 0.0))

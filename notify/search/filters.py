@@ -24,6 +24,7 @@ class Filter:
     event_type: str | None = None
     channel: str | None = None
     status: str | None = None
+    answer: str | None = None
     since: int | None = None
     until: int | None = None
     text: str | None = None

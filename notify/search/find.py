@@ -9,54 +9,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, TypeVar
 
+from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
-from msgplatform.api.filters import MAX_ID, number
+from msgplatform.api.filters import MAX_ID, number, searchable
+from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data.scan import Candidates as Page
 from msgplatform.core.data.scan import scan
 from msgplatform.core.errors import InvalidInput, Unavailable
-from msgplatform.core.flows import Found, Hit, Text
+from msgplatform.core.flows import Found, Hit, TextFound
 from notify.archive import stores
 from notify.archive.stores import Place, reading
+from notify.models import BizReceive
 from notify.search.candidates import Candidates
+from notify.search.fields import SEARCH
 from notify.search.filters import Filter, parse
 from notify.search.hits import hits
 from notify.search.matches import matching
 from notify.search.timeline import file, page
 
-__all__ = ["FIELDS", "file", "find", "notice", "page", "search"]
+__all__ = ["FIELDS", "file", "find", "notice", "page", "search", "search_text"]
 
-FIELDS: Mapping[str, Text] = {
-    "id": gettext_lazy("A message's or a delivery's id"),
-    "key": gettext_lazy("Idempotency key"),
-    "biz": gettext_lazy("Name or id of a business system"),
-    "event_type": gettext_lazy("Exact, such as order.paid"),
-    "status": gettext_lazy(
-        "accepted (not split yet), pending, queued, held, delivered, exhausted, poison or skipped"
-    ),
-    "subscription": gettext_lazy("Its id, or system/consumer such as orders/warehouse"),
-    "channel": gettext_lazy("Exact"),
-    "since": gettext_lazy("Accepted at this time or later: 2026-11-20 14:30"),
-    "until": gettext_lazy("Accepted before this time"),
-    "text": gettext_lazy(
-        "A part of the payload or of an answer, upper and lower case as it is; together with a "
-        "system, a subscription or a time"
-    ),
-}
+FIELDS = SEARCH
 T = TypeVar("T")
 BATCH = 500
 SCANNED = 10_000  # messages that one page looks at
 SCANNED_TEXT = 2000  # each of these is read whole
+TEXT_HITS = 50  # of one piece of a search through texts
 
 
 def search(query: str, limit: int) -> list[Hit]:
-    """By message id, delivery id, idempotency key or exact event type; newest first."""
+    """By message id, delivery id, idempotency key, exact event type or a consumer's URL; newest
+    first."""
     query = query.strip()
     if not query or "\x00" in query:
         return []
+    if query.startswith(("http://", "https://")):
+        return _delivering_to(query, limit)
     asked: list[Filter] = [Filter(key=query), Filter(event_type=query)]
     with suppress(InvalidInput):
         asked.insert(0, Filter(id=number(query)))
@@ -76,6 +68,30 @@ def find(given: Mapping[str, str], cursor: str, limit: int) -> Found:
     if filter.until is not None:
         before = min(before, filter.until)
     return _Search(filter, limit).run(before)
+
+
+def search_text(query: str, since: datetime, cursor: str, seconds: float) -> TextFound:
+    """Messages since a time whose payload, or an answer to which, holds the text."""
+    filter = Filter(text=searchable(query, "text"), since=id_numbers.first_id_at(since))
+    before = number(cursor, "cursor") if cursor else MAX_ID
+    return _Search(filter, TEXT_HITS).run_for(before, seconds)
+
+
+def _delivering_to(url: str, limit: int) -> list[Hit]:
+    """Subscriptions that deliver to exactly this URL. Not those that begin with it: an address may
+    hold a secret, which nobody should find out letter by letter."""
+    rows = BizReceive.objects.filter(receive__url=url).select_related("biz", "receive")
+    return [
+        Hit(
+            id=str(row.pk),
+            title=_("Messages for %s") % row.receive,
+            state=str(row.get_status_display()),
+            at=row.created_at,
+            biz=str(row.biz),
+            link=f"{reverse('console:find', args=['notify'])}?subscription={row.pk}",
+        )
+        for row in rows.order_by("-id")[:limit]
+    ]
 
 
 def notice() -> str:
@@ -105,6 +121,12 @@ class _Search:
         # A message that is gone since it was found has no line.
         lines = self._in_places(hits, page.ids)
         return page.found([lines[pk] for pk in page.ids if pk in lines], self._problem)
+
+    def run_for(self, before: int, seconds: float) -> TextFound:
+        """The next piece below `before`, which takes about as many seconds."""
+        page = scan(self._page, before, self._limit, MAX_ID, seconds)
+        lines = self._in_places(hits, page.ids)
+        return page.texts_found([lines[pk] for pk in page.ids if pk in lines], self._problem)
 
     def _page(self, before: int) -> Page:
         """Candidates below `before` from both places."""

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
-from django.utils import formats, timezone
+from django.db.models import Count
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from msgplatform.api.filters import number
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import File, Page, TimelineEntry
+from msgplatform.core.flows import Call, File, Page, PageLink, TimelineEntry, Value
+from msgplatform.core.intake.idempotency import key_of
+from msgplatform.core.json import text as json_text
 from msgplatform.models import Biz
 from notify.archive import stores
 from notify.archive.stores import Place, reading
-from notify.models import BizMsg, BizReceive, ReceiveMsg, RestoredMsg
+from notify.models import BizMsg, IdempotencyKey, ReceiveMsg, RestoredMsg
+from notify.search import nobody, recipients, sent_again
+from notify.search.reasons import Circumstances, local
 
 T = TypeVar("T")
-
-# A page shows this much of a payload; the whole is a file beside it, and in the API.
-SHOWN_PAYLOAD = 16 * 1024
-SHOWN_DELIVERIES = 200
-SHOWN_ATTEMPTS = 1000
+_Status = ReceiveMsg.Status
+_COMMAND_BYTES = 64 * 1024  # bytes of a payload up to which a command repeats it
 
 
-def page(id: str) -> Page | None:
-    """One message: its facts, its payload, and a line for each step of each delivery.
+def page(id: str, after: str = "") -> Page | None:
+    """One message: its facts, a card for each recipient, what happened, its payload.
 
-    Raises Unavailable when it is not among the hot ones and the archive cannot be read.
+    Raises Unavailable when it is not among the hot ones and the archive cannot be read, and
+    InvalidInput for a wrong cursor.
     """
-    return _found(id, _page)
+    return _found(id, lambda place, message: _page(place, message, after))
 
 
 def file(id: str) -> File | None:
@@ -59,36 +61,66 @@ def _found(id: str, shown: Callable[[Place, Any], T]) -> T | None:
     return None
 
 
-def _page(place: Place, message: Any) -> Page:
-    deliveries = list(place.deliveries_of([message.pk]).order_by("id")[:SHOWN_DELIVERIES])
-    timeline = [TimelineEntry(message.created_at, _("Accepted"), "accepted")]
-    timeline += _entries(place, deliveries)
-    state = _("archived") if place.cold else str(BizMsg.State(message.state).label)
-    if restored_at := _restored_at(place, message):
-        # The entries are in the order of deliveries, so it goes before the first that is later.
-        later = (n for n, entry in enumerate(timeline) if entry.at and entry.at >= restored_at)
-        came_back = TimelineEntry(restored_at, _("Brought back from the archive"), "accepted")
-        timeline.insert(next(later, len(timeline)), came_back)
-    if place.cold:
-        timeline.append(TimelineEntry(message.archived_at, _("Archived"), "done"))
+def _page(place: Place, message: Any, after: str) -> Page:
+    deliveries, cursor = recipients.read(place, message.pk, after)
+    circumstances = Circumstances.of(deliveries)
+    attempts = recipients.attempts_of(place, deliveries)
+    counts = dict(
+        place.deliveries_of([message.pk]).order_by().values_list("status").annotate(Count("id"))
+    )
     biz = Biz.objects.filter(id=message.biz_id).first()
-    payload = bytes(message.payload)
-    body = payload[:SHOWN_PAYLOAD].decode("utf-8", "replace")
-    if len(payload) > SHOWN_PAYLOAD:
-        body += "\n… " + _("cut: %d bytes in all") % len(payload)
     return Page(
         id=str(message.pk),
         title=message.event_type,
-        facts={
-            _("Business system"): str(biz or message.biz_id),
-            _("Channel"): message.channel or "–",
-            _("State"): state,
-        },
-        body=body,
-        timeline=timeline,
-        bulk="requeue",
+        facts=_facts(place, message, biz, counts),
+        body=bytes(message.payload).decode("utf-8", "replace"),
+        timeline=_timeline(place, message, deliveries, attempts, circumstances),
+        recipients=recipients.cards(message, deliveries, attempts, circumstances),
+        recipients_title=_("Subscriptions"),
+        cursor=cursor,
+        nobody=[] if counts else nobody.sentences(message, biz, place.cold),
+        again=_again(counts),
+        call=_call(message),
         has_file=True,
     )
+
+
+def _facts(
+    place: Place, message: Any, biz: Biz | None, counts: Mapping[int, int]
+) -> dict[str, Value]:
+    state = _("archived") if place.cold else str(BizMsg.State(message.state).label)
+    parts = [f"{count} {_Status(status).label}" for status, count in sorted(counts.items())]
+    return {
+        _("State"): state,
+        _("Deliveries"): ", ".join(parts) or "–",
+        _("Accepted"): local(message.created_at),
+        _("Business system"): PageLink.to(biz) if biz else str(message.biz_id),
+        _("Channel"): message.channel or "–",
+        _("Idempotency key"): _key(place, message) or "–",
+    }
+
+
+def _key(place: Place, message: Any) -> str:
+    """While it is remembered; the archive keeps it with the message."""
+    return str(message.key) if place.cold else key_of(IdempotencyKey, message.pk)
+
+
+def _timeline(
+    place: Place,
+    message: Any,
+    deliveries: Sequence[Any],
+    attempts: Mapping[int, Sequence[Any]],
+    circumstances: Circumstances,
+) -> list[TimelineEntry]:
+    """In the order of time."""
+    timeline = [TimelineEntry(message.created_at, _("Accepted"), "accepted")]
+    timeline += _entries(deliveries, attempts, circumstances)
+    timeline += sent_again.by_jobs(message, deliveries)
+    if restored_at := _restored_at(place, message):
+        timeline.append(TimelineEntry(restored_at, _("Brought back from the archive"), "accepted"))
+    if place.cold:
+        timeline.append(TimelineEntry(message.archived_at, _("Archived"), "done"))
+    return sorted(timeline, key=lambda entry: entry.at or message.created_at)
 
 
 def _restored_at(place: Place, message: Any) -> datetime | None:
@@ -99,41 +131,57 @@ def _restored_at(place: Place, message: Any) -> datetime | None:
     return rows.values_list("restored_at", flat=True).first()
 
 
-def _entries(place: Place, deliveries: Sequence[Any]) -> Iterator[TimelineEntry]:
+def _entries(
+    deliveries: Sequence[Any],
+    attempts: Mapping[int, Sequence[Any]],
+    circumstances: Circumstances,
+) -> Iterator[TimelineEntry]:
     """The attempts of each delivery, then what became of it."""
-    attempts: dict[int, list[Any]] = defaultdict(list)
-    rows = place.attempts_of([delivery.pk for delivery in deliveries]).order_by("id")
-    for attempt in rows[:SHOWN_ATTEMPTS]:
-        attempts[attempt.copy_id].append(attempt)
-    wanted = {delivery.biz_receive_id for delivery in deliveries}
-    subscriptions = BizReceive.objects.filter(id__in=wanted).select_related("receive")
-    names = {row.pk: str(row.receive) for row in subscriptions}
     for delivery in deliveries:
-        consumer = names.get(delivery.biz_receive_id, str(delivery.biz_receive_id))
-        for attempt in attempts[delivery.pk]:
-            answer = f"HTTP {attempt.http_status}" if attempt.http_status else attempt.error
-            parts = [answer, f"{attempt.seconds:.3f} s", attempt.detail, attempt.response_body]
+        subscription = circumstances.subscriptions.get(delivery.biz_receive_id)
+        consumer = recipients.name(subscription, delivery.biz_receive_id)
+        for attempt in reversed(attempts.get(delivery.pk, ())):
+            parts = [recipients.answer(attempt), f"{attempt.seconds:.3f} s", attempt.detail]
             title = _("%(consumer)s: attempt %(number)d")
             yield TimelineEntry(
                 attempt.at,
                 title % {"consumer": consumer, "number": attempt.number},
                 "attempt",
                 " · ".join(part for part in parts if part),
+                attempt.response_body,
             )
-        yield _end(consumer, delivery)
+        status = _Status(delivery.status)
+        again = ""
+        if delivery.generation:
+            text = ngettext("sent again %d time", "sent again %d times", delivery.generation)
+            again = text % delivery.generation
+        title = f"{consumer}: {status.label}"
+        yield TimelineEntry(delivery.updated_at, title, status.name.lower(), again)
 
 
-def _end(consumer: str, delivery: Any) -> TimelineEntry:
-    status = ReceiveMsg.Status(delivery.status)
-    facts = []
-    if status == ReceiveMsg.Status.PENDING and delivery.send_times:
-        next_at = formats.localize(timezone.localtime(delivery.next_at))
-        facts.append(_("next attempt %s") % next_at)
-    if delivery.generation:
-        facts.append(_("sent again %d times") % delivery.generation)
-    return TimelineEntry(
-        delivery.updated_at,
-        f"{consumer}: {status.label}",
-        status.name.lower(),
-        ", ".join(facts),
-    )
+def _again(counts: Mapping[int, int]) -> str:
+    """The question before all that it did not reach get it again; '' for a single recipient."""
+    unreached = sum(counts.get(status, 0) for status in (*recipients.FAILED, _Status.SKIPPED))
+    if not unreached or sum(counts.values()) == 1:
+        return ""
+    return ngettext(
+        "%d delivery that is exhausted, poison or skipped gets all its attempts anew.",
+        "%d deliveries that are exhausted, poison or skipped get all their attempts anew.",
+        unreached,
+    ) % unreached  # fmt: skip
+
+
+def _call(message: Any) -> Call | None:
+    payload = bytes(message.payload)
+    if len(payload) > _COMMAND_BYTES:
+        return None
+    fields = {"event_type": message.event_type}
+    fields |= {"channel": message.channel} if message.channel else {}
+    return Call(
+        _("Publish this once more with curl"),
+        "/api/v1/messages",
+        {"Authorization": "Bearer YOUR_API_KEY", "Content-Type": "application/json"},
+        json_text.with_raw(fields, "payload", payload.decode("utf-8", "replace")),
+        note=_("With a key of the business system instead of YOUR_API_KEY; it becomes another "
+               "message."),
+    )  # fmt: skip

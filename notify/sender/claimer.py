@@ -36,7 +36,7 @@ OWNERSHIP_SECONDS = 5.0
 REPORT_SECONDS = 1.0
 # No bell rings when an order in hand is finished, and the next one of its queue may be taken.
 _BUSY_SECONDS = 0.25
-_IDLE_SECONDS = 1.0
+_IDLE_SECONDS = 2.0
 _ALL = 1_000_000
 _JOIN_SECONDS = 5.0  # a Redis that hangs must not hold up the end of the process
 

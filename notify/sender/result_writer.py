@@ -19,6 +19,8 @@ log = logging.get(__name__)
 BATCH = 500
 # How long a single result waits for others: one RQ job, about 1.4 ms, is for all of them.
 GATHER_SECONDS = 0.05
+# Without results the thread sleeps until it is woken; a wake that is lost costs no more than this.
+_IDLE_SECONDS = 5.0
 # Results in memory while Redis is unavailable; beyond it the sender stops sending.
 MAX_WAITING = 20_000
 _JOIN_SECONDS = 10.0
@@ -34,6 +36,7 @@ class ResultWriter:
         # would wake this thread for every single result.
         self._entries: deque[Entry] = deque()
         self._batch: list[Entry] = []  # this thread's own, until it is written
+        self._is_idle = False  # written by this thread: the next result must wake it
         self._loop = ThreadLoop("result-writer", self._write, last=self._write_all)
 
     def start(self) -> None:
@@ -53,12 +56,15 @@ class ResultWriter:
 
     def put_all(self, entries: Sequence[Entry]) -> None:
         self._entries.extend(entries)
-        if len(self._entries) >= BATCH:
+        if self._is_idle or len(self._entries) >= BATCH:
             self._loop.wake()
 
     # -- the thread ------------------------------------------------------------------------------
     def _write(self) -> float:
         """Up to BATCH results; what cannot be written is written first the next time."""
+        if self._is_idle and self._entries:
+            self._is_idle = False
+            return GATHER_SECONDS  # others come with the first
         while self._entries and len(self._batch) < BATCH:
             self._batch.append(self._entries.popleft())
         if self._batch:
@@ -77,7 +83,10 @@ class ResultWriter:
             except UNAVAILABLE as error:
                 # Their results are safe; recover() drops the orders when their claim is over.
                 log.warning("orders_not_forgotten", count=len(finished), why=str(error)[:200])
-        return 0.0 if len(self._entries) >= BATCH else GATHER_SECONDS
+            return 0.0 if len(self._entries) >= BATCH else GATHER_SECONDS
+        self._is_idle = True
+        # A result that came just before was told nothing of it.
+        return 0.0 if self._entries else _IDLE_SECONDS
 
     def _write_all(self) -> None:
         while self._batch or self._entries:

@@ -32,7 +32,7 @@ from notify.subscriptions.limits import LEASE_MARGIN_SECONDS
 
 log = logging.get(__name__)
 
-_POLL_SECONDS = 0.2
+_POLL_SECONDS = 0.5
 _LEAST_POLL_SECONDS = 0.005
 _NEVER = 10**9
 # How often the lanes' state is handed to the claimer, which reports it once a second.

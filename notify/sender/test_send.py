@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
@@ -20,6 +21,7 @@ from notify import directory, orders
 from notify.models import BizReceive
 from notify.sender import webhook
 from notify.sender.claimer import ClaimedOrder
+from notify.subscriptions.shown import MASK
 
 EVENT_TYPE = "webhook.test"
 BODY_SHOWN = 4096
@@ -35,10 +37,12 @@ _GRACE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """`status` is 0 without an HTTP answer; `error` and `detail` are the HTTP engine's."""
+    """`status` is 0 without an HTTP answer; `error` and `detail` are the HTTP engine's.
+    `sent_headers` are those of the request, with the consumer's own masked."""
 
     message_id: str
     url: str
+    sent_headers: str
     sent: str
     status: int
     seconds: float
@@ -54,16 +58,20 @@ class Outcome:
         return 200 <= self.status < 300
 
 
-def send(row: BizReceive) -> Outcome:
-    """Blocks for at most the subscription's timeout, or 15 s. Raises one of
-    directory.UNUSABLE for a row that cannot be used, as the sender would refuse it, and
-    Unavailable when others are being tried."""
+def usual_payload(row: BizReceive) -> str:
+    """What is sent as EVENT_TYPE, unless somebody writes something else: JSON."""
+    return json.dumps({"test": True, "subscription": str(row.pk)}, separators=(",", ":"))
+
+
+def send(row: BizReceive, event_type: str = EVENT_TYPE, payload: str = "") -> Outcome:
+    """`payload` is JSON, by default `usual_payload`. Blocks for at most the subscription's timeout,
+    or 15 s. Raises one of directory.UNUSABLE for a row that cannot be used, as the sender would
+    refuse it, and Unavailable when others are being tried."""
     subscription = directory.from_row(row)
     # A fresh id of the usual form: a consumer that recognises repeats must not take it for one.
     number = ids.new(ids.bucket(subscription.biz_id, None))
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    payload = {"test": True, "subscription": str(row.pk)}
-    body = orders.body(EVENT_TYPE, now, json.dumps(payload, separators=(",", ":")).encode())
+    body = orders.body(event_type, now, (payload or usual_payload(row)).encode())
     item = orders.Item(0, number, 1, body)
     # The order is only the request's tag, and there is none.
     request = webhook.request(subscription, cast(ClaimedOrder, None), item, int(time.time()))
@@ -72,6 +80,7 @@ def send(row: BizReceive) -> Outcome:
     return Outcome(
         message_id=str(item.msg_id),
         url=subscription.url,
+        sent_headers="\n".join(_headers(subscription, request)),
         sent=item.body,
         status=response.status,
         seconds=response.seconds,
@@ -82,6 +91,13 @@ def send(row: BizReceive) -> Outcome:
         error=response.error,
         detail=response.detail,
     )
+
+
+def _headers(subscription: directory.Subscription, request: http.Request) -> Iterator[str]:
+    yield "content-type: application/json"
+    for name, _secret in subscription.headers:
+        yield f"{name}: {MASK}"
+    yield from request.lines
 
 
 def _exchange(request: http.Request) -> http.Response:

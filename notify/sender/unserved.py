@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.said import say
 from notify import lane_status
 from notify.directory import Subscriptions
 
@@ -47,11 +48,11 @@ class Unserved:
         self._since = {pk: before.get(pk, now) for pk in missing}
         text = _(
             "It has a process of its own, and none runs: its deliveries wait. Start run_sender "
-            "--subscription %d, or switch off its own process in the console."
+            "--subscription %(id)d, or switch off its own process in the console."
         )
-        subject = _("Nobody delivers for the subscription %d")
+        subject = _("Nobody delivers for the subscription %(id)d")
         holding = [
-            alerts.Condition(f"{KIND}:{pk}", subject % pk, text % pk)
+            alerts.Condition(f"{KIND}:{pk}", say(subject, id=pk), say(text, id=pk))
             for pk in sorted(missing)
             if now - self._since[pk] >= self._patience
         ]

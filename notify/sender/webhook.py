@@ -83,6 +83,7 @@ def answer(
         response.detail,
         kept_headers(response.headers, RESPONSE_HEADERS_KEPT),
         text(response.body, RESPONSE_BODY_KEPT) if response.body else "",
+        item.event_type,
     )
 
 

@@ -15,6 +15,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
 from notify.subscriptions import matching
 
+MAX_PAYLOAD_BYTES = 256 * 1024
 MAX_ATTEMPTS = 50
 MAX_PATTERNS = 100
 MAX_HEADERS = 20
@@ -90,6 +91,14 @@ def networks(value: Any) -> None:
             raise ValidationError(
                 _("%r is not a network such as 10.2.0.0/16 or 2001:db8::/32.") % item
             ) from None
+
+
+def event_type(value: str) -> None:
+    """One event type, without a wildcard."""
+    if not matching.EVENT_TYPE.fullmatch(value):
+        raise ValidationError(
+            _("Use letters, digits and _ in parts joined by dots, such as order.paid.")
+        )
 
 
 def event_types(value: Any) -> None:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+# Plain ASCII, so that it can be written into the signed body without escapes.
+EVENT_TYPE = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 # Letters, digits, _ and dots as in event types, and the wildcard.
 PATTERN = re.compile(r"[A-Za-z0-9_.*]{1,128}")
 

@@ -21,7 +21,7 @@ from tests.cluster import WEB
 from tests.flows.sms_cluster import SmsCluster
 
 ZONE = ZoneInfo("Asia/Shanghai")
-FAILING, HAPPY = ["--personality", "failing"], ["--personality", "happy"]
+FAILING, HAPPY = ["--behaviour", "failing"], ["--behaviour", "happy"]
 SMGS = {"city": HAPPY, "island": FAILING, "moody": FAILING, "harbour": HAPPY}
 PREFIXES = {"city": "138", "island": "132", "moody": "133"}
 LINKED = r'^msgplatform_sms_links{gateway="(.+)",kind="submit"} [1-9]'
@@ -61,13 +61,13 @@ import json
 from collections import Counter, defaultdict
 from django.utils import timezone
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SmsAccount, SmsGateway
-finals = ["sent", "segments", "delivered", "failed", "expired", "unknown", "accepted"]
+columns = {"delivered": 2, "failed": 3, "expired": 3, "unknown": 4, "accepted": 5}
 gateways = dict(SmsGateway.objects.values_list("pk", "name"))
 accounts = dict(SmsAccount.objects.values_list("pk", "name")) | {0: "nobody's"}
+titles = {"day": "Per day, the latest first", "gateway": "By gateway, what lost most first",
+          "account": "By account, what lost most first"}
 found = {"sent": 0, "codes": Counter()}
-for name in ("By day", "By gateway", "By account"):
-    found[name] = defaultdict(lambda: [0] * len(finals))
-    found[name + ", received"] = Counter()
+found |= {title: defaultdict(lambda: [0] * 7) for title in titles.values()}
 parts = list(SgipMtPart.objects.values_list("mt_id", "part", "result"))
 billed = {(mt, part) for mt, part, _ in parts} - {(mt, part) for mt, part, code in parts if code}
 segments = Counter(mt for mt, _ in billed)
@@ -78,17 +78,17 @@ for mt in SgipMt.objects.all():
     day = timezone.localtime(mt.archived_at).date().isoformat()
     for by, name in (("day", day), ("gateway", gateways[mt.gateway_id]),
                      ("account", accounts[mt.account_id])):
-        found["By " + by][name][0] += 1
-        found["By " + by][name][1] += segments[mt.pk]
-        found["By " + by][name][finals.index(mt.final)] += 1
+        line = found[titles[by]][name]
+        line[0] += 1
+        line[1] += segments[mt.pk]
+        line[columns[mt.final]] += 1
 for mo in SgipMo.objects.all():
     day = timezone.localtime(mo.archived_at).date().isoformat()
     for by, name in (("day", day), ("account", accounts[mo.account_id]),
                      ("gateway", gateways.get(mo.gateway_id))):
         if name is None:
             continue
-        found["By " + by + ", received"][name] += 1
-        found["By " + by][name]
+        found[titles[by]][name][6] += 1
 print(json.dumps(found))
 """
 

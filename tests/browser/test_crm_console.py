@@ -39,6 +39,18 @@ import json
 from crmsync.models import Record
 print(json.dumps(dict(Record.objects.filter(policy_id={policy}).values_list("key", "state"))))
 """
+READ_ON = """
+import json
+from crmsync.models import Run
+print(json.dumps(Run.objects.filter(id={run}).update(read=5000)))
+"""
+END = """
+import json
+from crmsync.models import Operation, Run
+from msgplatform.core.data import sql
+Operation.objects.filter(run_id={run}).update(confirmed=1000)
+print(json.dumps(Run.objects.filter(id={run}).update(state=Run.State.READ, read_at=sql.now())))
+"""
 PAGES = (
     "crm/", "crm/?enabled__exact=0", "crm/add/", "crm/{sales}/change/", "crm/{refused}/change/",
     "source/", "source/add/", "source/{source}/change/", "source/{hive}/change/",
@@ -271,3 +283,37 @@ def test_personal_data_is_shown_when_it_is_asked_for(
         expect(page.locator("pre")).to_contain_text("13800000003")
         page.click("text=Mask again")
         expect(page.locator("pre")).not_to_contain_text("13800000003")
+
+
+def test_the_page_of_a_run_renews_itself_until_the_run_is_over(
+    browser: Browser, shown: tuple[Cluster, dict[str, str]], viewer: StorageState
+) -> None:
+    """Without a reload, and not while somebody has selected a text of it."""
+    platform, made = shown
+    asked: list[str] = []
+    with signed_in_page(browser, viewer, set()) as page:
+        page.on("request", lambda request: "live=1" in request.url and asked.append(request.url))
+        page.clock.install()
+        page.goto(console(platform, f"run/{made['going']}/change/"))
+        page.evaluate("window.isTheSamePage = true")
+        run = page.locator("#live-run")
+        expect(run).to_contain_text("4000")
+        platform.script(READ_ON.format(run=made["going"]))
+        page.clock.run_for(4_000)
+        expect(run).to_contain_text("5000")
+
+        run.locator("h2").select_text()
+        before = len(asked)
+        platform.script(END.format(run=made["going"]))
+        page.clock.run_for(30_000)
+        assert len(asked) == before
+        assert page.evaluate("getSelection().toString()")
+
+        page.evaluate("getSelection().empty()")
+        page.clock.run_for(4_000)
+        expect(run.locator("progress")).to_have_count(0)
+        expect(page.locator("[data-live-button]")).to_be_hidden()
+        before = len(asked)
+        page.clock.run_for(60_000)
+        assert len(asked) == before
+        assert page.evaluate("window.isTheSamePage")

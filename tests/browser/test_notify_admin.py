@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from notify.demo.sink_process import SinkProcess
+from tests.browser.pages import fill, refused, row
 from tests.cluster import Cluster
 
 # Long names, trouble and a day's counters; repeated by every test that asks for it.
@@ -69,8 +70,7 @@ def test_pages_fit_a_phone_and_ask_nobody_else(
         "bizreceive/?attention=yes",
         "bizreceive/?q=nothing-like-it",
         f"bizreceive/{made['row']}/change/",
-        "bizreceive/statistics/",
-        f"bizreceive/statistics/?subscription={made['row']}&period=7d&step=hour",
+        f"../../console/statistics?flow=notify&subscription={made['row']}&period=7d&step=hour",
         f"receive/{made['receive']}/change/",
         f"receive/{made['receive']}/rotate/",
         "receivemsg/?status__exact=4",
@@ -110,16 +110,49 @@ def test_rotating_a_secret(page: Page, platform: Cluster, made: dict[str, Any]) 
 def test_a_test_send(
     page: Page, platform: Cluster, made: dict[str, Any], sink: SinkProcess
 ) -> None:
+    before = sink.ids()
     page.goto(admin(platform, f"bizreceive/{made['row']}/change/"))
     expect(page.locator(".notice.bad")).to_contain_text("7 failures in a row since")
-    expect(page.locator(".bars rect").first).to_be_visible()
+    expect(page.locator("#chart-attempts")).to_have_attribute(
+        "aria-label", re.compile(r"delivered: highest 40.*failed attempts: highest 9")
+    )
     page.click("button:text-is('Test send')")
     expect(page.locator(".notice.good")).to_contain_text("HTTP 200")
     expect(page.locator("pre").first).to_contain_text('"webhook.test"')
-    (sent,) = sink.ids()
+    (sent,) = sink.ids() - before
     expect(page.locator("dl")).to_contain_text(sent)
     page.click("text=Back to the subscription")
     expect(page.locator("button:text-is('Test send')")).to_be_visible()
+
+
+def test_an_event_type_is_described_and_tried(
+    page: Page, platform: Cluster, made: dict[str, Any], sink: SinkProcess
+) -> None:
+    before = sink.ids()
+    page.goto(admin(platform, "eventtype/add/"))
+    schema = '{"properties": {"n": {"type": "integer"}}}'
+    values = {"name": "console.paid", "description": "An order was paid in full.",
+              "example": '{"n": "one"}', "schema": schema}  # fmt: skip
+    fill(page, values)
+    refused(page, {"example": "payload.n"})
+    fill(page, {"example": '{"n": 1}'})
+    page.click("[name=_save]")
+    page.fill("[name=q]", "in full")
+    page.press("[name=q]", "Enter")
+    expect(row(page, "console.paid")).to_contain_text("shared by all")
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto(admin(platform, f"bizreceive/{made['row']}/test/"))
+    page.select_option("[name=event_type]", "console.paid")
+    page.click("button:text-is('Use its example')")
+    expect(page.locator("[name=payload]")).to_have_value('{\n  "n": 1\n}')
+    page.fill("[name=payload]", '{"n": "two"}')
+    page.click("button:text-is('Send')")
+    expect(page.locator(".notice.good")).to_contain_text("HTTP 200")
+    expect(page.locator(".notice.warn")).to_contain_text("payload.n: 'two' is not")
+    expect(page.locator("pre").first).to_contain_text("X-Key: •••")
+    expect(page.locator("pre").first).to_contain_text('"data":{"n": "two"}')
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert len(sink.ids() - before) == 1
 
 
 def test_pausing_resuming_and_thinking_twice(
@@ -155,13 +188,13 @@ def test_deliveries_of_a_subscription_are_found_by_typing(
 def test_statistics_are_chosen_by_typing(
     page: Page, platform: Cluster, made: dict[str, Any]
 ) -> None:
-    page.goto(admin(platform, "bizreceive/statistics/"))
-    page.locator(".choose .select2-selection").nth(1).click()
+    page.goto(f"{platform.base_url}/console/statistics?flow=notify")
+    page.locator(".choose .select2-selection").first.click()
     page.fill(".select2-search__field", "console-test")
     page.click(".select2-results__option:has-text('A name that is far')")
     page.click("button:text-is('Show')")
     page.wait_for_url(re.compile(rf"subscription={made['row']}"))
     expect(page.locator(".figures")).to_contain_text("40")
     with page.expect_download() as download:
-        page.click("text=CSV")
+        page.locator("form.choose").get_by_text("CSV").click()
     assert download.value.suggested_filename.endswith(".csv")

@@ -77,8 +77,8 @@ PAGES = (
     "/admin/gateway/sgipmt/",
     "/admin/gateway/sgipmt/?q=nothing-like-it",
     "/admin/gateway/sgipmt/{mt}/change/",
-    "/admin/gateway/sgipmt/statistics/",
-    "/admin/gateway/sgipmt/statistics/?gateway={gateway}&account={account}",
+    "/console/statistics?flow=sms&period=7d",
+    "/console/statistics?flow=sms&gateway={gateway}&account={account}",
     "/admin/gateway/sgipmo/",
     "/admin/gateway/sgipmo/{mo}/change/",
     "/admin/gateway/sgipreport/?matched=no",
@@ -175,7 +175,7 @@ def test_unmatched_reports_and_alerts(
         expect(stranger.locator(".field-meaning")).to_have_text("200 a code of the gateway's own")
         page.goto(sms.base_url + "/console/")
         page.click(f"text=Message {made['mt']} cannot be archived")
-        expect(page.locator("#content-main")).to_contain_text("sms.archive")
+        expect(page.locator(".console")).to_contain_text("sms.archive")
 
 
 def test_without_redis(
@@ -190,7 +190,7 @@ def test_without_redis(
         page.goto(console(sms, "sgipmt/?q=13800000123"))
         expect(row(page, str(made["mt"]))).to_be_visible()
         page.goto(f"{sms.base_url}/console/sms/{made['mt']}")
-        expect(page.locator("pre")).to_have_text(LONG_TEXT)
+        expect(page.locator("#content > pre")).to_have_text(LONG_TEXT)
         page.goto(f"{sms.base_url}/console/sms/{made['mt'] + 2**20}")
         expect(page.locator(".notice")).to_contain_text("The SMS Redis does not answer")
         page.goto(f"{sms.base_url}/console/search?q=13800000123")

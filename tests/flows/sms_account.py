@@ -25,7 +25,7 @@ print(json.dumps({
 }))
 """
 _STATES = {"delivered": sgip.State.DELIVERED, "failed": sgip.State.FAILED}
-_COUNTERS = {b"{sms}:mt-GID", b"{sms}:mo-GID", b"{sms}:seqno"}
+_COUNTERS = {b"{sms}:mt-GID", b"{sms}:mo-GID", b"{sms}:mt-minutes", b"{sms}:seqno"}
 
 
 @dataclass

@@ -33,14 +33,14 @@ OPERATORS = {
     # Its links are cut again and again, with Submits that it took and did not answer.
     "province": Operator(
         "139", 3010012302, ("delivered",),
-        ("--personality=duplicating", "--set=reports=before", "--set=drop_after=20"),
+        ("--behaviour=duplicating", "--set=reports=before", "--set=drop_after=20"),
     ),
     "island": Operator(
-        "132", 3010012303, ("failed",), ("--personality=failing", "--set=on_submit_link=true")
+        "132", 3010012303, ("failed",), ("--behaviour=failing", "--set=on_submit_link=true")
     ),
     # Takes everything and says nothing, until it is started again without this manner.
     "bay": Operator(
-        "133", 3010012304, _LATE, ("--personality=silent",), {"resends": 2, "response_timeout": 1.0}
+        "133", 3010012304, _LATE, ("--behaviour=silent",), {"resends": 2, "response_timeout": 1.0}
     ),
 }  # fmt: skip
 _OF_TEN = (*["city"] * 5, *["province"] * 2, *["island"] * 2, "bay")

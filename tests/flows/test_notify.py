@@ -19,22 +19,23 @@ from tests.cluster import DAEMONS, WEB, Cluster
 from tests.flows.traffic import SYSTEMS, assert_marked, cast, duplicates, missing
 
 
-def test_one_message_goes_the_whole_way(cluster: Cluster) -> None:
-    with cast(cluster, {"one": []}, {"orders": ["one"]}) as (tokens, sinks):
+def test_one_message_goes_the_whole_way(shared_cluster: Cluster) -> None:
+    cluster = shared_cluster
+    with cast(cluster, {"only": []}, {"first": ["only"]}) as (tokens, sinks):
         (accepted,) = publish_all(cluster.base_url, tokens, 1, connections=1)
-        cluster.wait_until(lambda: sinks["one"].ids() == {accepted.id}, "the delivery")
+        cluster.wait_until(lambda: sinks["only"].ids() == {accepted.id}, "the delivery")
 
         def delivered() -> bool:
-            shown = cluster.get(f"/api/v1/messages/{accepted.id}", tokens["orders"])
+            shown = cluster.get(f"/api/v1/messages/{accepted.id}", tokens["first"])
             return [d["status"] for d in shown["deliveries"]] == ["delivered"]
 
         def answers() -> list[int]:
-            (copy,) = cluster.get(f"/api/v1/messages/{accepted.id}", tokens["orders"])["deliveries"]
+            (copy,) = cluster.get(f"/api/v1/messages/{accepted.id}", tokens["first"])["deliveries"]
             return [attempt["http_status"] for attempt in copy["attempts"]]
 
         cluster.wait_until(delivered, "the mark")
         assert answers() == [200]
-        (listed,) = cluster.get("/api/v1/messages", tokens["orders"])["results"]
+        (listed,) = cluster.get("/api/v1/messages", tokens["first"])["results"]
         assert listed["id"] == accepted.id
         assert isinstance(listed["id"], str)
         assert listed["state"] == "split"
@@ -103,7 +104,11 @@ def _worker_pid(cluster: Cluster, role: str) -> int:
     raise AssertionError("the web server started no worker")
 
 
-def test_heartbeats_name_every_role(cluster: Cluster) -> None:
+@pytest.mark.parametrize("shared_cluster", ["sqlite"], indirect=True)
+def test_heartbeats_name_every_role(shared_cluster: Cluster) -> None:
+    """The last one, for it leaves a program dead. They are in Redis, whatever the database."""
+    cluster = shared_cluster
+
     def roles() -> set[str]:
         return {name.decode().split(":")[0] for name in cluster.redis.hkeys("heartbeats")}
 

@@ -185,7 +185,7 @@ def _assert_nothing_left(cluster: Cluster) -> None:
     """After a crash run and a drain Redis holds the names of queues and what expires by itself."""
     transient = (
         *(b"heartbeats", b"cache", b"queues:owner:", b":1:", b"platform:"),
-        *(b"notify:live", b"notify:sender", b"notify:totals"),
+        *(b"notify:live", b"notify:sender", b"notify:totals", b"web:requests"),
     )
 
     def left() -> set[bytes]:

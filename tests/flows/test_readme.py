@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
-import requests
 
 from msgplatform.core.servers.private_server import free_port
+from tests.flows.forms import Console
 
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
 _BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # A command that stays, and what it prints; … stands for a word.
 _SESSION = re.compile(r"^```console\n\$ (.*?)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_RECEIVER = re.compile(r"^ *```python\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+_PUBLISH = re.compile(r"^ *```bash\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 # A newcomer's shell has none of what this test run has set.
 _KEPT = ("LANG", "PIP_", "SSL_", "REQUESTS_", "http", "HTTP", "no_proxy", "NO_PROXY")
 
@@ -85,9 +90,10 @@ def printed(expected: str, text: str) -> list[str] | None:
     return list(found.groups()) if found else None
 
 
-def test_make_up_prints_an_address_and_a_password_that_work(clone: Path, tmp_path: Path) -> None:
-    ((command, expected),) = _SESSION.findall((clone / "README.md").read_text())
-    assert command == "make up"
+def test_make_up_and_the_first_message(clone: Path, tmp_path: Path) -> None:
+    """From the clone to a message that is delivered, and to one that failed and is sent again."""
+    text = (clone / "README.md").read_text()
+    ((command, expected),) = _SESSION.findall(text)
     port, terminal = free_port(), tmp_path / "terminal"
     expected = expected.replace(":8000/", f":{port}/")
     how = newcomer(clone)
@@ -107,7 +113,8 @@ def test_make_up_prints_an_address_and_a_password_that_work(clone: Path, tmp_pat
             assert time.monotonic() < deadline, terminal.read_text()
             time.sleep(0.1)
         _, password = words
-        log_in(f"http://127.0.0.1:{port}", password)
+        console = log_in(f"http://127.0.0.1:{port}", password)
+        first_message(console, text, clone)
         for log in (clone / "var" / "logs").iterdir():
             assert password not in log.read_text(), log
         os.killpg(platform.pid, signal.SIGINT)  # as Ctrl-C does
@@ -118,15 +125,99 @@ def test_make_up_prints_an_address_and_a_password_that_work(clone: Path, tmp_pat
             platform.wait()
 
 
-def log_in(address: str, password: str) -> None:
-    browser = requests.Session()
-    browser.trust_env = False
-    login = browser.get(f"{address}/", timeout=60)
-    assert (login.status_code, login.url) == (200, f"{address}/admin/login/?next=/console/")
+def log_in(address: str, password: str) -> Console:
+    console = Console(address)
+    login = console.get("/")
+    assert login.url == f"{address}/admin/login/?next=/console/"
     assert all(answer.url.startswith(f"{address}/") for answer in login.history)
-    form = {"username": "admin", "password": password}
-    form |= {"csrfmiddlewaretoken": browser.cookies["csrftoken"]}
-    inside = browser.post(login.url, form, timeout=60)
-    assert (inside.status_code, inside.url) == (200, f"{address}/console/")
-    change = browser.get(f"{address}/admin/password_change/", timeout=60)
-    assert (change.status_code, len(change.history)) == (200, 0)
+    choose = console.submit("/", username="admin", password=password)
+    # The password serves once: nothing opens before another one is chosen.
+    assert choose.url == f"{address}/console/password"
+    own = "violet umbrella 7"
+    inside = console.submit("/console/password", new_password1=own, new_password2=own)
+    assert inside.url == f"{address}/console/"
+    return console
+
+
+def first_message(console: Console, readme: str, clone: Path) -> None:
+    """The README's steps, with the ports of this test."""
+    port = free_port()
+    assert "Nothing has gone through this platform yet" in console.get("/console/").text
+    key, secret = set_up(console, f"http://127.0.0.1:{port}/")
+    shown = html.unescape(console.get("/console/getting-started").text)
+    assert f"curl {console.address}/api/v1/messages" in shown
+    assert f"Bearer {key[:16]}…" in shown
+    (code,) = _RECEIVER.findall(readme)
+    program = clone / "receiver.py"
+    program.write_text(dedent(code).replace("9000", str(port)))
+    (publish,) = _PUBLISH.findall(readme)
+    publish = publish.replace("http://127.0.0.1:8000", console.address).replace("mp_…", key)
+
+    with Receiver(program, secret, clone) as receiver:
+        done = run(publish, clone)
+        assert json.loads(done.stdout)["outcome"] == "created", (done.stdout, done.stderr)
+        assert receiver.line().startswith('genuine {"type":"order.paid","timestamp":')
+    again = run(publish.replace("order-7-paid", "order-8-paid"), clone)
+    message = json.loads(again.stdout)["id"]
+    found = f"/admin/notify/receivemsg/?q={message}"
+    until(lambda: status(console.get(found).text) == "exhausted")
+    with Receiver(program, secret, clone) as receiver:
+        chosen = re.findall(r'name="_selected_action" value="(\d+)"', console.get(found).text)
+        assert len(chosen) == 1
+        console.submit(found, action="send_again", _selected_action=chosen)
+        assert receiver.line().startswith('genuine {"type":"order.paid","timestamp":')
+        until(lambda: status(console.get(found).text) == "delivered")
+    # The checklist has filled itself in, and the overview begins without it.
+    assert "4 of 4 steps done" in console.get("/console/getting-started").text
+    assert "Nothing has gone through" not in console.get("/console/").text
+
+
+def status(page: str) -> str:
+    """The mark of the one delivery in a list."""
+    marks = re.findall(r'<span class="mark [a-z]+"[^>]*>([^<]+)</span>', page)
+    return marks[0] if len(marks) == 1 else ""
+
+
+def set_up(console: Console, url: str) -> tuple[str, str]:
+    """Add what the README's first step names; the API key and the signing secret."""
+    console.submit("/admin/msgplatform/biz/add/", name="shop")
+    page = console.submit(
+        "/admin/msgplatform/apikey/add/", biz="shop", name="till", scopes=["events:write"]
+    )
+    (key,) = set(re.findall(r"mp_\w{12}_[\w-]{43}", page.text))
+    page = console.submit("/admin/notify/receive/add/", name="till", url=url)
+    (secret,) = set(re.findall(r"whsec_[A-Za-z0-9+/]+=*", page.text))
+    # The lists of systems and consumers are loaded by a script, as they may be long.
+    console.submit("/admin/notify/bizreceive/add/", biz="1", receive="1", attempts_limit="1")
+    return key, secret
+
+
+class Receiver:
+    """The README's receiver as a process, and what it prints."""
+
+    def __init__(self, program: Path, secret: str, clone: Path) -> None:
+        self._process = subprocess.Popen(
+            ["python3", str(program), secret],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **newcomer(clone),
+        )  # fmt: skip
+
+    def __enter__(self) -> Receiver:
+        return self
+
+    def line(self) -> str:
+        """The next line that it prints, within a minute."""
+        assert self._process.stdout
+        ready, _, _ = select.select([self._process.stdout], [], [], 60)
+        assert ready, "nothing was delivered"
+        return self._process.stdout.readline()
+
+    def __exit__(self, *_error: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -21,6 +21,7 @@ import requests
 from msgplatform.core.servers.embedded import MariaDb
 from notify.demo.publisher import publish_all
 from notify.demo.sink_process import SinkProcess
+from tests import migrated
 from tests.cluster import DAEMONS, WEB
 from tests.flows import dumps
 from tests.flows.conftest import DATABASES
@@ -52,6 +53,10 @@ from notify.models import BizReceive, Receive
 BizReceive.objects.create(biz=Biz.objects.get(), receive=Receive.objects.get())
 print(1)
 """
+MIGRATE_COLD = """
+from django.core.management import call_command
+call_command("migrate", database="cold", verbosity=0)
+"""
 ARCHIVED = """
 import json
 from gateway.models import SgipMt
@@ -74,10 +79,7 @@ def cluster(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[SmsClu
     running = SmsCluster(folder, hot, {"city": logins}, (WEB, *DAEMONS))
     running.environment |= {"COLD_DATABASE_URL": cold, "NOTIFY_KEEP_DAYS": "0"}
     with running:
-        running.console.run(
-            'from django.core.management import call_command\n'
-            'call_command("migrate", database="cold", verbosity=0)'
-        )  # fmt: skip
+        migrated.fill(cold, lambda: running.console.run(MIGRATE_COLD), "cold")
         yield running
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -37,7 +37,7 @@ print(1)
 def cluster(settings: LazySettings) -> Iterator[SmsCluster]:
     # Short, because a socket's path may have only 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="mp-sms-"))
-    manners = {name: [f"--personality={name}"] for name in (*MANNERS, SILENT)}
+    manners = {name: [f"--behaviour={name}"] for name in (*MANNERS, SILENT)}
     with SmsCluster(folder, f"sqlite:///{folder / 'platform.db'}", manners) as running:
         settings.SMS_REDIS_URL = running.sms_server.url
         yield running

@@ -15,6 +15,8 @@ from msgplatform.core.connections import RedisRole
 from msgplatform.core.errors import InvalidInput
 from tests.letters.models import Letter
 
+DELIVERED = flows.Metric("letters_delivered", "Letters that were delivered")
+
 
 class LettersFlow(flows.Flow):
     name = "letters"
@@ -30,6 +32,7 @@ class LettersFlow(flows.Flow):
     queue_pattern = r"letters-\d+"
     icons = {"Letter": "stylus_note"}
     environment_prefix = "LETTERS_"
+    declared_metrics = (DELIVERED,)
 
     def status(self) -> flows.Status:
         try:
@@ -41,14 +44,14 @@ class LettersFlow(flows.Flow):
         except Exception as error:  # the contract: it does not raise
             return flows.Status(0, None, problem=str(error))
 
-    def search(self, query: str, limit: int) -> list[flows.Hit]:
+    def search(self, query: str, limit: int, personal: bool = True) -> list[flows.Hit]:
         return [_hit(row) for row in Letter.objects.filter(text=query)[:limit]] if query else []
 
     def find(self, filter: Mapping[str, str], cursor: str, limit: int) -> flows.Found:
         rows = _chosen(filter)
         return flows.Found([_hit(row) for row in rows[:limit]])
 
-    def page(self, id: str) -> flows.Page | None:
+    def page(self, id: str, after: str = "") -> flows.Page | None:
         row = Letter.objects.filter(pk=id).first() if id.isdecimal() else None
         if row is None:
             return None
@@ -61,13 +64,18 @@ class LettersFlow(flows.Flow):
         return flows.Counted(_chosen(filter).filter(delivered=True).count())
 
     def bulk_step(
-        self, action: str, filter: Mapping[str, Any], cursor: str, limit: int
+        self,
+        action: str,
+        filter: Mapping[str, Any],
+        cursor: str,
+        limit: int,
+        note: flows.Note = flows.unnoted,
     ) -> flows.Step:
         pks = _chosen(filter).filter(delivered=True).values_list("pk", flat=True)[:limit]
         return flows.Step("", Letter.objects.filter(pk__in=list(pks)).delete()[0])
 
     def metrics(self) -> Iterable[flows.Sample]:
-        yield flows.Sample("letters_delivered", Letter.objects.filter(delivered=True).count())
+        yield DELIVERED.of(Letter.objects.filter(delivered=True).count())
 
     def examine(self) -> Iterable[flows.Finding]:
         yield flows.Finding("ok", f"a stamp is {settings.LETTERS_STAMP}")

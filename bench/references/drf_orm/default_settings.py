@@ -17,6 +17,8 @@ INSTALLED_APPS = [
     "rest_framework",
     "msgplatform",  # the tables of business systems and API keys
 ]
+# Of the platform's app only its tables are used, as in a daemon.
+DAEMON = True
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

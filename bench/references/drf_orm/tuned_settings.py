@@ -9,6 +9,8 @@ INSTALLED_APPS = [
     "rest_framework",
     "msgplatform",
 ]
+# Of the platform's app only its tables are used, as in a daemon.
+DAEMON = True
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.common.CommonMiddleware",

@@ -33,7 +33,7 @@ from crmsync.adapters.outcomes import Outcome, Unknown
 from crmsync.adapters.sql import errors
 from crmsync.adapters.sql.statements import SqlSettings, Statements
 from crmsync.adapters.sql.table import Table, read_table
-from msgplatform.core.data import databases, sql
+from msgplatform.core.data import databases, transactions
 from msgplatform.core.errors import InvalidInput, Unavailable
 
 _NAME = re.compile(r"[\w$][\w$ -]{0,63}")
@@ -148,13 +148,13 @@ class SqlAdapter(CRMAdapter):
                 cursor.execute("COMMIT")
             return outcomes
         except DatabaseError as error:
-            if stage != "begin" and sql.error_code(error) not in errors.LOST:
+            if stage != "begin" and transactions.error_code(error) not in errors.LOST:
                 self._roll_back()
             else:
                 self._drop()
             outcome = self._verdict(error, len(records))
             # The server may have committed before the connection broke.
-            if stage == "commit" and sql.error_code(error) in errors.LOST:
+            if stage == "commit" and transactions.error_code(error) in errors.LOST:
                 outcome = Unknown(_("The connection was lost while the transaction was committed."))
             return {record.key: outcome for record in records}
         except BaseException:  # such as a value that the driver cannot write: a fault of ours

@@ -7,9 +7,9 @@ import re
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, OperationalError
 
 from crmsync.adapters.outcomes import Auth, Invalid, Outcome, Refused, Retry
-from msgplatform.core.data import sql
+from msgplatform.core.data import transactions
 
-LOST = frozenset({sql.SERVER_GONE, sql.CONNECTION_LOST, 2055})
+LOST = frozenset({transactions.SERVER_GONE, transactions.CONNECTION_LOST, 2055})
 # Nothing was sent: cannot connect, unknown host, too many connections.
 _UNREACHABLE = frozenset({2002, 2003, 2005, 2026, 1040, 1129, 1203})
 _CREDENTIALS = frozenset({1044, 1045, 1130, 1142, 1143, 1227, 1251, 1698, 1820, 1862, 2059, 4151})
@@ -30,7 +30,7 @@ _BUSY_SECONDS = 5.0
 
 def verdict(error: DatabaseError, size: int) -> Outcome:
     """What a statement on `size` records that was rolled back means for each of them."""
-    code, text = sql.error_code(error), message(error)
+    code, text = transactions.error_code(error), message(error)
     if is_credentials(error) or is_setup(error):
         return Auth(text)
     if code in LOST or code in _UNREACHABLE or code in _LATER or _is_sqlite_later(error, text):
@@ -41,13 +41,13 @@ def verdict(error: DatabaseError, size: int) -> Outcome:
 
 
 def is_credentials(error: DatabaseError) -> bool:
-    return sql.error_code(error) in _CREDENTIALS or "readonly database" in str(error)
+    return transactions.error_code(error) in _CREDENTIALS or "readonly database" in str(error)
 
 
 def is_setup(error: DatabaseError) -> bool:
     text = str(error)
     return (
-        sql.error_code(error) in _SETUP
+        transactions.error_code(error) in _SETUP
         or "no such table" in text
         or "empty pragma" in text
         or "file is not a database" in text
@@ -56,7 +56,11 @@ def is_setup(error: DatabaseError) -> bool:
 
 def is_unknown_column(error: DatabaseError) -> bool:
     text = str(error)
-    return sql.error_code(error) == 1054 or "no such column" in text or "no column named" in text
+    return (
+        transactions.error_code(error) == 1054
+        or "no such column" in text
+        or "no column named" in text
+    )
 
 
 def column(text: str) -> str:
@@ -74,6 +78,6 @@ def message(error: BaseException) -> str:
 
 
 def _is_sqlite_later(error: DatabaseError, text: str) -> bool:
-    if sql.error_code(error) or not isinstance(error, OperationalError | InterfaceError):
+    if transactions.error_code(error) or not isinstance(error, OperationalError | InterfaceError):
         return False
     return "locked" in text or "unable to open" in text or "disk" in text

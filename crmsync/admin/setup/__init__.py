@@ -3,6 +3,7 @@
 crms           list with the live state, form, test, resume
 crm_form       the form of a CRM, and the help with its kind's settings
 crm_health     live state and queues of all CRMs on a page, read at once
+test_leads     one made-up lead, sent to a CRM at once; the calls and their answers
 sources        list, form, test
 policies       list, form, page of one: run now, watermark, last runs
 policy_form    the form of a policy

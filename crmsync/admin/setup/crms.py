@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy as _
 
 from crmsync.adapters.base import Check
 from crmsync.adapters.registry import open_adapter
-from crmsync.admin.setup import crm_health, probes
+from crmsync.admin.setup import crm_health, probes, test_leads
 from crmsync.admin.setup.crm_form import CrmForm, kind_title
 from crmsync.models import Crm, Policy, RecoveryEntry
 from crmsync.policies import mapping
@@ -75,6 +75,7 @@ class CrmAdmin(UndeletableAdmin):
         return [
             path("test/", wrap(self.test_view), name="crmsync_crm_test_new"),
             path("<int:pk>/test/", wrap(self.test_view), name="crmsync_crm_test"),
+            path("<int:pk>/lead/", wrap(test_leads.page(self)), name="crmsync_crm_test_lead"),
             path("<int:pk>/resume/", wrap(self.resume_view), name="crmsync_crm_resume"),
             *super().get_urls(),
         ]
@@ -82,10 +83,7 @@ class CrmAdmin(UndeletableAdmin):
     def save_model(
         self, request: HttpRequest, obj: Crm, form: ModelForm[Crm], change: bool
     ) -> None:
-        with transaction.atomic():
-            super().save_model(request, obj, form, change)
-            action = "crm_changed" if change else "crm_created"
-            audit(request, action, obj.name, fields=sorted(form.changed_data))
+        super().save_model(request, obj, form, change)
         # Saving corrects, resuming tests: two steps, so that nobody resumes by accident.
         if obj.paused_at:
             messages.info(request, gettext("It is still paused: press Resume."))
@@ -106,6 +104,7 @@ class CrmAdmin(UndeletableAdmin):
                 (gettext("in flight"), health.live.in_flight if health.live else cells.NOTHING),
                 (gettext("dead"), self._dead(row, health)),
             ]
+            context["may_operate"] = self.has_operate_permission(request)
             context["policies"] = Policy.objects.filter(crm=row).select_related("source", "crm")
         return super().render_change_form(request, context, *args, **kwargs)
 
@@ -128,7 +127,7 @@ class CrmAdmin(UndeletableAdmin):
         row = Crm.objects.filter(pk=pk).first()
         if row is None:
             raise Http404(gettext("There is no such CRM."))
-        if not self.has_change_permission(request, row):
+        if not self.has_operate_permission(request):
             raise PermissionDenied
         checked = _check(row)
         if checked.kind == "ok":

@@ -6,9 +6,7 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
 from django.db.models import QuerySet
-from django.forms import ModelForm
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import redirect
 from django.urls import URLPattern, path, reverse
@@ -25,7 +23,6 @@ from msgplatform.admin import (
     AutocompleteFilter,
     PlainList,
     UndeletableAdmin,
-    audit,
 )
 from msgplatform.core.errors import InvalidInput, NotNow
 
@@ -82,13 +79,8 @@ class PolicyAdmin(UndeletableAdmin):
             *super().get_urls(),
         ]
 
-    def save_model(
-        self, request: HttpRequest, obj: Policy, form: ModelForm[Policy], change: bool
-    ) -> None:
-        with transaction.atomic():
-            super().save_model(request, obj, form, change)
-            action = "policy_changed" if change else "policy_created"
-            audit(request, action, f"{obj} #{obj.pk}", fields=sorted(form.changed_data))
+    def audit_target(self, obj: Policy) -> str:
+        return f"{obj} #{obj.pk}"
 
     def render_change_form(
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
@@ -110,6 +102,7 @@ class PolicyAdmin(UndeletableAdmin):
                 if health.facts and health.facts.problem else "",
                 "runs": [(run, run_cells.progress(run, how_far[run.pk])) for run in runs],
                 "kinds": run_requests.kinds(row),
+                "may_operate": self.has_operate_permission(request),
             }  # fmt: skip
         return super().render_change_form(request, context, *args, **kwargs)
 
@@ -126,7 +119,7 @@ class PolicyAdmin(UndeletableAdmin):
         row = self.get_queryset(request).filter(pk=pk).first()
         if row is None:
             raise Http404(gettext("There is no such policy."))
-        if not self.has_change_permission(request, row):
+        if not self.has_operate_permission(request):
             raise PermissionDenied
         kind = request.POST.get("kind", "")
         try:

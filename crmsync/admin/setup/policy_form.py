@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django import forms
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.models import Policy, Record
@@ -64,10 +64,10 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
                       cleaned.get("mapping"))  # fmt: skip
             for name, column in (("biz", "biz_id"), ("appkeys", "appkey")):
                 if cleaned.get(name) and column not in known:
-                    words = _now("The source has no column %s: leave this empty.")
+                    words = gettext("The source has no column %s: leave this empty.")
                     self.add_error(name, words % column)
             if cleaned.get("sweep_cron") and not source.version_column:
-                words = _now("The source has no version column to compare: leave this empty.")
+                words = gettext("The source has no version column to compare: leave this empty.")
                 self.add_error("sweep_cron", words)
         self._check_prefix(cleaned)
         return cleaned
@@ -90,7 +90,7 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
         if used:
             self.add_error(
                 "key_prefix",
-                _now("%s uses it: two sources of one CRM need different prefixes, or one "
+                gettext("%s uses it: two sources of one CRM need different prefixes, or one "
                      "overwrites the other's records.") % used,
             )  # fmt: skip
         elif (
@@ -100,6 +100,6 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
         ):
             self.add_error(
                 "key_prefix",
-                _now("Records were sent under “%s”: with another prefix all of them would be "
+                gettext("Records were sent under “%s”: with another prefix all of them would be "
                      "made a second time.") % self.initial.get("key_prefix"),
             )  # fmt: skip

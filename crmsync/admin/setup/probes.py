@@ -15,7 +15,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import connections
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
-from django.utils import translation
+from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 
 from msgplatform.admin import ModelAdmin
@@ -41,12 +41,12 @@ def ask(work: Callable[[], R], seconds: float = LONGEST_SECONDS) -> R:
     if not _slots.acquire(blocking=False):
         raise Unavailable(_("Other tests wait for their answers; try again in a moment."))
     answer: Future[R] = Future()
-    # A thread begins without the language of the request.
-    language = translation.get_language()
+    # A thread begins without the language and the time zone of the request.
+    language, zone = translation.get_language(), timezone.get_current_timezone()
 
     def run() -> None:
         try:
-            with translation.override(language):
+            with translation.override(language), timezone.override(zone):
                 answer.set_result(work())
         except PlatformError as error:
             answer.set_exception(error)

@@ -8,9 +8,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db import transaction
 from django.db.models import Count, QuerySet
-from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
@@ -87,6 +85,7 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
 
 @admin.register(Source)
 class SourceAdmin(ModelAdmin):
+    audit_name = "sync_source"
     form = SourceForm
     list_display = ["name", "where", "table", "time_column", "compared", "used"]
     search_fields = ["name", "table"]
@@ -142,19 +141,6 @@ class SourceAdmin(ModelAdmin):
             path("<int:pk>/test/", wrap(self.test_view), name="crmsync_source_test"),
             *super().get_urls(),
         ]
-
-    def save_model(
-        self, request: HttpRequest, obj: Source, form: ModelForm[Source], change: bool
-    ) -> None:
-        with transaction.atomic():
-            super().save_model(request, obj, form, change)
-            action = "sync_source_changed" if change else "sync_source_created"
-            audit(request, action, obj.name, fields=sorted(form.changed_data))
-
-    def delete_model(self, request: HttpRequest, obj: Source) -> None:
-        with transaction.atomic():
-            audit(request, "sync_source_deleted", obj.name)
-            super().delete_model(request, obj)
 
     def render_change_form(
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any

@@ -11,11 +11,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from crmsync import directory, personal
+from crmsync import directory
 from crmsync.adapters.registry import open_adapter
 from crmsync.admin.setup import preview, probes
 from crmsync.models import Crm, Policy, Source
 from msgplatform.admin import ModelAdmin, audit, row_id
+from msgplatform.core import personal
 from msgplatform.core.errors import PlatformError
 
 # What would happen to a row, in words and with a tone. What needs a look comes first.

@@ -13,7 +13,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from crmsync.poller.reading.source import Source, SourceMismatch, SourceRefused, SourceUnavailable
-from msgplatform.core.data import databases, sql
+from msgplatform.core.data import databases, transactions
 from msgplatform.core.errors import PlatformError
 
 _PREFIX = "source-"
@@ -81,7 +81,7 @@ class Database:
             text = str(error.args[-1]) if error.args else type(error).__name__
             if not self.is_mysql:
                 raise _sqlite_error(error, text) from error
-            code = sql.error_code(error)
+            code = transactions.error_code(error)
             if code in _REFUSED:
                 why = f"the source's server refuses this user ({text})"
                 raise SourceRefused(why, code) from error

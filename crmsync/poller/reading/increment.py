@@ -18,7 +18,7 @@ from crmsync.poller.reading.horizon import Reading, horizon_of
 from crmsync.poller.reading.source import Source
 from crmsync.poller.reading.table import FIRST_TIME, inspect
 from msgplatform.core import logging
-from msgplatform.core.data import sql
+from msgplatform.core.data import transactions
 from msgplatform.core.data.chunks import chunks
 
 log = logging.get(__name__)
@@ -111,7 +111,7 @@ class Increment:
         transaction, whose snapshot could be older than the horizon (else RuntimeError). Raises
         SourceUnavailable, SourceRefused, SourceMismatch.
         """
-        if sql.in_transaction(self._database.alias):
+        if transactions.in_transaction(self._database.alias):
             raise RuntimeError("changes are read outside any transaction")
         reading = self._read_horizon()
         rows: list[Row] = []

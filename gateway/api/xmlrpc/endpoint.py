@@ -22,7 +22,7 @@ from msgplatform.api.access import keys
 from msgplatform.api.access.key_cache import ApiCaller
 from msgplatform.api.access.throttling import ApiKeyThrottle, count_failure, refuse_guesser
 from msgplatform.api.json import read_body
-from msgplatform.api.problems import MissingScope
+from msgplatform.api.problems.problem import MissingScope
 from msgplatform.core import logging
 from msgplatform.core.errors import InvalidInput
 

@@ -17,7 +17,7 @@ from msgplatform.api.intake import MAX_BATCH
 from msgplatform.api.json import decode_item
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.verdicts import judge_each, limit_items
+from msgplatform.core.intake.verdicts import judge_each, limit_items
 
 MULTICALL = "system.multicall"
 MOST_CALLS = 100

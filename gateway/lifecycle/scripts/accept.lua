@@ -35,5 +35,14 @@ for call = 1, calls do
   end
   out[call] = first or ''
 end
-if count > 0 then redis.call('INCRBY', P .. 'mt-GID', count) end
+if count > 0 then
+  redis.call('INCRBY', P .. 'mt-GID', count)
+  -- By minute, for the console's charts: of the last day and a little more.
+  local key, minute = P .. 'mt-minutes', math.floor(AT / 60)
+  if redis.call('HINCRBY', key, minute, count) == count and redis.call('HLEN', key) > 1500 then
+    for _, field in ipairs(redis.call('HKEYS', key)) do
+      if tonumber(field) < minute - 1499 then redis.call('HDEL', key, field) end
+    end
+  end
+end
 return done(out)

@@ -6,8 +6,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from gateway.net import Login
-from gateway.simulator.personalities import PERSONALITIES
-from gateway.simulator.program import Options, parse_mo, personality, run
+from gateway.simulator.behaviours import BEHAVIOURS
+from gateway.simulator.program import PORT, Options, behaviour, parse_mo, run
 
 
 class Command(BaseCommand):
@@ -17,11 +17,11 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         add = parser.add_argument
         add("--host", default="127.0.0.1", help="where it listens (default 127.0.0.1)")
-        add("--port", type=int, default=8801, help="0: a free one (default 8801)")
-        add("--personality", default="happy", help=f"one of {', '.join(PERSONALITIES)}")
+        add("--port", type=int, default=PORT, help=f"0: a free one (default {PORT})")
+        add("--behaviour", default="happy", help=f"one of {', '.join(BEHAVIOURS)}")
         add(
             "--set", action="append", default=[], metavar="FIELD=VALUE", dest="changes",
-            help="change the personality, such as response_delay=0.2; may be repeated",
+            help="change the behaviour, such as response_delay=0.2; may be repeated",
         )  # fmt: skip
         add("--log", type=Path, help="what it accepted (default: in STATE_DIR)")
         add("--login-name", default="sp", help="with which an SP binds (default sp)")
@@ -40,7 +40,7 @@ class Command(BaseCommand):
         try:
             options = Options(
                 log=given["log"] or settings.STATE_DIR / "smg-simulator.log",
-                personality=personality(given["personality"], given["changes"]),
+                behaviour=behaviour(given["behaviour"], given["changes"]),
                 host=given["host"],
                 port=given["port"],
                 listener=(given["sp_host"], given["sp_port"]) if given["sp_port"] else None,

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 
 from msgplatform.api.access import keys, throttling
 from msgplatform.api.access.key_cache import ApiCaller
-from msgplatform.api.problems import MissingScope
+from msgplatform.api.problems.problem import MissingScope
 from msgplatform.core import logging
 
 if TYPE_CHECKING:  # rest_framework.views imports this module
@@ -63,7 +63,7 @@ class HasScope(BasePermission):
         if caller is None:
             return False  # answered with 401
         method = request.method or ""
-        if method == "OPTIONS" or not hasattr(view, method.lower()):
+        if method == "OPTIONS" or method not in view.allowed_methods:
             return True  # answered with 405, so there is nothing to protect
         scope = required_scope(view, method)
         if scope is None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.db.utils import InterfaceError, OperationalError
@@ -44,19 +44,23 @@ used_keys: set[int] = set()
 
 @dataclass(frozen=True, slots=True)
 class ApiCaller:
-    """Who calls the API: `request.user` of an authenticated request."""
+    """Who calls the API: `request.user` of an authenticated request.
+
+    A management key belongs to no system: its `biz_id` is 0, its `biz_name` is ''.
+    """
 
     biz_id: int
     biz_name: str
     key_id: int
     scopes: frozenset[str]
+    key_name: str = field(default="", compare=False)
 
     is_authenticated = True
     is_active = True
     is_anonymous = False
 
     def __str__(self) -> str:
-        return f"{self.biz_name}/key {self.key_id}"
+        return f"{self.biz_name or 'management'}/key {self.key_id}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ from django.core import signals
 from django.db import DatabaseError, connections, router
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from msgplatform.api.access.key_cache import ApiCaller, Found, KeyCache, used_keys
 from msgplatform.core import flows, logging
@@ -29,6 +31,7 @@ from msgplatform.models import ApiKey, Biz
 
 log = logging.get(__name__)
 
+MAX_NAME_LENGTH = 100
 _PREFIX_ALPHABET = string.ascii_lowercase + string.digits
 _PREFIX_LENGTH = 12
 _SECRET_BYTES = 32  # 43 characters of base64url
@@ -36,29 +39,64 @@ _FORMAT = re.compile(rf"mp_([a-z0-9]{{{_PREFIX_LENGTH}}})_[A-Za-z0-9_-]{{43}}")
 # `last_used_at` is for people: an exact one would cost a write for each request.
 _LAST_USED_STEP = timedelta(minutes=1)
 
+# Beside those of flows (`Flow.management_scopes`).
+_PLATFORM_SCOPES = {
+    "manage:systems": gettext_noop("set up business systems"),
+    "manage:keys": gettext_noop("make and revoke the keys of business systems"),
+    "manage:jobs": gettext_noop("start, watch, pause and cancel bulk jobs, such as sending again"),
+    "manage:statistics": gettext_noop("read statistics"),
+}
+
 _cache = KeyCache()
 _writing = threading.Lock()  # of the one thread that stores `last_used_at`
 
 
 def scopes() -> dict[str, str]:
-    """Every scope that a flow declares, with what it allows."""
+    """The scopes of a business system's keys, with what each allows."""
     return {scope: help for flow in flows.all() for scope, help in flow.scopes.items()}
 
 
-def create(
-    biz: Biz, name: str, allowed: Iterable[str], expires_at: datetime | None = None
-) -> tuple[ApiKey, str]:
-    """A new key and its plain text, which cannot be read again later. Raises InvalidInput."""
-    wanted, known = sorted(set(allowed)), scopes()
+def management_scopes() -> dict[str, str]:
+    """The scopes of management keys, which belong to no business system."""
+    of_flows = {
+        scope: help for flow in flows.all() for scope, help in flow.management_scopes.items()
+    }
+    return {**_PLATFORM_SCOPES, **of_flows}
+
+
+def check_scopes(allowed: Iterable[str], is_management: bool) -> list[str]:
+    """The scopes in order, each once. Raises InvalidInput for one that such a key cannot have."""
+    wanted, known = sorted(set(allowed)), management_scopes() if is_management else scopes()
     if unknown := [scope for scope in wanted if scope not in known]:
-        there = ", ".join(sorted(known)) or "none"
-        raise InvalidInput(f"No such scope: {', '.join(unknown)}. There are: {there}.", "scopes")
+        there = ", ".join(sorted(known)) or _("none")
+        whose = _("A management key") if is_management else _("A key of a business system")
+        raise InvalidInput(
+            _("%(whose)s cannot have the scope %(scopes)s. It can have: %(there)s.")
+            % {"whose": whose, "scopes": ", ".join(unknown), "there": there},
+            "scopes",
+        )
     if not wanted:
-        raise InvalidInput("A key without a scope can do nothing: name at least one.", "scopes")
-    if not name.strip():
-        raise InvalidInput("Say where the key is used.", "name")
-    if expires_at is not None and expires_at <= timezone.now():
-        raise InvalidInput("It must be in the future.", "expires_at")
+        raise InvalidInput(_("A key without a scope can do nothing: name at least one."), "scopes")
+    return wanted
+
+
+def check_expiry(moment: datetime | None) -> None:
+    """Raises InvalidInput for a time that is over."""
+    if moment is not None and moment <= timezone.now():
+        raise InvalidInput(_("This time is in the past; choose one in the future."), "expires_at")
+
+
+def create(
+    biz: Biz | None, name: str, allowed: Iterable[str], expires_at: datetime | None = None
+) -> tuple[ApiKey, str]:
+    """A new key and its plain text, which cannot be read again later; without `biz` a management
+    key. Raises InvalidInput."""
+    wanted = check_scopes(allowed, is_management=biz is None)
+    if not name.strip() or len(name) > MAX_NAME_LENGTH or not name.isprintable():
+        raise InvalidInput(
+            f"Say where the key is used, in 1 to {MAX_NAME_LENGTH} characters.", "name"
+        )
+    check_expiry(expires_at)
     prefix = "".join(secrets.choice(_PREFIX_ALPHABET) for _ in range(_PREFIX_LENGTH))
     plain = f"mp_{prefix}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     key = ApiKey.objects.create(
@@ -107,10 +145,11 @@ def _digest(plain: str) -> str:
 
 
 def _load(prefix: str, digest: str) -> Found | None:
-    rows = ApiKey.objects.filter(prefix=prefix, revoked_at=None, biz__enabled=True)
+    served = Q(biz=None) | Q(biz__enabled=True)
+    rows = ApiKey.objects.filter(served, prefix=prefix, revoked_at=None)
     with _briefly_connected(router.db_for_read(ApiKey)):
         row: Mapping[str, Any] | None = rows.values(
-            "id", "hash", "scopes", "expires_at", "last_used_at", "biz_id", "biz__name"
+            "id", "name", "hash", "scopes", "expires_at", "last_used_at", "biz_id", "biz__name"
         ).first()
     # By prefix, then compared in constant time: a lookup by hash could leak it by its timing.
     if row is None or not hmac.compare_digest(row["hash"], digest):
@@ -119,7 +158,8 @@ def _load(prefix: str, digest: str) -> Found | None:
     if last_used is None or timezone.now() - last_used >= _LAST_USED_STEP:
         used_keys.add(row["id"])
     expires_at: datetime | None = row["expires_at"]
-    caller = ApiCaller(row["biz_id"], row["biz__name"], row["id"], frozenset(row["scopes"]))
+    system = row["biz_id"] or 0, row["biz__name"] or ""
+    caller = ApiCaller(*system, row["id"], frozenset(row["scopes"]), row["name"])
     return Found(caller, expires_at.timestamp() if expires_at else None)
 
 

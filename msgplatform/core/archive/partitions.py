@@ -22,7 +22,7 @@ from django.utils import timezone
 from msgplatform.core import logging
 from msgplatform.core.archive.description import Archive, Table
 from msgplatform.core.archive.steps import MONTH, Step
-from msgplatform.core.data import ids, sql
+from msgplatform.core.data import ids, transactions
 from msgplatform.core.errors import Unavailable
 
 log = logging.get(__name__)
@@ -178,7 +178,7 @@ def _change(table: Table, change: str, unless: QuerySet[Any]) -> bool:
                 return False
             cursor.execute(f"ALTER TABLE {table.name} {change}")
         except OperationalError as error:
-            if sql.error_code(error) != sql.LOCK_WAIT_TIMEOUT:
+            if transactions.error_code(error) != transactions.LOCK_WAIT_TIMEOUT:
                 raise
             log.info("archive_table_busy", table=table.name, change=change[:80])
             return False

@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db import DatabaseError
 from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts, logging
 from msgplatform.core.archive import partitions
@@ -21,9 +22,10 @@ from msgplatform.core.archive.description import Archive, Table
 from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.archive.rows import CHUNK, delete_whole
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import ids, sql
+from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.failpoints import failpoint
-from msgplatform.core.flows import Sample
+from msgplatform.core.flows import Metric, Sample
+from msgplatform.core.said import say
 
 log = logging.get(__name__)
 
@@ -127,7 +129,7 @@ def _delete_chunk(table: Table, rows: QuerySet[Any]) -> int:
     """Delete up to CHUNK of the rows, with those that belong to them; how many of `rows`."""
     old = list(rows.values_list(table.column, flat=True)[:CHUNK])
     if old:
-        sql.retrying(partial(delete_whole, table, old), table.using)
+        transactions.retrying(partial(delete_whole, table, old), table.using)
     return len(old)
 
 
@@ -163,9 +165,21 @@ def _report_overdue(archive: Archive, now: datetime, why: str) -> None:
         return
     alerts.raise_alert(
         key,
-        f"The oldest rows of the table {table} cannot be deleted",
-        f"They should have been deleted {seconds / DAY:.0f} days ago. {why}",
+        say(_("The oldest rows of the table %(table)s cannot be deleted"), table=str(table)),
+        say(
+            _("They should have been deleted %(days)d days ago. %(why)s"),
+            days=round(seconds / DAY),
+            why=why,
+        ),
         key=key,
+    )
+
+
+def metric(archive: Archive) -> Metric:
+    """What `samples` tells."""
+    return Metric(
+        f"{archive.name}_archive_overdue_seconds",
+        "For how long archived rows have been overdue for deletion",
     )
 
 
@@ -175,9 +189,4 @@ def samples(archive: Archive) -> list[Sample]:
         seconds, _table = overdue(archive, sql.now())
     except DatabaseError:
         return []
-    return [
-        Sample(
-            f"{archive.name}_archive_overdue_seconds", seconds,
-            help="For how long archived rows have been overdue for deletion",
-        )
-    ]  # fmt: skip
+    return [metric(archive).of(seconds)]

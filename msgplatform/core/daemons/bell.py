@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 from redis.client import PubSub
@@ -33,10 +34,15 @@ class Bell:
 
     def __init__(self, name: str) -> None:
         self.channel = _CHANNEL_PREFIX + name
+        self._begin()
+        again = weakref.WeakMethod(self._begin)
+        os.register_at_fork(after_in_child=lambda: (method := again()) and method())
+
+    def _begin(self) -> None:
+        """The state of a new process. A forked child has no running thread, and another thread of
+        its parent may have held the lock."""
         self._starting = threading.Lock()
-        # Process id and thread. A forked child inherits this object but not the running thread:
-        # it sees another process id here, and starts its own.
-        self._ringer: tuple[int, ThreadLoop] | None = None
+        self._ringer: ThreadLoop | None = None
 
     def ring(self) -> None:
         """Say that there is new work. Call it after the commit: listeners look for it at once.
@@ -45,11 +51,11 @@ class Bell:
         """
         try:
             with self._starting:
-                if self._ringer is None or self._ringer[0] != os.getpid():
+                if self._ringer is None:
                     ringer = ThreadLoop(self.channel, self._publish)
                     ringer.start()
-                    self._ringer = os.getpid(), ringer
-                ringer = self._ringer[1]
+                    self._ringer = ringer
+                ringer = self._ringer
             ringer.wake()
         except RuntimeError:  # no thread can be started; the work is committed, and will be polled
             log.warning("bell_not_rung", channel=self.channel)

@@ -20,13 +20,13 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import close_old_connections
 
 from msgplatform.core import logging
-from msgplatform.core.copies import Copies, without_option
 from msgplatform.core.daemons.bell import Bell, Listener
 from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, beat
 from msgplatform.core.daemons.watch import watch
 from msgplatform.core.data import ids
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.rates.backoff import Backoff
+from msgplatform.core.servers.copies import Copies, without_option
 
 log = logging.get(__name__)
 
@@ -84,8 +84,9 @@ class Worker:
     """
 
     role = ""
-    # The longest wait between two turns that find nothing to do.
-    idle_seconds = 1.0
+    # The longest wait between two turns that find nothing to do. Who makes work rings; this is for
+    # rings that are lost, and for what becomes due by itself.
+    idle_seconds = 2.0
     # Whether its process also runs the watch, which needs the platform's database and its Redis.
     watches = True
     # Rung by those who make work for it; without a bell it polls.

@@ -46,6 +46,11 @@ class Snapshot(Generic[T]):
         """Read everything from the database; never called by two threads at once."""
         raise NotImplementedError
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether `refresh` would not ask the database now."""
+        return not self._is_due(at_once=False)
+
     def refresh(self, at_once: bool = False) -> None:
         """Load again when `refresh_seconds` are over, or `at_once`.
 

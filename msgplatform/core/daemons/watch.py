@@ -11,12 +11,14 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db import connection
 from django.utils import timezone
+from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts, flows, logging
 from msgplatform.core.alerts import Condition
@@ -27,10 +29,12 @@ from msgplatform.core.daemons.lease import Lease
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.said import say
 
 log = logging.get(__name__)
 
 SILENT, REDIS, BACKLOG = "platform.silent", "platform.redis", "platform.backlog"
+GIVEN_UP = "given_up"  # of a flow: notify.given_up
 LOOK_SECONDS = 15.0
 # The holder may miss two looks before another process takes over.
 _LEASE = Lease(work_redis, "platform:watch", 3 * LOOK_SECONDS)
@@ -76,6 +80,8 @@ class Watch:
         self._report_redis(_unavailable())
         self._report_programs(beats)
         report_backlogs()
+        report_given_up()
+        report_conditions()
 
     def _database_answers(self) -> bool:
         try:
@@ -101,8 +107,11 @@ class Watch:
         holding = [
             Condition(
                 _key(REDIS, name),
-                f"The Redis of {variables[name]} does not answer",
-                f"{str(error)[:500]} Programs that need it wait, and go on when it answers again.",
+                say(_("The Redis of %(variable)s does not answer"), variable=variables[name]),
+                say(
+                    _("%(error)s Programs that need it wait, and go on when it answers again."),
+                    error=str(error)[:500],
+                ),
             )
             for name, error in unavailable.items()
             if name in self._unavailable
@@ -127,10 +136,15 @@ class Watch:
         late = [
             Condition(
                 _key(SILENT, role),
-                f"run_{role} does not run",
-                f"Its last heartbeat was at {_shown(datetime.fromtimestamp(seen[role], UTC))}. "
-                f"Its work waits: start it again (manage.py run_{role}), or see in its log why it "
-                "ends.",
+                say(_("run_%(role)s does not run"), role=role),
+                say(
+                    _(
+                        "Its last heartbeat was at %(at)s. Its work waits: start it again "
+                        "(manage.py run_%(role)s), or see in its log why it ends."
+                    ),
+                    at=_shown(datetime.fromtimestamp(seen[role], UTC)),
+                    role=role,
+                ),
             )
             for role, since in sorted(self._silent.items())
             if role in seen and now - since >= settings.ALERT_SILENT_SECONDS
@@ -152,14 +166,7 @@ def redis_answers() -> dict[str, bool]:
 def report_backlogs() -> None:
     """An alert for each queue in which something has been due for too long."""
     for flow in flows.all():
-        try:
-            holding = list(_late(flow))
-        except UNAVAILABLE as error:
-            log.warning("backlog_not_read", flow=flow.name, why=str(error)[:200])
-        except Exception:
-            log.exception("backlog_not_read", flow=flow.name)
-        else:
-            alerts.reconcile([_key(BACKLOG, flow.name)], holding)
+        _reconcile(flow, [_key(BACKLOG, flow.name)], _late)
 
 
 def _late(flow: flows.Flow) -> Iterator[Condition]:
@@ -168,10 +175,79 @@ def _late(flow: flows.Flow) -> Iterator[Condition]:
         if timezone.now() - wait.since > timedelta(minutes=minutes):
             yield Condition(
                 f"{_key(BACKLOG, flow.name)}:{wait.which}",
-                f"{flow.title}: {wait.what} has waited for more than {minutes:g} minutes",
-                f"It has waited since {_shown(wait.since)}. See in the console whether the "
-                "programs run and keep up; start more of them if all are busy.",
+                say(
+                    _("%(flow)s: %(what)s has waited for more than %(minutes)s minutes"),
+                    flow=flow.title,
+                    what=wait.what,
+                    minutes=f"{minutes:g}",
+                ),
+                say(
+                    _(
+                        "It has waited since %(since)s. See in the console whether the programs "
+                        "run and keep up; start more of them if all are busy."
+                    ),
+                    since=_shown(wait.since),
+                ),
             )
+
+
+def report_given_up() -> None:
+    """An alert for each place at which messages were given up, until they were sent again or
+    somebody acknowledged them."""
+    for flow in flows.all():
+        if not flow.given_up_alert:
+            _reconcile(flow, [f"{flow.name}.{GIVEN_UP}"], _given_up)
+
+
+def report_conditions() -> None:
+    """What flows ask the watch to look at."""
+    for flow in flows.all():
+        if flow.watched_alerts:
+            _reconcile(flow, flow.watched_alerts, lambda one: one.conditions())
+
+
+def _reconcile(
+    flow: flows.Flow,
+    kinds: Collection[str],
+    look: Callable[[flows.Flow], Iterable[Condition]],
+) -> None:
+    """Raise and resolve alerts of these kinds. An error leaves them as they are, and the other
+    flows are looked at all the same."""
+    try:
+        holding = list(look(flow))
+    except UNAVAILABLE as error:
+        log.warning("conditions_not_read", kinds=list(kinds), why=str(error)[:200])
+    except Exception:
+        log.exception("conditions_not_read", kinds=list(kinds))
+    else:
+        alerts.reconcile(kinds, holding)
+
+
+def _given_up(flow: flows.Flow) -> Iterator[Condition]:
+    places: dict[int, list[flows.Failure]] = defaultdict(list)
+    for failure in flow.failures():
+        places[failure.subject].append(failure)
+    for subject, found in places.items():
+        since = min(failure.since for failure in found)
+        total = sum(failure.count for failure in found)
+        answers = ", ".join(f"{failure.answer} ({failure.count})" for failure in found[:5])
+        yield Condition(
+            f"{flow.name}.{GIVEN_UP}:{subject}",
+            say(
+                _("%(flow)s: messages were given up: %(where)s"),
+                flow=flow.title,
+                where=found[0].where,
+            ),
+            say(
+                _(
+                    "Messages: %(count)d, since %(since)s: %(answers)s. They are not sent again by "
+                    "themselves: send them again or acknowledge them on Failures."
+                ),
+                count=total,
+                since=_shown(since),
+                answers=answers,
+            ),
+        )
 
 
 def _unavailable() -> dict[str, RedisError]:

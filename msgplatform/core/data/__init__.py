@@ -1,1 +1,1 @@
-"""Databases: SQL that they spell differently, ids, claims with a lease, group commit."""
+"""Databases: SQL that they spell differently, ids, claims with a lease."""

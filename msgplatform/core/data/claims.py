@@ -27,7 +27,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.db.models.sql import UpdateQuery
 
-from msgplatform.core.data import sql
+from msgplatform.core.data import sql, transactions
 from msgplatform.core.data.chunks import chunks
 
 CHUNK = 500  # ids in one statement
@@ -76,7 +76,7 @@ def claim(
     while len(made.ids) < limit:
         wanted = min(CHUNK, limit - len(made.ids))
         # Outside of any lock: other claims may choose the same rows, and the UPDATE decides.
-        ids: list[Any] = sql.retrying(
+        ids: list[Any] = transactions.retrying(
             partial(list, free.values_list("pk", flat=True)[:wanted]), database
         )
         if not ids:
@@ -128,7 +128,9 @@ def renew(
     on `claimed_by`.
     """
     database = using or router.db_for_write(model)
-    lease_until = sql.retrying(partial(sql.now, database), database) + timedelta(seconds=lease)
+    lease_until = transactions.retrying(partial(sql.now, database), database) + timedelta(
+        seconds=lease
+    )
     renewed = _update_claimed(model, claim, {until: lease_until}, database)
     if isinstance(claim, Claim):
         claim.lease_until = lease_until
@@ -185,7 +187,9 @@ def _collect(
     all_won = changed == len(ids) and not read
     asked = ids[:1] if all_won else ids
     rows = model._base_manager.using(using).filter(pk__in=asked, claimed_by=made.token)
-    found: list[Any] = sql.retrying(partial(list, rows.values_list("pk", until, *read)), using)
+    found: list[Any] = transactions.retrying(
+        partial(list, rows.values_list("pk", until, *read)), using
+    )
     won = {row[0]: row[1:] for row in found}
     if won:
         earliest = min(row[0] for row in won.values())
@@ -201,7 +205,7 @@ def _update_claimed(
     token = claim if isinstance(claim, str) else claim.token
     rows = model._base_manager.using(using).filter(claimed_by=token)
     if isinstance(claim, str):
-        return sql.retrying(lambda: rows.update(**values), using)
+        return transactions.retrying(lambda: rows.update(**values), using)
     return sum(
         update_by_key(rows.filter(pk__in=ids), values, using) for ids in chunks(claim.ids, CHUNK)
     )
@@ -224,7 +228,7 @@ def update_by_key(
     table = connections[using].ops.quote_name(queryset.model._meta.db_table)
     hint = _by_primary_key(queryset.model._meta.db_table, using)
     statement = statement.replace(f"{table} SET", f"{table} {hint} SET", 1)
-    return sql.retrying(partial(_execute, statement, parameters, using), using)
+    return transactions.retrying(partial(_execute, statement, parameters, using), using)
 
 
 @lru_cache(maxsize=256)

@@ -20,7 +20,7 @@ from functools import partial
 from django.db import connections
 
 from msgplatform.core import logging
-from msgplatform.core.data import sql
+from msgplatform.core.data import sql, transactions
 from msgplatform.core.errors import Unavailable
 
 log = logging.get(__name__)
@@ -60,10 +60,10 @@ def acquire(now: int, ticks: int, lease: float, using: str) -> Hold:
     Raises Unavailable when all nodes are held.
     """
     holder = uuid.uuid4().hex
-    while candidates := sql.retrying(partial(_free, using), using):
+    while candidates := transactions.retrying(partial(_free, using), using):
         for free in candidates:
             hold = Hold(free.node, holder, free.last_tick, max(free.last_tick, now) + ticks)
-            if sql.retrying(partial(_take, hold, free, lease, using), using):
+            if transactions.retrying(partial(_take, hold, free, lease, using), using):
                 ahead = (hold.last - now) / TICKS_PER_SECOND
                 if ahead > _FAR_AHEAD_SECONDS:
                     log.warning("ids_ahead_of_clock", node=hold.node, seconds=round(ahead))
@@ -82,7 +82,7 @@ def extend(hold: Hold, ceiling: int, lease: float, using: str) -> bool:
 
     A lease that ran out does not matter as long as nobody took the node.
     """
-    if sql.retrying(partial(_extend, hold, ceiling, lease, using), using):
+    if transactions.retrying(partial(_extend, hold, ceiling, lease, using), using):
         hold.ceiling = ceiling
         return True
     log.warning("id_node_lost", node=hold.node)

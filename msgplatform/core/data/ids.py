@@ -26,7 +26,7 @@ from django.db import connections
 
 from msgplatform.core import logging
 from msgplatform.core.daemons.thread_loop import ThreadLoop
-from msgplatform.core.data import id_nodes, sql
+from msgplatform.core.data import id_nodes, transactions
 from msgplatform.core.errors import OutcomeUnknown, Unavailable
 
 log = logging.get(__name__)
@@ -169,7 +169,7 @@ class Allocator:
         """
         if n < 1:
             raise ValueError(f"at least one id must be reserved, not {n}")
-        if sql.in_transaction(self._using):
+        if transactions.in_transaction(self._using):
             raise RuntimeError("reserve ids before transaction.atomic(), not inside it")
         if block := self._give(n):
             return block

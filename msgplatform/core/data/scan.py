@@ -7,6 +7,8 @@ far, a cursor from which to continue, and a sentence that says how far back it l
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +16,7 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.flows import Found, Hit
+from msgplatform.core.flows import Found, Hit, TextFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +53,33 @@ class Scan:
         said = " ".join(notice for notice in (*notices, looked) if notice)
         return Found(hits, "" if self.before is None else str(self.before), said)
 
+    def texts_found(self, hits: Sequence[Hit], *notices: str) -> TextFound:
+        """The same for a piece of a search through texts."""
+        if self.before is None:
+            looked = _("All of them were looked at.")
+        else:
+            seen = formats.localize(timezone.localtime(id_numbers.datetime_of(self.before)))
+            looked = _("Looked at back to %s.") % seen
+        said = " ".join(notice for notice in (looked, *notices) if notice)
+        return TextFound(hits, "" if self.before is None else str(self.before), said)
 
-def scan(read: Callable[[int], Candidates], before: int, limit: int, most: int) -> Scan:
-    """The first `limit` matches below the id `before`, looking at about `most` candidates.
+
+def scan(
+    read: Callable[[int], Candidates],
+    before: int,
+    limit: int,
+    most: int,
+    seconds: float = math.inf,
+) -> Scan:
+    """The first `limit` matches below the id `before`, looking at about `most` candidates and for
+    about as many seconds.
 
     `read(before)` gives the page of candidates below an id. A page is always looked at to its end,
     so it should be small compared with `most`.
     """
     found: list[int] = []
     scanned = 0
+    until = time.monotonic() + seconds
     while True:
         # A page at a time; `before` moves with each candidate, so a full answer ends in mid-page.
         page = read(before)
@@ -74,5 +94,6 @@ def scan(read: Callable[[int], Candidates], before: int, limit: int, most: int) 
         scanned += len(page.judged)
         if page.last:
             return Scan(found)
-        if scanned >= most:  # the bound that keeps the cost of a search from growing with the table
+        # The bounds that keep the cost of a search from growing with the table.
+        if scanned >= most or time.monotonic() >= until:
             return Scan(found, before, scanned)

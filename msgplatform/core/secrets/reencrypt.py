@@ -19,7 +19,7 @@ from django.db import connections, router, transaction
 from django.db.models import ExpressionWrapper, F, Model, QuerySet, TextField, Value
 from django.db.models.functions import SHA256
 
-from msgplatform.core.data import sql
+from msgplatform.core.data import transactions
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.fields import EncryptedTextField
 from msgplatform.core.secrets import encryption
@@ -93,7 +93,7 @@ def renew(column: Column, size: int = PAGE) -> Iterator[int]:
             if encryption.state(stored) in _RENEWED
         ]
         if new:
-            sql.retrying(partial(_write, column, new), column.using)
+            transactions.retrying(partial(_write, column, new), column.using)
         failpoint("reencrypt.page")
         yield len(page)
     if was_clear and connection.vendor == "sqlite" and not connection.in_atomic_block:

@@ -10,7 +10,10 @@ from msgplatform import demo
 
 
 class Command(BaseCommand):
-    help = "Start everything on this machine, send real traffic, account for every message."
+    help = (
+        "Start everything on this machine, send real traffic, account for every message; then let "
+        "a few messages a second go on until Ctrl-C."
+    )
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -44,16 +47,19 @@ class Command(BaseCommand):
                     f"\n  console   {show.run.base_url}/\n"
                     f"  user      {demo.ADMIN}\n"
                     f"  password  {show.password}\n"
-                    f"  API docs  {show.run.base_url}/api/docs/\n\n"
-                    "Ctrl-C stops everything.\n"
+                    f"  API docs  {show.run.base_url}/api/docs/\n"
+                    f"  metrics   {show.run.base_url}/metrics\n\n"
+                    "A few messages a second go on through every flow. Whatever fails here, fails "
+                    "on purpose and says so.\nCtrl-C stops everything.\n"
                 )
+                show.go_on()
                 waiting.set()
                 stop.wait()
         except KeyboardInterrupt:
             show.run.say("interrupted; stopping …")
             sys.exit(130)
         finally:
-            show.platform.stop()
+            show.stop()
         if not result["ok"]:
             raise CommandError("messages are unaccounted for, or too few were sent")
 

@@ -6,7 +6,6 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
-from django.urls import reverse
 
 from msgplatform.core.daemons.daemon import MOST_PROCESSES
 from msgplatform.core.errors import PlatformError
@@ -68,10 +67,10 @@ class Command(BaseCommand):
 
         def show(password: str) -> None:
             _say(
-                "There was no user, so this one was created. The password is shown only here:\n"
+                "There was no user, so this one was created. The password is shown only here, and "
+                "serves one login: the console then asks for another.\n"
                 f"  user      {first_user.NAME}\n"
-                f"  password  {password}\n"
-                f"  change the password at {platform.url}{reverse('admin:password_change')}"
+                f"  password  {password}"
             )
 
         try:

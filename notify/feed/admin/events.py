@@ -29,7 +29,7 @@ from msgplatform.admin import (
 )
 from msgplatform.core.data import ids, sql
 from msgplatform.templatetags.humanize_age import age
-from notify.feed.admin import queue_bar, reports, rows, scheduler, users
+from notify.feed.admin import queue_bar, rows, scheduler, users
 from notify.feed.admin.posts import TONES
 from notify.feed.bulk.replay import replay
 from notify.feed.models import EventQueue
@@ -96,8 +96,6 @@ class EventAdmin(rows.HotRowsAdmin):
         wrap = self.admin_site.admin_view
         return [
             path("scheduler/", wrap(scheduler.view(self)), name="feed_scheduler"),
-            path("statistics/", wrap(reports.page(self)), name="feed_statistics"),
-            path("statistics.csv", wrap(reports.as_csv(self)), name="feed_statistics_csv"),
             *super().get_urls(),
         ]
 

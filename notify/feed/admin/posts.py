@@ -18,6 +18,7 @@ from msgplatform.admin import (
     IdTimeFilter,
     PickFilter,
     cells,
+    newest,
     row_id,
 )
 from msgplatform.models import Biz
@@ -51,6 +52,7 @@ class StateFilter(PickFilter):
 
 @admin.register(Feed)
 class PostAdmin(rows.HotRowsAdmin):
+    content_fields = ("data",)
     list_display = ["id_text", "state", "author", "text", "topic", "kind", "posted"]
     list_display_links = ["id_text"]
     list_filter = [("biz", AutocompleteFilter), ("topic", ChoiceFilter), StateFilter,
@@ -74,7 +76,7 @@ class PostAdmin(rows.HotRowsAdmin):
             found.add("q")
         elif biz is not None:
             of_system = Feed.objects.filter(biz_id=biz).order_by()
-            if of_system[: rows.LOOKED_AT].count() < rows.LOOKED_AT:
+            if of_system[: newest.LOOKED_AT].count() < newest.LOOKED_AT:
                 found.add("biz__id__exact")
         return found
 

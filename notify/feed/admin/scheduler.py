@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -16,11 +16,11 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import ModelAdmin, cells
+from msgplatform.admin.chart import Chart, Line, Unit, labels
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.templatetags.humanize_age import age
 from notify.feed import pace_status
-from notify.feed.admin.chart import Chart, chart
 from notify.feed.dispatcher.pace import COMFORTABLE
 from notify.feed.dispatcher.schedule import hours
 from notify.feed.models import EventQueue, FeedPace
@@ -50,10 +50,13 @@ def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
         given = {
             **model_admin.admin_site.each_context(request),
             "title": gettext("Scheduler"), "period": period,
-            "refresh_seconds": _REFRESH_SECONDS if period in _LIVE else 0,
+            "seconds": _REFRESH_SECONDS if period in _LIVE else 0,
             "periods": [(key, words) for key, (_span, words) in PERIODS.items()],
-            "charts": charts, "nothing_recorded": not charts[0].lines, **_now(),
+            "charts": charts, **_now(),
+            "nothing_recorded": all(value is None for value in charts[0].lines[0].values),
         }  # fmt: skip
+        if "live" in request.GET:
+            return TemplateResponse(request, "admin/feed/scheduler_live.html", given)
         return TemplateResponse(request, "admin/feed/scheduler.html", given)
 
     return page
@@ -64,7 +67,7 @@ def _now() -> dict[str, Any]:
     """The last decision, what it followed from, and the rules that bound it."""
     policies = [
         {"from": rule.first, "to": rule.end, "most": cells.percent(rule.most),
-         "is_now": rule.holds(timezone.localtime().hour)}
+         "is_now": rule.holds(timezone.localtime(timezone=timezone.get_default_timezone()).hour)}
         for rule in hours.parse(settings.FEED_HOURS)
     ]  # fmt: skip
     found: dict[str, Any] = {
@@ -142,14 +145,23 @@ def _charts(span: timedelta) -> list[Chart]:
     is_late = any(value and value > settings.FEED_LATE_SECONDS / 2 for value in oldest)
     late = gettext("Above the dashed line it is late, and dispatchers work harder.")
     return [
-        chart(gettext("Load"), times, load, lambda value: f"{value:.2f}", limit=1.0,
-              note=gettext("Above the dashed line dispatchers give way.")),
-        chart(gettext("Share of their time that dispatchers work"), times, share,
-              lambda value: f"{value * 100:.0f} %", least_top=1.0,
-              note=gettext("The smallest within each step.")),
-        chart(gettext("Events in a batch"), times, events, lambda value: f"{value:.0f}"),
-        chart(gettext("Events waiting"), times, backlog, lambda value: f"{value:.0f}"),
-        chart(gettext("Age of the oldest event"), times, oldest, age,
-              limit=settings.FEED_LATE_SECONDS if is_late else None, note=late if is_late else ""),
-        chart(gettext("Database latency"), times, latency, lambda value: f"{value:.1f} ms"),
+        _chart("load", gettext("Load"), times, load, "number", limit=1.0,
+               note=gettext("Above the dashed line dispatchers give way.")),
+        _chart("share", gettext("Share of their time that dispatchers work"), times, share,
+               "share", least_top=1.0, note=gettext("The smallest within each step.")),
+        _chart("events", gettext("Events in a batch"), times, events),
+        _chart("backlog", gettext("Events waiting"), times, backlog),
+        _chart("oldest", gettext("Age of the oldest event"), times, oldest, "seconds",
+               limit=settings.FEED_LATE_SECONDS if is_late else None, note=late if is_late else ""),
+        _chart("latency", gettext("Database latency"), times, latency, "milliseconds"),
     ]  # fmt: skip
+
+
+def _chart(
+    name: str, title: str, times: Sequence[datetime], values: Sequence[float | None],
+    unit: Unit = "count", *, limit: float | None = None, note: str = "", least_top: float = 0.0,
+) -> Chart:  # fmt: skip
+    lines = [Line(title, values)]
+    if limit is not None:
+        lines.append(Line(gettext("limit"), [limit] * len(times), "limit"))
+    return Chart(name, title, labels(times), lines, unit, note, least_top)

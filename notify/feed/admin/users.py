@@ -7,6 +7,7 @@ a system and a user; all choices are in the address.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from django import forms
@@ -17,7 +18,8 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import ModelAdmin, TextInput, cells, row_id
+from msgplatform.admin import ModelAdmin, TextInput, cells, row_id, sees_personal
+from msgplatform.core import personal
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
 from notify.feed import timeline
@@ -116,8 +118,11 @@ def _page(request: HttpRequest, form: UserForm) -> dict[str, Any]:
         # Looking at it here is no visit of the user.
         before = row_id(request.GET.get("before"))
         page = timeline.read(biz.pk, uid, before, PAGE, visit=False)
+        posts = page.posts
+        if not sees_personal(request):
+            posts = [replace(post, data=personal.text(post.data)) for post in posts]
         found |= {
-            "posts": [(post, rows.user_link(biz.name, post.uid)) for post in page.posts],
+            "posts": [(post, rows.user_link(biz.name, post.uid)) for post in posts],
             "next": page.next, "is_later": before is not None,
         }  # fmt: skip
         found |= _why(biz, uid, request.GET)

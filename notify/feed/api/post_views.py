@@ -29,10 +29,11 @@ from msgplatform.api.intake import (
 from msgplatform.api.json import decode
 from msgplatform.api.query import ListView
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.verdicts import Verdict
+from msgplatform.core.intake.verdicts import Verdict
 from notify.feed.api import lists
 from notify.feed.api.requests import EditBody, PostBody
 from notify.feed.api.serializers import (
+    UID_PATTERN,
     EditSerializer,
     NewPostSerializer,
     NewPostsSerializer,
@@ -46,6 +47,7 @@ from notify.feed.models.posts import MAX_DATA, Topic
 # Every character may be written as two \uXXXX; the rest of a body is short.
 MAX_POST_BYTES = MAX_DATA * 12 + 4096
 
+UID = {"type": "string", "pattern": UID_PATTERN}
 APP_ID = OpenApiParameter("app_id", str, description="Only posts of this application")
 SRC_TYPE = OpenApiParameter("src_type", str, description="Only posts of this kind")
 
@@ -65,7 +67,7 @@ class PostListView(ListView):
     serializer_class = PostSerializer
     max_body_bytes = MAX_POST_BYTES
     query = [
-        OpenApiParameter("uid", str, required=True, description="The author"),
+        OpenApiParameter("uid", UID, required=True, description="The author"),
         OpenApiParameter("topic", str, enum=Topic.values, description="Only posts of this topic"),
         APP_ID,
         SRC_TYPE,

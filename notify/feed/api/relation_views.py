@@ -19,8 +19,9 @@ from msgplatform.api.intake import BatchView
 from msgplatform.api.json import decode
 from msgplatform.api.query import ListView
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.verdicts import Verdict
+from msgplatform.core.intake.verdicts import Verdict
 from notify.feed.api import lists
+from notify.feed.api.post_views import UID
 from notify.feed.api.requests import RelationBody
 from notify.feed.api.serializers import (
     ChangedSerializer,
@@ -55,7 +56,7 @@ class RelationListView(ListView):
     serializer_class = RelationSerializer
     max_body_bytes = _BODY_BYTES
     query = [
-        OpenApiParameter("uid", str, required=True, description="Whose relations"),
+        OpenApiParameter("uid", UID, required=True, description="Whose relations"),
         OpenApiParameter(
             "relation", str, required=True, enum=Friend.Relation.values, description="Their kind"
         ),

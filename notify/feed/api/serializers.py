@@ -6,20 +6,24 @@ from typing import Any
 
 from rest_framework import serializers
 
-from msgplatform.api.intake import IdempotencyKeyField, ItemsField
+from msgplatform.api.intake import ID_PATTERN, IdempotencyKeyField, ItemsField
+from notify.feed.intake.posts import UID
 from notify.feed.intake.relations import Action
 from notify.feed.models import Friend
 from notify.feed.models.posts import MAX_DATA, MAX_KIND, MAX_UID, Topic
 
+UID_PATTERN = f"^{UID}$"
+_KIND_PATTERN = "^[A-Za-z0-9_.:-]*$"
 
-class UidField(serializers.CharField):
+
+class UidField(serializers.RegexField):
     """A user's id in the business system."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault(
             "help_text", "Your own id of a user: visible ASCII characters without blanks and /"
         )
-        super().__init__(max_length=MAX_UID, **options)
+        super().__init__(UID_PATTERN, max_length=MAX_UID, **options)
 
 
 # Serializers of requests only document them: views decode bodies with msgspec.
@@ -36,13 +40,15 @@ class NewPostSerializer(serializers.Serializer[dict[str, Any]]):
         allow_null=True,
         help_text="friend (the default): friends get it; vip: friends and followers",
     )
-    app_id = serializers.CharField(
+    app_id = serializers.RegexField(
+        _KIND_PATTERN,
         max_length=MAX_KIND,
         required=False,
         allow_null=True,
         help_text="The application it comes from",
     )
-    src_type = serializers.CharField(
+    src_type = serializers.RegexField(
+        _KIND_PATTERN,
         max_length=MAX_KIND,
         required=False,
         allow_null=True,
@@ -146,6 +152,6 @@ class UnreadSerializer(serializers.Serializer[dict[str, Any]]):
 
 
 class ReadSerializer(serializers.Serializer[dict[str, Any]]):
-    up_to = serializers.CharField(
-        help_text="The id of the newest post that was seen; it never goes back"
+    up_to = serializers.RegexField(
+        ID_PATTERN, help_text="The id of the newest post that was seen; it never goes back"
     )

@@ -23,7 +23,7 @@ from msgplatform.api.query import QueryView
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from notify.feed import timeline
-from notify.feed.api.post_views import APP_ID, SRC_TYPE, kinds
+from notify.feed.api.post_views import APP_ID, SRC_TYPE, UID, kinds
 from notify.feed.api.requests import ReadBody
 from notify.feed.api.serializers import (
     PostSerializer,
@@ -39,7 +39,7 @@ _AHEAD = timedelta(minutes=1)
 
 _UID = OpenApiParameter(
     "uid",
-    str,
+    UID,
     OpenApiParameter.PATH,
     description="The reader: your own id of the user, percent-encoded",
 )
@@ -124,7 +124,7 @@ class ReadView(APIView):
         request=ReadSerializer,
         responses={204: OpenApiResponse(description="Noted; an older post changes nothing.")},
         examples=[
-            OpenApiExample("seen", {"up_to": "7701029384756117504"}, request_only=True),
+            OpenApiExample("seen", {"up_to": "249443647488000845"}, request_only=True),
         ],
     )
     def post(self, request: Request, uid: str) -> Response:

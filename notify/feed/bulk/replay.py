@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db import transaction
+
 from msgplatform.api import filters
-from msgplatform.core.bulk_cursor import read_id
+from msgplatform.core.bulk.cursor import read_id
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data import sql
+from msgplatform.core.data import sql, transactions
 from notify.feed.models import EventQueue
+from notify.feed.monitor import given_up
 from notify.feed.search.filters import read_topic
 
 SCANNED = 5000  # events that one page looks at
+_READ = ("qid", "biz_id", "uid", "reason")
 _STATUS = EventQueue.Status
 
 
@@ -25,6 +29,7 @@ class Filter:
     topic: str | None = None
     biz: int | None = None
     user: str | None = None
+    answer: str | None = None
     since: int | None = None
     until: int | None = None
     ids: tuple[int, ...] | None = None
@@ -62,29 +67,43 @@ class SetAside:
             rows = EventQueue.objects.filter(qid__in=wanted, status=_STATUS.SET_ASIDE)
             if self._filter.topic:
                 rows = rows.filter(topic=self._filter.topic)
-            read = list(rows.order_by("qid").values_list("qid", "biz_id", "uid"))
+            read = list(rows.order_by("qid").values_list(*_READ))
         matches: list[int] = []
-        for qid, biz, uid in read:
-            if self._filter.biz in (None, biz) and self._filter.user in (None, uid):
+        asked = self._filter
+        for qid, biz, uid, reason in read:
+            if (
+                asked.biz in (None, biz)
+                and asked.user in (None, uid)
+                and asked.answer in (None, given_up.answer(reason))
+            ):
                 matches.append(qid)
                 if len(matches) == limit:
                     return Page(matches, str(qid))
         return Page(matches, str(read[-1][0]) if len(read) == SCANNED else "")
 
-    def _read(self, after: int) -> list[tuple[int, int, str]]:
+    def _read(self, after: int) -> list[tuple[int, int, str, str]]:
         """The oldest SCANNED events: they are among the oldest SCANNED of each topic."""
         topics = [self._filter.topic] if self._filter.topic else EventQueue.Topic.values
-        found: list[tuple[int, int, str]] = []
+        found: list[tuple[int, int, str, str]] = []
         for name in topics:
             rows = EventQueue.objects.filter(status=_STATUS.SET_ASIDE)
             rows = rows.filter(qid__gt=after, qid__lt=self._until)
             rows = sql.of_one(rows, "topic", name).order_by("topic", "qid")
-            found += rows.values_list("qid", "biz_id", "uid")[:SCANNED]
+            found += rows.values_list(*_READ)[:SCANNED]
         return sorted(found)[:SCANNED]
 
 
 def replay(qids: Collection[int]) -> int:
     """Let these events wait again if they are set aside; how many. `position` is kept, so that an
     event in slices goes on where it failed."""
-    rows = EventQueue.objects.filter(qid__in=qids, status=_STATUS.SET_ASIDE)
-    return sql.retrying(lambda: rows.update(status=_STATUS.WAITING, reason=""))
+
+    def once() -> int:
+        with transaction.atomic():
+            # By id alone, so that the database locks these and no others.
+            rows = EventQueue.objects.select_for_update().filter(qid__in=qids).order_by("qid")
+            found = [event for event in rows if event.status == _STATUS.SET_ASIDE]
+            given_up.take_back(found)
+            chosen = EventQueue.objects.filter(qid__in=[event.qid for event in found])
+            return chosen.update(status=_STATUS.WAITING, reason="") if found else 0
+
+    return transactions.retrying(once)

@@ -13,7 +13,7 @@ from django.db.models import Q
 from msgplatform.core.archive import partitions
 from msgplatform.core.archive.ages import horizon
 from msgplatform.core.archive.partitions import partitions_of
-from msgplatform.core.data import sql
+from msgplatform.core.data import transactions
 from notify.feed.models import EventQueue
 from notify.feed.retention import EVENTS, keep_events
 
@@ -58,5 +58,5 @@ def _delete_chunk(condition: Q) -> bool:
         qids = list(handled.order_by("qid").values_list("qid", flat=True)[:CHUNK])
         # The status once more: an event may have changed since it was read.
         gone = EventQueue.objects.filter(qid__in=qids, status=_STATUS.HANDLED)
-        done += sql.retrying(gone.delete)[0] if qids else 0
+        done += transactions.retrying(gone.delete)[0] if qids else 0
     return done > 0

@@ -8,7 +8,7 @@ from functools import partial
 from django.conf import settings
 from django.db import transaction
 
-from msgplatform.core.data import sql
+from msgplatform.core.data import transactions
 from notify.feed.models import FeedUser, Friend
 from notify.feed.models.users import NOTHING_WRITTEN
 from notify.feed.users import lock
@@ -40,5 +40,5 @@ def deactivate(now: datetime) -> bool:
     rows = FeedUser.objects.filter(active=True, visit_date__lt=before).order_by("visit_date")
     page = list(rows.values_list("biz_id", "uid")[:PAGE])
     for biz, uid in page:
-        sql.retrying(partial(deactivate_one, biz, uid))
+        transactions.retrying(partial(deactivate_one, biz, uid))
     return len(page) == PAGE

@@ -15,7 +15,7 @@ from django.db import connection, transaction
 
 from msgplatform.core.archive.ages import horizon
 from msgplatform.core.archive.partitions import partitions_of
-from msgplatform.core.data import sql
+from msgplatform.core.data import transactions
 from msgplatform.core.failpoints import failpoint
 from notify.feed.cleaner.readers import Readers
 from notify.feed.models import FeedBroadcast, FeedUser
@@ -68,11 +68,11 @@ class Timelines:
         """Raise the floor if the timeline is too long or too old, then delete what is below it."""
         too_long = length.entries > _SLACK * settings.FEED_TIMELINE_LENGTH
         if user.active and (too_long or length.oldest <= self._least_floor):
-            user.floor = sql.retrying(partial(self._raise_floor, user.biz_id, user.uid))
+            user.floor = transactions.retrying(partial(self._raise_floor, user.biz_id, user.uid))
             failpoint("feed_after_floor")
         # Also of an inactive reader, and what a killed cleaner left: their floor is above.
         if length.oldest <= user.floor:
-            while sql.retrying(partial(_delete_chunk, user.biz_id, user.uid)):
+            while transactions.retrying(partial(_delete_chunk, user.biz_id, user.uid)):
                 pass
 
     def _raise_floor(self, biz: int, uid: str) -> int:

@@ -15,13 +15,14 @@ from msgplatform.core.flows import DemoRun
 from notify.feed.demo import cast
 from notify.feed.demo.account import Differences, Shown, compare
 from notify.feed.demo.cast import Cast
-from notify.feed.demo.traffic import Traffic
+from notify.feed.demo.traffic import Traffic, Trickle
 from notify.feed.models import FeedUser
 
 # With less than these the demo shows nothing, and says so.
 MIN_POSTS, MIN_RELATIONS, MIN_USERS = 1_000, 50_000, 1_000
 _A_USER, _A_POST = 10, 5  # for so many of the demo's messages
 _LOOK_SECONDS = 0.5
+_TRICKLE_SECONDS = 2.0  # between two posts, after the accounting
 _INACTIVE_SECONDS = 20.0  # within which the cleaner deactivates those who stay away
 
 
@@ -75,6 +76,7 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
     run.say(f"feed: {away} who stayed away came back; every timeline is read")
     traffic.read_up_to({uid: account.expected[uid] for uid in who.readers[::2]})
     _await_equal(run, account)
+    run.trickle("feed", Trickle(run.base_url, token, who).post, _TRICKLE_SECONDS)
     return _report(run, account, came_back, away, time.monotonic() - begun)
 
 

@@ -194,3 +194,17 @@ class Traffic:
 
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(run, range(_THREADS)))
+
+
+class Trickle:
+    """A post now and then, after the accounting, and a reader who looks. For one thread."""
+
+    def __init__(self, base_url: str, token: str, cast: Cast) -> None:
+        self._client, self._cast = Client(Connection(base_url), token), cast
+
+    def post(self, number: int) -> None:
+        """Raises RuntimeError."""
+        author, reader = self._cast.chance.sample(self._cast.people, 2)
+        topic = VIP if number % 7 == 0 else FRIEND
+        self._client.post((author, topic, f"{_TEXTS[number % len(_TEXTS)]} {number}"))
+        next(iter(self._client.pages(reader, _SHORT_PAGE)))

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import connection, transaction
+from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
-from msgplatform.core.data import sql
+from msgplatform.core.data import sql, transactions
+from msgplatform.core.said import say
 from notify.feed.models import EventQueue
-from notify.feed.monitor import counters
+from notify.feed.monitor import counters, given_up
 from notify.feed.monitor.alert_conditions import SET_ASIDE, SET_ASIDE_KEY
 
 _STATUS = EventQueue.Status
@@ -89,12 +91,13 @@ def set_aside(qid: int, error: Exception) -> alerts.AlertEvent:
         rows = EventQueue.objects.filter(qid=qid).exclude(status__in=others)
         if event and rows.update(status=_STATUS.SET_ASIDE, reason=reason):
             biz, topic = event
+            given_up.add(qid, topic, reason)
             counters.add(Counter([counters.key(biz, counters.SET_ASIDE, topic)]), sql.now())
 
-    sql.retrying(mark_failed)
+    transactions.retrying(mark_failed)
     return alerts.AlertEvent(
         kind=SET_ASIDE,
-        subject=f"Feed: event {qid} was set aside",
+        subject=say(_("Feed: event %(id)s was set aside"), id=str(qid)),
         text=reason,
         key=SET_ASIDE_KEY,
     )

@@ -16,7 +16,7 @@ from django.db import transaction
 from msgplatform.core import alerts
 from msgplatform.core.daemons.bisect import is_unavailable, isolate
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import sql
+from msgplatform.core.data import sql, transactions
 from msgplatform.core.failpoints import failpoint
 from notify.feed.dispatcher import fanout, queue
 from notify.feed.dispatcher.pace import FULL_SPEED, MOST_EVENTS, Effort, Pace
@@ -82,7 +82,7 @@ class Receiver:
                 return self._handle(queue.lock_these(qids, _STATUS.WAITING))
 
         try:
-            return sql.retrying(handle_oldest)
+            return transactions.retrying(handle_oldest)
         except Exception as error:
             if is_unavailable(error):
                 raise
@@ -108,7 +108,7 @@ class Receiver:
                 pushed[event] = recipients
         written = 0
         if any(pushed.values()):
-            with sql.without_patience():
+            with transactions.without_patience():
                 written = fanout.push(self.topic, [event.qid for event in pushed])
         self._work += _EVENT_WORK * len(events) + sum(pushed.values())
         now = sql.now()
@@ -164,7 +164,7 @@ class Receiver:
             return len(events)
 
         try:
-            return sql.retrying(write_oldest)
+            return transactions.retrying(write_oldest)
         except Exception as error:
             if is_unavailable(error) or not taken:
                 raise
@@ -174,7 +174,7 @@ class Receiver:
     def _write_slice(self, event: Event, size: int) -> None:
         part = fanout.next_slice(event, fanout.RELATIONS[Topic(self.topic)], size)
         self._work += size
-        with sql.without_patience():
+        with transactions.without_patience():
             written = fanout.push_slice(event.qid, part.relation, part.after, part.until)
         now = sql.now()
         counts: counters.Counts = Counter()
@@ -192,14 +192,18 @@ class Receiver:
         set aside; one that needs what is locked is only skipped."""
 
         def skip_or_set_aside(qid: int, error: Exception) -> alerts.AlertEvent | None:
-            if isinstance(error, sql.Locked):
+            if isinstance(error, transactions.Locked):
                 self._skipped.add(qid)
                 self._again.restart()
                 return None
             return queue.set_aside(qid, error)
 
         return sum(
-            isolate(taken, lambda qids: [sql.retrying(partial(handle, qids))], skip_or_set_aside)
+            isolate(
+                taken,
+                lambda qids: [transactions.retrying(partial(handle, qids))],
+                skip_or_set_aside,
+            )
         )
 
 

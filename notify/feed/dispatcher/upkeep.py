@@ -16,7 +16,7 @@ from django.db import transaction
 
 from msgplatform.core.daemons.bisect import isolate
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import sql
+from msgplatform.core.data import sql, transactions
 from msgplatform.core.failpoints import failpoint
 from notify.feed import users
 from notify.feed.dispatcher import queue, removal
@@ -80,7 +80,7 @@ class Upkeep:
     def _handle_these(self, status: int, size: int, qids: Sequence[int]) -> Sequence[int]:
         def handle() -> int:
             try:
-                with sql.without_patience(), transaction.atomic(durable=True):
+                with transactions.without_patience(), transaction.atomic(durable=True):
                     events = queue.lock_these(qids, status)
                     if events:
                         self._handle(events, size)
@@ -89,11 +89,11 @@ class Upkeep:
                         # Another dispatcher has them; if it is frozen, those behind must go on.
                         self._skipped.update(qids)
                     return len(events)
-            except sql.Locked:
+            except transactions.Locked:
                 self._skipped.update(qids)
                 return 0
 
-        return [sql.retrying(handle)]
+        return [transactions.retrying(handle)]
 
     def _handle(self, events: Sequence[Event], size: int) -> None:
         """One step of an event, or of several backfills of one reader."""

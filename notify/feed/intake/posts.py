@@ -7,22 +7,26 @@ that the author sees it at once.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from django.db import transaction
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from msgplatform.core.data import idempotency, ids, sql
-from msgplatform.core.data.group_commit import GroupCommit
-from msgplatform.core.data.idempotency import Item
+from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.verdicts import Verdict, judge_each
+from msgplatform.core.intake import idempotency
+from msgplatform.core.intake.group_commit import GroupCommit
+from msgplatform.core.intake.idempotency import Item
+from msgplatform.core.intake.verdicts import Verdict, judge_each
 from notify.feed import events
 from notify.feed.bells import DISPATCHER
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedIdempotency
 from notify.feed.models.posts import MAX_DATA, MAX_KIND, MAX_UID, Topic
+from notify.feed.monitor import counters
 
 _KIND = re.compile(rf"[A-Za-z0-9_.:-]{{0,{MAX_KIND}}}")
 # Visible ASCII without /, which divides an address such as /timelines/<uid>; "." and "..", which
@@ -111,7 +115,7 @@ def edit(biz: int, post_id: int, data: str) -> bool:
     """
     check_data(data)
     rows = Feed.objects.filter(pk=post_id, biz_id=biz, delete_date=None)
-    return bool(sql.retrying(lambda: rows.update(data=data, update_date=sql.now())))
+    return bool(transactions.retrying(lambda: rows.update(data=data, update_date=sql.now())))
 
 
 def delete(biz: int, post_id: int) -> bool:
@@ -133,7 +137,7 @@ def delete(biz: int, post_id: int) -> bool:
             events.add([events.Event(biz, author, kind, {"feed": str(post_id)})], block, now)
         return True
 
-    return sql.retrying(mark_deleted)
+    return transactions.retrying(mark_deleted)
 
 
 @lru_cache(maxsize=1)
@@ -172,3 +176,7 @@ def _insert(items: Sequence[Item[Post]], now: object) -> None:
     # The event has the post's id: ids rise with time, so the oldest event has the least one.
     waiting, kind = int(EventQueue.Status.WAITING), str(EventQueue.Kind.POST)
     events.insert([(i, p.biz, p.topic, kind, waiting, "", p.uid, now, "", "") for i, p in posts])
+    # Last, because other processes wait for these rows until the commit. Should its answer be lost,
+    # the posts are stored once, and counted twice.
+    accepted = Counter(counters.key(p.biz, counters.ACCEPTED, p.topic) for _, p in posts)
+    counters.add(accepted, timezone.now())

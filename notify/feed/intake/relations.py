@@ -19,10 +19,10 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.utils.translation import gettext as _
 
-from msgplatform.core.data import ids, sql
+from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import Conflict, InvalidInput
-from msgplatform.core.verdicts import Verdict, judge_each
+from msgplatform.core.intake.verdicts import Verdict, judge_each
 from notify.feed import events
 from notify.feed.intake.posts import check_uid
 from notify.feed.models import EventQueue, FeedUser, Friend
@@ -102,7 +102,7 @@ def change_many(changes: Sequence[Change]) -> list[Verdict]:
             # Ids for events. Each change adds or removes at most two rows of each of three
             # relations, and each of the two users may cross a threshold: 3 * 2 + 2.
             block = ids.reserve(8 * len(chunk))
-            verdicts += sql.retrying(partial(_apply_chunk, chunk, block))
+            verdicts += transactions.retrying(partial(_apply_chunk, chunk, block))
         return verdicts
 
     return judge_each(changes, check, apply)

@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class FeedPace(models.Model):
-    """One of the scheduler's decisions; a row every ten seconds.
+    """One of the scheduler's decisions; a row every ten seconds while there is work.
 
     `load` is the largest ratio of what was measured to its target; above 1 dispatchers give way.
     `latency` and `baseline` are milliseconds.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.data.idempotency import IdempotencyRow
 from msgplatform.core.fields import ExactCharField
+from msgplatform.core.intake.idempotency import IdempotencyRow
 from msgplatform.models import Biz
 
 MAX_UID = 64

@@ -1,2 +1,2 @@
-"""Counters, statistics, metrics and alerts of Feed; used by the dispatcher, the console, `doctor`
-and `/metrics`."""
+"""Counters and what they mean, metrics and alerts of Feed; used by the dispatcher, the console,
+`doctor` and `/metrics`."""

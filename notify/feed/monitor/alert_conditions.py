@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from django.conf import settings
+from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
 from msgplatform.core.alerts import Condition
 from msgplatform.core.data import sql
 from msgplatform.core.flows import Finding
+from msgplatform.core.said import say
 from notify.feed.models import EventQueue
 from notify.feed.monitor import backlog
 
@@ -36,9 +38,13 @@ def _set_aside() -> Iterator[Condition]:
         shown = ", ".join(f"{topic} {count}" for (topic, _), count in found.items() if count)
         yield Condition(
             SET_ASIDE_KEY,
-            f"Feed: events were set aside: {shown}",
-            "Their posts or changes do not reach all timelines. Read their reasons in the console, "
-            "remove the cause, and replay them there.",
+            say(_("Feed: events were set aside: %(which)s"), which=shown),
+            say(
+                _(
+                    "Their posts or changes do not reach all timelines. Read their reasons in the "
+                    "console, remove the cause, and replay them there."
+                )
+            ),
         )
 
 
@@ -47,10 +53,15 @@ def _late() -> Iterator[Condition]:
         if age > settings.FEED_LATE_SECONDS:
             yield Condition(
                 f"{LATE}:{topic}",
-                f"Feed: events of topic {topic} have waited for long",
-                f"The oldest has waited for {age:.0f} seconds. Look at the scheduler in the "
-                "console: if it gives way to others, the database needs rest or more capacity; if "
-                "not, start more run_feed_dispatcher.",
+                say(_("Feed: events of topic %(topic)s have waited for long"), topic=topic),
+                say(
+                    _(
+                        "The oldest has waited for %(seconds)d seconds. Look at the scheduler in "
+                        "the console: if it gives way to others, the database needs rest or more "
+                        "capacity; if not, start more run_feed_dispatcher."
+                    ),
+                    seconds=round(age),
+                ),
             )
 
 

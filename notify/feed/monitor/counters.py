@@ -1,7 +1,8 @@
 """What is counted per minute, for each business system and topic.
 
-The dispatcher counts in the transaction that handles events, by the database's clock, so that
-counters and events agree. A counter's name is `<what>_<topic>`, its subject is always 0.
+The intake counts in the transaction that stores posts, the dispatcher in the one that handles
+events, so that counters agree with posts and events. A counter's name is `<what>_<topic>`, its
+subject is always 0.
 """
 
 from __future__ import annotations
@@ -14,18 +15,23 @@ from django.db.models import Sum
 from msgplatform.models import MinuteCounter
 
 FLOW = "feed"
+ACCEPTED = "accepted"  # posts
 HANDLED = "handled"  # events
 ENTRIES = "entries"  # written into timelines
 MERGED = "merged"  # posts of authors who are merged at read
 SET_ASIDE = "set_aside"  # events that failed
-NAMES = (HANDLED, ENTRIES, MERGED, SET_ASIDE)
+NAMES = (ACCEPTED, HANDLED, ENTRIES, MERGED, SET_ASIDE)
 
 Counts = Counter[tuple[int, int, str]]
 
 
 def key(biz: int, what: str, topic: str) -> tuple[int, int, str]:
     """The key of a counter in `Counts`."""
-    return biz, 0, f"{what}_{topic}"
+    return biz, 0, name(what, topic)
+
+
+def name(what: str, topic: str) -> str:
+    return f"{what}_{topic}"
 
 
 def add(counts: Counts, now: datetime) -> None:

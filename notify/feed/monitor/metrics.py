@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 
+from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
-from msgplatform.core.flows import Sample, Status
+from msgplatform.core.flows import Metrics, Sample, Status
 from notify.feed import pace_status
 from notify.feed.models import EventQueue
 from notify.feed.monitor import backlog, counters
@@ -38,33 +39,52 @@ def status() -> Status:
     facts[_("entries in the last hour")] = hour[counters.ENTRIES]
     ages = backlog.oldest(now)
     return Status(
-        sum(by_status[one] for one in backlog.OPEN), max(ages.values(), default=None), facts
+        sum(by_status[one] for one in backlog.OPEN),
+        max(ages.values(), default=None),
+        facts,
+        bad={str(_Status.SET_ASIDE.label): reverse("console:failures")},
+        oldest_by=ages,
     )
+
+
+# -- /metrics ------------------------------------------------------------------------------------
+METRICS = Metrics()
+_EVENTS = METRICS.gauge(
+    "feed_events", f"Events that are not handled; {_UP_TO}", *("topic", "status")
+)
+_OLDEST = METRICS.gauge(
+    "feed_oldest_seconds", "Age of a topic's oldest event that is still to be handled", "topic"
+)
+# Gauges, because the counters behind them are deleted after a while.
+_LAST_HOUR = METRICS.gauge(
+    "feed_last_hour",
+    "What was done in the last hour: posts accepted, events handled and set aside, entries "
+    "written, posts of authors who are merged at read",
+    *("topic", "what"),
+)
+_SCHEDULER_UP = METRICS.gauge("feed_scheduler_up", "1 while a dispatcher decides on the pace")
+_SHARE = METRICS.gauge("feed_share", "Share of their time that dispatchers work, 0 to 1")
+_BATCH = METRICS.gauge("feed_batch_events", "Events in a batch at most")
+_LOAD = METRICS.gauge("feed_load", "Load by others, 1 is the most that may be")
+_STATEMENTS = METRICS.gauge("feed_statements", "Statements of others, running at once")
+_CPU = METRICS.gauge("feed_cpu", "Processors at work where the scheduler is, 0 to 1")
+_PROBE = METRICS.gauge(
+    "feed_probe_seconds", "What a small statement takes the database: now, and at rest", "when"
+)
 
 
 def samples() -> Iterator[Sample]:
     """Everything that `/metrics` says about Feed."""
     now = sql.now()
     for (topic, event_status), count in backlog.waiting().items():
-        yield Sample(
-            "feed_events", count, {"topic": topic, "status": _Status(event_status).name.lower()},
-            f"Events that are not handled, by topic and status; {_UP_TO}",
-        )  # fmt: skip
+        yield _EVENTS.of(count, topic=topic, status=_Status(event_status).name.lower())
     ages = backlog.oldest(now)
     for topic in backlog.TOPICS:
-        yield Sample(
-            "feed_oldest_seconds", ages.get(topic, 0.0), {"topic": topic},
-            "Age of a topic's oldest event that is still to be handled",
-        )  # fmt: skip
-    # Gauges, because the counters behind them are deleted after a while.
+        yield _OLDEST.of(ages.get(topic, 0.0), topic=topic)
     hour = counters.since(now - _HOUR)
     for what in counters.NAMES:
         for topic in backlog.TOPICS:
-            yield Sample(
-                "feed_last_hour", hour[topic, what], {"topic": topic, "what": what},
-                "What dispatchers did in the last hour: events handled and set aside, entries "
-                "written, posts of authors who are merged at read",
-            )  # fmt: skip
+            yield _LAST_HOUR.of(hour[topic, what], topic=topic, what=what)
     # Without Redis the rest of the metrics is still there.
     try:
         found = list(_pace())
@@ -76,16 +96,13 @@ def samples() -> Iterator[Sample]:
 def _pace() -> Iterator[Sample]:
     """What the scheduler measured and decided last."""
     last = pace_status.read()
-    yield Sample("feed_scheduler_up", last is not None, help="1 while a dispatcher decides")
+    yield _SCHEDULER_UP.of(last is not None)
     if last is None:
         return
-    yield Sample("feed_share", last.share, help="Share of their time that dispatchers work, 0 to 1")
-    yield Sample("feed_batch_events", last.events, help="Events in a batch at most")
-    yield Sample("feed_load", last.load, help="Load by others, 1 is the most that may be")
-    yield Sample("feed_statements", last.statements, help="Statements of others, running at once")
-    yield Sample("feed_cpu", last.cpu, help="Processors at work where the scheduler is, 0 to 1")
-    for when, milliseconds in (("now", last.latency), ("at_rest", last.baseline)):
-        yield Sample(
-            "feed_probe_seconds", milliseconds / 1000, {"when": when},
-            "What a small statement takes the database",
-        )  # fmt: skip
+    yield _SHARE.of(last.share)
+    yield _BATCH.of(last.events)
+    yield _LOAD.of(last.load)
+    yield _STATEMENTS.of(last.statements)
+    yield _CPU.of(last.cpu)
+    yield _PROBE.of(last.latency / 1000, when="now")
+    yield _PROBE.of(last.baseline / 1000, when="at_rest")

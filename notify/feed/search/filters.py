@@ -8,7 +8,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from msgplatform.api import filters
+from msgplatform.api import filter_fields, filters
 from msgplatform.core.errors import InvalidInput
 from notify.feed.models import EventQueue
 
@@ -22,6 +22,7 @@ OPEN = {
     "waiting": _STATUS.WAITING, "in_slices": _STATUS.IN_SLICES, "set_aside": _STATUS.SET_ASIDE,
 }  # fmt: skip
 STATES = (*OPEN, HANDLED, DELETED)
+TOPIC = filter_fields.choice(EventQueue.Topic)
 
 
 @dataclass(frozen=True, slots=True)

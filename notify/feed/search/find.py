@@ -8,32 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import datetime
 
 from django.utils.translation import gettext_lazy
 
-from msgplatform.api.filters import MAX_ID, number
+from msgplatform.api import filter_fields
+from msgplatform.api.filters import MAX_ID, number, searchable
+from msgplatform.core.data import ids
 from msgplatform.core.data.scan import Candidates, scan
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import Found, Hit, Text
+from msgplatform.core.flows import FilterField, Found, Hit, Text, TextFound
+from notify.feed.models import EventQueue, Feed
 from notify.feed.search import candidates, matches
-from notify.feed.search.filters import Filter, parse
+from notify.feed.search.filters import DELETED, HANDLED, OPEN, TOPIC, Filter, parse
 from notify.feed.search.hits import hits
 from notify.feed.search.timeline import page
 
-__all__ = ["FIELDS", "find", "page", "search"]
+__all__ = ["FIELDS", "find", "page", "search", "search_text"]
 
-FIELDS: Mapping[str, Text] = {
+FIELDS: Mapping[str, FilterField | Text] = {
     "id": gettext_lazy("A post's or an event's id"),
     "user": gettext_lazy("The business system's own id of an author, exact"),
-    "biz": gettext_lazy("Name or id of a business system"),
-    "topic": gettext_lazy("friend, vip or upkeep"),
+    "biz": filter_fields.BIZ,
+    "topic": TOPIC,
     "kind": gettext_lazy("Of the post, exact, such as update"),
-    "state": gettext_lazy("waiting, in_slices, set_aside, handled or deleted"),
-    "since": gettext_lazy("Posted at this time or later: 2026-11-20 14:30"),
-    "until": gettext_lazy("Posted before this time"),
+    "state": filter_fields.choice(
+        [
+            *((name, status.label) for name, status in OPEN.items()),
+            (HANDLED, EventQueue.Status.HANDLED.label),
+            (DELETED, gettext_lazy("deleted")),
+        ]
+    ),
+    "since": filter_fields.time(gettext_lazy("Posted at this time or later")),
+    "until": filter_fields.time(gettext_lazy("Posted before this time")),
 }
 BATCH = 500
 SCANNED = 10_000  # posts or events that one page looks at
+TEXT_HITS = 50  # of one piece of a search through texts
 
 
 def search(query: str, limit: int) -> list[Hit]:
@@ -56,6 +67,21 @@ def find(given: Mapping[str, str], cursor: str, limit: int) -> Found:
     return _Search(filter, limit).run(before)
 
 
+def search_text(query: str, since: datetime, cursor: str, seconds: float) -> TextFound:
+    """Posts since a time that hold the text."""
+    query, oldest = searchable(query, "text"), ids.first_id_at(since)
+
+    def batch(before: int) -> Candidates:
+        rows = Feed.objects.filter(id__lt=before, id__gte=oldest).order_by("-id")
+        read = list(rows.values_list("id", "data")[:BATCH])
+        return Candidates([(pk, query in text) for pk, text in read], len(read) < BATCH)
+
+    before = number(cursor, "cursor") if cursor else MAX_ID
+    page = scan(batch, before, TEXT_HITS, MAX_ID, seconds)
+    lines = hits(page.ids)
+    return page.texts_found([lines[pk] for pk in page.ids if pk in lines])
+
+
 class _Search:
     def __init__(self, filter: Filter, limit: int) -> None:
         self._filter, self._limit = filter, limit
@@ -71,9 +97,9 @@ class _Search:
         not be the last one: it ends after SCANNED candidates."""
 
         def batch(before: int) -> Candidates:
-            ids = self._read(before, BATCH)
-            right = self._matching(ids, self._filter) if ids else set()
-            return Candidates([(pk, pk in right) for pk in ids], len(ids) < BATCH)
+            read = self._read(before, BATCH)
+            right = self._matching(read, self._filter) if read else set()
+            return Candidates([(pk, pk in right) for pk in read], len(read) < BATCH)
 
         page = scan(batch, before, self._limit, SCANNED)
         lines = hits(page.ids)

@@ -30,6 +30,7 @@ def hits(ids: Sequence[int]) -> dict[int, Hit]:
             lines[pk] = Hit(
                 id=str(pk),
                 title=title(post, event),
+                masked_title=post.uid if post else "",
                 state=state(post, event),
                 at=row.create_date,
                 biz=names.get(row.biz_id, str(row.biz_id)),

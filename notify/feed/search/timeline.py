@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from urllib.parse import urlencode
 
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from msgplatform.api.filters import number
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import Page, TimelineEntry
+from msgplatform.core.flows import Call, Page, PageLink, TimelineEntry, Value
+from msgplatform.core.intake.idempotency import key_of
 from msgplatform.models import Biz
-from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedUser, Friend
+from notify.feed.models import (
+    EventQueue,
+    Feed,
+    FeedBroadcast,
+    FeedIdempotency,
+    FeedUser,
+    Friend,
+)
 from notify.feed.models.posts import Topic
-from notify.feed.search import hits
+from notify.feed.search import fan_out, hits
 
 # In the timelines of at most so many recipients entries are counted: the page must not take long.
 LOOKED_AT = 1000
@@ -34,29 +44,39 @@ def page(id: str) -> Page | None:
     if post is None:
         return _event_page(event) if event is not None else None
     author = FeedUser.objects.filter(biz_id=post.biz_id, uid=post.uid).first()
+    recipients = author.recipients(post.topic) if author else 0
+    stands = _entries(post, author)
+    system = Biz.objects.filter(id=post.biz_id).first()
     return Page(
         id=str(post.pk),
         title=hits.title(post, event),
+        masked_title=post.uid,
         facts={
-            _("Business system"): _system(post.biz_id),
-            _("Author"): post.uid,
+            _("Business system"): PageLink.to(system) if system else str(post.biz_id),
+            _("Author"): _author(post, system),
             _("Topic"): str(Topic(post.topic).label),
             _("Application"): post.app_id or "–",
             _("Kind"): post.src_type or "–",
             _("State"): hits.state(post, event),
-            _("Recipients"): str(author.recipients(post.topic) if author else 0),
+            _("Recipients"): str(recipients),
+            _("Idempotency key"): key_of(FeedIdempotency, post.pk) or "–",
         },
         body=post.data,
-        timeline=list(_timeline(post, event, author)),
+        timeline=[*_timeline(post, event), stands],
+        recipients=[fan_out.of_post(post, event, recipients, stands)] if recipients else [],
+        recipients_title=_("Timelines"),
+        nobody=[] if recipients else [_("The author has no friends or followers who get it.")],
+        call=_call(post) if post.delete_date is None else None,
     )
 
 
 def _event_page(event: EventQueue) -> Page:
+    system = Biz.objects.filter(id=event.biz_id).first()
     return Page(
         id=str(event.pk),
         title=hits.title(None, event),
         facts={
-            _("Business system"): _system(event.biz_id),
+            _("Business system"): PageLink.to(system) if system else str(event.biz_id),
             _("User"): event.uid,
             _("Topic"): str(EventQueue.Topic(event.topic).label),
             _("State"): hits.state(None, event),
@@ -66,12 +86,12 @@ def _event_page(event: EventQueue) -> Page:
             TimelineEntry(event.create_date, _("Asked for"), "accepted"),
             _standing(event),
         ],
+        recipients=[fan_out.of_upkeep(event)],
+        recipients_title=_("Timelines"),
     )
 
 
-def _timeline(
-    post: Feed, event: EventQueue | None, author: FeedUser | None
-) -> Iterator[TimelineEntry]:
+def _timeline(post: Feed, event: EventQueue | None) -> Iterator[TimelineEntry]:
     yield TimelineEntry(post.create_date, _("Posted"), "accepted")
     later: list[TimelineEntry] = []
     if event is None:
@@ -86,7 +106,6 @@ def _timeline(
     yield from sorted(later, key=lambda entry: entry.at or post.create_date)
     if event is not None and event.handle_date is None:
         yield _standing(event)
-    yield _entries(post, author)
 
 
 def _standing(event: EventQueue) -> TimelineEntry:
@@ -125,5 +144,22 @@ def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
     return TimelineEntry(None, title, "linked", detail)
 
 
-def _system(biz_id: int) -> str:
-    return str(Biz.objects.filter(id=biz_id).first() or biz_id)
+def _author(post: Feed, system: Biz | None) -> Value:
+    if system is None:
+        return str(post.uid)
+    asked = urlencode({"system": system.name, "uid": post.uid})
+    return PageLink(post.uid, f"{reverse('admin:feed_users')}?{asked}", "feed.view_feeduser")
+
+
+def _call(post: Feed) -> Call:
+    fields = {"uid": post.uid, "data": post.data, "topic": post.topic}
+    others = {"app_id": post.app_id, "src_type": post.src_type}
+    fields |= {name: value for name, value in others.items() if value}
+    return Call(
+        _("Post this once more with curl"),
+        "/api/v1/feed/posts",
+        {"Authorization": "Bearer YOUR_API_KEY", "Content-Type": "application/json"},
+        json.dumps(fields, ensure_ascii=False),
+        note=_("With a key of the business system instead of YOUR_API_KEY; it becomes another "
+               "post."),
+    )  # fmt: skip

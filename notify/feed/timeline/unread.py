@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from msgplatform.core.data import sql
+from msgplatform.core.data import sql, transactions
 from notify.feed.models import FeedUser
 from notify.feed.timeline import find
 from notify.feed.timeline.wanted import Wanted
@@ -40,8 +40,8 @@ def mark_read(biz: int, uid: str, up_to: int) -> None:
         return rows.filter(read_id__lt=up_to).update(read_id=up_to)
 
     # Nearly every reader has a row, so one is made only when the UPDATE found none.
-    if not sql.retrying(move) and not rows.exists():
-        sql.retrying(
+    if not transactions.retrying(move) and not rows.exists():
+        transactions.retrying(
             lambda: sql.insert_or_keep(FeedUser._meta.db_table, ("biz_id", "uid"), [(biz, uid)])
         )
-        sql.retrying(move)
+        transactions.retrying(move)

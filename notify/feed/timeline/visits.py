@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from msgplatform.core import logging
-from msgplatform.core.data import ids, sql
+from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from notify.feed import events
 from notify.feed.models import EventQueue, FeedUser, Friend
@@ -31,9 +31,9 @@ def note(biz: int, uid: str, found: Found) -> None:
     try:
         block = ids.reserve(1)
         if found.reader.active:
-            sql.retrying(partial(_note_hour, biz, uid, block))
+            transactions.retrying(partial(_note_hour, biz, uid, block))
         else:
-            sql.retrying(partial(_activate, biz, uid, block))
+            transactions.retrying(partial(_activate, biz, uid, block))
     except UNAVAILABLE as error:
         log.warning("visit_not_noted", biz=biz, why=str(error)[:200])
 

@@ -51,16 +51,24 @@ class Command(DaemonCommand):
     def worker(self, **options: Any) -> Relay:
         if not 1 <= options["batch"] <= MAX_BATCH:
             raise CommandError(f"--batch must be from 1 to {MAX_BATCH}")
+        # The business system's database, in which the outbox is.
+        # By default: none, required
         database = options["database"] or env.secret("AGENT_DATABASE_URL")
+        # A key with the scope `events:write`.
+        # By default: none, required
         given_key = env.secret("AGENT_API_KEY")
         self.check()  # again: these two may name files that cannot be read
         try:
             return build(
                 database=database,
+                # The platform's address.
+                # By default: PUBLIC_URL
                 intake=options["intake"] or env.text("AGENT_INTAKE_URL", settings.PUBLIC_URL),
                 key=key_source(options["key_file"], given_key),
                 batch=options["batch"],
                 name=options["name"],
+                # `HOST:PORT` that answers Prometheus.
+                # By default: none
                 metrics=options["metrics"] or env.text("AGENT_METRICS"),
             )
         except InvalidInput as error:

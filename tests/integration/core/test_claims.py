@@ -109,7 +109,7 @@ def test_12_processes_win_every_row_and_none_twice() -> None:
 IN_TRANSACTIONS = """
 import random
 from django.db import transaction
-from msgplatform.core.data import claims, sql
+from msgplatform.core.data import claims, transactions
 from msgplatform.models import AuditLog, BulkJob
 
 class Undone(Exception):
@@ -129,7 +129,7 @@ def work(number):
         return claim
     while True:
         try:
-            if not sql.retrying(once):
+            if not transactions.retrying(once):
                 return True
         except Undone:
             pass

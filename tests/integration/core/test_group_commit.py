@@ -9,10 +9,8 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from msgplatform.core.data import sql
-from msgplatform.core.data.group_commit import GroupCommit
-from msgplatform.core.servers.embedded import MariaDb
+from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.models import Biz
-from tests.integration.support.children import child
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -78,56 +76,3 @@ def test_one_row_that_the_database_refuses(group: GroupCommit[str | None, str]) 
     wanted = {f"stored {name}" for name in names} - {"stored b77"}
     assert set(answers) == wanted | {"refused b77", "refused None"}
     assert stored() == set(names)
-
-
-LOSES = """
-from django.core.management import call_command
-from django.db import connection, transaction
-from msgplatform.core.data import sql
-from msgplatform.core.data.group_commit import GroupCommit
-from msgplatform.core.errors import Temporary
-from msgplatform.models import Biz
-
-def commit(names):
-    with transaction.atomic(durable=True):
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT CONNECTION_ID()")
-            mine = cursor.fetchone()[0]
-        Biz.objects.bulk_create([Biz(name=name) for name in names])
-        if "in the middle" in names:
-            say(mine)
-            wait()
-    return [mine] * len(names)
-
-def submit(name):
-    try:
-        return group.submit(name)
-    except Temporary as error:
-        return type(error).__name__
-
-call_command("migrate", verbosity=0)
-group = GroupCommit(commit)
-say(submit("first"))
-wait()
-say(submit("between"))
-say(submit("in the middle"))
-say(submit("after"))
-say(sorted(Biz.objects.values_list("name", flat=True)))
-"""
-
-
-def test_a_connection_that_is_lost(mariadb: MariaDb) -> None:
-    """Between groups it is made again unnoticed; within one the callers are told."""
-    with child(LOSES, DATABASE_URL=mariadb.create("batching_lost")) as process:
-        first = process.heard()
-        process.ready()
-        mariadb.execute(f"KILL CONNECTION {first}")
-        process.go()
-        assert process.heard() not in (first, "OutcomeUnknown")
-        in_the_middle = process.heard()
-        process.ready()
-        mariadb.execute(f"KILL CONNECTION {in_the_middle}")
-        process.go()
-        assert process.heard() == "OutcomeUnknown"
-        assert isinstance(process.heard(), int)
-        assert process.heard() == ["after", "between", "first"]

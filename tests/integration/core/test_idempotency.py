@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from msgplatform.core.data import idempotency
-from msgplatform.core.data.idempotency import Item
+from msgplatform.core.intake import idempotency
+from msgplatform.core.intake.idempotency import Item
 from notify.models import IdempotencyKey
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -14,11 +14,10 @@ from django.db.utils import IntegrityError, InterfaceError, OperationalError
 from django.utils.safestring import mark_safe
 
 from gateway.models import SgipMo
-from msgplatform.core.data import sql
+from msgplatform.core.data import sql, transactions
 from msgplatform.core.errors import OutcomeUnknown
-from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.models import Alert, Biz, IdNode, MinuteCounter
-from tests.integration.support.children import child, run
+from tests.integration.support.children import run
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -103,8 +102,8 @@ def test_insert_select_keeps_what_exists() -> None:
                          last_at=MINUTE)  # fmt: skip
     statement = """
         INSERT INTO msgplatform_alert
-          (kind, subject, text, open_key, `key`, count, first_at, last_at)
-        SELECT 'k', 'made', '', b.name, b.name, 1, b.created_at, b.created_at
+          (kind, subject, text, said, open_key, `key`, count, first_at, last_at)
+        SELECT 'k', 'made', '', '{}', b.name, b.name, 1, b.created_at, b.created_at
         FROM biz b WHERE b.id >= %s"""
     with connection.cursor() as cursor:
         cursor.execute(sql.keep_existing(statement, "msgplatform_alert"), [1])
@@ -226,35 +225,35 @@ def test_processes_that_add_to_the_same_counters_lose_nothing_and_do_not_deadloc
 
 # -- transactions --------------------------------------------------------------------------------
 def test_in_transaction_sees_the_caller_s_only() -> None:
-    assert not sql.in_transaction()
+    assert not transactions.in_transaction()
     with transaction.atomic():
-        assert sql.in_transaction()
+        assert transactions.in_transaction()
 
 
 @pytest.mark.django_db
 def test_in_transaction_does_not_count_the_test_case_s() -> None:
     assert connection.in_atomic_block
-    assert not sql.in_transaction()
+    assert not transactions.in_transaction()
     with transaction.atomic():
-        assert sql.in_transaction()
+        assert transactions.in_transaction()
 
 
-@pytest.mark.parametrize("code", sorted(sql.REPEATABLE))
+@pytest.mark.parametrize("code", sorted(transactions.REPEATABLE))
 def test_work_is_repeated_until_it_is_done(code: int) -> None:
-    left = [OperationalError(code, "again")] * (sql.ATTEMPTS - 1)
+    left = [OperationalError(code, "again")] * (transactions.ATTEMPTS - 1)
 
     def work() -> str:
         if left:
             raise left.pop()
         return "done"
 
-    assert sql.retrying(work) == "done"
+    assert transactions.retrying(work) == "done"
 
 
 @pytest.mark.parametrize(
     ("error", "times"),
     [
-        (OperationalError(1213, "for ever"), sql.ATTEMPTS),
+        (OperationalError(1213, "for ever"), transactions.ATTEMPTS),
         (OperationalError(1040, "too many connections"), 1),
         (OperationalError("disk I/O error"), 1),
         (ValueError("a bug"), 1),
@@ -268,7 +267,7 @@ def test_it_gives_up_in_the_end_and_at_once_on_anything_else(error: Exception, t
         raise error
 
     with pytest.raises(type(error)):
-        sql.retrying(work)
+        transactions.retrying(work)
     assert len(calls) == times
 
 
@@ -277,7 +276,7 @@ def test_it_gives_up_in_the_end_and_at_once_on_anything_else(error: Exception, t
     [
         [OperationalError(2013, "lost"), OperationalError(2002, "Can't connect")],
         [OperationalError(2006, "gone"), OperationalError(1213, "Deadlock found")] * 3,
-        [OperationalError(2013, "lost")] * sql.ATTEMPTS,
+        [OperationalError(2013, "lost")] * transactions.ATTEMPTS,
         [OperationalError(2013, "lost"), IntegrityError(1062, "Duplicate entry")],
         [OperationalError(2013, "lost"), InterfaceError(0, "")],
     ],
@@ -289,7 +288,7 @@ def test_after_a_lost_connection_nobody_says_that_nothing_happened(errors: list[
         raise left.pop(0)
 
     with pytest.raises(OutcomeUnknown):
-        sql.retrying(work)
+        transactions.retrying(work)
 
 
 def test_a_connection_that_broke_is_found_behind_the_error_of_its_successor() -> None:
@@ -303,9 +302,9 @@ def test_a_connection_that_broke_is_found_behind_the_error_of_its_successor() ->
 
     with pytest.raises(OperationalError) as raised:
         work()
-    assert not sql.nothing_happened(raised.value)
+    assert not transactions.nothing_happened(raised.value)
     with pytest.raises(OutcomeUnknown):
-        sql.retrying(work)
+        transactions.retrying(work)
 
 
 def test_inside_a_transaction_nothing_is_repeated() -> None:
@@ -317,75 +316,14 @@ def test_inside_a_transaction_nothing_is_repeated() -> None:
         raise OperationalError(1213, "Deadlock found")
 
     with pytest.raises(OperationalError), transaction.atomic():
-        sql.retrying(work)
+        transactions.retrying(work)
     assert len(calls) == 1
-
-
-DEADLOCK = """
-from django.core.management import call_command
-from django.db import connection, transaction
-from gateway.models import SgipMo
-from msgplatform.core.data import sql
-from msgplatform.models import Biz
-
-def work(number):
-    mine, other = (1, 2) if number == 0 else (2, 1)
-    attempts = []
-    def once():
-        attempts.append(1)
-        with transaction.atomic():
-            Biz.objects.filter(id=mine).update(title=f"{number}")
-            if len(attempts) == 1:
-                both_hold_one.wait()
-            Biz.objects.filter(id=other).update(title=f"{number}")
-    sql.retrying(once)
-    return len(attempts)
-
-call_command("migrate", verbosity=0)
-Biz.objects.bulk_create([Biz(id=1, name="a"), Biz(id=2, name="b")])
-connection.close()
-both_hold_one = multiprocessing.Barrier(2)
-together(work, 2)
-"""
-
-
-def test_a_real_deadlock_is_repeated(mariadb: MariaDb) -> None:
-    answers = run(DEADLOCK, DATABASE_URL=mariadb.create("sql_deadlock"))
-    assert sorted(answers) == [1, 2]  # the server chose one victim, and it came through
-
-
-LOST = """
-from django.db import connection
-from gateway.models import SgipMo
-from msgplatform.core.data import sql
-with connection.cursor() as cursor:
-    cursor.execute("SELECT CONNECTION_ID()")
-    say(cursor.fetchone()[0])
-wait()
-
-def work():
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT CONNECTION_ID()")
-        return cursor.fetchone()[0]
-
-say(sql.retrying(work))
-"""
-
-
-def test_a_lost_connection_is_made_again(mariadb: MariaDb) -> None:
-    with child(LOST, DATABASE_URL=mariadb.create("sql_lost")) as process:
-        before = process.heard()
-        process.ready()
-        mariadb.execute(f"KILL CONNECTION {before}")
-        process.go()
-        assert process.heard() != before
-        assert process.ended() == 0
 
 
 def test_threads_have_transactions_of_their_own() -> None:
     seen = []
     with transaction.atomic():
-        thread = threading.Thread(target=lambda: seen.append(sql.in_transaction()))
+        thread = threading.Thread(target=lambda: seen.append(transactions.in_transaction()))
         thread.start()
         thread.join()
     assert seen == [False]

@@ -1,57 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import pytest
-from django.db import connections
 
-from crmsync.poller.reading.source import Source
-from msgplatform.core.servers.embedded import MariaDb
-from tests.integration.crmsync.lead_tables import LEADS, MYSQL_TABLE
+from tests.integration.support import sources
 
-NAME = "somebody_else"
-PASSWORD = "not-to-be-shown"
-
-
-@pytest.fixture(autouse=True)
-def connections_of_sources(django_db_blocker: Any) -> Iterator[None]:
-    """They may be used without the platform's own database, and do not stay."""
-    with django_db_blocker.unblock():
-        yield
-    for alias in [name for name in connections.settings if name.startswith("source-")]:
-        connections[alias].close()
-        del connections[alias]
-        del connections.settings[alias]
-
-
-@pytest.fixture
-def foreign(mariadb: MariaDb) -> Iterator[Callable[..., Source]]:
-    """A table of leads in a database of somebody else, read by a user of its own."""
-
-    def make(kind: str = "TIMESTAMP(6)", process: bool = True, **more: Any) -> Source:
-        mariadb.create(NAME)
-        mariadb.execute(MYSQL_TABLE.format(table=f"{NAME}.lead", kind=kind))
-        mariadb.execute(f"CREATE OR REPLACE USER reader@'%' IDENTIFIED BY '{PASSWORD}'")
-        mariadb.execute(f"GRANT SELECT ON {NAME}.* TO reader@'%'")
-        if process:
-            mariadb.execute("GRANT PROCESS ON *.* TO reader@'%'")
-        return Source("lead", LEADS, reader_url(mariadb), **more)
-
-    yield make
-    mariadb.execute(f"DROP DATABASE IF EXISTS {NAME}")
-    mariadb.execute("DROP USER IF EXISTS reader@'%'")
-
-
-def reader_url(mariadb: MariaDb) -> str:
-    return f"mysql://reader:{PASSWORD}@127.0.0.1:{mariadb.port}/{NAME}"
-
-
-def run_as_owner(mariadb: MariaDb, *statements: str) -> None:
-    """Run statements in one session that writes to the table, each committed by itself."""
-    session = mariadb.connect(NAME)
-    try:
-        for statement in statements:
-            session.cursor().execute(statement)
-    finally:
-        session.close()
+connections_of_sources = pytest.fixture(autouse=True)(sources.connections_of_sources)
+foreign = pytest.fixture(sources.foreign)

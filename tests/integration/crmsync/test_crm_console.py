@@ -29,9 +29,9 @@ from msgplatform.core.rates.breaker import State
 from msgplatform.core.secrets import encryption
 from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.models import AuditLog, Biz
-from tests.integration.crmsync.conftest import PASSWORD
 from tests.integration.support import crm_rows
 from tests.integration.support.crm_rows import EMAIL, MAPPING, NAME, PHONE, SECRET
+from tests.integration.support.sources import PASSWORD
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 ADMIN = "/admin/crmsync/"
@@ -395,8 +395,9 @@ class TestPolicies:
         post(admin_client, f"policy/{policy.pk}/change/", changes, 302)
         policy.refresh_from_db()
         assert (policy.hours, policy.key_prefix) == ("08:00-12:00, 13:00-18:00", "hive-")
-        changed = AuditLog.objects.get(action="policy_changed").detail["fields"]
-        assert changed == ["cron", "hours", "key_prefix"]
+        changed = AuditLog.objects.get(action="policy_changed").detail["changes"]
+        assert sorted(changed) == ["cron", "hours", "key_prefix"]
+        assert changed["key_prefix"] == ["", "hive-"]
 
     @pytest.mark.parametrize(
         ("wrong", "says"),

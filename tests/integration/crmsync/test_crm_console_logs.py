@@ -70,8 +70,13 @@ class TestRuns:
         page = get(admin_client, f"run/{done.pk}/change/")
         assert str(operation.pk) in page
         assert "li" in page
-        assert 'http-equiv="refresh"' not in page
-        assert 'http-equiv="refresh"' in get(admin_client, f"run/{going.pk}/change/")
+        assert "data-live-seconds" not in page
+        assert 'data-live-seconds="3"' in get(admin_client, f"run/{going.pk}/change/")
+        for run, goes_on in ((going, True), (done, False)):
+            parts = get(admin_client, f"run/{run.pk}/change/?live=1")
+            assert "<html" not in parts
+            assert 'id="live-run"' in parts
+            assert ("data-live-seconds" in parts) is goes_on
         assert admin_client.get(f"{ADMIN}run/1/change/").status_code == 404
         assert len(cell(admin_client, f"run/?crm={policy.crm_id}", "policy")) == 2
         assert cell(admin_client, f"run/?policy={policy.pk + 1}", "policy") == []

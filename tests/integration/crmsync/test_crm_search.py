@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission, User
 from django.db import connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
 
-from crmsync.models import Item, LandingPage, Lead, Policy, Record
-from crmsync.search import candidates, find, policies, timeline
+from crmsync import orders
+from crmsync.models import Item, LandingPage, Lead, Operation, Policy, Record
+from crmsync.monitor import crm_status
+from crmsync.search import candidates, find, policies, timeline, tries
 from crmsync.search.filters import parse
 from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.rates.breaker import State
 from msgplatform.models import Biz
 from tests.integration.crmsync import recovery_steps, sync_support
 from tests.integration.crmsync.sync_support import crm, hive
@@ -197,8 +204,13 @@ class TestPage:
         page = timeline.page(str(lead.pk))
         assert page
         assert page.title == "王小明 · 13800000000"
-        assert page.facts["Landing page"] == "Test drive (ad-1)"
-        assert page.facts["hive → hubspot"] == f"confirmed · holds version 1 · r-{lead.pk}"
+        assert str(page.facts["Landing page"]) == "Test drive (ad-1)"
+        (card,) = page.recipients
+        assert (str(card.name), card.state, card.tone) == ("hubspot", "confirmed", "good")
+        assert card.facts["The CRM holds"] == "version 1"
+        assert card.facts["Id in the CRM"] == f"r-{lead.pk}"
+        assert [attempt.answer for attempt in card.attempts] == ["the CRM holds it", "not stored"]
+        assert '"name": "name ' in card.attempts[0].sections[0].body
         assert '"city": "上海"' in page.body
         titles = [entry.title for entry in page.timeline]
         assert titles == [
@@ -206,7 +218,7 @@ class TestPage:
             "hubspot: the CRM holds it", "hubspot: confirmed",
         ]  # fmt: skip
         details = [entry.detail for entry in page.timeline]
-        assert '"name": "n****"' in details[1]
+        assert '"name": "name ' in page.timeline[1].body
         assert f"operation {record.operation_id} of run 7" in details[1]
         assert "HTTP 503" in details[2]
         assert "id in the CRM 77" in details[3]
@@ -232,15 +244,31 @@ class TestPage:
         recovery_steps.entry(record, policy, reason="LastName is required")
         assert ("hubspot: dead", "LastName is required") in self.entries(lead)
 
-    def test_what_the_crm_said_is_masked(self, biz: Biz, policy: Policy) -> None:
+    def test_what_was_sent_and_said_is_for_those_who_may_see_it(
+        self, biz: Biz, policy: Policy, admin_client: Client, work_redis: object
+    ) -> None:
         lead = new_lead(biz)
         record = carry(policy, lead, DEAD)
+        fields = {"name": "王小明", "phone": "13812345678"}
+        request = sync_support.requests([policy.key_prefix + str(lead.pk)], values=fields)
+        Operation.objects.update(data=orders.dump(request))
         tried(record, "invalid", message="13912345678 belongs to li@example.com")
         recovery_steps.entry(record, policy, reason="13912345678 is taken")
-        shown = " ".join(detail for _title, detail in self.entries(lead))
-        assert "139****5678 belongs to l****@example.com" in shown
-        assert "139****5678 is taken" in shown
-        assert "13912345678" not in shown
+        reader = User.objects.create_user("reader", is_staff=True)
+        reader.user_permissions.set(Permission.objects.filter(codename="view_lead"))
+        viewer = Client()
+        viewer.force_login(reader)
+        address = f"/console/crmsync/{lead.pk}"
+        clear, masked = (
+            unescape(client.get(address).content.decode()) for client in (admin_client, viewer)
+        )
+        said = ("13912345678 belongs to li@example.com", "13912345678 is taken")
+        for text in (*said, "王小明", '"phone": "13812345678"'):
+            assert text in clear
+            assert text not in masked
+        assert "139****5678 belongs to l****@example.com" in masked
+        assert "139****5678 is taken" in masked
+        assert '"phone": "138****5678"' in masked
 
     def test_a_lead_that_was_changed_or_deleted(self, biz: Biz) -> None:
         lead = new_lead(biz)
@@ -255,13 +283,13 @@ class TestPage:
         page = timeline.page(f"record-{record.pk}")
         assert page
         assert page.title == "people · A7"
-        assert '"name": "n****"' in page.body
+        assert '"name": "name p-A7"' in page.body
         assert page.timeline[-1].title == "sales: on its way"
 
     def test_no_more_tries_than_a_page_shows(
         self, biz: Biz, policy: Policy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(timeline, "SHOWN_TRIES", 3)
+        monkeypatch.setattr(tries, "SHOWN_TRIES", 3)
         lead = new_lead(biz)
         record = carry(policy, lead, RETRY)
         for number in range(5):
@@ -269,6 +297,49 @@ class TestPage:
         texts = " ".join(title + detail for title, detail in self.entries(lead))
         assert "There were more tries; the last 3 are shown." in texts
         assert [f"answer {n}" in texts for n in range(5)] == [False, False, True, True, True]
+
+    def test_each_crm_says_why_and_is_sent_to_again(
+        self, biz: Biz, policy: Policy, admin_client: Client, work_redis: object, settings: Settings
+    ) -> None:
+        lead = new_lead(biz)
+        hive("tryton")
+        sales = hive("sales")
+        dead = carry(policy, lead, DEAD)
+        recovery_steps.entry(dead, policy, reason="LastName is required")
+        waits = carry(sales, lead, RETRY, next_at=sql.now() + timedelta(hours=1))
+        page = timeline.page(str(lead.pk))
+        assert page
+        shown = {str(card.name): card for card in page.recipients}
+        assert list(shown) == ["hubspot", "sales", "tryton"]  # what failed comes first
+        assert "LastName is required" in shown["hubspot"].why
+        assert shown["sales"].next_at == waits.next_at
+        assert "a poller reads it" in shown["tryton"].why
+        assert shown["tryton"].again == ""
+        assert page.again.startswith("1 dead record")
+        opened = crm_status.Live("h", breaker=State.OPEN, retry_in=30)
+        crm_status.report({sales.crm_id: opened})
+        assert "breaker of its CRM is open" in self.card(lead, "sales").why
+        settings.REDIS_URL = "unix:///nowhere/redis.sock"
+        assert any("Redis is unavailable" in note for note in self.card(lead, "sales").notes)
+        url = f"/console/crmsync/{lead.pk}/again"
+        assert admin_client.post(url, {"recipient": "7"}).status_code == 404
+        assert admin_client.post(url).status_code == 302
+        dead.refresh_from_db()
+        assert (dead.state, dead.attempt) == (WAITING, 0)
+        said = [title for title, _detail in self.entries(lead)]
+        assert "hubspot: tried again by admin" in said
+        page_again = admin_client.get(f"/console/crmsync/{lead.pk}").content.decode()
+        assert "Sent again by admin" in page_again
+
+    def card(self, lead: Lead, crm_name: str) -> flows.Recipient:
+        page = timeline.page(str(lead.pk))
+        assert page
+        return next(card for card in page.recipients if str(card.name) == crm_name)
+
+    def test_a_lead_that_no_policy_carries(self, biz: Biz) -> None:
+        page = timeline.page(str(new_lead(biz).pk))
+        assert page
+        assert str(page.nobody[0]) == "No policy carries it to a CRM."
 
     def test_an_unknown_id(self) -> None:
         assert timeline.page("1") is timeline.page("record-1") is timeline.page("x") is None

@@ -247,7 +247,7 @@ class TestUnknown:
                 creating.says["a"] = [sync.stored(Answer({}, 500))]
             return creating(request)
 
-        creating_server.personality = serving(newer_meanwhile).personality
+        creating_server.behaviour = serving(newer_meanwhile).behaviour
         sync.MainQueue(policy.crm.name).put([queued.order])
         sync.handled(queued)
         record = queued.record("a")
@@ -332,7 +332,7 @@ class TestNewerVersions:
             sync.aside(lambda: sync.newer(queued, "a"))
             return said or store(request)
 
-        server.personality = serving(newer_meanwhile).personality
+        server.behaviour = serving(newer_meanwhile).behaviour
         sync.MainQueue(policy.crm.name).put([queued.order])
         sync.handled(queued)
         record = queued.record("a")
@@ -363,7 +363,7 @@ class TestLeases:
             leases.append(sync.aside(lambda: queued.record("a").next_at - sql.now()))
             return store(request)
 
-        server.personality = serving(look).personality
+        server.behaviour = serving(look).behaviour
         sync.MainQueue(policy.crm.name).put([queued.order])
         sync.handled(queued)
         assert leases[0] > timedelta(seconds=90)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -148,7 +149,7 @@ class TestCredentials:
             sync.aside(crm.save)
             return Answer({"message": "expired"}, 401)
 
-        server.personality = serving(corrected_meanwhile).personality
+        server.behaviour = serving(corrected_meanwhile).behaviour
         MainQueue(crm.name).put([queued.order])
         sync.handled(queued)
         assert queued.record("a").state == WAITING
@@ -247,8 +248,10 @@ def test_a_record_with_which_an_adapter_fails_is_dead_and_nobody_waits_for_it(
 
 
 def test_a_crm_that_hangs_does_not_delay_another(customers: Customers, store: Store) -> None:
+    released = threading.Event()
+
     def hang(request: Any) -> Answer:
-        time.sleep(3)
+        released.wait(60)
         return store(request)
 
     with serving(hang) as server:
@@ -258,6 +261,7 @@ def test_a_crm_that_hangs_does_not_delay_another(customers: Customers, store: St
             quick = sync.queued(sync.policy(customers.crm()), sync.requests("xyz"))
             sync.turn_until(handler, lambda: set(quick.states().values()) == {CONFIRMED})
             assert slow.record("a").state == QUEUED
+            released.set()
             sync.turn_until(handler, lambda: slow.record("a").state == CONFIRMED)
 
 

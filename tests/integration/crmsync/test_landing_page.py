@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import gettext
 import re
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connections
 from django.test import Client
 
-import crmsync
 from crmsync.hive.pages import HONEYPOT
 from crmsync.models import LandingPage
 from msgplatform.models import Biz
@@ -187,26 +184,6 @@ class TestLanguage:
         for html in (*pages, missing.content.decode()):
             words = re.sub(r"<style>.*?</style>|<[^>]*>", " ", html, flags=re.DOTALL)
             assert re.findall(r"[A-Za-z]{2,}", words.replace("name@example.com", "")) == []
-
-    def test_the_compiled_texts_are_those_of_the_source(self) -> None:
-        folder = Path(crmsync.__file__).parent / "locale/zh_Hans/LC_MESSAGES"
-        source = (folder / "django.po").read_text().split("\n\n")[1:]
-        with (folder / "django.mo").open("rb") as file:
-            compiled = gettext.GNUTranslations(file)
-        for entry in source:
-            texts = {
-                name: "".join(re.findall(r'"(.*)"', lines))
-                for name, lines in re.findall(
-                    r'^(msg\w+)(?:\[0\])? ((?:".*"\n?)+)', entry, re.MULTILINE
-                )
-            }
-            if "msgctxt" in texts:
-                found = compiled.pgettext(texts["msgctxt"], texts["msgid"])
-            elif "msgid_plural" in texts:
-                found = compiled.ngettext(texts["msgid"], texts["msgid_plural"], 2)
-            else:
-                found = compiled.gettext(texts["msgid"])
-            assert found == texts["msgstr"], texts["msgid"]
 
 
 @pytest.mark.parametrize("path", ["/l/nothing", "/l/nothing/thanks", "/l/off"])

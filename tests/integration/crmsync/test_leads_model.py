@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,7 +13,6 @@ from django.db import connection
 
 from crmsync.models import Lead
 from msgplatform.core.data import ids
-from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.models import Biz
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -188,52 +184,3 @@ def test_the_migration_can_be_undone_and_repeated(biz: Biz) -> None:
     call_command("migrate", "crmsync", verbosity=0)
     by_raw_sql(row)
     assert written(row.pk)[1] == 2
-
-
-MIGRATE = """
-import django
-django.setup()
-from django.core.management import call_command
-call_command("migrate", verbosity=0)
-"""
-
-
-class TestPrivileges:
-    """On MariaDB, as a user with rights on one database only."""
-
-    @pytest.fixture
-    def migrate(self, mariadb: MariaDb) -> Iterator[Callable[[str], str]]:
-        """What the error was when a user with these privileges migrated, '' for none."""
-        url = mariadb.create("leads")
-        mariadb.execute("CREATE OR REPLACE USER crm@localhost IDENTIFIED BY 'pw'")
-
-        def migrate(privileges: str) -> str:
-            mariadb.execute(f"GRANT {privileges} ON leads.* TO crm@localhost")
-            done = subprocess.run(
-                [sys.executable, "-c", MIGRATE], capture_output=True, text=True, check=False,
-                env={**os.environ, "DATABASE_URL": url.replace("root@", "crm:pw@")},
-            )  # fmt: skip
-            return done.stderr.strip() if done.returncode else ""
-
-        yield migrate
-        mariadb.execute("DROP USER crm@localhost")
-        mariadb.execute("DROP DATABASE leads")
-
-    def triggers(self, mariadb: MariaDb) -> set[str]:
-        rows = mariadb.execute(
-            "SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = 'leads'"
-        )
-        return {str(name) for (name,) in rows}
-
-    def test_no_super_is_needed(self, mariadb: MariaDb, migrate: Callable[[str], str]) -> None:
-        assert migrate("ALL PRIVILEGES") == ""
-        assert self.triggers(mariadb) == {"lead_on_insert", "lead_on_update"}
-
-    def test_without_the_privilege_it_says_what_to_grant(
-        self, mariadb: MariaDb, migrate: Callable[[str], str]
-    ) -> None:
-        """And goes on from there when it is granted."""
-        everything_else = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES"
-        assert "grant TRIGGER on the database" in migrate(everything_else).splitlines()[-1]
-        assert migrate("TRIGGER") == ""
-        assert self.triggers(mariadb) == {"lead_on_insert", "lead_on_update"}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from crmsync.bulk import actions, pages
 from crmsync.flow import CrmsyncFlow
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.recovery import resend
+from msgplatform.core import flows
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from tests.integration.crmsync import sync_support
@@ -246,3 +248,34 @@ def test_wrong_filters_are_refused_at_once(
         with pytest.raises(InvalidInput) as caught:
             call()
         assert caught.value.field == field
+
+
+@pytest.mark.parametrize("action", ["retry", "resend"])
+def test_the_preview_and_the_outcome(policy: Policy, action: str) -> None:
+    for key in "abcd":
+        dead(policy, key)
+    settle()
+    given = {"crm": "sales"}
+    preview = flow.bulk_preview(action, given)
+    assert preview.counted == flows.Counted(4)
+    (group,) = preview.groups
+    assert group.count == 4
+    assert str(policy) in group.title
+    assert len(preview.sample) == 4
+    dead(policy, "later")
+    RecoveryEntry.objects.filter(key="later").update(created_at=Now() + timedelta(seconds=5))
+    Record.objects.filter(key="later").update(updated_at=Now() + timedelta(seconds=5))
+    noted: list[str] = []
+    step = flow.bulk_step(
+        action, given, preview.cursor, 10, lambda ids: noted.extend(map(str, ids))
+    )
+    assert (step.done, len(noted)) == (4, 4)
+    assert flow.bulk_outcome(action, noted) == dict.fromkeys(noted, "waiting")
+    states = {"a": _State.CONFIRMED, "b": _State.DEAD, "c": _State.DISMISSED}
+    for key, state in states.items():
+        Record.objects.filter(key=key).update(state=state)
+    found = flow.bulk_outcome(action, [*noted, "77"])
+    assert Counter(found.values()) == {"arrived": 1, "failed": 2, "waiting": 1}
+    arrived = [pk for pk, ending in found.items() if ending == "arrived"]
+    (hit,) = flow.bulk_hits(action, [*arrived, "77"])
+    assert "confirmed" in hit.state

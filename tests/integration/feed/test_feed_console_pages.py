@@ -12,11 +12,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from msgplatform.admin import RowsAdmin
+from msgplatform.admin import RowsAdmin, newest
+from msgplatform.admin.chart import Chart
 from msgplatform.core.data import ids, sql
 from msgplatform.models import Biz
 from notify.feed import pace_status
-from notify.feed.admin import rows as lists
 from notify.feed.models import EventQueue, Feed, FeedPace
 from tests.integration.support import feed_rows, table_rows
 from tests.integration.support.feed_pages import (
@@ -27,6 +27,7 @@ from tests.integration.support.feed_pages import (
     POSTS,
     SCHEDULER,
     STATISTICS,
+    STATISTICS_FILE,
     USERS,
     get,
     person,
@@ -49,26 +50,21 @@ class TestStatistics:
         feed_rows.post(biz, "ann")
         feed_rows.post(biz, "ann", topic="vip")
         feed_rows.drain()
-        context = admin_client.get(ADMIN + STATISTICS).context
-        total = context["total"]["point"]
-        assert (total.handled, total.entries) == (2, 3)
-        found = {str(line["title"]): line["point"].entries for line in context["topics"]}
-        assert found == {"friend": 1, "vip": 2, "upkeep": 0}
-        assert context["chart"].highest == "3"
-        one = admin_client.get(f"{ADMIN}{STATISTICS}?topic=vip&biz={biz.pk}&period=1h").context
-        assert one["total"]["point"].entries == 2
-        assert str(one["step_name"]) == "minute"
-        answer = admin_client.get(f"{ADMIN}eventqueue/statistics.csv?topic=vip")
+        context = admin_client.get(STATISTICS).context
+        assert [value for _title, value in context["numbers"]][:3] == [2, 2, 3]
+        topics = next(t for t in context["tables"] if t.heading == "Topic")
+        assert {row.title: row.values[2] for row in topics.rows} == {"friend": 1, "vip": 2}
+        one = admin_client.get(f"{STATISTICS}&topic=vip&system={biz.pk}&period=1h").context
+        assert [value for _title, value in one["numbers"]][2] == 2
+        assert str(one["step"]) == "minute"
+        answer = admin_client.get(f"{STATISTICS_FILE}&by=system&topic=vip")
         lines = b"".join(answer.streaming_content).decode().splitlines()  # type: ignore[attr-defined]
-        assert lines[1].endswith(",orders,vip,1,2,0,0")
+        assert f",{biz.pk},orders,1,1,2,0,0," in lines[1]
         assert len(lines) == 2
 
-    def test_nothing_and_wrong_choices(self, admin_client: Client) -> None:
-        assert "Nothing was handled in this time." in get(admin_client, STATISTICS)
-        for query in ("period=never", "topic=x", "biz=x", "period=365d&step=minute"):
-            assert admin_client.get(f"{ADMIN}{STATISTICS}?{query}").context["form"].errors
-            path = f"{ADMIN}eventqueue/statistics.csv?{query}"
-            assert admin_client.get(path).status_code == 400
+    def test_a_wrong_topic(self, admin_client: Client) -> None:
+        assert admin_client.get(f"{STATISTICS}&topic=x").context["form"].errors
+        assert admin_client.get(f"{STATISTICS_FILE}&topic=x").status_code == 400
 
 
 class TestScheduler:
@@ -134,19 +130,28 @@ class TestScheduler:
                 latency=0.4, baseline=0.3, statements=1, cpu=0.5, backlog=1234, oldest=4000,
             )  # fmt: skip
         charts = self.charts(admin_client)
-        load, share = charts["Load"], charts["Share of their time that dispatchers work"]
-        assert (load.highest, load.now) == ("2.50", "0.10")
-        assert len(load.lines) == 2
-        assert len(load.moments) == 2
-        assert [m.title.split(": ")[1] for m in share.moments] == ["20 %", "60 %"]
-        assert charts["Events waiting"].highest == "1234"
-        assert charts["Age of the oldest event"].limit
-        assert charts["Age of the oldest event"].highest == "1 h"
-        assert len(self.charts(admin_client, "?period=7d")["Load"].moments) == 1
+        loads = values(charts["Load"])
+        assert [value for value in loads if value is not None] == [2.5, 0.1]
+        first, second = (place for place, value in enumerate(loads) if value is not None)
+        assert second - first > 1, "a gap between them"
+        share = charts["Share of their time that dispatchers work"]
+        assert [value for value in values(share) if value is not None] == [0.2, 0.6]
+        assert max(value or 0 for value in values(charts["Events waiting"])) == 1234
+        late = charts["Age of the oldest event"]
+        assert [line.tone for line in late.lines] == ["plain", "limit"]
+        assert "highest 4,000" in late.summary
+        assert set(values(self.charts(admin_client, "?period=7d")["Load"])) == {None, 2.5}
         for period, is_live in (("1h", True), ("7d", False)):
             page = get(admin_client, f"{SCHEDULER}?period={period}")
-            assert ('http-equiv="refresh"' in page) == is_live
-        assert len(self.charts(admin_client, "?period=x")["Load"].moments) == 2
+            assert ("data-live-seconds" in page) == is_live
+            assert "http-equiv" not in page
+        parts = get(admin_client, f"{SCHEDULER}?live=1")
+        assert 'id="live-now"' in parts
+        assert "<html" not in parts
+
+
+def values(chart: Chart) -> list[float | None]:
+    return list(chart.lines[0].values)
 
 
 class TestPermissions:
@@ -154,7 +159,7 @@ class TestPermissions:
         qid = feed_rows.set_aside(biz, "ann")
         nobody = person("nobody")
         for path in (
-            *PAGES, STATISTICS, f"{POSTS}{qid}/change/", f"{EVENTS}{qid}/change/",
+            *PAGES, f"{POSTS}{qid}/change/", f"{EVENTS}{qid}/change/",
             f"{USERS}?system=orders&uid=ann",
         ):  # fmt: skip
             get(nobody, path, 403)
@@ -163,11 +168,11 @@ class TestPermissions:
     def test_each_page_has_its_permission(self, biz: Biz) -> None:
         feed_rows.post(biz, "ann")
         for name, allowed in (
-            ("view_feed", {POSTS}), ("view_eventqueue", {EVENTS, SCHEDULER, STATISTICS}),
+            ("view_feed", {POSTS}), ("view_eventqueue", {EVENTS, SCHEDULER}),
             ("view_feeduser", set()),
         ):  # fmt: skip
             client = person(name, name)
-            for path in (*PAGES, STATISTICS):
+            for path in PAGES:
                 get(client, path, 200 if path in allowed else 403)
             for path in allowed & {POSTS, EVENTS}:
                 page = get(client, path)
@@ -234,7 +239,7 @@ def wrong_steps(statement: str) -> list[str]:
 def test_whatever_is_chosen_is_read_from_an_index(
     admin_client: Client, biz: Biz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lists, "LOOKED_AT", 500)
+    monkeypatch.setattr(newest, "LOOKED_AT", 500)
     feed_rows.related(biz, ("cid", "follow", "ann"), ("ann", "befriend", "bob"))
     now = sql.now()
     made = ids.reserve(4000).ids(range(4000))

@@ -15,7 +15,7 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
 from notify.feed.bulk import actions, replay
-from notify.feed.dispatcher import fanout, receiver
+from notify.feed.dispatcher import fanout, queue, receiver
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.flow import FeedFlow
 from notify.feed.models import EventQueue, FeedBroadcast
@@ -186,3 +186,41 @@ def test_a_page_is_read_from_the_index(biz: Biz) -> None:
         (step,) = sql.plan(cursor, statement.replace("%", "%%"))
     assert "eventqueue_to_handle" in str(step), tuple(step.values())
     assert "filesort" not in str(step), tuple(step.values())
+
+
+def test_they_are_on_the_page_failures_until_they_are_replayed(biz: Biz) -> None:
+    friends = [set_aside(biz, "ann", topic="friend") for _ in range(3)]
+    set_aside(biz, "ann", topic="vip")
+    queue.set_aside(friends[0], ValueError("again"))
+    found = {(str(f.where), str(f.answer)): f for f in flow.failures()}
+    assert {key: f.count for key, f in found.items()} == {
+        ("events of topic friend", "ValueError"): 3, ("events of topic vip", "ValueError"): 1,
+    }  # fmt: skip
+    wanted = found["events of topic friend", "ValueError"]
+    assert wanted.said == "ValueError: this one cannot be written"
+    assert counted(**wanted.filter) == flows.Counted(3)
+    assert counted(**{**wanted.filter, "answer": "KeyError"}) == flows.Counted(0)
+    assert run(2, **wanted.filter) == 3
+    assert [str(f.where) for f in flow.failures()] == ["events of topic vip"]
+
+
+def test_the_preview_and_the_outcome(biz: Biz) -> None:
+    aside = [set_aside(biz, uid, topic=("friend", "vip")[n > 1]) for n, uid in enumerate("abc")]
+    preview = flow.bulk_preview("replay", {})
+    assert preview.counted == flows.Counted(3)
+    assert [(group.title, group.count) for group in preview.groups] == [
+        ("friend · post", 2), ("vip · post", 1),
+    ]  # fmt: skip
+    assert {hit.id for hit in preview.sample} == set(map(str, aside))
+    later = set_aside(biz, "dan")
+    noted: list[str] = []
+    step = flow.bulk_step("replay", {}, preview.cursor, 10, lambda ids: noted.extend(map(str, ids)))
+    assert (step.done, noted) == (3, [str(qid) for qid in sorted(aside)])
+    assert statuses(later) == [_STATUS.SET_ASIDE]
+    assert flow.bulk_outcome("replay", noted) == dict.fromkeys(noted, "waiting")
+    EventQueue.objects.filter(qid=aside[0]).update(status=_STATUS.SET_ASIDE)
+    EventQueue.objects.filter(qid=aside[1]).update(status=_STATUS.HANDLED)
+    EventQueue.objects.filter(qid=aside[2]).delete()
+    found = flow.bulk_outcome("replay", noted)
+    assert found == dict(zip(map(str, aside), ("failed", "arrived", "arrived"), strict=True))
+    assert [hit.id for hit in flow.bulk_hits("replay", noted)] == noted

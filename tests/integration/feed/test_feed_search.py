@@ -61,7 +61,8 @@ class TestSearch:
     def test_a_line(self, biz: Biz) -> None:
         id = set_aside(biz, "ann", data="x" * 100)
         (hit,) = find.search(str(id), 50)
-        assert hit == flows.Hit(str(id), "ann: " + "x" * 59 + "…", "set aside", hit.at, "orders")
+        title = "ann: " + "x" * 59 + "…"
+        assert hit == flows.Hit(str(id), title, "set aside", hit.at, "orders", masked_title="ann")
         assert hit.at == Feed.objects.get().create_date
         posts.delete(biz.pk, id)
         assert find.search(str(id), 50)[0].state == "set aside (deleted)"
@@ -201,9 +202,9 @@ class TestTimeline:
         page = timeline.page(str(friend))
         assert page
         assert (page.title, page.body) == ("ann: 早上好", "早上好")
-        assert page.facts == {
+        assert {name: str(value) for name, value in page.facts.items()} == {
             "Business system": "orders", "Author": "ann", "Topic": "friend", "Application": "web",
-            "Kind": "note", "State": "handled", "Recipients": "2",
+            "Kind": "note", "State": "handled", "Recipients": "2", "Idempotency key": "–",
         }  # fmt: skip
         assert steps(friend) == [
             ("Posted", "accepted", ""), ("Handled", "delivered", ""),
@@ -255,6 +256,34 @@ class TestTimeline:
         assert steps(id)[-1] == (
             "Stands in 3 timelines", "linked", "3 timelines of recipients were looked at"
         )  # fmt: skip
+
+    def test_one_card_for_its_timelines(self, biz: Biz, admin_client: Any, work_redis: Any) -> None:
+        related(biz, ("ann", "befriend", "bob"))
+        visited(biz, "bob")
+        drain()
+
+        def card(id: int) -> flows.Recipient:
+            page = timeline.page(str(id))
+            assert page
+            (only,) = page.recipients
+            return only
+
+        post(biz, "ann")
+        waits = post(biz, "ann")
+        assert "1 before it" in card(waits).why
+        drain()
+        assert (card(waits).tone, card(waits).why, card(waits).again) == ("good", "", "")
+        assert str(card(waits).facts["Now"]) == "Stands in 1 timeline"
+        failed = set_aside(biz, "ann")
+        assert "this one cannot be written" in card(failed).why
+        answer = admin_client.post(f"/console/feed/{failed}/again", follow=True)
+        assert "Sent again by admin" in answer.content.decode()
+        drain()
+        assert card(failed).tone == "good"
+        assert admin_client.post(f"/console/feed/{failed + 1}/again").status_code == 404
+        alone = timeline.page(str(post(biz, "alone")))
+        assert alone
+        assert (alone.recipients, len(alone.nobody)) == ([], 1)
 
     def test_an_event_of_upkeep(self, biz: Biz) -> None:
         related(biz, ("ann", "befriend", "bob"))

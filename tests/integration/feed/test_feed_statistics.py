@@ -1,19 +1,23 @@
-"""What dispatchers did over time: series, sums and the file."""
+"""What dispatchers did over time: series, sums by topic, and the file."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
-from msgplatform.jobs.counters import roll_up
+from msgplatform.jobs.time_steps import Step
 from msgplatform.models import Biz, MinuteCounter
-from notify.feed.monitor import counters, statistics
+from msgplatform.statistics import files, groups
+from msgplatform.statistics.points import Counted, total
+from notify.feed.intake import posts
+from notify.feed.intake.posts import Post
+from notify.feed.monitor import counters
+from notify.feed.monitor.activity import ACTIVITY
 
 pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -29,78 +33,85 @@ def count(biz: int, topic: str, at: datetime, **values: int) -> None:
     counters.add(Counter({counters.key(biz, what, topic): n for what, n in values.items()}), at)
 
 
-class TestSums:
-    def test_a_point_for_every_step(self, biz: Biz) -> None:
-        count(biz.pk, "friend", NOON, handled=4, entries=100, merged=1)
-        count(biz.pk, "vip", NOON + timedelta(minutes=90), handled=1, entries=7, set_aside=2)
-        count(99, "vip", NOON, handled=3)
-        first, second, third = statistics.series("hour", NOON, NOON + 3 * HOUR)
-        assert (first.at, first.handled, first.entries, first.merged) == (NOON, 7, 100, 1)
-        assert (second.handled, second.set_aside, second.entries_each) == (1, 2, 7)
-        assert (third.handled, third.entries_each) == (0, None)
-        minutes = statistics.series("minute", NOON, NOON + timedelta(minutes=2))
-        assert [point.handled for point in minutes] == [7, 0]
-
-    def test_of_a_system_and_of_topics(self, biz: Biz) -> None:
-        count(biz.pk, "friend", NOON, handled=4)
-        count(99, "vip", NOON, handled=3)
-        (point,) = statistics.series("hour", NOON, NOON + HOUR, biz=biz.pk)
-        assert point.handled == 4
-        (point,) = statistics.series("hour", NOON, NOON + HOUR, topics=["vip", "upkeep"])
-        assert point.handled == 3
-
-    def test_by_topic(self, biz: Biz) -> None:
-        count(biz.pk, "friend", NOON, handled=4, set_aside=1)
-        count(99, "friend", NOON + HOUR, handled=3)
-        count(99, "upkeep", NOON, handled=2)
-        found = statistics.by_topic("hour", NOON, NOON + 2 * HOUR)
-        assert {topic: point.handled for topic, point in found.items()} == {
-            "friend": 7, "vip": 0, "upkeep": 2,
-        }  # fmt: skip
-        assert found["friend"].set_aside == 1
-        whole = statistics.together(NOON, found.values())
-        assert (whole.handled, whole.set_aside) == (9, 1)
-        assert statistics.by_topic("hour", NOON, NOON + HOUR, biz=99)["friend"].handled == 0
-
-    def test_days(self, biz: Biz) -> None:
-        now = sql.now()
-        count(biz.pk, "vip", now, handled=4)
-        assert statistics.by_topic("day", now - HOUR, now + HOUR)["vip"].handled == 0
-        roll_up()
-        assert statistics.by_topic("day", now - HOUR, now + HOUR)["vip"].handled == 4
-
-    def test_what_is_not_counted_here(self, biz: Biz) -> None:
-        MinuteCounter.add("notify", {(biz.pk, 0, "handled_vip"): 7}, NOON)
-        MinuteCounter.add("feed", {(biz.pk, 0, "of_a_later_version"): 7}, NOON)
-        (point,) = statistics.series("hour", NOON, NOON + HOUR)
-        assert point.counts == {}
-
-    def test_too_long_for_its_step(self) -> None:
-        with pytest.raises(InvalidInput) as caught:
-            statistics.series("minute", NOON, NOON + timedelta(days=9))
-        assert caught.value.field == "since"
-
-    def test_as_many_queries_for_many_steps(self, biz: Biz) -> None:
-        for minute in range(60):
-            count(biz.pk, "friend", NOON + timedelta(minutes=minute), handled=1)
-        with CaptureQueriesContext(connection) as queries:
-            assert len(statistics.series("minute", NOON, NOON + HOUR)) == 60
-        assert len(queries) == 1
+def counted(step: Step, until: datetime, **chosen: str) -> Counted:
+    return Counted(ACTIVITY, step, NOON, until, chosen)
 
 
-class TestFile:
-    def test_a_line_for_each_system_and_topic(self, biz: Biz) -> None:
-        count(biz.pk, "friend", NOON, handled=4, entries=100)
-        count(biz.pk, "vip", NOON, set_aside=1)
-        count(99999, "friend", NOON + HOUR, merged=3, handled=3)
-        header, *lines = statistics.csv_rows("hour", NOON, NOON + 3 * HOUR)
-        assert header[:3] == ["time", "system", "topic"]
-        assert len({len(line) for line in [header, *lines]}) == 1
-        assert lines == [
-            ["2026-11-20T12:00:00+00:00", "orders", "friend", "4", "100", "0", "0"],
-            ["2026-11-20T12:00:00+00:00", "orders", "vip", "0", "0", "0", "1"],
-            ["2026-11-20T13:00:00+00:00", "99999", "friend", "3", "0", "3", "0"],
-        ]
-        (_header,) = statistics.csv_rows("hour", NOON, NOON + HOUR, biz=10**9)
-        _header, line = statistics.csv_rows("hour", NOON, NOON + HOUR, topics=["vip"])
-        assert line[2] == "vip"
+def measures(counts: Mapping[str, int]) -> list[int]:
+    """Events handled, entries written, posts merged, events set aside."""
+    return [measure.of(counts) for measure in ACTIVITY.measures if measure.name != "accepted"]
+
+
+def test_a_point_for_every_step(biz: Biz) -> None:
+    count(biz.pk, "friend", NOON, handled=4, entries=100, merged=1)
+    count(biz.pk, "vip", NOON + timedelta(minutes=90), handled=1, entries=7, set_aside=2)
+    count(99, "vip", NOON, handled=3)
+    MinuteCounter.add("notify", {(biz.pk, 0, "handled_vip"): 7}, NOON)
+    MinuteCounter.add("feed", {(biz.pk, 0, "of_a_later_version"): 7}, NOON)
+    first, second, third = counted("hour", NOON + 3 * HOUR).series()
+    assert measures(first.counts) == [7, 100, 1, 0]
+    assert measures(second.counts) == [1, 7, 0, 2]
+    assert measures(third.counts) == [0, 0, 0, 0]
+    (each,) = ACTIVITY.figures
+    assert (each.of(second.counts), each.of(third.counts)) == (7, None)
+    assert ACTIVITY.success(second.counts) == 1 / 3
+
+
+def test_of_a_system_and_of_a_topic(biz: Biz) -> None:
+    count(biz.pk, "friend", NOON, handled=4)
+    count(99, "vip", NOON, handled=3)
+    (point,) = counted("hour", NOON + HOUR, system=str(biz.pk)).series()
+    assert measures(point.counts)[0] == 4
+    (point,) = counted("hour", NOON + HOUR, topic="vip").series()
+    assert measures(point.counts)[0] == 3
+    with pytest.raises(InvalidInput):
+        counted("hour", NOON + HOUR, topic="x").series()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_posts_are_counted_when_they_are_accepted(biz: Biz) -> None:
+    """Not by whoever works on them: that may be much later."""
+    other = Biz.objects.create(name="others")
+    given = [
+        Post(biz.pk, "ann", "hello", idempotency_key="k-1"),
+        Post(biz.pk, "ann", "hello", topic="vip"),
+        Post(other.pk, "bob", "hello"),
+    ]
+    posts.add_many(given)
+    posts.add_many(given[:1])  # a repeat is no other post
+    rows = MinuteCounter.objects.filter(flow="feed").values_list("biz_id", "name", "value")
+    assert sorted(rows) == [
+        (biz.pk, "accepted_friend", 1), (biz.pk, "accepted_vip", 1),
+        (other.pk, "accepted_friend", 1),
+    ]  # fmt: skip
+    (accepted,) = (one for one in ACTIVITY.measures if one.tone == "accepted")
+    now = sql.now()
+    whole = Counted(ACTIVITY, "minute", now - HOUR, now + timedelta(minutes=1))
+    assert accepted.of(total(whole.series())) == 3
+
+
+def test_by_topic_and_by_system(biz: Biz) -> None:
+    count(biz.pk, "friend", NOON, handled=4, set_aside=1)
+    count(99, "friend", NOON + HOUR, handled=3)
+    count(99, "upkeep", NOON, handled=2)
+    sums = groups.sums(counted("hour", NOON + 2 * HOUR))
+    topics, systems = (
+        {line.group.title: measures(line.counts) for line in groups.ranked(ACTIVITY, by, sums)}
+        for by in ACTIVITY.dimensions
+    )
+    assert topics == {"friend": [7, 0, 0, 1], "upkeep": [2, 0, 0, 0]}
+    assert systems == {"orders": [4, 0, 0, 1], "99": [5, 0, 0, 0]}
+
+
+def test_the_file(biz: Biz) -> None:
+    count(biz.pk, "friend", NOON, handled=4, entries=100)
+    count(biz.pk, "vip", NOON, set_aside=1)
+    count(99999, "friend", NOON + HOUR, merged=3, handled=3)
+    header, *lines = files.lines(counted("hour", NOON + 3 * HOUR), ACTIVITY.dimensions[0])
+    assert header[:3] == ["time", "topic", "topic_title"]
+    accepted = header.index("accepted")
+    assert [line[:accepted] + line[accepted + 1 : 8] for line in lines] == [
+        ["2026-11-20T12:00:00+00:00", "friend", "friend", "4", "100", "0", "0"],
+        ["2026-11-20T12:00:00+00:00", "vip", "vip", "0", "0", "0", "1"],
+        ["2026-11-20T13:00:00+00:00", "friend", "friend", "3", "0", "3", "0"],
+    ]

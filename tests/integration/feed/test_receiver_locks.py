@@ -11,7 +11,7 @@ import pytest
 from django.db import connection, transaction
 from django.db.utils import OperationalError
 
-from msgplatform.core.data import sql
+from msgplatform.core.data import transactions
 from notify.feed import users
 from notify.feed.dispatcher import fanout
 from notify.feed.dispatcher.pace import Pace
@@ -143,7 +143,7 @@ def test_the_event_in_slices_that_failed_is_set_aside_not_the_oldest(
 
 
 def test_other_errors_of_the_database_are_not_taken_for_a_lock() -> None:
-    with pytest.raises(ValueError, match="wrong"), sql.without_patience():
+    with pytest.raises(ValueError, match="wrong"), transactions.without_patience():
         raise ValueError("wrong")
 
 

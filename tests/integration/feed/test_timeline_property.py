@@ -6,12 +6,14 @@ differ.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from msgplatform.core.data import sql
 from notify.feed import timeline
@@ -29,10 +31,14 @@ from tests.integration.feed.support import BIZ, change, drain, post
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
 PEOPLE = [f"user{n}" for n in range(8)]
 ACTIONS = ["befriend", "follow", "unfriend", "unfollow", "block", "unblock"]
 OFTEN = [6, 8, 2, 3, 1, 3]
 STEPS = 250
+# Of a dozen stories each database has a half, and under the full load all of them.
+STORIES = range(12)
+SEEDS = STORIES if FULL else STORIES[:6] if connection.vendor == "mysql" else STORIES[6:]
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
@@ -161,7 +167,7 @@ def check_drained(world: World, uid: str, sizes: list[int]) -> None:
     assert timeline.unread(BIZ, uid) == timeline.Unread(world.unread(uid), False)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_every_timeline_equals_the_naive_one(seed: int, settings: Any) -> None:
     if seed % 2:  # authors become merged and pushed again all the time, one recipient at a time
         settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW, settings.FEED_SLICE = 3, 3, 1

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 GATEWAYS, ACCOUNTS = "/admin/gateway/smsgateway/", "/admin/gateway/smsaccount/"
 SENT, RECEIVED = "/admin/gateway/sgipmt/", "/admin/gateway/sgipmo/"
 REPORTS, USERS = "/admin/gateway/sgipreport/", "/admin/gateway/sgipuserrpt/"
-PAGE, FILE = f"{SENT}statistics/", f"{SENT}statistics.csv"
+PAGE, FILE = "/console/statistics?flow=sms", "/console/statistics.csv?flow=sms"
 ROWS = 20_000
 
 
@@ -99,7 +99,7 @@ class TestGateways:
         assert (row.networks, row.operator) == (["203.0.113.0/28", "2001:db8::7"], "unicom")
         entry = AuditLog.objects.latest("id")
         assert entry.action == "sms_gateway_changed"
-        assert {"login_password", "prefixes"} <= set(entry.detail["fields"])
+        assert {"login_password", "prefixes"} <= set(entry.detail["changes"])
         assert "fresh" not in str(entry.detail)
 
     @pytest.mark.parametrize(
@@ -356,80 +356,74 @@ class TestStatistics:
         return {"marketing": pk, "notices": other, "unicom": gate}
 
     def test_everything_once(self, admin_client: Client, counted: dict[str, int]) -> None:
-        answer = admin_client.get(PAGE)
-        found = answer.context["found"]
-        assert (found.total.sent, found.total.received) == (100, 5)
-        assert [(line.title, line.sent) for line in found.accounts] == [
-            ("marketing", 90), ("notices", 10),
-        ]  # fmt: skip
-        assert [(line.title, line.sent, line.received) for line in found.gateways] == [
-            ("unicom", 100, 5)
-        ]
-        assert [(code, count) for code, _m, count in found.errors] == [(25, 7), (0, 3)]
-        assert found.total.segments == 129
-        text = answer.content.decode()
-        assert "90 %" in text
-        assert "cannot be reached" in text
+        answer = admin_client.get(f"{PAGE}&period=7d")
+        assert totals(answer)["sent and ended"] == 100
+        assert (totals(answer)["received"], totals(answer)["segments"]) == (5, 129)
+        assert totals(answer)["success"] == "90 %"
+        # First what lost most; sent, then received.
+        assert sent(answer, "Account") == [("notices", 10, 0), ("marketing", 90, 5)]
+        assert sent(answer, "Gateway") == [("unicom", 100, 5)]
+        assert sent(answer, "System") == [("shop", 100, 5)]
+        assert [count for _text, count in answer.context["answers"]] == [7, 3]
+        assert "cannot be reached" in answer.content.decode()
 
-    def test_by_system_and_by_number(self, admin_client: Client, counted: dict[str, int]) -> None:
+    def test_by_number(self, admin_client: Client, counted: dict[str, int]) -> None:
         SmsAccount.objects.filter(name="notices").update(sp_number="1065507")
-        answer = admin_client.get(PAGE)
-        found = answer.context["found"]
-        assert [(line.title, line.sent, line.segments) for line in found.systems] == [
-            ("shop", 100, 129)
-        ]
-        assert [(line.title, line.sent, line.segments) for line in found.sp_numbers] == [
-            ("10655", 90, 120), ("1065507", 10, 9),
-        ]  # fmt: skip
-        assert found.sp_numbers[0].received == 5
-        text = answer.content.decode()
-        assert all(heading in text for heading in ("By system", "By SP number", "Segments"))
+        answer = admin_client.get(f"{PAGE}&period=7d")
+        assert sent(answer, "SP number") == [("1065507", 10, 0), ("10655", 90, 5)]
+        answer = admin_client.get(f"{PAGE}&period=7d&sp_number=10655")
+        assert totals(answer)["sent and ended"] == 90
 
     def test_the_address_says_what_is_shown(
         self, admin_client: Client, counted: dict[str, int]
     ) -> None:
-        found = admin_client.get(f"{PAGE}?period=30d").context["found"]
-        assert (found.total.sent, len(found.days)) == (1100, 2)
-        found = admin_client.get(f"{PAGE}?account={counted['notices']}").context["found"]
-        assert (found.total.sent, found.total.success) == (10, 0.0)
-        found = admin_client.get(f"{PAGE}?gateway={counted['unicom']}").context["found"]
-        assert (found.total.sent, found.total.received, found.errors[0][2]) == (100, 5, 7)
+        answer = admin_client.get(f"{PAGE}&period=30d")
+        assert totals(answer)["sent and ended"] == 1100
+        assert len(answer.context["steps"].rows) == 2
+        answer = admin_client.get(f"{PAGE}&period=7d&account={counted['notices']}")
+        assert (totals(answer)["sent and ended"], totals(answer)["success"]) == (10, "0 %")
+        answer = admin_client.get(f"{PAGE}&period=7d&gateway={counted['unicom']}")
+        assert (totals(answer)["sent and ended"], totals(answer)["received"]) == (100, 5)
+        assert answer.context["answers"][0][1] == 7
+        assert sent(answer, "System") == [("shop", 100, 5)]
 
     def test_the_file(self, admin_client: Client, counted: dict[str, int]) -> None:
-        answer: Any = admin_client.get(f"{FILE}?account={counted['notices']}")
+        answer: Any = admin_client.get(f"{FILE}&period=7d&by=account")
         text = b"".join(answer.streaming_content).decode()
-        rows = list(csv.reader(io.StringIO(text.removeprefix("\ufeff"))))
+        rows = list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
         today = timezone.localdate().isoformat()
-        assert rows[0] == ["day", "of", "name", "counter", "value"]
-        assert rows[1:] == [
-            [today, "account", "notices", "error 25", "7"],
-            [today, "account", "notices", "error tries", "3"],
-            [today, "account", "notices", "failed", "10"],
-            [today, "account", "notices", "segments", "9"],
-            [today, "sp_number", "10655", "error 25", "7"],
-            [today, "sp_number", "10655", "error tries", "3"],
-            [today, "sp_number", "10655", "failed", "10"],
-            [today, "sp_number", "10655", "segments", "9"],
-            [today, "system", "shop", "error 25", "7"],
-            [today, "system", "shop", "error tries", "3"],
-            [today, "system", "shop", "failed", "10"],
-            [today, "system", "shop", "segments", "9"],
-        ]
-
-    @pytest.mark.parametrize(
-        "query", ["period=never", "account=x", "gateway=999", "account=" + "9" * 40]
-    )
-    def test_a_wrong_choice(
-        self, admin_client: Client, counted: dict[str, int], query: str
-    ) -> None:
-        assert "found" not in admin_client.get(f"{PAGE}?{query}").context
-        assert admin_client.get(f"{FILE}?{query}").status_code == 400
+        found = [(r["time"], r["account_title"], r["sent"], r["given_up"]) for r in rows]
+        assert found == [(today, "marketing", "90", "0"), (today, "notices", "10", "10")]
 
     def test_both_at_once_are_not_counted(
         self, admin_client: Client, counted: dict[str, int]
     ) -> None:
-        query = f"?account={counted['notices']}&gateway={counted['unicom']}"
-        assert "found" not in admin_client.get(PAGE + query).context
+        query = f"&account={counted['notices']}&gateway={counted['unicom']}"
+        answer = admin_client.get(PAGE + query)
+        assert "choose one" in str(answer.context["form"].errors)
+        assert "numbers" not in answer.context
+        assert admin_client.get(FILE + query).status_code == 400
 
-    def test_nothing_yet(self, admin_client: Client, shop: Caller) -> None:
-        assert admin_client.get(PAGE).context["found"].total.sent == 0
+    def test_what_is_accepted_is_seen_before_it_has_ended(
+        self, admin_client: Client, shop: Caller
+    ) -> None:
+        send(shop.biz)
+        send(shop.biz, "13800000002")
+        (card,) = (
+            card
+            for card in admin_client.get("/console/").context["cards"]
+            if card.flow.name == "sms"
+        )
+        accepted = next(line for line in card.chart.lines if line.tone == "accepted")
+        assert sum(value or 0 for value in accepted.values) == 2
+        assert [value for title, value, *_ in card.numbers if title == "accepted"] == [2]
+
+
+def totals(answer: Any) -> dict[str, Any]:
+    return {str(title): value for title, value in answer.context["numbers"]}
+
+
+def sent(answer: Any, heading: str) -> list[tuple[str, int, int]]:
+    """(title, sent, received) of each row of a table."""
+    (table,) = (t for t in answer.context["tables"] if str(t.heading) == heading)
+    return [(row.title, row.values[0], row.values[-2]) for row in table.rows]

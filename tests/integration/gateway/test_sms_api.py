@@ -18,7 +18,7 @@ from gateway.search import incoming, timeline
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from notify.models import BizMsg
-from tests.integration.support import sms_rows
+from tests.integration.support import sms_rows, table_rows
 from tests.integration.support.sms_rows import Caller, account, report, respond, submit
 
 shop = sms_rows.shop
@@ -298,6 +298,34 @@ class TestList:
             seen += [row["id"] for row in page["results"]]
             url = page["next"]
         assert seen == ids[::-1]
+
+    def test_a_page_costs_the_same_wherever_it_begins(self, shop: Caller) -> None:
+        """A system with most of the messages, and one with few."""
+        few = Caller("stock")
+        made = id_numbers.reserve(4000).ids([0] * 4000)
+        now = sql.now()
+        table_rows.insert_like(
+            SgipMt(
+                account_id=1, gateway_id=1, user_number="8613800000000", fee_type=1, agent_flag=0,
+                morelateto_mt_flag=2, priority=0, report_flag=1, final="delivered",
+                accepted_at=now, archived_at=now,
+            ),
+            ("id", "biz_id"),
+            ((pk, few.biz.pk if n % 25 == 0 else shop.biz.pk) for n, pk in enumerate(made)),
+        )  # fmt: skip
+        if connection.vendor == "mysql":
+            with connection.cursor() as cursor:
+                cursor.execute("ANALYZE TABLE sgip_mt")
+                cursor.fetchall()
+        for caller, pages in ((shop, 18), (few, 2)):
+            url: str = f"{SMS}?limit=50"
+            for _page in range(pages):
+                before = rows_read()
+                body = caller.get(url).json()
+                assert len(body["results"]) == 50
+                # Beside the page: the key, the throttle, what the rows refer to.
+                assert rows_read() - before < 150
+                url = body["next"]
 
     @pytest.mark.parametrize(
         ("name", "value"),

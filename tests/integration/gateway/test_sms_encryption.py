@@ -12,7 +12,7 @@ from gateway import presence, sgip
 from gateway.models import SmsGateway
 from gateway.receiver.receiver import SmsReceiver
 from gateway.sender.sender import SmsSender
-from gateway.simulator.personalities import Personality
+from gateway.simulator.behaviours import Behaviour
 from msgplatform.core.secrets import encryption
 from tests.integration.support.sms_net_support import (
     Raw,
@@ -47,8 +47,8 @@ def problems() -> dict[tuple[int, str], str]:
 
 
 def test_its_messages_take_another_way(tmp_path: Path, settings: Any, admin_client: Client) -> None:
-    personality = Personality(on_submit_link=True)
-    with Smg(tmp_path / "a.log", personality) as one, Smg(tmp_path / "b.log", personality) as two:
+    behaviour = Behaviour(on_submit_link=True)
+    with Smg(tmp_path / "a.log", behaviour) as one, Smg(tmp_path / "b.log", behaviour) as two:
         bad, good = gateway(one.port, "bad"), gateway(two.port, "good")
         for row, lost in ((bad, ["login_password"]), (good, [])):
             lose(settings, row, *lost) if lost else good.save()

@@ -75,7 +75,7 @@ def compare(client: Any, row: SmsGateway, console: Client, *ids: str) -> None:
         assert before - oldest - 1 <= seconds <= after - oldest + 1
     status = flows.get("sms").status()  # type: ignore[union-attr]
     assert status.backlog == waiting
-    assert f"<dt>waiting</dt><dd>{waiting}</dd>" in console.get("/console/").content.decode()
+    assert f"<dt>waiting</dt><dd>{waiting:,}</dd>" in console.get("/console/").content.decode()
     (shown,) = console.get("/admin/gateway/smsgateway/").context["cl"].result_list
     assert shown.queue.pending + shown.queue.claimed == waiting
     waits = {wait.which: wait.since for wait in gauges.waits()}

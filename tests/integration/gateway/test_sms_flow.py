@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.test import Client
 from django.utils import timezone
 
-from gateway import presence
-from gateway.bulk import resend
+from gateway import given_up, presence
 from gateway.connections import sms_redis
 from gateway.flow import SmsFlow
 from gateway.forwarder.forwarder import Forwarder
@@ -16,7 +17,7 @@ from gateway.lifecycle import keys, store
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.presence import LinkState
 from gateway.pump.pump import Pump
-from gateway.search import find, resent
+from gateway.search import find, in_flight, resent
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput, Unavailable
 from tests.integration.support import sms_rows
@@ -89,7 +90,7 @@ class TestStatus:
         found = {(s.name, tuple(sorted(s.labels.values()))): s.value for s in FLOW.metrics()}
         assert found["sms_pending", ("unicom",)] == 1
         assert found["sms_links", ("submit", "unicom")] == 0
-        assert found["sms_accepted_total", ()] == 1
+        assert found["sms_accepted", ()] == 1
         assert found["sms_stage", ("unarchived",)] == 0
 
 
@@ -110,6 +111,57 @@ class TestSearch:
         # Long after Redis has forgotten the key.
         sms_redis().flushall()
         assert [hit.id for hit in FLOW.search("order-7", 10)] == [message]
+
+    def test_one_in_flight_by_its_number(self, shop: Caller) -> None:
+        message = send(shop.biz, to="13800000077", reference="order-77")
+        send(shop.biz, to="13900000000")
+        for query in ("13800000077", "8613800000077"):
+            (hit,) = FLOW.search(query, 10)
+            assert (hit.id, hit.state) == (message, "pending")
+            assert FLOW.find({"number": query}, "", 10) == flows.Found([hit])
+        assert FLOW.find({"number": "13800000077", "biz": "0"}, "", 10).hits == []
+
+    def test_texts_in_redis_and_the_archive(
+        self, shop: Caller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(in_flight, "_STEP", 20)
+        old = archived(shop, text="parcel RB1 is here", to="13800000001")
+        sent = send(shop.biz, text="parcel RB1 comes", to="13800000002")
+        for n in range(40):
+            send(shop.biz, to=f"139000000{n:02d}")
+        found: dict[str, str] = {}
+        cursor, looked = "", list[str]()
+        for _ in range(100):
+            piece = FLOW.search_text("RB1", timezone.now() - timedelta(days=1), cursor, 0.0)
+            found |= {hit.id: hit.state for hit in piece.hits}
+            cursor, looked = piece.cursor, [*looked, piece.looked]
+            if not cursor:
+                break
+        assert found == {sent: "pending", old: "delivered (archived)"}
+        assert len(looked) > 2
+        assert looked[-2].startswith("41 messages in flight were looked at")
+        late = FLOW.search_text("RB1", timezone.now() + timedelta(days=1), str(2**63 - 1), 0.0)
+        assert late.hits == []
+
+    def test_what_a_walk_left_out_is_said(
+        self, shop: Caller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(in_flight, "_STEP", 1)
+        monkeypatch.setattr(find, "WALK_SECONDS", 0.0)
+        for n in range(30):
+            send(shop.biz, to=f"139000000{n:02d}")
+        assert "not all" in FLOW.find({"number": "13999999999"}, "", 10).notice
+
+    def test_texts_while_redis_is_away(self, shop: Caller, settings: Any) -> None:
+        old = archived(shop, text="parcel RB1 is here")
+        settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
+        since = timezone.now() - timedelta(days=1)
+        found = FLOW.search_text("RB1", since, "", 1.0)
+        assert [hit.id for hit in found.hits] == [old]
+        assert "does not answer" in found.looked
+        assert found.cursor == ""
+        # Said to the end, also when the archive takes several pieces.
+        assert "does not answer" in FLOW.search_text("RB1", since, "archive-only:7", 1.0).looked
 
     def test_the_whole_filter_holds(self, shop: Caller) -> None:
         message = archived(shop, error=25, idempotency_key="k", reference="r")
@@ -186,7 +238,7 @@ class TestPage:
         assert page.body == "你好"
         assert f"{sms_rows.NODE}:{sms_rows.TS}:{seqno}" in page.timeline[1].detail
         assert page.timeline[3].detail.startswith("25 ")
-        assert {"shop", "marketing", "unicom", "ref-7", "k"} <= set(page.facts.values())
+        assert {"shop", "marketing", "unicom", "ref-7", "k"} <= set(map(str, page.facts.values()))
 
     def test_a_long_one_names_its_parts(self, shop: Caller) -> None:
         message = send(shop.biz)
@@ -196,6 +248,68 @@ class TestPage:
         assert ("Submit 2/2", "attempt") in self.titles(message)
         settle()
         assert ("Report 2/2", "delivered") in self.titles(message)
+
+    def card(self, message: str) -> flows.Recipient:
+        page = FLOW.page(message)
+        assert page is not None
+        (only,) = page.recipients
+        return only
+
+    def test_the_recipient_says_why(self, shop: Caller, settings: Any) -> None:
+        message = send(shop.biz)
+        assert "Nobody is connected to its gateway unicom" in self.card(message).why
+        gateway = SmsGateway.objects.get().pk
+        presence.report("a", [LinkState(gateway, "submit", "smg", 0.0)])
+        assert "waits for its turn" in self.card(message).why
+        (seqno,) = submit(gateway)[message]
+        assert "has not answered yet" in self.card(message).why
+        respond(seqno)
+        assert "Report has not come yet" in self.card(message).why
+        report(seqno, state=2, error=25)
+        card = self.card(message)
+        assert (card.tone, card.why[:3], card.again) == ("bad", "25 ", "")
+        assert [attempt.title for attempt in card.attempts] == ["Report", "Submit"]
+        settle()
+        assert "new message" in self.card(message).again
+        settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
+        page = FLOW.page(message)
+        assert page is not None
+        assert "whether it was sent again is not known" in page.notices[0]
+
+    def test_one_that_is_scheduled(self, shop: Caller) -> None:
+        at = timezone.now() + timedelta(hours=1)
+        card = self.card(send(shop.biz, schedule_at=at.timestamp()))
+        assert "not to be sent before its time" in card.why
+        assert card.next_at is not None
+        assert abs(card.next_at - at) < timedelta(seconds=1)
+
+
+class TestSendAgain:
+    def test_once_and_the_new_one_is_shown(self, shop: Caller, admin_client: Client) -> None:
+        original = archived(shop, result=5)
+        url = f"/console/sms/{original}/again"
+        assert "Yes, send it again" in admin_client.get(f"/console/sms/{original}").content.decode()
+        answer = admin_client.post(url, follow=True)
+        (new,) = resent.again_as(shop.biz.pk, original)
+        assert answer.redirect_chain[-1][0] == f"/console/sms/{new}"
+        assert "This is another try of" in answer.content.decode()
+        shown = admin_client.get(f"/console/sms/{original}").content.decode()
+        assert "Sent again by admin" in shown
+        assert "Yes, send it again" not in shown
+        # A second click, in a page that was open: nothing is sent twice.
+        admin_client.post(url)
+        assert resent.again_as(shop.biz.pk, original) == [new]
+        assert sms_redis().llen(keys.pending(SmsGateway.objects.get().pk)) == 1
+
+    def test_what_is_left_alone(self, shop: Caller, admin_client: Client, settings: Any) -> None:
+        delivered, failed = archived(shop), archived(shop, result=5)
+        for message, says in ((delivered, "1 was left alone"), (send(shop.biz), "")):
+            answer = admin_client.post(f"/console/sms/{message}/again", follow=True)
+            assert answer.status_code == (200 if says else 404)
+            assert says in answer.content.decode()
+        settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
+        answer = admin_client.post(f"/console/sms/{failed}/again", follow=True)
+        assert "It was not sent again" in answer.content.decode()
 
 
 class TestResend:
@@ -228,15 +342,46 @@ class TestResend:
             assert mt.id != original
             assert (mt.user_number, mt.text) == (f"861380000000{n}", f"text {n}")
             assert (mt.sp_number, mt.priority) == ("1065507", 3)
-            assert mt.key == resent.key(original)
+            assert mt.key == given_up.resend_key(original)
 
     def test_nothing_is_sent_twice(self, shop: Caller, sms_redis: Any) -> None:
         original = archived(shop, result=5)
         assert [self.job(), self.job()] == [1, 1]
         assert sms_redis.llen(keys.pending(SmsGateway.objects.get().pk)) == 1
         # The key outlives the time in which a message may be sent again.
-        name = keys.idempotency(shop.biz.pk, resent.key(original))
-        assert sms_redis.ttl(name) > resend.OLDEST_DAYS * 86_400
+        name = keys.idempotency(shop.biz.pk, given_up.resend_key(original))
+        assert sms_redis.ttl(name) > given_up.OLDEST_DAYS * 86_400
+
+    def test_the_preview_and_the_outcome(self, shop: Caller) -> None:
+        originals = [archived(shop, error=25, to=f"1380000000{n}") for n in range(4)]
+        archived(shop, to="13800000009")
+        given = {"since": "2026-01-01"}
+        preview = FLOW.bulk_preview("resend", given)
+        assert preview.counted == flows.Counted(4)
+        assert [(group.title, group.count) for group in preview.groups] == [
+            ("marketing · failed", 4)
+        ]
+        assert {hit.id for hit in preview.sample} == set(originals)
+        noted: list[str] = []
+
+        def note(ids: Any) -> None:
+            noted.extend(ids)
+
+        for _ in range(2):  # the second as after a kill
+            step = FLOW.bulk_step("resend", given, preview.cursor, 10, note)
+        assert (step.done, len(noted), len(set(noted))) == (4, 8, 4)
+        made = list(dict.fromkeys(noted))
+        assert FLOW.bulk_outcome("resend", made) == dict.fromkeys(made, "waiting")
+        submitted = submit(SmsGateway.objects.get().pk)
+        for pk, state, error in ((made[0], 0, 0), (made[1], 2, 7)):
+            respond(submitted[pk][0])
+            report(submitted[pk][0], store.read([pk])[0].mt.user_number, state=state, error=error)
+        expected = dict(zip(made, ("arrived", "failed", "waiting", "waiting"), strict=True))
+        assert FLOW.bulk_outcome("resend", made) == expected
+        settle()
+        assert SgipMt.objects.filter(pk__in=[int(pk) for pk in made]).count() == 2
+        assert FLOW.bulk_outcome("resend", [*made, "77"]) == expected, "nobody knows of this one"
+        assert [hit.id for hit in FLOW.bulk_hits("resend", [*made, "77"])] == made
 
     def test_both_pages_name_the_other(self, shop: Caller) -> None:
         original = archived(shop, result=5)

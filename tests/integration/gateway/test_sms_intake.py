@@ -13,7 +13,7 @@ from gateway.intake.accept import Intake
 from gateway.intake.request import Request
 from gateway.lifecycle import keys, store
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.core.verdicts import Verdict
+from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.models import Alert
 from tests.integration.support import sms_rows
 from tests.integration.support.sms_rows import Caller, account, gateway

@@ -72,7 +72,7 @@ class TestEndings:
         assert states() == ["unknown", "delivered"]
         Pump().turn()
         assert SgipMt.objects.get().final == "delivered"
-        assert {key.decode() for key in sms_redis.keys("*")} == {keys.MT_COUNT}
+        assert {key.decode() for key in sms_redis.keys("*")} == set(keys.COUNTS)
 
     def test_what_turns_out_while_it_is_published(self, shop: Caller) -> None:
         _, seqno = unknown(shop)

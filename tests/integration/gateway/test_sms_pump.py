@@ -145,7 +145,7 @@ class TestMessages:
         parts = SgipMtPart.objects.order_by("part").values_list("seqno", "ts", "node", "state")
         assert list(parts) == [(seqno, TS, NODE, 0) for seqno in seqnos]
         assert SgipReport.objects.filter(mt_id=row.pk).count() == 2
-        assert {k.decode() for k in sms_redis.keys("*")} == {keys.MT_COUNT}
+        assert {k.decode() for k in sms_redis.keys("*")} == set(keys.COUNTS)
         assert counted() == {(row.account_id, "delivered"): 1, (-gateway_id(), "delivered"): 1}
         assert (Forwarder().turn(), Pump().turn()) == (False, False)
 
@@ -213,7 +213,7 @@ class TestMessages:
         assert (SgipMt.objects.count(), SgipMtPart.objects.count()) == (1, 2)
         assert SgipReport.objects.count() == 2
         assert counted()[-gateway_id(), "delivered"] == 1
-        assert {k.decode() for k in sms_redis.keys("*")} == {keys.MT_COUNT}
+        assert {k.decode() for k in sms_redis.keys("*")} == set(keys.COUNTS)
 
     def test_one_that_cannot_be_written_holds_up_nobody(self, shop: Caller, sms_redis: Any) -> None:
         ids_of = []
@@ -297,7 +297,7 @@ class TestMessages:
         assert SgipReport.objects.count() == (2 if second == "report" else 1)
         assert segments() == dict.fromkeys(subjects(), 2 if second == "report" else 1)
         assert len(published()) == 1
-        assert {k.decode() for k in sms_redis.keys("*")} == {keys.MT_COUNT}
+        assert {k.decode() for k in sms_redis.keys("*")} == set(keys.COUNTS)
 
     def test_two_pumps_that_write_the_same_at_once(
         self, shop: Caller, sms_redis: Any, monkeypatch: pytest.MonkeyPatch
@@ -353,7 +353,7 @@ class TestLateReports:
         assert [event["state"] for event in events] == ["unknown", final]
         assert {(event["id"], event["to"]) for event in events} == {(message, NUMBER)}
         assert events[1]["account"] == "marketing"
-        assert {k.decode() for k in sms_redis.keys("*")} == {keys.MT_COUNT}
+        assert {k.decode() for k in sms_redis.keys("*")} == set(keys.COUNTS)
         names = [final, f"error {error}"] if error else [final]
         assert ending_counts() == {(s, name): 1 for s in subjects() for name in names}
 

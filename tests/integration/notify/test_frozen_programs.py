@@ -20,6 +20,7 @@ from django.db.models.functions import Now
 
 from msgplatform import env
 from msgplatform.core.data import sql
+from msgplatform.core.flows.activity import WHOLE
 from msgplatform.core.queues import jobs, names, recovery
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Biz, MinuteCounter
@@ -97,7 +98,7 @@ def results(deliveries: list[ReceiveMsg]) -> None:
 
 
 def counted(name: str) -> int:
-    return sum(MinuteCounter.objects.filter(name=name).values_list("value", flat=True))
+    return sum(MinuteCounter.objects.filter(WHOLE, name=name).values_list("value", flat=True))
 
 
 def test_a_frozen_marker_holds_nobody_up_and_changes_nothing_when_it_wakes_up(

@@ -281,7 +281,7 @@ def test_selected_deliveries_are_sent_again(biz: Biz, admin_client: Client) -> N
     ]  # fmt: skip
     assert "3 deliveries are sent again." in text
     assert "1 was left alone" in text
-    entry = AuditLog.objects.get()
+    entry = AuditLog.objects.get(action="deliveries_sent_again")
     assert (entry.action, entry.target) == ("deliveries_sent_again", "3")
     assert all(isinstance(number, str) for number in entry.detail["ids"])
 

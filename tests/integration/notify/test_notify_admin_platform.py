@@ -25,7 +25,8 @@ def test_switching_a_system_off_and_on_is_audited(admin_client: Client) -> None:
     admin_client.post(address, {"name": "shop", "title": "Web shop"})
     admin_client.post(address, {"name": "shop", "title": "Web shop", "enabled": "on"})
     assert list(AuditLog.objects.order_by("id").values_list("action", "target")) == [
-        ("system_created", "shop"), ("system_disabled", "shop"), ("system_enabled", "shop"),
+        ("system_created", "shop"), ("system_disabled", "shop"), ("system_changed", "shop"),
+        ("system_enabled", "shop"),
     ]  # fmt: skip
 
 
@@ -41,8 +42,8 @@ def test_a_change_of_scopes_is_audited_and_holds_at_once(admin_client: Client) -
     assert caller.scopes == {"events:read"}
     entry = AuditLog.objects.get()
     assert entry.action == "api_key_changed"
-    assert entry.detail["scopes_before"] == ["events:read", "events:write"]
-    assert entry.detail["scopes"] == ["events:read"]
+    before, after = entry.detail["changes"]["scopes"]
+    assert (sorted(before), after) == (["events:read", "events:write"], ["events:read"])
 
 
 def test_a_new_key_is_shown_once_and_in_no_cookie(admin_client: Client) -> None:

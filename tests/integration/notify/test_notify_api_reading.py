@@ -13,9 +13,9 @@ from django.test import Client
 
 from msgplatform.core.data import ids, sql
 from msgplatform.models import Biz
+from msgplatform.templatetags.message_page import SHOWN
 from notify.archive.listing import Messages
 from notify.models import BizMsg, BizReceive, ColdBizMsg, ReceiveMsg
-from notify.search.timeline import SHOWN_PAYLOAD
 from tests.integration.notify.test_notify_api import MESSAGES, Caller
 from tests.integration.notify.test_notify_search import many as many_messages
 from tests.integration.notify.test_notify_search import rows_read
@@ -27,7 +27,7 @@ from tests.integration.support.notify_rows import publish, subscription
 
 pytestmark = pytest.mark.django_db(transaction=True)
 many, server = many_messages, served
-LONG = json.dumps({"名": "x" * 3 * SHOWN_PAYLOAD, "n": 1.0}, ensure_ascii=False, indent=1).encode()
+LONG = json.dumps({"名": "x" * 3 * SHOWN, "n": 1.0}, ensure_ascii=False, indent=1).encode()
 
 
 @pytest.fixture
@@ -87,7 +87,8 @@ class TestDownload:
     @pytest.fixture
     def viewer(self) -> Client:
         user = User.objects.create_user("viewer", password="x", is_staff=True)
-        user.user_permissions.add(Permission.objects.get(codename="view_bizmsg"))
+        wanted = ["view_bizmsg", "view_personal"]
+        user.user_permissions.set(Permission.objects.filter(codename__in=wanted))
         client = Client()
         client.force_login(user)
         return client
@@ -96,7 +97,7 @@ class TestDownload:
     def test_the_whole_as_a_file(
         self, viewer: Client, orders: Caller, row: BizReceive, is_archived: bool
     ) -> None:
-        page = b"</pre><script>alert(1)</script>" + b" " * SHOWN_PAYLOAD
+        page = b"</pre><script>alert(1)</script>" + b" " * SHOWN
         payload = json.dumps(page.decode()).encode()
         pk = archived(row, payload=payload) if is_archived else publish(orders.biz, 1, payload)[0]
         answer = viewer.get(f"/console/notify/{pk}/content")

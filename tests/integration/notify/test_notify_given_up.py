@@ -1,4 +1,4 @@
-"""Deliveries that are given up: one alert for a subscription, with the number of all of them."""
+"""Deliveries that are given up: counted where it happens, until they are sent again."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 from django.test import Client
-from django.utils import timezone
 from pytest_django import Settings
 
+from msgplatform.core import flows
+from msgplatform.core.daemons import watch
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
+from msgplatform.jobs import given_up
+from msgplatform.jobs.given_up import Lost
 from msgplatform.models import Alert, Biz
 from notify import lane_status, orders
 from notify.bulk import send_again
 from notify.maker import expiry
 from notify.maker.maker import Maker
-from notify.marker import failing_subscriptions
 from notify.marker.marker import Marker
-from notify.models import BizReceive, ReceiveMsg
+from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.orders import Result
+from tests.integration.support.archive_support import archive, message
+from tests.integration.support.bulk_form import preview
 from tests.integration.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -40,15 +44,21 @@ def drain(worker: Any) -> None:
         pass
 
 
-def give_up(row: BizReceive, count: int) -> None:
+def mark(results: list[Result]) -> None:
+    jobs.put(orders.MARKER_QUEUE, [results], ttl=None)
+    drain(Marker())
+
+
+def give_up(row: BizReceive, count: int, status: int = 503, body: str = "") -> list[Result]:
     """The consumer refuses them, and a marker writes it down."""
     publish(row.biz, count)
     drain(Maker())
     queued = ReceiveMsg.objects.filter(status=Delivery.QUEUED, biz_receive=row)
-    results = [Result(c.pk, row.pk, c.claimed_by, 1, "failed", 503) for c in queued]
-    jobs.put(orders.MARKER_QUEUE, [results], ttl=None)
-    drain(Marker())
-    failing_subscriptions.reconcile_alerts()
+    results = [
+        Result(c.pk, row.pk, c.claimed_by, 1, "failed", status, response_body=body) for c in queued
+    ]
+    mark(results)
+    return results
 
 
 def give_up_behind_a_breaker(row: BizReceive, count: int) -> None:
@@ -59,10 +69,17 @@ def give_up_behind_a_breaker(row: BizReceive, count: int) -> None:
     opened = lane_status.Live("s", breaker=State.OPEN, retry_in=90, open_for=1)
     lane_status.report({row.pk: opened})
     drain(Maker())
-    failing_subscriptions.reconcile_alerts()
+
+
+def counted() -> dict[str, int]:
+    """As the page Failures has it: answer → how many."""
+    flow = flows.get("notify")
+    assert flow
+    return {str(failure.answer): failure.count for failure in flow.failures()}
 
 
 def alert() -> Alert:
+    watch.report_given_up()
     return Alert.objects.get(open_key__isnull=False)
 
 
@@ -70,80 +87,82 @@ def exhausted() -> int:
     return ReceiveMsg.objects.filter(status=Delivery.EXHAUSTED).count()
 
 
-def test_one_alert_counts_what_marker_and_breaker_gave_up(row: BizReceive) -> None:
-    give_up(row, 5)
-    assert alert().key == f"notify.given_up:{row.pk}"
-    assert "5 deliveries were given up" in alert().text
+def test_marker_and_breaker_count_by_answer(row: BizReceive) -> None:
+    give_up(row, 5, body="no room")
+    give_up(row, 2, status=500)
     give_up_behind_a_breaker(row, expiry.PAGE + 13)
-    assert exhausted() == 5 + expiry.PAGE + 13
-    assert f"{exhausted()} deliveries were given up" in alert().text
-    assert (alert().count, Alert.objects.count()) == (1, 1)
+    assert counted() == {"HTTP 503": 5, "HTTP 500": 2, expiry.ERROR: expiry.PAGE + 13}
+    (said,) = [f.said for f in flows.get("notify").failures() if f.answer == "HTTP 503"]  # type: ignore[union-attr]
+    assert said == "no room"
 
 
-def test_each_subscription_has_its_own(row: BizReceive) -> None:
-    other = subscription(row.biz, "other", schedule=[])
-    give_up(row, 1)
-    give_up(other, 1)
-    texts = dict(Alert.objects.values_list("key", "text"))
-    assert set(texts) == {f"notify.given_up:{one.pk}" for one in (row, other)}
-    assert "1 delivery was given up" in texts[f"notify.given_up:{row.pk}"]
+def test_marking_the_same_results_again_counts_nothing(row: BizReceive) -> None:
+    mark(give_up(row, 5))
+    assert counted() == {"HTTP 503": 5}
 
 
-def test_what_a_killed_maker_gave_up_is_told_by_the_next_marker(row: BizReceive) -> None:
-    publish(row.biz, 3)
-    Maker().splitter.split()
-    ReceiveMsg.objects.update(next_at=Now() - timedelta(seconds=9))
-    BizReceive.objects.update(failing_since=sql.now() - timedelta(seconds=20), failures=9)
-    opened = lane_status.Live("s", breaker=State.OPEN, retry_in=90, open_for=1)
-    lane_status.report({row.pk: opened})
-    drain(Maker())
-    assert Alert.objects.count() == 0
-    drain(Marker())
-    assert "3 deliveries" in alert().text
-
-
-def test_a_person_ends_it_and_a_new_one_counts_anew(row: BizReceive, admin_client: Client) -> None:
-    give_up(row, 5)
-    admin_client.post(
-        "/admin/msgplatform/alert/", {"action": "resolve", "_selected_action": alert().pk}
-    )
-    failing_subscriptions.reconcile_alerts()
-    assert not Alert.objects.filter(open_key__isnull=False).exists()
-    give_up(row, 2)
-    assert "2 deliveries" in alert().text
-    assert exhausted() == 7
-
-
-def test_it_ends_when_all_are_sent_again(row: BizReceive) -> None:
+def test_sent_again_they_leave_the_count_wherever_they_are(row: BizReceive) -> None:
+    days = 40.0
+    for _ in range(4):
+        message(row, Delivery.EXHAUSTED, days=days)
+    lost = ReceiveMsg.objects.values_list("id", flat=True)
+    long_ago = sql.now() - timedelta(days=days + 1)
+    given_up.add("notify", [Lost(row.pk, "HTTP 200", pk) for pk in lost], long_ago)
+    archive()
+    assert BizMsg.objects.count() == 0, "they are in the archive"
     give_up(row, 3)
+    assert counted() == {"HTTP 200": 4, "HTTP 503": 3}
+    flow = flows.get("notify")
+    assert flow
+    assert flow.failures()[0].message == "", "an archived one is not looked for"
+    run("replay_failed", subscription=str(row.pk), since="2020-01-01")
+    assert counted() == {}
+    assert exhausted() == 0
+
+
+def run(action: str, **filter: str) -> None:
+    flow, cursor = flows.get("notify"), ""
+    assert flow
+    while True:
+        cursor = flow.bulk_step(action, filter, cursor, 500).cursor
+        if not cursor:
+            return
+
+
+def test_the_group_s_own_filter_sends_it_and_nothing_else(
+    row: BizReceive, admin_client: Client
+) -> None:
+    other = subscription(Biz.objects.create(name="bills"), "other", schedule=[])
+    give_up(row, 5)
+    give_up(other, 2)
+    give_up(row, 3, status=500)
+    flow = flows.get("notify")
+    assert flow
+    wanted = next(f for f in flow.failures() if f.count == 3)
+    shown = preview(admin_client, "notify", action=wanted.action, **wanted.filter)
+    assert shown.context["counted"] == flows.Counted(3)
+    run(wanted.action, **wanted.filter)
+    left = {(f.subject, f.answer, f.count) for f in flow.failures()}
+    assert left == {(row.pk, "HTTP 503", 5), (other.pk, "HTTP 503", 2)}
+    assert ReceiveMsg.objects.filter(status=Delivery.PENDING).count() == 3
+
+
+def test_what_arrives_after_all_leaves_the_count(row: BizReceive) -> None:
+    (first, *_) = give_up(row, 2)
+    mark([Result(first.id, row.pk, "an earlier claim", 1, "delivered", 200)])
+    assert counted() == {"HTTP 503": 1}
+
+
+def test_one_alert_until_all_are_sent_again(row: BizReceive) -> None:
+    give_up(row, 3)
+    give_up(row, 1, status=500)
+    assert alert().key == f"notify.given_up:{row.pk}"
+    assert "HTTP 503 (3)" in alert().text
+    assert (alert().count, Alert.objects.count()) == (1, 1)
     deliveries = list(ReceiveMsg.objects.values_list("pk", flat=True))
     send_again.selection(deliveries[:2])
-    failing_subscriptions.reconcile_alerts()
-    assert alert().key
+    assert alert().text.startswith("Messages: 2, since")
     send_again.selection(deliveries)
-    failing_subscriptions.reconcile_alerts()
+    watch.report_given_up()
     assert Alert.objects.get().resolved_at
-
-
-def test_it_ends_when_its_window_passes_without_more(row: BizReceive, settings: Settings) -> None:
-    give_up(row, 3)
-    then = timezone.now() - timedelta(hours=settings.NOTIFY_GIVEN_UP_HOURS, minutes=1)
-    BizReceive.objects.update(given_up_since=then - timedelta(days=9))
-    failing_subscriptions.reconcile_alerts()
-    assert alert().resolved_at is None, "it began long ago, and goes on"
-    BizReceive.objects.update(given_up_at=then)
-    failing_subscriptions.reconcile_alerts()
-    assert Alert.objects.get().resolved_at
-    give_up(row, 1)
-    assert "1 delivery" in alert().text
-
-
-def test_a_count_begins_anew_also_when_nobody_looked_meanwhile(row: BizReceive) -> None:
-    give_up(row, 3)
-    long_ago = timezone.now() - timedelta(days=300)
-    BizReceive.objects.update(given_up_at=long_ago, given_up_since=long_ago)
-    give_up(row, 2)
-    row.refresh_from_db()
-    assert row.given_up == 2
-    assert row.given_up_since is not None
-    assert timezone.now() - row.given_up_since < timedelta(minutes=5)
+    assert counted() == {}

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 
 from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.verdicts import Verdict
+from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.models import Biz
 from notify import intake
 from notify.models import BizMsg, IdempotencyKey

@@ -68,11 +68,11 @@ def test_the_order_holds_everything_a_sender_needs(biz: Biz) -> None:
     run(Maker())
     (order,) = claimed_orders(row)
     delivery = ReceiveMsg.objects.get()
-    ((item_id, msg_id, attempt, body),) = order["items"]
+    ((item_id, msg_id, attempt, body, event_type),) = order["items"]
     assert (item_id, msg_id, attempt) == (delivery.pk, message_id, 1)
     assert (order["subscription"], order["claim"]) == (row.pk, delivery.claimed_by)
     assert body.endswith('"data":{ "名" : 1.00 }}'), "the payload's exact bytes"
-    assert json.loads(body)["type"] == "order.paid"
+    assert json.loads(body)["type"] == event_type == "order.paid"
 
 
 def test_paused_gets_held_deliveries_and_discarded_none(biz: Biz) -> None:

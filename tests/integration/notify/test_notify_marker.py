@@ -13,6 +13,7 @@ from django.db import OperationalError, connection
 from django.utils import timezone
 
 from msgplatform.core.data import ids, sql
+from msgplatform.core.flows.activity import WHOLE
 from msgplatform.core.queues import jobs
 from msgplatform.models import Alert, Biz, MinuteCounter
 from notify import orders
@@ -55,7 +56,7 @@ def mark(*results: Result) -> None:
 
 
 def counted(name: str) -> int:
-    return sum(MinuteCounter.objects.filter(name=name).values_list("value", flat=True))
+    return sum(MinuteCounter.objects.filter(WHOLE, name=name).values_list("value", flat=True))
 
 
 def test_delivered(row: BizReceive) -> None:

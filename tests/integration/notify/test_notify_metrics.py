@@ -11,16 +11,17 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
 from msgplatform.core import flows, metrics
-from msgplatform.core.data import sql
+from msgplatform.core.data import counting, sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Biz
+from msgplatform.statistics.points import Counted, total
 from notify import lane_status, orders
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import metrics as of_notify
-from notify.monitor import statistics
+from notify.monitor.activity import ACTIVITY
 from notify.orders import Result
 from tests.integration.support.notify_rows import publish, subscription
 
@@ -86,11 +87,13 @@ def test_attempts_and_their_times_are_counters_and_histograms(row: BizReceive) -
     assert found["notify_request_seconds_bucket", (("le", "0.05"),)] == 6
     now = sql.now()
     span: Any = ("minute", now - timedelta(minutes=5), now + timedelta(minutes=1))
-    of_row = statistics.total(*span, subscription=row.pk)
-    assert (of_row.delivered, of_row.failed, of_row.success_share) == (4, 2, 4 / 6)
-    assert of_row.latency_p50 == 0.5
-    assert 2.5 < (of_row.latency_p95 or 0) <= 5
-    assert statistics.total(*span, biz=row.biz_id).accepted == 6
+    of_row = total(Counted(ACTIVITY, *span, chosen={"subscription": str(row.pk)}).series())
+    assert (of_row["delivered"], of_row["failed"], ACTIVITY.success(of_row)) == (4, 2, 1.0)
+    p50, p95, _request = (figure.of(of_row) for figure in ACTIVITY.figures)
+    assert p50 == 0.5
+    assert 2.5 < (p95 or 0) <= 5
+    of_system = total(Counted(ACTIVITY, *span, chosen={"system": str(row.biz_id)}).series())
+    assert of_system["accepted"] == 6
 
 
 def test_a_repeated_batch_is_observed_once(row: BizReceive) -> None:
@@ -175,6 +178,42 @@ def test_counts_end_at_a_bound(row: BizReceive, monkeypatch: pytest.MonkeyPatch)
     nine = list(ReceiveMsg.objects.values_list("pk", flat=True)[:9])
     ReceiveMsg.objects.filter(pk__in=nine).delete()
     assert 3 in flows.get("notify").status().facts.values()  # type: ignore[union-attr]
+
+
+def test_large_counts_are_not_read_at_each_scrape(
+    row: BizReceive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counting, "MANY", 60)
+    monkeypatch.setattr(counting, "REST", 10**6)
+    publish(row.biz, 40)
+    drain(Maker())
+    publish(row.biz, 30)
+
+    def counted() -> tuple[int, int]:
+        """Statements that count, and rows that they and all others read (on MariaDB)."""
+        before = rows_read()
+        with CaptureQueriesContext(connection) as captured:
+            found = scraped()
+        assert (found["notify_copies", QUEUED], found["notify_to_split", ()]) == (40, 30)
+        return sum("COUNT(" in query["sql"] for query in captured), rows_read() - before
+
+    first, again = counted(), counted()
+    of_others = again[0]  # of Feed and CRM sync
+    assert first[0] - of_others == len(of_notify.NOT_DELIVERED) + 1
+    if connection.vendor == "mysql":
+        assert first[1] - again[1] >= 70
+
+
+QUEUED = (("status", "queued"),)
+
+
+def rows_read() -> int:
+    """By this connection so far; 0 on SQLite, which does not count."""
+    if connection.vendor != "mysql":
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read_%'")
+        return sum(int(value) for name, value in cursor.fetchall() if "_rnd_" not in name)
 
 
 def test_a_scrape_reads_no_table_whole(row: BizReceive) -> None:

@@ -19,7 +19,7 @@ from notify.bulk import actions, fill_missing, send_again
 from notify.bulk import actions as bulk_module
 from notify.maker.maker import Maker
 from notify.models import BizReceive, ReceiveMsg
-from tests.integration.support.archive_support import Status, message
+from tests.integration.support.archive_support import Status, archive, message
 from tests.integration.support.children import child
 from tests.integration.support.notify_rows import publish, subscription
 
@@ -317,3 +317,52 @@ def test_a_page_costs_the_same_wherever_it_is(row: BizReceive) -> None:
             break
     assert len(costs) == 5
     assert max(costs[1:]) - min(costs[1:]) <= 1
+
+
+# -- what moves meanwhile ------------------------------------------------------------------------
+@pytest.mark.parametrize("table", ["biz_msg", "receive_msg"])
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_what_the_archiver_moves_between_two_looks_is_sent_again(
+    row: BizReceive, table: str, nth: int
+) -> None:
+    """It moves just before the nth statement that reads this table."""
+    wanted = message(row, Status.DELIVERED, days=60)
+    given: dict[str, Any] = {"subscription": str(row.pk), "since": days_ago(100)}
+    seen, moved = 0, False
+
+    def move(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        nonlocal seen, moved
+        reads = sql.startswith("SELECT") and table in sql.replace("`", '"').split('"')
+        seen += reads and not moved
+        if reads and seen == nth and not moved:
+            moved = True
+            archive()
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(move):
+        counted = actions.count("replay", given)
+    if not moved:
+        archive()
+    assert counted == flows.Counted(1)
+    assert finish("replay", subscription=row.pk, since=given["since"]) == 1
+    assert states()[wanted] == (Status.PENDING, 1)
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+def test_a_named_one_that_moves_between_two_looks_is_sent_again(row: BizReceive, nth: int) -> None:
+    """It moves just after the nth statement that reads deliveries, hot or archived ones."""
+    wanted = message(row, Status.EXHAUSTED, days=60)
+    seen, moved = 0, False
+
+    def move(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        nonlocal seen, moved
+        answer = execute(sql, params, many, context)
+        seen += not moved and sql.startswith("SELECT") and "receive_msg" in sql
+        if seen == nth and not moved:
+            moved = True
+            archive()
+        return answer
+
+    with connection.execute_wrapper(move):
+        assert actions.count("requeue", {"ids": str(wanted)}) == flows.Counted(1)
+    assert moved or nth > seen

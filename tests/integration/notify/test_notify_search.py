@@ -25,6 +25,7 @@ from notify.search import candidates as candidates_module
 from notify.search import find
 from notify.search.candidates import Candidates
 from notify.search.filters import Filter
+from notify.search.matches import matching
 from tests.integration.support.archive_support import (
     Status,
     archive,
@@ -377,6 +378,23 @@ def test_candidates_come_in_the_order_of_an_index(many: BizReceive, asked: tuple
             assert index_only if asked else step["key"] == "PRIMARY", step
         else:  # with a second step for a sort
             assert "USING COVERING INDEX" in step["detail"], step
+
+
+def test_candidates_are_looked_at_by_their_key_alone(many: BizReceive) -> None:
+    """With the system and the type as conditions MariaDB reads, in a large table, all messages of
+    both by their index, to find the few that have these ids."""
+    filter = Filter(biz=many.biz_id, event_type="type.n1")
+    for where in (stores.hot(), stores.cold()):
+        page = list(Candidates(filter).rows(where, MAX_ID)[:PAGE].values_list("id", flat=True))
+        wanted = where.messages.filter(biz_id=many.biz_id, event_type="type.n1")
+        expected = set(wanted.values_list("id", flat=True)) & set(page)
+        with CaptureQueriesContext(connections[where.using]) as queries:
+            assert matching(where, page, filter) == expected
+        (query,) = queries.captured_queries
+        conditions = query["sql"].partition(" WHERE ")[2]
+        assert " IN (" in conditions
+        assert "biz_id" not in conditions
+        assert "event_type" not in conditions
 
 
 def rows_read() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -16,15 +17,22 @@ from pytest_django import Settings
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.jobs import counters as platform_counters
+from msgplatform.jobs.time_steps import Step
 from msgplatform.models import Biz, DayCounter, MinuteCounter
+from msgplatform.statistics import files, groups
+from msgplatform.statistics.points import Counted, Point, total
 from notify.models import BizReceive
-from notify.monitor import counters, statistics
+from notify.monitor import counters
+from notify.monitor.activity import ACTIVITY
 from notify.monitor.counters import DURATION, LATENCY, Key
+from notify.monitor.event_types import EventTypes
+from notify.orders import Result
 from tests.integration.support.notify_rows import subscription
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NOON = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 SHANGHAI = "Asia/Shanghai"
+PAID = "order.paid"
 
 
 @pytest.fixture
@@ -36,20 +44,31 @@ def count(row: BizReceive, at: datetime, **values: int) -> None:
     counters.add(Counter({Key(row.biz_id, row.pk, k): v for k, v in values.items()}), at)
 
 
+def accept(*messages: tuple[int, str]) -> None:
+    counters.accepted(messages, EventTypes(), NOON)
+
+
+def counted(step: Step, since: datetime, until: datetime, **chosen: object) -> Counted:
+    return Counted(ACTIVITY, step, since, until, {name: str(key) for name, key in chosen.items()})
+
+
+def each(points: Sequence[Point], *names: str) -> list[tuple[int, ...]]:
+    """The counters of these names in each step."""
+    return [tuple(point.counts.get(name, 0) for name in names) for point in points]
+
+
 def test_a_series_has_every_step_and_only_its_own_time(row: BizReceive) -> None:
     count(row, NOON - timedelta(minutes=1), delivered=100)
     count(row, NOON, delivered=3, failed=1)
     count(row, NOON + timedelta(seconds=59), delivered=2)
     count(row, NOON + timedelta(minutes=2), exhausted=1)
     count(row, NOON + timedelta(minutes=3), delivered=100)
-    points = statistics.series("minute", NOON, NOON + timedelta(minutes=3))
+    points = counted("minute", NOON, NOON + timedelta(minutes=3)).series()
     assert [p.at for p in points] == [NOON + timedelta(minutes=n) for n in range(3)]
-    assert [(p.delivered, p.failed, p.exhausted) for p in points] == [
-        (5, 1, 0),
-        (0, 0, 0),
-        (0, 0, 1),
-    ]
-    assert [p.success_share for p in points] == [5 / 6, None, None]
+    wanted = [(5, 1, 0), (0, 0, 0), (0, 0, 1)]
+    assert each(points, "delivered", "failed", "exhausted") == wanted
+    assert [ACTIVITY.success(p.counts) for p in points] == [1.0, None, 0.0]
+    assert ACTIVITY.success(total(points)) == 5 / 6
 
 
 def test_a_series_of_one_subscription_of_one_system_and_of_all(row: BizReceive) -> None:
@@ -57,28 +76,56 @@ def test_a_series_of_one_subscription_of_one_system_and_of_all(row: BizReceive) 
     other = subscription(Biz.objects.create(name="stock"), "third")
     for one, value in ((row, 1), (second, 10), (other, 100)):
         count(one, NOON, delivered=value)
-    counters.accepted([row.biz_id, row.biz_id, other.biz_id], NOON)
+    accept((row.biz_id, PAID), (row.biz_id, PAID), (other.biz_id, PAID))
     span: Any = ("hour", NOON, NOON + timedelta(hours=1))
-    assert statistics.series(*span)[0].delivered == 111
-    assert statistics.series(*span, biz=row.biz_id)[0].delivered == 11
-    assert statistics.series(*span, biz=row.biz_id)[0].accepted == 2
-    assert statistics.series(*span, subscription=second.pk)[0].delivered == 10
-    assert statistics.total(*span).accepted == 3
-    each = statistics.by_subscription(*span)
-    assert {key: p.delivered for key, p in each.items()} == {
-        row.pk: 1,
-        second.pk: 10,
-        other.pk: 100,
-    }
-    assert set(statistics.by_subscription(*span, biz=other.biz_id)) == {other.pk}
+    assert each(counted(*span).series(), "delivered", "accepted") == [(111, 3)]
+    of_system = counted(*span, system=row.biz_id)
+    assert each(of_system.series(), "delivered", "accepted") == [(11, 2)]
+    assert each(counted(*span, subscription=second.pk).series(), "delivered") == [(10,)]
+    both = counted(*span, subscription=second.pk, system=other.biz_id)
+    assert each(both.series(), "delivered") == [(0,)]
+    lines = groups.ranked(ACTIVITY, ACTIVITY.dimensions[0], groups.sums(of_system))
+    found = {line.group.key: line.counts["delivered"] for line in lines}
+    assert found == {str(row.pk): 1, str(second.pk): 10}
+
+
+def test_what_lost_most_comes_first(row: BizReceive) -> None:
+    busy, lossy, failing = (subscription(row.biz, name) for name in ("busy", "lossy", "failing"))
+    count(row, NOON, exhausted=2, delivered=1)
+    count(busy, NOON, delivered=1000)
+    count(lossy, NOON, exhausted=3, failed=3)
+    count(failing, NOON, failed=50, delivered=10)
+    sums = groups.sums(counted("hour", NOON, NOON + timedelta(hours=1)))
+    lines = groups.ranked(ACTIVITY, ACTIVITY.dimensions[0], sums)
+    assert [line.group.title for line in lines] == [str(one) for one in (lossy, row, failing, busy)]
+    lossy.delete()
+    again = groups.ranked(ACTIVITY, ACTIVITY.dimensions[0], sums)
+    assert again[0].group.title == lines[0].group.key, "one that was deleted keeps its counts"
+
+
+def test_answers_are_few_whatever_a_consumer_answers(row: BizReceive) -> None:
+    tally = counters.Tally({row.pk: row.biz_id}, EventTypes())
+    given = [(503, ""), (503, ""), (499, ""), (498, ""), (0, "timeout"), (200, "body_too_large")]
+    results = [
+        Result(n, row.pk, "claim", 1, "failed", status, error)
+        for n, (status, error) in enumerate(given)
+    ]
+    tally.failed(results, [])
+    counters.add(tally.counts, NOON)
+    (point,) = counted("hour", NOON, NOON + timedelta(hours=1)).series()
+    found = groups.answers(ACTIVITY, point.counts)
+    assert sorted(found) == [
+        ("HTTP 4xx", 2), ("HTTP 503", 2), ("body_too_large", 1), ("timeout", 1),
+    ]  # fmt: skip
+    assert sum(how_often for _answer, how_often in found) == point.counts["failed"]
 
 
 def test_hours_add_up_their_minutes(row: BizReceive) -> None:
     for minute in range(0, 180, 7):
         count(row, NOON + timedelta(minutes=minute), delivered=1)
-    points = statistics.series("hour", NOON + timedelta(minutes=30), NOON + timedelta(hours=3))
+    points = counted("hour", NOON + timedelta(minutes=30), NOON + timedelta(hours=3)).series()
     assert [p.at.hour for p in points] == [12, 13, 14]
-    assert [p.delivered for p in points] == [9, 9, 8]
+    assert each(points, "delivered") == [(9,), (9,), (8,)]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -104,26 +151,31 @@ def test_percentiles_at_the_edges() -> None:
 
 def test_what_is_too_long_for_its_step_is_refused(row: BizReceive) -> None:
     with pytest.raises(InvalidInput) as caught:
-        statistics.series("minute", NOON, NOON + timedelta(days=30))
+        counted("minute", NOON, NOON + timedelta(days=30)).series()
     assert caught.value.field == "since"
     with pytest.raises(InvalidInput) as caught:
-        list(statistics.csv_rows("day", NOON, NOON))
+        list(files.lines(counted("day", NOON, NOON)))
     assert caught.value.field == "until"
 
 
 def test_csv(row: BizReceive) -> None:
-    count(row, NOON, delivered=3, failed=1, latency_le_100ms=3)
+    count(row, NOON, delivered=3, failed=2, exhausted=1, latency_le_100ms=3)
     count(row, NOON + timedelta(minutes=70), delivered=1)
-    counters.accepted([row.biz_id], NOON)
-    lines = list(statistics.csv_rows("hour", NOON, NOON + timedelta(hours=2)))
-    assert len({len(line) for line in lines}) == 1
-    assert [line[:6] for line in lines[1:]] == [
-        ["2026-03-10T12:00:00+00:00", "orders", "", "", "1", "0"],
-        ["2026-03-10T12:00:00+00:00", "orders", str(row.pk), "warehouse", "0", "3"],
-        ["2026-03-10T13:00:00+00:00", "orders", str(row.pk), "warehouse", "0", "1"],
+    accept((row.biz_id, PAID))
+    wanted = counted("hour", NOON, NOON + timedelta(hours=2))
+    header, *lines = files.lines(wanted, ACTIVITY.dimensions[0])
+    assert header[:3] == ["time", "subscription", "subscription_title"]
+    found = [dict(zip(header, line, strict=True)) for line in lines]
+    assert [(line["time"], line["subscription"], line["delivered"]) for line in found] == [
+        ("2026-03-10T12:00:00+00:00", str(row.pk), "3"),
+        ("2026-03-10T13:00:00+00:00", str(row.pk), "1"),
     ]
-    assert lines[2][8:10] == ["0.7500", "0.0500"]
-    assert lines[1][8:] == ["", "", "", "", ""]
+    assert (found[0]["success"], found[0]["delivery_p50"]) == ("0.7500", "0.0500")
+    assert (found[1]["success"], found[1]["delivery_p50"]) == ("1.0000", "")
+    header, *lines = files.lines(wanted)
+    assert [dict(zip(header, line, strict=True))["accepted"] for line in lines] == ["1", "0"]
+    header, *lines = files.lines(wanted, ACTIVITY.dimensions[1])
+    assert [line[1:3] for line in lines] == [[str(row.biz_id), "orders"]] * 2
 
 
 # -- days ----------------------------------------------------------------------------------------
@@ -140,8 +192,8 @@ def test_days_are_those_of_the_time_zone(row: BizReceive) -> None:
     platform_counters.roll_up(everything=True)
     today, yesterday = midnight.date(), midnight.date() - timedelta(days=1)
     assert days() == {str(yesterday): 1, str(today): 10}
-    points = statistics.series("day", midnight - timedelta(hours=2), sql.now())
-    assert [(p.at.isoformat()[:19], p.delivered) for p in points] == [
+    points = counted("day", midnight - timedelta(hours=2), sql.now()).series()
+    assert [(p.at.isoformat()[:19], p.counts["delivered"]) for p in points] == [
         (f"{yesterday}T00:00:00", 1), (f"{today}T00:00:00", 10),
     ]  # fmt: skip
 
@@ -155,7 +207,8 @@ def test_a_roll_up_can_be_repeated_and_sees_what_came_since(row: BizReceive) -> 
     count(row, now, delivered=3)
     platform_counters.roll_up()
     assert list(days().values()) == [5]
-    assert statistics.total("day", now, now + timedelta(seconds=1)).latency_p50 is not None
+    counts = total(counted("day", now, now + timedelta(seconds=1)).series())
+    assert ACTIVITY.figures[0].of(counts) is not None
 
 
 def test_a_standstill_is_made_up_for(row: BizReceive) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from html import unescape
 from typing import Any
 
 import msgspec
 import pytest
+from django.contrib.auth.models import User
 from django.db import OperationalError, connection, transaction
+from django.test import Client
 
 from msgplatform.core import alerts
+from msgplatform.core.said import say
 from msgplatform.jobs import alert_store
-from msgplatform.models import Alert, Biz
+from msgplatform.models import Alert, AuditLog, Biz, Preferences
 from notify.marker import failing_subscriptions
 from notify.models import BizMsg, BizReceive
 from notify.monitor import alert_events
@@ -217,3 +221,68 @@ def test_overlong_texts_are_cut(platform: Biz) -> None:
     assert Alert.objects.get().count == 2
     alerts.resolve("y" * 500)
     assert len(events()) == 2
+
+
+# -- languages -----------------------------------------------------------------------------------
+def chinese(client: Client) -> Client:
+    Preferences.objects.create(user=User.objects.get(), language="zh-hans")
+    return client
+
+
+def test_everybody_reads_it_in_their_language(platform: Biz, admin_client: Client) -> None:
+    row = subscription(Biz.objects.create(name="orders"))
+    BizReceive.objects.filter(pk=row.pk).update(
+        status=BizReceive.Status.DISABLED, disabled_reason="it is broken"
+    )
+    failing_subscriptions.reconcile_alerts()
+    alert = Alert.objects.get()
+    english = f"The subscription {row} was disabled"
+    assert alert.subject == english
+    ((_type, payload),) = events()
+    assert payload["subject"] == english, "whoever reads it: webhooks have the platform's language"
+    pages = (
+        "/console/",
+        "/admin/msgplatform/alert/",
+        f"/admin/msgplatform/alert/{alert.pk}/change/",
+    )
+    for page in pages:
+        assert english in unescape(admin_client.get(page).content.decode()), page
+    chinese(admin_client)
+    for page in pages:
+        shown = unescape(admin_client.get(page).content.decode())
+        assert english not in shown, page
+        assert str(row) in shown, page
+    assert "it is broken" in shown
+    assert "its deliveries wait" not in shown.lower()
+    # What the page shows is not what is stored, nor what the audit log says of it.
+    admin_client.post(f"/admin/msgplatform/alert/{alert.pk}/do/resolve/")
+    alert.refresh_from_db()
+    assert alert.subject == english
+    assert AuditLog.objects.get(action="alert_resolved").target == english
+
+
+def test_one_of_an_earlier_release_stays_as_it_was(admin_client: Client) -> None:
+    alarm()
+    assert Alert.objects.get().said == {}
+    chinese(admin_client)
+    assert "Gateway 7" in admin_client.get("/admin/msgplatform/alert/").content.decode()
+
+
+def test_a_text_that_changes_is_renewed_in_all_languages() -> None:
+    def holds(minutes: int) -> None:
+        text = say("It has been open for %(minutes)d minutes.", minutes=minutes)
+        alerts.reconcile(["sms.link"], [alerts.Condition(KEY, "Gateway 7", text)])
+
+    holds(1)
+    holds(2)
+    row = Alert.objects.get()
+    assert row.text == "It has been open for 2 minutes."
+    assert row.said["text"][1] == {"minutes": 2}
+    assert row.count == 1
+
+
+def test_titles_of_flows(admin_client: Client) -> None:
+    assert "CRM sync" in admin_client.get("/console/").content.decode()
+    shown = chinese(admin_client).get("/console/").content.decode()
+    assert "CRM 同步" in shown
+    assert "CRM sync" not in shown

@@ -78,8 +78,9 @@ class TestCreate:
 
 class TestVerify:
     def test_owner_and_scopes(self, api: Api) -> None:
-        key, plain = api.key(READ)
-        assert keys.verify(plain) == ApiCaller(key.biz_id, key.biz.name, key.pk, frozenset({READ}))
+        biz = api.biz()
+        key, plain = api.key(READ, biz=biz)
+        assert keys.verify(plain) == ApiCaller(biz.pk, biz.name, key.pk, frozenset({READ}))
 
     def test_right_prefix_with_a_wrong_secret(self, api: Api) -> None:
         _, plain = api.key(READ)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -25,10 +26,16 @@ def generate(urlconf: str) -> dict[str, Any]:
     return schema
 
 
-@pytest.fixture(scope="module")
-def schema() -> dict[str, Any]:
+@cache
+def document(urlconf: str = "msgplatform.urls") -> dict[str, Any]:
+    """The schema, made once in a process: that takes a second. Only to be read."""
     with GENERATOR_STATS.silence():
-        return generate(api_support.URLCONF)
+        return generate(urlconf)
+
+
+@pytest.fixture
+def schema() -> dict[str, Any]:
+    return document(api_support.URLCONF)
 
 
 def statuses(schema: dict[str, Any], path: str, method: str) -> set[str]:
@@ -94,7 +101,7 @@ class TestPlatform:
         assert not GENERATOR_STATS._error_cache
 
     def test_every_api_view_is_in_it_and_closed_by_a_scope(self) -> None:
-        paths = generate("msgplatform.urls")["paths"]
+        paths = document()["paths"]
         views = dict(api_views(get_resolver("msgplatform.urls")))
         assert views
         for path, view in views.items():
@@ -126,12 +133,12 @@ class TestPlatform:
             assert (items["minItems"], items["maxItems"]) == (1, 1000), name
 
     def test_our_own_notes_are_not_in_it(self) -> None:
-        text = str(generate("msgplatform.urls"))
+        text = str(document())
         assert not any(word in text for word in ("msgspec", "serializer", "the view"))
 
 
 def operations() -> Iterator[tuple[str, dict[str, Any]]]:
-    for path, methods in generate("msgplatform.urls")["paths"].items():
+    for path, methods in document()["paths"].items():
         for method, operation in methods.items():
             if path.startswith("/api/v1/"):
                 yield f"{method} {path}", operation
@@ -139,7 +146,7 @@ def operations() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def bodies() -> Iterator[tuple[str, dict[str, Any]]]:
     """Operation → schema of its body. PATCH is left out: there null is a value."""
-    schemas = generate("msgplatform.urls")["components"]["schemas"]
+    schemas = document()["components"]["schemas"]
     for name, operation in operations():
         if "requestBody" in operation and not name.startswith("patch"):
             schema = operation["requestBody"]["content"]["application/json"]["schema"]

@@ -6,13 +6,19 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 
 from msgplatform.core import alerts, flows
 from msgplatform.core.alerts import AlertEvent
+from msgplatform.core.daemons import watch
 from msgplatform.core.daemons.heartbeats import Heartbeat
-from msgplatform.models import Alert
+from msgplatform.core.data import sql
+from msgplatform.jobs import given_up
+from msgplatform.jobs.given_up import Lost, Seen
+from msgplatform.models import Alert, GivenUp
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 PAGES = [
@@ -38,7 +44,9 @@ def everybody() -> Iterator[list[Heartbeat]]:
 def status(client: Client, page: str) -> str:
     """What stands beside the overview in the side bar."""
     text = client.get(page).content.decode()
-    found = re.search(r"monitoring.*?bg-(green|red)-100[^>]*>\s*([^<]*?)\s*<", text, re.DOTALL)
+    found = re.search(
+        r"monitoring.*?bg-(green|red|orange)-100[^>]*>\s*([^<]*?)\s*<", text, re.DOTALL
+    )
     assert found
     assert (found[1] == "green") == (found[2] == "OK")
     return found[2]
@@ -59,6 +67,40 @@ def test_every_page_says_what_is_wrong(
     assert status(admin_client, page) == "2 problems"
     Alert.objects.update(open_key=None)
     assert status(admin_client, page) == "1 problem"
+
+
+def test_what_was_given_up_counts_once_and_until_it_is_acknowledged(
+    everybody: list[Heartbeat], admin_client: Client
+) -> None:
+    given_up.add("notify", [Lost(7, "HTTP 503", 1)] * 5, sql.now())
+    assert status(admin_client, "/admin/") == "1 problem"
+    watch.report_given_up()
+    assert Alert.objects.get().kind == "notify.given_up"
+    assert status(admin_client, "/admin/") == "1 problem", "the alert says the same"
+    group = GivenUp.objects.get()
+    given_up.acknowledge(Seen(group.pk, 5, group.last_at), "", "", "known", "ann")
+    watch.report_given_up()
+    assert status(admin_client, "/admin/") == "OK"
+
+
+def test_an_alert_that_somebody_has_seen_is_not_green(
+    everybody: list[Heartbeat], admin_client: Client
+) -> None:
+    alerts.raise_event(AlertEvent("sms.link", "No link", "to the gateway", key="sms.link:1"))
+    Alert.objects.update(acknowledged_at=sql.now(), acknowledged_by="ann", note="they know")
+    shown = status(admin_client, "/console/")
+    assert shown == "1 acknowledged"
+    assert "nothing needs you" not in admin_client.get("/console/").content.decode()
+
+
+def test_a_page_asks_once(everybody: list[Heartbeat], admin_client: Client) -> None:
+    """The side bar and the overview say the same, and the overview is drawn with the side bar."""
+    admin_client.get("/console/")
+    with CaptureQueriesContext(connection) as made:
+        admin_client.get("/console/")
+    asked = [query["sql"] for query in made if "msgplatform_givenup" in query["sql"]]
+    # Once for the condition; Notify and CRM sync ask for their own figures.
+    assert len(asked) == 3
 
 
 def test_without_redis_it_is_not_green(

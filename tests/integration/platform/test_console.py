@@ -42,6 +42,8 @@ def test_messages_are_for_those_who_may_see_them(message_id: int) -> None:
     client = Client()
     client.force_login(User.objects.get())
     User.objects.get().user_permissions.add(Permission.objects.get(codename="view_bizmsg"))
+    assert b"4111111111111111" not in client.get(f"/console/notify/{message_id}").content
+    User.objects.get().user_permissions.add(Permission.objects.get(codename="view_personal"))
     assert b"4111111111111111" in client.get(f"/console/notify/{message_id}").content
 
 
@@ -163,7 +165,7 @@ def test_the_job_keeps_action_and_filter(message_id: int, admin_client: Client) 
     start_bulk(admin_client, "notify", **given)
     job = BulkJob.objects.get()
     assert (job.action, job.rate, job.total) == ("replay", 7, 1)
-    assert job.filter == {"since": "2026-01-01", "subscription": str(row)}
+    assert job.filter == {"since": "2026-01-01T00:00:00+00:00", "subscription": str(row)}
     assert AuditLog.objects.get(action="bulk_replay").detail["filter"] == job.filter
     while BulkRunner().turn():
         pass

@@ -17,7 +17,7 @@ from gateway.intake import accept
 from msgplatform.api.access import keys
 from msgplatform.api.intake import SingleIntake
 from msgplatform.core.errors import OutcomeUnknown, Unavailable
-from msgplatform.core.verdicts import Verdict
+from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.models import Biz
 from msgplatform.web.answers import Answer
 from msgplatform.web.application import Application, intakes

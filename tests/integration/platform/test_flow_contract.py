@@ -48,6 +48,12 @@ class TestContract:
     def test_page_of_an_unknown_id(self, flow: flows.Flow, id: str) -> None:
         assert flow.page(id) is None
 
+    def test_what_is_unknown_is_not_sent_again(self, flow: flows.Flow) -> None:
+        assert flow.again_permission
+        for id in ("", "x", "-1", "7", "9" * 40):
+            with pytest.raises(InvalidInput):
+                flow.send_again(id, "", "somebody")
+
     @pytest.mark.parametrize("value", ["0", "9" * 30, "' OR 1=1 --", "%", "\x00", "消息", "x/y"])
     def test_find_takes_anything(self, flow: flows.Flow, value: str) -> None:
         """It finds nothing, or says what is wrong and where."""
@@ -72,6 +78,7 @@ class TestContract:
         for ask in (
             *([lambda given: flow.find(given, "", 10)] if flow.search_fields else []),
             *(partial(flow.bulk_count, name) for name in flow.bulk_actions),
+            *(partial(flow.bulk_preview, name) for name in flow.bulk_actions),
         ):
             with pytest.raises(InvalidInput) as caught:
                 ask({"no_such_field": "1"})
@@ -87,11 +94,14 @@ class TestContract:
             for _ in range(len(flow.bulk_actions[name].filters) + 1):
                 try:
                     assert flow.bulk_count(name, filter) == flows.Counted(0)
+                    shown = flow.bulk_preview(name, filter)
+                    assert (shown.counted, list(shown.groups)) == (flows.Counted(0), [])
                     break
                 except InvalidInput as error:
                     asked = error.field
                 assert asked not in filter, name
                 filter[asked] = self.sample(asked)
+            assert flow.bulk_step(name, filter, shown.cursor, 100) == flows.Step("", 0)
             step = flow.bulk_step(name, filter, "", 100)
             for _ in range(3):  # the first may only begin
                 assert step.done == 0
@@ -118,11 +128,31 @@ class TestContract:
             flow.bulk_count("no_such_action", {})
         assert caught.value.field == "action"
 
+    def test_what_it_counts_can_be_shown(self, flow: flows.Flow) -> None:
+        activity = flow.activity
+        assert activity
+        names = [measure.name for measure in activity.measures]
+        names += [figure.name for figure in activity.figures]
+        names += [dimension.name for dimension in activity.dimensions]
+        assert len(names) == len(set(names))
+        assert [m.name for m in activity.measures if m.tone == "good"]
+        assert [m.name for m in activity.measures if m.tone == "lost"]
+        assert all(figure.of({}) is None for figure in activity.figures)
+        assert activity.success({}) is None
+        for dimension in activity.dimensions:
+            assert dimension.groups([]) == {}
+            if dimension.name == "sp_number":  # any text may be one
+                continue
+            for key in ("x", "-1", "9" * 40, "\x00", "１"):
+                with pytest.raises(InvalidInput) as caught:
+                    activity.narrowed({dimension.name: key})
+                assert caught.value.field == dimension.name
+
     def test_metrics_have_names_and_numbers(
         self, flow: flows.Flow, work_redis: redis.Redis
     ) -> None:
         samples = list(flow.metrics())
         assert samples
         for sample in samples:
-            assert sample.name.startswith(flow.name)
+            assert sample.metric in set(flow.declared_metrics)
             assert float(sample.value) >= 0

@@ -12,7 +12,8 @@ from pytest_django import DjangoAssertNumQueries
 from pytest_django.fixtures import Settings
 
 from msgplatform.api.access import throttling
-from msgplatform.console import login
+from msgplatform.console.signing_in import login
+from msgplatform.models import AuditLog
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("work_redis")]
 PASSWORD = "a long enough one"
@@ -145,3 +146,33 @@ def test_weak_passwords_are_refused(admin_client: Client, password: str) -> None
     assert page.status_code == 200
     assert "errorlist" in page.content.decode() or "text-red" in page.content.decode()
     assert not User.objects.filter(username="annabel").exists()
+
+
+def test_the_old_password_is_guessed_as_slowly(somebody: User) -> None:
+    client = Client(REMOTE_ADDR="10.0.0.1")
+    client.force_login(somebody)
+    new = "another long one"
+
+    def change(old: str) -> Any:
+        posted = {"old_password": old, "new_password1": new, "new_password2": new}
+        return client.post("/admin/password_change/", posted)
+
+    for _ in range(login.WRONG_FOR_NAME_AND_ADDRESS):
+        assert TOO_MANY not in change("wrong").content.decode()
+    assert TOO_MANY in change(PASSWORD).content.decode()
+    assert not is_in(log_in(password=PASSWORD)), "it is the same limit"
+    somebody.refresh_from_db()
+    assert somebody.check_password(PASSWORD)
+
+
+def test_the_right_one_changes_it(somebody: User) -> None:
+    client = Client()
+    client.force_login(somebody)
+    new = "another long one"
+    posted = {"old_password": PASSWORD, "new_password1": new, "new_password2": new}
+    answer = client.post("/admin/password_change/", posted)
+    assert (answer.status_code, answer["Location"]) == (302, "/admin/password_change/done/")
+    assert client.get(answer["Location"]).status_code == 200
+    somebody.refresh_from_db()
+    assert somebody.check_password(new)
+    assert AuditLog.objects.get().action == "own_password_changed"

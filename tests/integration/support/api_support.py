@@ -15,6 +15,7 @@ from django.test import Client
 
 from msgplatform.api.access import keys, throttling
 from msgplatform.core import flows
+from msgplatform.core.flows import registry
 from msgplatform.models import ApiKey, Biz
 from tests.integration.support.answers import Answer
 
@@ -30,18 +31,19 @@ class ThingsFlow(flows.Flow):
     title = "Things"
     permission = "msgplatform.view_biz"
     scopes = {READ: "Read things.", WRITE: "Write things."}
+    declared_metrics = (flows.Metric("things_waiting", "Things that wait", ("kind",)),)
 
     def status(self) -> flows.Status:
         return flows.Status(backlog=0, oldest_seconds=None)
 
-    def search(self, query: str, limit: int) -> list[flows.Hit]:
+    def search(self, query: str, limit: int, personal: bool = True) -> list[flows.Hit]:
         return []
 
-    def page(self, id: str) -> flows.Page | None:
+    def page(self, id: str, after: str = "") -> flows.Page | None:
         return None
 
     def metrics(self) -> list[flows.Sample]:
-        return [flows.Sample("things_waiting", 7.0, {"kind": "big"}, "Things that wait")]
+        return [metric.of(7.0, kind="big") for metric in self.declared_metrics]
 
     def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:
         return {"accepted": 0, "lost": 0}
@@ -79,7 +81,7 @@ def api(
     """The API with the addresses of api_views and the scopes of ThingsFlow."""
     settings.ROOT_URLCONF = URLCONF
     registered = {flow.name: flow for flow in flows.all()}
-    monkeypatch.setattr(flows, "_registry", {**registered, "things": ThingsFlow()})
+    monkeypatch.setattr(registry, "_registry", {**registered, "things": ThingsFlow()})
     monkeypatch.setattr(throttling, "_paused_until", 0.0)
     keys.forget()
     yield Api()

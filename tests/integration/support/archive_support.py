@@ -30,6 +30,7 @@ from notify.models import (
     IdempotencyKey,
     ReceiveMsg,
 )
+from tests import migrated
 from tests.servers import Servers
 
 Status = ReceiveMsg.Status
@@ -164,7 +165,7 @@ def cold_database(directory: Path, server: MariaDb | None) -> Iterator[str]:
     connections.databases["cold"] = {**connections.databases["default"], **config}
     _allow("cold")
     try:
-        call_command("migrate", database="cold", verbosity=0)
+        migrated.fill(url, lambda: call_command("migrate", database="cold", verbosity=0), "cold")
         yield url
     finally:
         connections["cold"].close()

@@ -9,7 +9,8 @@ from django.test import Client
 
 ADMIN = "/admin/feed/"
 POSTS, EVENTS, USERS = "feed/", "eventqueue/", "feed/users/"
-SCHEDULER, STATISTICS = "eventqueue/scheduler/", "eventqueue/statistics/"
+SCHEDULER = "eventqueue/scheduler/"
+STATISTICS, STATISTICS_FILE = "/console/statistics?flow=feed", "/console/statistics.csv?flow=feed"
 PAGES = (POSTS, EVENTS, USERS, SCHEDULER)
 ALL = ("view_feed", "view_eventqueue", "view_feeduser")
 

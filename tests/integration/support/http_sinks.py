@@ -1,4 +1,4 @@
-"""HTTP servers with personalities, on real sockets, each in a thread of its own."""
+"""HTTP servers that behave well or badly, on real sockets, each in a thread of its own."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Seen:
     body: bytes
 
 
-Personality = Callable[["Sink", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Behaviour = Callable[["Sink", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @dataclass
 class Sink:
     """What arrived is in `requests`; `connections` counts accepted sockets."""
 
-    personality: Personality
+    behaviour: Behaviour
     host: str = "127.0.0.1"
     port: int = 0
     tls: ssl.SSLContext | None = None
@@ -77,7 +77,7 @@ class Sink:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         try:
-            await self.personality(self, reader, writer)
+            await self.behaviour(self, reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError) as error:
             self.trouble.append(type(error).__name__)
         except asyncio.CancelledError:
@@ -95,10 +95,10 @@ class Sink:
         return seen
 
 
-def answering(answer: bytes = OK, *, close: bool = False) -> Personality:
+def answering(answer: bytes = OK, *, close: bool = False) -> Behaviour:
     """Gives the same answer to every request, on kept-alive connections unless `close`."""
 
-    async def personality(
+    async def behaviour(
         sink: Sink, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         while not reader.at_eof():
@@ -108,14 +108,14 @@ def answering(answer: bytes = OK, *, close: bool = False) -> Personality:
             if close:
                 return
 
-    return personality
+    return behaviour
 
 
-def slow(seconds: float, together: int = 0) -> Personality:
+def slow(seconds: float, together: int = 0) -> Behaviour:
     """Thinks for a while before the headers, and counts how many it thinks about at once; it
     begins when so many have come `together`."""
 
-    async def personality(
+    async def behaviour(
         sink: Sink, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         while not reader.at_eof():
@@ -129,7 +129,7 @@ def slow(seconds: float, together: int = 0) -> Personality:
             writer.write(OK)
             await writer.drain()
 
-    return personality
+    return behaviour
 
 
 async def silent(sink: Sink, reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
@@ -160,10 +160,10 @@ async def huge(sink: Sink, reader: asyncio.StreamReader, writer: asyncio.StreamW
     writer.write(b"0\r\n\r\n")
 
 
-def resetting(before: bytes = b"") -> Personality:
+def resetting(before: bytes = b"") -> Behaviour:
     """Sends `before`, then a TCP reset."""
 
-    async def personality(
+    async def behaviour(
         sink: Sink, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         await sink.read(reader)
@@ -173,7 +173,7 @@ def resetting(before: bytes = b"") -> Personality:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         writer.transport.abort()
 
-    return personality
+    return behaviour
 
 
 async def socks5(sink: Sink, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -46,7 +46,7 @@ class Answer:
 def serving(answer: Callable[[Asked], Answer]) -> Sink:
     """A server to be used in `with`; what `answer` raises is answered with 500."""
 
-    async def personality(
+    async def behaviour(
         sink: Sink, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         while True:
@@ -61,7 +61,7 @@ def serving(answer: Callable[[Asked], Answer]) -> Sink:
             writer.write(made.raw())
             await writer.drain()
 
-    return Sink(personality)
+    return Sink(behaviour)
 
 
 def asked(sink: Sink) -> list[Asked]:

@@ -18,6 +18,8 @@ def subscription(
     )
 
 
-def publish(biz: Biz, count: int = 1, payload: bytes = b'{"n":1}') -> list[int]:
-    events = [intake.Event(biz.pk, "order.paid", payload) for _ in range(count)]
+def publish(
+    biz: Biz, count: int = 1, payload: bytes = b'{"n":1}', event_type: str = "order.paid"
+) -> list[int]:
+    events = [intake.Event(biz.pk, event_type, payload) for _ in range(count)]
     return [verdict.id for verdict in intake.publish_many(events)]

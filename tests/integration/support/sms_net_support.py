@@ -17,7 +17,7 @@ from gateway.models import SmsGateway
 from gateway.net.thread import NetThread
 from gateway.receiver.receiver import SmsReceiver
 from gateway.sender.sender import SmsSender
-from gateway.simulator.personalities import Personality
+from gateway.simulator.behaviours import Behaviour
 from gateway.simulator.smg import Simulator
 
 WAIT = 180.0  # seconds, generous
@@ -51,10 +51,10 @@ def accept(*messages: Mt) -> list[str]:
 class Smg:
     """A simulated gateway in a loop of its own thread."""
 
-    def __init__(self, log: Path, personality: Personality | None = None, **options: Any) -> None:
+    def __init__(self, log: Path, behaviour: Behaviour | None = None, **options: Any) -> None:
         self.log = log
         self._net = NetThread()
-        self._options = {"personality": personality, **options}
+        self._options = {"behaviour": behaviour, **options}
         self.simulator: Simulator
 
     def __enter__(self) -> Smg:

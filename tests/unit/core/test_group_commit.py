@@ -11,8 +11,8 @@ import pytest
 from django.db import DataError, IntegrityError
 from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 
-from msgplatform.core.data.group_commit import GroupCommit
 from msgplatform.core.errors import Conflict, LeaseLost, OutcomeUnknown, Temporary, Unavailable
+from msgplatform.core.intake.group_commit import GroupCommit
 
 SOON = 10.0  # seconds that a test waits for an event before it fails
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from msgplatform.core.errors import Conflict, InvalidInput
-from msgplatform.core.verdicts import Verdict, judge_each, limit_items
+from msgplatform.core.intake.verdicts import Verdict, judge_each, limit_items
 
 
 class Limit(InvalidInput):

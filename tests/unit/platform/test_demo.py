@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 from msgplatform.core.secrets import encryption
-from msgplatform.demo import configures, table, write_encryption_key
+from msgplatform.demo import Trickle, configures, table, write_encryption_key
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,20 @@ def test_the_table_says_what_is_wrong() -> None:
     assert [line.split() for line in lines] == [
         ["sms", "3", "0"], ["notify", "2"], ["notify:", "one", "is", "late"],
     ]  # fmt: skip
+
+
+def test_a_step_that_fails_comes_again_and_none_is_left_out() -> None:
+    steps, enough = list[int](), threading.Event()
+
+    def step(number: int) -> None:
+        steps.append(number)
+        if len(steps) == 2:
+            raise RuntimeError("the platform was away for a moment")
+        if number == 3:
+            enough.set()
+
+    trickle = Trickle("test", step, 0.001)
+    trickle.start()
+    assert enough.wait(60)
+    trickle.stop()
+    assert steps[:5] == [0, 1, 1, 2, 3]

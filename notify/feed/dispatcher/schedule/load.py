@@ -107,10 +107,11 @@ class Meter:
         now = self._clock()
         mine = frozenset(own)
         recent = [one for one in self._samples if one.at >= now - STATEMENTS_SECONDS]
-        latencies = [one.latency for one in recent if one.at >= now - LATENCY_SECONDS]
-        if not latencies:
+        if not recent:
             return None
-        latency = median(latencies)
+        # Samples of an idle platform are further apart: then the last one has to do.
+        latencies = [one.latency for one in recent if one.at >= now - LATENCY_SECONDS]
+        latency = median(latencies or [recent[-1].latency])
         statements = sum(len(one.running - mine) for one in recent) / len(recent)
         self._lows.append((now, latency))
         while self._lows[0][0] < now - BASELINE_SECONDS:

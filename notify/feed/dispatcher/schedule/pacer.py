@@ -63,7 +63,12 @@ class Pacer:
 
     def worked(self) -> None:
         """The dispatcher handled events."""
-        self._worked_at = time.monotonic()
+        now = time.monotonic()
+        was_idle = now - self._worked_at >= _WORK_SECONDS
+        self._worked_at = now
+        if was_idle:  # the scheduler looks seldom then: let it know at once
+            self._next.at_once()
+            self._loop.wake()
 
     def _turn(self) -> float:
         if self._next.take():

@@ -1,7 +1,7 @@
 """The scheduler: one dispatcher at a time measures the load and decides how fast all of them work.
 
-It decides once a second as long as it holds the lease. When it dies or is frozen the lease runs
-out, and another dispatcher takes over.
+It decides once a second, or every two seconds while nobody has work, as long as it holds the lease.
+When it dies or is frozen the lease runs out, and another dispatcher takes over.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from notify.feed.pace_status import Decision, Working
 
 SAMPLE_SECONDS = 0.05
 # While nobody has work, only so that the first decision afterwards is not a guess.
-_IDLE_SAMPLE_SECONDS = 0.5
+_IDLE_SAMPLE_SECONDS = 2.0
 # Before anything was measured: half speed is neither much in the way nor idle.
 FIRST_SHARE = 0.5
 _RECORD_SECONDS = 10.0
@@ -40,6 +40,7 @@ class Scheduler:
         self._meter = Meter(last.baseline / 1000 if last else 0.0)
         self._rules = hours.parse(settings.FEED_HOURS)
         self._record = Every(_RECORD_SECONDS)
+        self._is_idle = self._was_recorded_idle = False
         self._pause = SAMPLE_SECONDS
         self._targets = Targets(
             settings.FEED_TARGET_STATEMENTS,
@@ -56,8 +57,8 @@ class Scheduler:
         """The decision for the next second, for all of these."""
         own = {dispatcher.connection for dispatcher in dispatchers.values()}
         oldest = backlog.oldest(sql.now())
-        is_idle = not oldest and not any(one.has_work for one in dispatchers.values())
-        self._pause = _IDLE_SAMPLE_SECONDS if is_idle else SAMPLE_SECONDS
+        self._is_idle = not oldest and not any(one.has_work for one in dispatchers.values())
+        self._pause = _IDLE_SAMPLE_SECONDS if self._is_idle else SAMPLE_SECONDS
         is_late = max(oldest.values(), default=0.0) > settings.FEED_LATE_SECONDS
         most = hours.most_at(self._rules, timezone.localtime())
         least = min(most, settings.FEED_SHARE_LEAST * (_LATE_FACTOR if is_late else 1))
@@ -79,9 +80,10 @@ class Scheduler:
         )  # fmt: skip
 
     def record(self, decision: Decision) -> None:
-        """Keep it for the console's charts, if it is time."""
-        if not self._record.take():
+        """Keep it for the console's charts, if it is time; while nobody has work only once."""
+        if (self._is_idle and self._was_recorded_idle) or not self._record.take():
             return
+        self._was_recorded_idle = self._is_idle
         counts = backlog.waiting()
         set_aside = EventQueue.Status.SET_ASIDE
         open_ones = sum(n for (_, status), n in counts.items() if status != set_aside)

@@ -1,0 +1,169 @@
+"""The lists of the admin: each filter alone, some together, searches that find and that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import Model
+from django.urls import reverse
+from django.utils import timezone
+
+from bench.console import crm, sms
+from bench.console.page import Page, address, local
+from bench.feed import people
+from crmsync.models import Crm, ExceptionEntry, Lead, Operation, Policy, Record, RecoveryEntry, Run
+from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount
+from msgplatform.admin.base import BoundedPaginator
+from msgplatform.models import Alert, ApiKey, AuditLog, Biz, BulkJob, MinuteCounter
+from notify.feed.models import EventQueue, Feed
+from notify.models import BizMsg, BizReceive, IdempotencyKey, ReceiveMsg
+
+_MISS = {"for nothing": {"q": "no-such-thing"}}
+# What is asked of a list, and the parameters of its address.
+Asked = Mapping[str, Mapping[str, Any]]
+
+
+def every() -> Iterator[Page]:
+    """The lists of the connected database."""
+    for model, asked in {**_notify(), **_sms(), **_crm(), **_feed(), **_platform()}.items():
+        meta = model._meta
+        path = reverse(f"admin:{meta.app_label}_{meta.model_name}_changelist")
+        for what, query in asked.items():
+            yield Page(f"{meta.verbose_name_plural}: {what}", address(path, **query))
+
+
+def _between(name: str) -> dict[str, dict[str, str]]:
+    """A day, three days ago."""
+    now = timezone.now()
+    since, until = (local(now - timedelta(days=days)) for days in (4, 3))
+    return {"of a day": {f"{name}_since": since, f"{name}_until": until}}
+
+
+def _until(name: str) -> dict[str, str]:
+    return {f"{name}_until": local(timezone.now() - timedelta(days=3))}
+
+
+def _last(model: type[Model]) -> dict[str, dict[str, Any]]:
+    """The last page that the list has."""
+    count = min(BoundedPaginator.MOST, model._default_manager.count())
+    return {"last page": {"p": -(-count // 50)}}
+
+
+def _notify() -> dict[type[Model], Asked]:
+    heavy, light = Biz.objects.get(name="system-0"), Biz.objects.get(name="system-49")
+    subscription = BizReceive.objects.get(biz=heavy, status=BizReceive.Status.NORMAL)
+    key = IdempotencyKey.objects.order_by("id").values_list("key", flat=True)[500]
+    system = {"biz__id__exact": heavy.pk}
+    of_one = {"biz_receive__id__exact": subscription.pk}
+    return {
+        BizMsg: {
+            "split": {"state__exact": 1}, "accepted": {"state__exact": 0}, "of a system": system,
+            "of a small system": {"biz__id__exact": light.pk},
+            "of a system, older": {**system, **_until("id")},
+            "by key": {"q": key}, "by event type": {"q": "order.shipped"},
+            **_between("id"), **_last(BizMsg), **_MISS,
+        },
+        ReceiveMsg: {
+            **{status.name.lower(): {"status__exact": status.value}
+               for status in ReceiveMsg.Status},
+            "of a system": system, "of a small system": {"biz__id__exact": light.pk},
+            "of a system, older": {**system, **_until("id")},
+            "of a subscription": of_one, "of a subscription, exhausted": {
+                **of_one, "status__exact": ReceiveMsg.Status.EXHAUSTED.value},
+            "of a subscription, older": {**of_one, **_until("id")},
+            "by key": {"q": key}, **_between("id"), **_last(ReceiveMsg), **_MISS,
+        },
+        BizReceive: {"by name": {"q": "system-7"}, "normal": {"status__exact": 0},
+                     "of a system": system, "in need": {"attention": "yes"}},
+    }  # fmt: skip
+
+
+def _sms() -> dict[type[Model], Asked]:
+    heavy, light = SmsAccount.objects.order_by("id")[0], SmsAccount.objects.order_by("id")[9]
+    message = SgipMt.objects.order_by("id")[100]
+    of_one = {"account": heavy.pk}
+    return {
+        SgipMt: {
+            **{final: {"final__exact": final} for final in SgipMt.Final.values},
+            "of an account": of_one, "of a small account": {"account": light.pk},
+            "of an account, failed": {**of_one, "final__exact": "failed"},
+            "of a small account, delivered": {"account": light.pk, "final__exact": "delivered"},
+            "of an account, older": {**of_one, **_until("id")},
+            "delivered, older": {"final__exact": "delivered", **_until("id")},
+            "by number": {"q": sms.number(7)}, "by id": {"q": message.pk},
+            **_between("id"), **_last(SgipMt), **_MISS,
+        },
+        SgipMo: {"of a system": {"owner": heavy.biz_id}, "of nobody": {"owner": 0},
+                 "by number": {"q": sms.number(7)}, **_between("id"), **_MISS},
+        SgipReport: {"that match nothing": {"matched": "no"}, "by id": {"q": message.pk},
+                     **_between("id"), **_last(SgipReport)},
+        SgipUserRpt: _between("id"),
+    }  # fmt: skip
+
+
+def _crm() -> dict[type[Model], Asked]:
+    heavy, sales = Biz.objects.get(name="system-0"), Crm.objects.get(name="sales")
+    policy, run = Policy.objects.get(crm=sales), Run.objects.order_by("id")[0]
+    of_crm, of_policy = {"crm": sales.pk}, {"policy": policy.pk}
+    key = Record.objects.order_by("id").values_list("key", flat=True)[100]
+    return {
+        Lead: {
+            "of a landing page": {"page": crm.APPKEY}, "of a system": {"system": heavy.pk},
+            "deleted": {"deleted": "yes"}, "not deleted": {"deleted": "no"},
+            "of a system, deleted": {"system": heavy.pk, "deleted": "yes"},
+            "of a system, older": {"system": heavy.pk, **_until("id")},
+            "by phone": {"q": crm.phone(7)}, **_between("id"), **_last(Lead), **_MISS,
+        },
+        Record: {
+            "of a CRM": of_crm, "of a policy": of_policy,
+            **{str(state.label): {"state__exact": state.value} for state in Record.State},
+            "of a CRM, dead": {**of_crm, "state__exact": Record.State.DEAD.value},
+            "of a CRM, older": {**of_crm, **_until("id")},
+            "refused": {"error": "invalid"}, "throttled": {"error": "throttled"},
+            "by key": {"q": key}, **_between("id"), **_last(Record), **_MISS,
+        },
+        Operation: {"of a CRM": of_crm, "of a policy": of_policy, "of a run": {"run": run.pk},
+                    **_between("id")},
+        Run: {"of a CRM": of_crm, "of changes": {"kind__exact": "changes"}},
+        RecoveryEntry: {
+            "solved": {"state": 2}, "every state": {"state": "all"}, "of a CRM": of_crm,
+            "of a policy": of_policy, "refused": {"error": "invalid"},
+            "of a CRM, every state": {**of_crm, "state": "all"},
+            "every state, refused": {"state": "all", "error": "throttled"},
+            **_between("created_at"), "by key": {"q": key}, **_MISS,
+        },
+        ExceptionEntry: {"of a CRM": of_crm, **_between("id"), **_MISS},
+    }  # fmt: skip
+
+
+def _feed() -> dict[type[Model], Asked]:
+    system, author = {"biz__id__exact": people.biz()}, {"q": "user-00000007"}
+    return {
+        Feed: {
+            "of a system": system, "for friends": {"topic__exact": "friend"},
+            "for followers": {"topic__exact": "vip"}, "deleted": {"state": "deleted"},
+            "by author": author, **_between("id"), **_last(Feed), **_MISS,
+        },
+        EventQueue: {
+            "handled": {"status__exact": 1}, "set aside": {"status__exact": 3},
+            "for friends, handled": {"topic__exact": "friend", "status__exact": 1},
+            "of a system": system, "posts": {"kind__exact": "post"}, "old": {"age": "1d"},
+            "by user": author, **_between("qid"), **_MISS,
+        },
+    }  # fmt: skip
+
+
+def _platform() -> dict[type[Model], Asked]:
+    return {
+        AuditLog: {"of an action": {"action": "system_changed"}, "by target": {"q": "system-7"},
+                   "of no action": {"action": "no-such-action"}, **_last(AuditLog), **_MISS},
+        Alert: {"open": {"state": "open"}, "resolved": {"state": "resolved"},
+                "of a kind": {"kind": "platform.backlog"}},
+        BulkJob: {"done": {"state__exact": "done"}, "of a flow": {"flow": "notify"}},
+        MinuteCounter: {"of a flow": {"flow": "notify"}, "of a name": {"name": "delivered"},
+                        "of a rare name": {"name": "dead"}},
+        ApiKey: {"of a system": {"biz__id__exact": Biz.objects.get(name="system-0").pk}},
+        Biz: {"by name": {"q": "system-7"}},
+    }  # fmt: skip

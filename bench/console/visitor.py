@@ -1,0 +1,80 @@
+"""A person who opens every page, one after another, again and again.
+
+    python -m bench.console.visitor --port 8000 --progress FILE --visit FILE
+
+The file is JSON: the `cookie` of a session, and the `pages` as [name, address, token]. On SIGTERM
+it prints how many milliseconds each page took, each time but the first, which fills caches. An
+answer other than 200 ends it with an error. Standard library only, because it must cost little
+beside the server.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from bench.harness.programs import worker
+
+_CONNECT_SECONDS = 60.0
+
+
+def main() -> None:
+    parser = worker.options("Open every page, again and again.")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--visit", type=Path, required=True)
+    options = parser.parse_args()
+    stop = worker.Stop()
+    visit = json.loads(options.visit.read_text())
+    connection = _connected(options.port)
+    times: dict[str, list[float]] = defaultdict(list)
+    is_first = True
+    while not stop:
+        for name, address, token in visit["pages"]:
+            if stop:
+                break
+            took = _open(connection, address, token, visit["cookie"])
+            if not is_first:
+                times[name].append(round(took * 1000, 2))
+            options.progress.add(1)
+        is_first = False
+    every = sorted(each for some in times.values() for each in some)
+    print(json.dumps({
+        "p50_ms": every[len(every) // 2] if every else 0.0,
+        "p95_ms": every[len(every) * 95 // 100] if every else 0.0,
+        "pages": times,
+    }))  # fmt: skip
+
+
+def _connected(port: int) -> http.client.HTTPConnection:
+    deadline = time.monotonic() + _CONNECT_SECONDS
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        try:
+            connection.connect()
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return connection
+
+
+def _open(connection: http.client.HTTPConnection, address: str, token: str, cookie: str) -> float:
+    """Seconds. Raises RuntimeError for an answer that is no page."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {"Cookie": cookie}
+    begun = time.perf_counter()
+    connection.request("GET", address, headers=headers)
+    answer = connection.getresponse()
+    body = answer.read()
+    took = time.perf_counter() - begun
+    if answer.status != 200:
+        told = f"{answer.getheader('Location', '')} {body[:300]!r}"
+        raise RuntimeError(f"{answer.status} {address} {told}")
+    return took
+
+
+if __name__ == "__main__":
+    main()

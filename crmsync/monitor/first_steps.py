@@ -1,0 +1,54 @@
+"""What a newcomer sets up and sends first."""
+
+from __future__ import annotations
+
+from django.utils.translation import gettext_lazy as _
+
+from crmsync.models import Crm, LandingPage, Lead, Policy, Record
+from msgplatform.core.flows import FirstCall, FirstStep
+
+
+def call() -> FirstCall:
+    """For the oldest landing page, if there is one."""
+    appkey = LandingPage.objects.order_by("id").values_list("appkey", flat=True).first()
+    lead = {"name": "张三", "phone": "13800000000", "idempotency_key": "visitor-7"}
+    return FirstCall("/api/v1/leads", {"appkey": appkey or "…", **lead}, "leads:write")
+
+
+def steps() -> list[FirstStep]:
+    policies = list(Policy.objects.values_list("id", flat=True)[:20])
+    confirmed = Record.objects.filter(policy_id__in=policies, state=Record.State.CONFIRMED)
+    return [
+        FirstStep(
+            _("A landing page"),
+            _("What it asks for. Its form is there at once, and its APPKEY takes leads over REST."),
+            LandingPage.objects.exists(),
+            "admin:crmsync_landingpage_add",
+            ("crmsync.add_landingpage",),
+        ),
+        FirstStep(
+            _("A CRM"),
+            _("Where leads are carried to. Test says whether it answers."),
+            Crm.objects.exists(),
+            "admin:crmsync_crm_add",
+            ("crmsync.add_crm",),
+        ),
+        FirstStep(
+            _("A policy"),
+            _("Which field of a lead becomes which field of the CRM. Try it on a sample first."),
+            bool(policies),
+            "admin:crmsync_policy_add",
+            ("crmsync.add_policy",),
+        ),
+        FirstStep(
+            _("A lead is stored"),
+            _("Fill in the form of the landing page, or use the command below."),
+            Lead.objects.exists(),
+        ),
+        FirstStep(
+            _("The CRM has confirmed it"),
+            _("Search for the lead's name to see what became of it at each CRM."),
+            confirmed.exists(),
+            "console:search",
+        ),
+    ]

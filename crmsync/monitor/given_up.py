@@ -1,0 +1,71 @@
+"""Records that are dead, as the page Failures shows them: by CRM and error class.
+
+They are the open entries of the recovery log that are about a record. Whoever opens or closes one
+says it here, in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from django.db.models import QuerySet
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from crmsync.models import Crm, RecoveryEntry
+from crmsync.monitor.counters import FLOW
+from msgplatform.core import personal
+from msgplatform.core.flows import Failure
+from msgplatform.jobs import given_up
+from msgplatform.jobs.given_up import Back, Lost
+
+_OPEN = RecoveryEntry.State.OPEN
+
+
+def add(crm: int, dead: Iterable[tuple[int, str, str]], now: datetime) -> None:
+    """Count records that died: (record, error class, reason), in the caller's transaction."""
+    lost = [
+        Lost(crm, error, record, personal.in_sentence(reason)) for record, error, reason in dead
+    ]
+    given_up.add(FLOW, lost, now)
+
+
+def take_back(entries: QuerySet[RecoveryEntry]) -> None:
+    """Those of these entries that are open are closed, or opened anew, after this."""
+    rows = entries.order_by().values_list(
+        "state", "record_id", "crm_id", "error_class", "created_at"
+    )
+    back = [
+        Back(crm, error, since)
+        for state, record, crm, error, since in rows
+        if state == _OPEN and record is not None
+    ]
+    given_up.take_back(FLOW, back)
+
+
+def are_open() -> bool:
+    """Whether anything was given up that nobody has sent again or acknowledged."""
+    return given_up.number([FLOW]) > 0
+
+
+def failures() -> Sequence[Failure]:
+    """What died of each CRM, by error class."""
+    groups = given_up.groups(FLOW)
+    wanted = {group.subject for group in groups}
+    names = dict(Crm.objects.filter(id__in=wanted).values_list("id", "name"))
+    found = []
+    for group in groups:
+        pk, error = group.subject, group.answer
+        query = f"?crm={pk}&error={error}&state={int(_OPEN)}"
+        found.append(
+            given_up.failure(
+                group,
+                where=names.get(pk) or _("CRM %d, which was deleted") % pk,
+                where_url=reverse("admin:crmsync_crm_change", args=[pk]) if pk in names else "",
+                list_url=reverse("admin:crmsync_recoveryentry_changelist") + query,
+                action="retry",
+                filter={"crm": names.get(pk) or str(pk), "error_class": error},
+            )
+        )
+    return found

@@ -1,0 +1,119 @@
+"""Messages that were given up: refused by a gateway or by ourselves, expired, or without a Report.
+
+A Report that says that a handset could not be reached is an answer, and nothing was given up: it
+reaches the business system as `sms.report`, and the statistics count it.
+
+The pump counts them in the transaction that archives them; sending one again takes it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from gateway import sgip
+from gateway.connections import sms_redis
+from gateway.lifecycle import keys
+from gateway.models import SgipMt, SmsGateway
+from msgplatform.core.flows import Failure
+from msgplatform.jobs import given_up
+from msgplatform.jobs.given_up import Back, Lost
+
+FLOW = "sms"
+OLDEST_DAYS = 30  # what was accepted before that is not sent again
+_RESULT = "result "
+_Final = SgipMt.Final
+
+
+def answer(final: str, result: int, error_code: int, error: str) -> str:
+    """Why a message was given up, by columns of its row; '' when it was not."""
+    if final in (_Final.EXPIRED, _Final.UNKNOWN):
+        return final
+    if final != _Final.FAILED or (error_code and not result):
+        return ""  # it was sent, or a Report says that it could not be delivered
+    return f"{_RESULT}{error_code}" if error_code else error or final
+
+
+def narrowed(rows: QuerySet[SgipMt], wanted: str) -> QuerySet[SgipMt]:
+    """Those of these rows that have this answer."""
+    if wanted in (_Final.EXPIRED, _Final.UNKNOWN):
+        return rows.filter(final=wanted)
+    if wanted.startswith(_RESULT) and wanted.removeprefix(_RESULT).isdigit():
+        return rows.filter(error_code=wanted.removeprefix(_RESULT), result__gt=0)
+    return rows.filter(error=wanted, error_code=0)
+
+
+def answer_of(row: SgipMt) -> str:
+    return answer(row.final, row.result, row.error_code, row.error)
+
+
+def add(rows: Iterable[Mapping[str, Any]], now: datetime) -> None:
+    """Count these rows of `sgip_mt`, as far as they were given up, in the caller's transaction."""
+    lost = []
+    for row in rows:
+        why = answer(row["final"], row["result"], row["error_code"], row["error"])
+        if why:
+            lost.append(Lost(row["gateway_id"], why, row["id"], row["error"]))
+    given_up.add(FLOW, lost, now)
+
+
+def sent_again(rows: Iterable[SgipMt]) -> None:
+    """Their new messages were just accepted, for the first time."""
+    back = [Back(row.gateway_id, why, row.archived_at) for row in rows if (why := answer_of(row))]
+    if back:
+        with transaction.atomic():
+            given_up.take_back(FLOW, back)
+
+
+def turned_out_otherwise(rows: Iterable[SgipMt]) -> None:
+    """These rows, as they are before they get another ending, in the caller's transaction. One that
+    was sent again is not in the counts any more. Raises RedisError."""
+    sent_again(
+        row for row in rows
+        if not sms_redis().exists(keys.idempotency(row.biz_id, resend_key(row.pk)))
+    )  # fmt: skip
+
+
+def resend_key(message: int | str) -> str:
+    """The idempotency key of the message that repeats this one."""
+    return f"resend:{message}:1"
+
+
+def failures() -> list[Failure]:
+    """What was given up at each gateway, by answer."""
+    groups = given_up.groups(FLOW)
+    wanted = {group.subject for group in groups}
+    names = dict(SmsGateway.objects.filter(id__in=wanted).values_list("id", "name"))
+    since = timezone.localtime() - timedelta(days=OLDEST_DAYS)
+    found = []
+    for group in groups:
+        pk, why = group.subject, group.answer
+        state = why if why in (_Final.EXPIRED, _Final.UNKNOWN) else str(_Final.FAILED)
+        query = f"?final__exact={state}"
+        code = why.removeprefix(_RESULT)
+        is_known = pk in names
+        found.append(
+            given_up.failure(
+                group,
+                where=names.get(pk) or (_("gateway %d, which was deleted") % pk if pk else
+                                        _("no gateway")),
+                where_url=reverse("admin:gateway_smsgateway_change", args=[pk]) if is_known else "",
+                said="",  # a gateway answers with a code, and our own reasons are no content
+                meaning=_(sgip.result_text(int(code))) if code.isdigit() else group.said,
+                message=str(group.sample),
+                list_url=reverse("admin:gateway_sgipmt_changelist") + query,
+                action="resend",
+                filter={
+                    "state": state, "answer": why, "gateway": str(pk),
+                    "since": since.strftime("%Y-%m-%d %H:%M"),
+                },
+            )
+        )  # fmt: skip
+    return found

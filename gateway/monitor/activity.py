@@ -1,0 +1,117 @@
+"""What SMS counts, for the overview and the statistics: its counters and what they mean.
+
+The pump counts each message once, with the ending that it had when it was archived, and its
+segments. Counters of an account have its id as their subject, those of a gateway its negative id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+
+from django.db.models import Q
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from gateway import sgip
+from gateway.connections import sms_redis
+from gateway.given_up import FLOW
+from gateway.lifecycle import keys
+from gateway.models import SgipMt, SmsAccount, SmsGateway
+from gateway.pump.rows import ERROR, SEGMENTS
+from msgplatform.core.flows import Activity, Dimension, Group, Key, Measure
+from msgplatform.core.flows.activity import Counts
+from msgplatform.statistics.dimensions import BySubject, BySystem
+
+_Final = SgipMt.Final
+_ACCEPTED = "accepted by us"  # no counter of the database
+
+
+class _ByAccount(BySubject):
+    """What an account sent and received; 0 stands for MOs to a number that no account has."""
+
+    def keys_of(self, counted: Collection[Key]) -> Mapping[Key, str]:
+        return {counter: str(counter.subject) for counter in counted if counter.subject >= 0}
+
+    def named(self, keys: Collection[str]) -> Mapping[str, Group]:
+        nobody = {"0": Group("0", gettext("nobody's"))} if "0" in keys else {}
+        return {**super().named(keys), **nobody}
+
+
+class _BySpNumber(Dimension):
+    """The SP number that an account has now; accounts that share one count together."""
+
+    name = "sp_number"
+    title = _("SP number")
+    names_subjects = True
+
+    def keys_of(self, counted: Collection[Key]) -> Mapping[Key, str]:
+        accounts = {counter.subject for counter in counted if counter.subject > 0}
+        rows = SmsAccount.objects.filter(pk__in=accounts)
+        numbers = dict(rows.values_list("pk", "sp_number"))
+        return {
+            counter: numbers[counter.subject] for counter in counted if counter.subject in numbers
+        }
+
+    def named(self, keys: Collection[str]) -> Mapping[str, Group]:
+        return {key: Group(key, key) for key in keys}
+
+    def narrow(self, key: str) -> Q:
+        accounts = SmsAccount.objects.filter(sp_number=key)
+        return Q(subject__in=list(accounts.values_list("pk", flat=True)))
+
+    def choices(self) -> list[tuple[str, str]]:
+        numbers = SmsAccount.objects.order_by("sp_number").values_list("sp_number", flat=True)
+        return [(number, number) for number in numbers.distinct()]
+
+
+def _answer(name: str) -> str:
+    """The code with its meaning; the platform's own reasons are words already."""
+    if not name.startswith(ERROR):
+        return ""
+    code = name.removeprefix(ERROR)
+    if not code.isdecimal():
+        return code
+    meaning = sgip.result_text(int(code))
+    if meaning == code:  # the specification does not have it
+        meaning = gettext("a code of the gateway's own")
+    return f"{code}: {meaning}"
+
+
+def _accepted(since: datetime, until: datetime) -> Mapping[datetime, Counts]:
+    """What was accepted in each minute, of the last day. Raises RedisError."""
+    rows: dict[bytes, bytes] = sms_redis().hgetall(keys.MT_MINUTES)  # type: ignore[assignment]
+    found = {datetime.fromtimestamp(int(at) * 60, UTC): int(value) for at, value in rows.items()}
+    return {at: {_ACCEPTED: value} for at, value in found.items() if since <= at <= until}
+
+
+ACTIVITY = Activity(
+    counters=FLOW,
+    measures=(
+        Measure("accepted", _("accepted"), (_ACCEPTED,), "accepted", is_live=True),
+        Measure("sent", _("sent and ended"), tuple(_Final.values)),
+        Measure("segments", _("segments"), (SEGMENTS,)),
+        Measure("delivered", _("delivered"), (_Final.DELIVERED,), "good"),
+        Measure("given_up", _("failed or expired"), (_Final.FAILED, _Final.EXPIRED), "lost"),
+        Measure("unknown", _("ending unknown"), (_Final.UNKNOWN,)),
+        Measure("unreported", _("without a Report"), (_Final.ACCEPTED,)),
+        Measure("received", _("received"), ("mo",)),
+    ),
+    dimensions=(
+        BySubject(
+            "gateway", _("gateway"), lambda: SmsGateway.objects.order_by("name"),
+            sign=-1, is_apart=True,
+        ),
+        _ByAccount("account", _("account"), lambda: SmsAccount.objects.order_by("name")),
+        BySystem("gateway.SmsAccount.biz"),
+        _BySpNumber(),
+    ),
+    answer=_answer,
+    live=_accepted,
+    note=_(
+        "A message counts once it is archived, at that time; one whose ending turns out later is "
+        "counted anew. Segments: the short messages that the operator bills, each part of a long "
+        "text one, without those that it refused. Without a Report: accepted by the gateway, and "
+        "nobody wanted to know more."
+    ),
+)  # fmt: skip

@@ -1,0 +1,50 @@
+"""How a simulated SMG behaves: well, or in the ways that gateways in the field do not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gateway.sgip import Result, State
+from gateway.sgip.constants import THROTTLED
+
+
+class ReportTime(Enum):
+    AFTER = "after the response"
+    BEFORE = "before the response"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """Times in seconds. What is counted is counted for each connection."""
+
+    login_result: int = 0
+    result: int = 0  # of a Submit
+    response_delay: float | None = 0  # None: no response, ever
+    per_second: int | None = None  # more Submits than these get THROTTLED
+    drop_after: int | None = None  # Submits; they are accepted, and the link is cut unanswered
+    garbage_after: int | None = None  # Submits
+    reports: ReportTime = ReportTime.AFTER
+    report_copies: int = 1  # each under its own sequence
+    resent_reports: bool = False  # each frame is written twice
+    on_submit_link: bool = False  # Reports and MOs come over the connection of the SP
+    state: int = State.DELIVERED
+    error_code: int = 0
+
+
+BEHAVIOURS: dict[str, Behaviour] = {
+    "happy": Behaviour(),
+    "silent": Behaviour(response_delay=None, reports=ReportTime.NEVER),
+    "slow": Behaviour(response_delay=0.5),
+    "refusing": Behaviour(result=int(Result.NO_ROUTE)),
+    "failing": Behaviour(state=State.FAILED, error_code=int(Result.UNKNOWN_USER)),
+    "unwelcoming": Behaviour(login_result=int(Result.LOGIN)),
+    "throttling": Behaviour(per_second=50),
+    "dropping": Behaviour(drop_after=20),
+    "early-reports": Behaviour(response_delay=0.05, reports=ReportTime.BEFORE),
+    "submit-link": Behaviour(on_submit_link=True),
+    "duplicating": Behaviour(report_copies=2, resent_reports=True),
+    "garbage": Behaviour(garbage_after=20),
+}
+THROTTLE_RESULT = THROTTLED

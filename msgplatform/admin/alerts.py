@@ -1,0 +1,166 @@
+"""Alerts: those that are open, and their history; acknowledged and resolved here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import redirect
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.admin import cells
+from msgplatform.admin.auditing import audit
+from msgplatform.admin.filters import PickFilter
+from msgplatform.admin.rows import RowsAdmin
+from msgplatform.jobs import runbooks
+from msgplatform.models import Alert
+from msgplatform.models.failures import MAX_NOTE
+
+_EARLIER_SHOWN = 10
+_LINK = '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>'
+_COUNTED = 1000
+
+
+class StateFilter(PickFilter):
+    title = _("state")
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [
+            ("open", gettext("open")), ("unseen", gettext("open, not acknowledged")),
+            ("resolved", gettext("resolved")),
+        ]  # fmt: skip
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Alert]) -> QuerySet[Alert]:
+        match self.value():
+            case "open":
+                return queryset.filter(open_key__isnull=False)
+            case "unseen":
+                return queryset.filter(open_key__isnull=False, acknowledged_at=None)
+            case "resolved":
+                return queryset.filter(open_key=None)
+        return queryset
+
+
+class KindFilter(PickFilter):
+    title = _("kind")
+    parameter_name = "kind"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(kind, kind) for kind in sorted(runbooks.every())]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Alert]) -> QuerySet[Alert]:
+        return queryset.filter(kind=self.value()) if self.value() else queryset
+
+
+@admin.register(Alert)
+class AlertAdmin(RowsAdmin):
+    sentence_fields = ("subject", "text", "note")
+    list_display = ["subject_link", "kind", "times", "first_at", "last_at", "state_mark", "act"]
+    list_display_links = None
+    list_filter = [StateFilter, KindFilter]
+    search_help_text = _("An alert's id")
+    page_template = "admin/alert.html"
+    actions = ["resolve"]
+
+    def get_urls(self) -> list[URLPattern]:
+        act = self.admin_site.admin_view(self.act_view)
+        return [
+            path("<int:pk>/do/<slug:what>/", act, name="msgplatform_alert_act"),
+            *super().get_urls(),
+        ]
+
+    @admin.action(description=_("Mark as resolved"), permissions=["operate"])
+    def resolve(self, request: HttpRequest, queryset: QuerySet[Alert]) -> None:
+        rows = list(queryset.filter(resolved_at=None)[:_COUNTED])
+        with transaction.atomic():
+            now = timezone.now()
+            still_open = Alert.objects.filter(pk__in=[row.pk for row in rows], resolved_at=None)
+            count = still_open.update(resolved_at=now, open_key=None)
+            for row in rows:
+                changes = {"resolved_at": [None, now.isoformat()]}
+                audit(request, "alert_resolved", str(row), key=row.key, changes=changes)
+        text = ngettext("%d alert resolved.", "%d alerts resolved.", count) % count
+        messages.success(request, text)
+
+    def mask(self, request: HttpRequest, rows: Iterable[Any]) -> None:
+        """In the language of the person first: the mask is for what is shown."""
+        shown = list(rows)
+        for row in shown:
+            row.translate()
+        super().mask(request, shown)
+
+    # -- one -------------------------------------------------------------------------------------
+    def page(self, request: HttpRequest, row: Alert) -> Mapping[str, Any]:
+        same = Alert.objects.filter(key=row.key).order_by("-id")
+        book = runbooks.of(row.kind)
+        return {
+            "first": book.first if book else "",
+            "paragraph": runbooks.paragraph(row.kind),
+            "anchor": runbooks.anchor(row.kind),
+            "link": runbooks.link(row),
+            "is_open": row.open_key is not None,
+            "opened": same.order_by()[:_COUNTED].count(),
+            "earlier": same.exclude(pk=row.pk)[:_EARLIER_SHOWN],
+            "max_note": MAX_NOTE,
+        }
+
+    def act_view(self, request: HttpRequest, pk: int, what: str) -> HttpResponse:
+        """Acknowledge one, with a note, or resolve it."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        self.row(request, pk, change=True)
+        row = Alert.objects.get(pk=pk)  # as it is stored, for the audit log
+        mine = Alert.objects.filter(pk=pk, open_key__isnull=False)
+        note = request.POST.get("note", "").strip()[:MAX_NOTE]
+        if what == "resolve":
+            now = timezone.now()
+            if mine.update(resolved_at=now, open_key=None):
+                changes: dict[str, list[str | None]] = {"resolved_at": [None, now.isoformat()]}
+                audit(request, "alert_resolved", str(row), key=row.key, changes=changes)
+                messages.success(
+                    request,
+                    gettext("It is resolved. If its cause still holds, it opens again by itself."),
+                )
+        elif what == "acknowledge" and not note:
+            messages.error(request, gettext("Say in the note who does what about it."))
+        elif what == "acknowledge":
+            values = {"acknowledged_by": request.user.get_username(), "note": note}
+            if mine.update(acknowledged_at=timezone.now(), **values):
+                changes = {"note": [row.note or None, note]}
+                audit(request, "alert_acknowledged", str(row), key=row.key, changes=changes)
+                messages.success(request, gettext("It is acknowledged, and stays open."))
+        return redirect("admin:msgplatform_alert_change", pk)
+
+    # -- columns ---------------------------------------------------------------------------------
+    @admin.display(description=_("alert"))
+    def subject_link(self, row: Alert) -> str:
+        url = reverse("admin:msgplatform_alert_change", args=[row.pk])
+        return format_html(_LINK, url, row.subject)
+
+    @admin.display(description=_("times"))
+    def times(self, row: Alert) -> str:
+        return str(row.count)
+
+    @admin.display(description=_("state"))
+    def state_mark(self, row: Alert) -> str:
+        if row.open_key is None:
+            at = cells.moment(row.resolved_at)
+            return cells.mark(gettext("resolved"), "plain", below=at)
+        if row.acknowledged_at:
+            said = f"{row.acknowledged_by}: {row.note}"
+            return cells.mark(gettext("acknowledged"), "warn", below=cells.cut(said))
+        return cells.mark(gettext("open"), "bad")
+
+    @admin.display(description=_("where to act"))
+    def act(self, row: Alert) -> str:
+        url = runbooks.link(row)
+        return format_html(_LINK, url, gettext("Act")) if url else cells.NOTHING

@@ -1,0 +1,123 @@
+"""The audit log: who did what in the console, field by field, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from django import forms
+from django.apps import apps
+from django.db import models
+from django.http import HttpRequest
+
+from msgplatform.core.fields import encrypted_names
+from msgplatform.models import AuditLog
+
+# What stands in the log for a value that nobody may read there, and for no value.
+SECRET, NOTHING = "•••", None
+MESSAGE_SENT_AGAIN = "message_sent_again"
+_LONGEST = 2000  # characters of a value: a mapping may have pages
+_LISTED = 200  # rows of a relation
+
+
+@lru_cache(maxsize=1)
+def hidden_fields() -> frozenset[str]:
+    """Columns, of any model, that hold a secret or a hash of one."""
+    return frozenset({"hash", "password"}).union(*map(encrypted_names, apps.get_models()))
+
+
+def audit(request: HttpRequest, action: str, target: str, **detail: Any) -> AuditLog:
+    """Store who did it. `changes` has the field's name → its values before and after."""
+    return AuditLog.objects.create(
+        actor=request.user.get_username(), action=action, target=target[:200], detail=detail
+    )
+
+
+def message_target(flow: str, id: int | str) -> str:
+    """As the audit log names a message; an index finds the entries of one."""
+    return f"{flow} {id}"[:200]
+
+
+def audit_messages(
+    request: HttpRequest, flow: str, ids: Iterable[int | str], **detail: Any
+) -> None:
+    """Store who sent these messages again, an entry for each: their pages show it."""
+    actor = request.user.get_username()
+    AuditLog.objects.bulk_create(
+        AuditLog(
+            actor=actor, action=MESSAGE_SENT_AGAIN, target=message_target(flow, id), detail=detail
+        )
+        for id in ids
+    )
+
+
+def of_form(form: forms.BaseForm, change: bool) -> dict[str, list[Any]]:
+    """What a saved form has changed: name of the field → [before, after]. Of a new row every value
+    that is not empty. A secret is only said to have changed."""
+    found = {}
+    for name in form.changed_data if change else form.fields:
+        field = form.fields[name]
+        before = _shown(form.get_initial_for_field(field, name), field) if change else NOTHING
+        after = _shown(form.cleaned_data.get(name), field)
+        if _is_secret(name, field):
+            before, after = (SECRET if change else NOTHING), SECRET
+        if change or after not in (NOTHING, "", [], {}):
+            found[name] = [before, after]
+    return found
+
+
+def of_formset(formset: Any) -> dict[str, list[Any]]:
+    """What a saved formset of other rows (inlines) has changed, one entry for each row."""
+    found: dict[str, list[Any]] = {}
+    for row in formset.new_objects:
+        found[_of(row)] = [NOTHING, str(row)]
+    for row, names in formset.changed_objects:
+        found[_of(row)] = [NOTHING, ", ".join(names)]
+    for row in formset.deleted_objects:
+        found[_of(row)] = [str(row), NOTHING]
+    return found
+
+
+def _of(row: models.Model) -> str:
+    return f"{row._meta.model_name} {row.pk or ''}".strip()
+
+
+def _is_secret(name: str, field: forms.Field) -> bool:
+    return (
+        name in hidden_fields()
+        or getattr(field, "is_secret", False)
+        or isinstance(field.widget, forms.PasswordInput)
+    )
+
+
+def _shown(value: Any, field: forms.Field) -> Any:
+    """A value of a form as JSON; rows by what they are called."""
+    if isinstance(field, forms.ModelChoiceField):
+        return _rows(value, field)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): _cut(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_cut(each) for each in value]
+    return _cut(value)
+
+
+def _rows(value: Any, field: Any) -> Any:
+    """Of a relation the initial value is a key or a list of rows, the cleaned one a row or a
+    queryset."""
+    if value is None or isinstance(value, models.Model):
+        return None if value is None else str(value)
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return sorted(str(each) for each in list(value)[:_LISTED])
+    row = field.queryset.model._default_manager.filter(pk=value).first() if value != "" else None
+    return None if row is None else str(row)
+
+
+def _cut(value: Any) -> Any:
+    """Short texts and numbers as they are, anything else as text."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,0 +1,89 @@
+"""Charts over time: the numbers, for the template `console/chart.html`; `console/charts.js` draws
+them with the theme's Chart.js."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from django.utils import formats, timezone
+from django.utils.translation import gettext as _
+
+from msgplatform.core.flows.text import Text
+
+Tone = Literal["accepted", "good", "lost", "bad", "plain", "limit"]
+Unit = Literal["count", "number", "seconds", "milliseconds", "share"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A value for each time; None where nothing is known: there the line is broken."""
+
+    title: Text
+    values: Sequence[float | None]
+    tone: Tone = "plain"
+    as_bars: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """`name` is its own on its page. `times` are written as `labels` makes them."""
+
+    name: str
+    title: Text
+    times: Sequence[str]
+    lines: Sequence[Line]
+    unit: Unit = "count"
+    note: Text = ""
+    least_top: float = 0.0  # what the height stands for at least
+    last_is_open: bool = False  # whether the last step goes on
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is known, or nothing happened."""
+        return not any(value for line in self.lines for value in line.values)
+
+    @property
+    def summary(self) -> str:
+        """The chart in words, for those who cannot see it."""
+        parts = [
+            _("%(line)s: highest %(highest)s, last %(last)s")
+            % {"line": line.title, "highest": _number(max(known)), "last": _number(known[-1])}
+            for line in self.lines
+            if (known := [value for value in line.values if value is not None])
+        ]
+        return ". ".join([str(self.title), *parts])
+
+    @property
+    def data(self) -> str:
+        """What the script draws, as JSON."""
+        return json.dumps({
+            "times": list(self.times),
+            "unit": self.unit,
+            "leastTop": self.least_top,
+            "lastIsOpen": self.last_is_open,
+            "lines": [
+                {
+                    "title": str(line.title), "tone": line.tone, "bars": line.as_bars,
+                    "values": line.values,
+                }
+                for line in self.lines
+            ],
+        })  # fmt: skip
+
+
+def labels(times: Sequence[datetime], by_day: bool = False) -> list[str]:
+    """Times in the reader's time zone: without the date when all are of one day."""
+    if by_day:
+        return [formats.date_format(at, "Y-m-d") for at in times]
+    local = [timezone.localtime(at) for at in times]
+    form = "H:i" if len({at.date() for at in local}) < 2 else "m-d H:i"
+    return [formats.date_format(at, form) for at in local]
+
+
+def _number(value: float) -> str:
+    whole = round(value, 2) if value % 1 else int(value)
+    return formats.number_format(whole, force_grouping=True)

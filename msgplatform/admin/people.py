@@ -1,0 +1,115 @@
+"""People and their groups. Nobody gives away more than they have themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.models import Group, Permission, User
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+
+from msgplatform.admin.auditing import SECRET, audit
+from msgplatform.admin.base import ModelAdmin
+from msgplatform.models import Role
+
+admin.site.unregister(User)
+admin.site.unregister(Group)
+# Of the form that makes a user: the password again, and whether there is one.
+_NOT_AUDITED = ("password2", "usable_password")
+
+
+def _held_by(user: Any) -> QuerySet[Permission]:
+    """The permissions of a person; an inactive one keeps them, to be active again."""
+    if user.is_superuser:
+        return Permission.objects.all()
+    return Permission.objects.filter(Q(user=user) | Q(group__user=user)).distinct()
+
+
+def _lacks(request: HttpRequest, wanted: QuerySet[Permission]) -> bool:
+    """Whether the person who asks lacks one of these permissions."""
+    user: Any = request.user
+    if user.is_superuser:
+        return False
+    return wanted.exclude(pk__in=_held_by(user).values("pk")).exists()
+
+
+class OwnPermissionsOnly(ModelAdmin):
+    """Offers only permissions that one has, and groups that have no others."""
+
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        field = super().formfield_for_manytomany(db_field, request, **kwargs)
+        user: Any = request.user
+        if field is None or user.is_superuser:
+            return field
+        own = _held_by(user).values("pk")
+        rows: Any = field.queryset
+        if db_field.related_model is Group:
+            others = Permission.objects.exclude(pk__in=own)
+            rows = rows.exclude(pk__in=Group.objects.filter(permissions__in=others).values("pk"))
+        elif db_field.related_model is Permission:
+            rows = rows.filter(pk__in=own)
+        field.queryset = rows
+        return field
+
+
+@admin.register(User)
+class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly):  # type: ignore[type-arg]  # none at run time
+    form = UserChangeForm
+    add_form = UserCreationForm
+    change_password_form = AdminPasswordChangeForm
+    readonly_fields = ["last_login", "date_joined"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        fields = [*super().get_readonly_fields(request, obj)]
+        user: Any = request.user
+        return fields if user.is_superuser else [*fields, "is_superuser"]
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Not somebody who may do more: with a new password one would be that person."""
+        return super().has_change_permission(request, obj) and not self._exceeds(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        may = super().has_delete_permission(request, obj) and not self._exceeds(request, obj)
+        return may and obj != request.user
+
+    def _exceeds(self, request: HttpRequest, obj: Any) -> bool:
+        user: Any = request.user
+        if obj is None or user.is_superuser:
+            return False
+        return obj.is_superuser or _lacks(request, _held_by(obj))
+
+    def audit_changes(self, form: Any, change: bool) -> dict[str, Any]:
+        found = super().audit_changes(form, change)
+        return {name: values for name, values in found.items() if name not in _NOT_AUDITED}
+
+    def user_change_password(
+        self, request: HttpRequest, id: str, form_url: str = ""
+    ) -> HttpResponse:
+        with transaction.atomic():
+            response = super().user_change_password(request, id, form_url)
+            if request.method == "POST" and response.status_code == 302:
+                user = User.objects.get(pk=id)
+                changes = {"password": [SECRET, SECRET]}
+                audit(request, "user_password_set", user.get_username(), changes=changes)
+        return response
+
+
+@admin.register(Group)
+class GroupAdmin(DjangoGroupAdmin, OwnPermissionsOnly):
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """`migrate` keeps the roles that the platform ships as they are."""
+        return super().has_change_permission(request, obj) and not self._is_kept(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_delete_permission(request, obj) and not self._is_kept(request, obj)
+
+    def _is_kept(self, request: HttpRequest, obj: Any) -> bool:
+        if obj is None:
+            return False
+        is_role = Role.objects.filter(group=obj).exists()
+        return is_role or _lacks(request, obj.permissions.all())

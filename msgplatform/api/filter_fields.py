@@ -1,0 +1,35 @@
+"""Fields that the filters of several flows have (`core/flows/filters.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from django.db.models import Q, TextChoices
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core.flows import MOST_OPTIONS, FilterField, Option, Text
+from msgplatform.models import Biz
+
+
+def systems(typed: str) -> Sequence[Option]:
+    """Business systems with the typed text in their name or title."""
+    rows = Biz.objects.filter(Q(name__icontains=typed) | Q(title__icontains=typed))
+    found = rows.order_by("name").values_list("name", "title")[:MOST_OPTIONS]
+    return [Option(name, title) for name, title in found]
+
+
+def choice(
+    choices: type[TextChoices] | Iterable[tuple[str, Text]], help: Text = "", nothing: Text = ""
+) -> FilterField:
+    """One of a few."""
+    pairs = choices.choices if isinstance(choices, type) else choices
+    return FilterField(help, "choice", tuple(pairs), nothing)
+
+
+def time(help: Text) -> FilterField:
+    return FilterField(help, "time")
+
+
+BIZ = FilterField(_("Type a part of its name"), "name", options=systems)
+SINCE = time(_("Accepted at this time or later"))
+UNTIL = time(_("Accepted before this time"))

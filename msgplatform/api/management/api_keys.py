@@ -1,0 +1,143 @@
+"""API keys of business systems. Management keys are made in the console, or by
+`manage.py management_key`: no key can make another that may do more than it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import Http404
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from msgplatform.api.access import keys
+from msgplatform.api.management.fields import TextField
+from msgplatform.api.management.resources import (
+    ResourceListView,
+    ResourceView,
+    WholeSerializer,
+    audit,
+    documented,
+    listed,
+)
+from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.models import ApiKey, Biz
+
+
+class KeySerializer(WholeSerializer):
+    """A key of a business system, without the key itself."""
+
+    scopes = serializers.ListField(
+        child=TextField(max_length=64), help_text="What the key may do: events:write"
+    )
+
+    class Meta:
+        model = ApiKey
+        fields = ["name", "scopes", "expires_at", "prefix", "created_at", "last_used_at",
+                  "revoked_at"]  # fmt: skip
+        read_only_fields = ["name", "prefix", "created_at", "last_used_at", "revoked_at"]
+
+
+class NewKeySerializer(KeySerializer):
+    """The answer that has the key itself, this once."""
+
+    key = serializers.CharField(read_only=True, help_text="The key: shown this once, keep it")
+
+    class Meta(KeySerializer.Meta):
+        fields = [*KeySerializer.Meta.fields, "key"]
+
+
+@documented(
+    "API key",
+    "API keys",
+    KeySerializer,
+    {"scopes": ["events:write", "events:read"]},
+    created=NewKeySerializer,
+    deleted="Revokes it: it is refused within 30 seconds, and stays in the list. A PUT of the same "
+    "name then makes a new key.",
+    notes="Only the answer that creates it (201) has the key itself. 409 when several keys of the "
+    "system that are not revoked have this name.",
+)
+class KeyView(ResourceView):
+    required_scope = "manage:keys"
+    serializer_class = KeySerializer
+    answers_not_now = ("PUT", "DELETE")
+
+    def rows(self) -> QuerySet[ApiKey]:
+        """Those that are not revoked come first, then the newest."""
+        named = self.kwargs["name"]
+        rows = ApiKey.objects.filter(biz__name=self.kwargs["system"], name=named)
+        return rows.order_by("revoked_at", "-id")
+
+    def put(self, request: Request, **_named: str) -> Response:
+        name = self.kwargs["name"]
+        if name != name.strip():
+            # It would be stored without them, and not be found under this address.
+            raise InvalidInput("Leave out the blanks around the name.", "name")
+        body = self.get_serializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        scopes, expires_at = body.validated_data["scopes"], body.validated_data.get("expires_at")
+        with transaction.atomic():
+            system = self._locked_system()
+            row = self._active(system)
+            if row is None:
+                row, plain = keys.create(system, self.kwargs["name"], scopes, expires_at)
+                self._log(request, "api_key_created", row)
+                shown = NewKeySerializer(row).data | {"key": plain}
+                return Response(shown, status.HTTP_201_CREATED)
+            scopes = keys.check_scopes(scopes, is_management=False)
+            if (sorted(row.scopes), row.expires_at) != (scopes, expires_at):
+                keys.check_expiry(expires_at)
+                before = {"scopes": row.scopes, "expires_at": row.expires_at}
+                row.scopes, row.expires_at = scopes, expires_at
+                row.save(update_fields=["scopes", "expires_at"])
+                self._log(request, "api_key_changed", row, before=before)
+                transaction.on_commit(keys.forget)
+        return Response(self.get_serializer(row).data)
+
+    def delete(self, request: Request, **_named: str) -> Response:
+        with transaction.atomic():
+            row = self._active(self._locked_system())
+            if row is None:
+                self.found()  # one that is revoked already may be deleted again
+            else:
+                keys.revoke(row)
+                audit(request, "api_key_revoked", str(row), biz=self.kwargs["system"])
+                transaction.on_commit(keys.forget)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    def _locked_system(self) -> Biz:
+        """The system's row, locked: two requests that create one key cannot make two."""
+        found = Biz.objects.select_for_update().filter(name=self.kwargs["system"]).first()
+        if found is None:
+            raise Http404("There is no such business system.")
+        return found
+
+    def _active(self, system: Biz) -> ApiKey | None:
+        named = ApiKey.objects.filter(biz=system, name=self.kwargs["name"], revoked_at=None)
+        rows = list(named[:2])
+        if len(rows) > 1:
+            raise NotNow("Several keys of this system have this name. Revoke all but one of them.")
+        return rows[0] if rows else None
+
+    def _log(self, request: Request, action: str, row: ApiKey, **detail: Any) -> None:
+        after = {"scopes": row.scopes, "expires_at": row.expires_at}
+        audit(request, action, str(row), biz=self.kwargs["system"], after=after, **detail)
+
+
+@listed(
+    "API keys",
+    "List the API keys of a business system",
+    "Newest first, revoked ones too. A key itself is never shown again.",
+)
+class KeyListView(ResourceListView):
+    resource = KeyView
+    keyset_ordering = ("-id",)
+
+    def get_queryset(self) -> QuerySet[ApiKey]:
+        named = self.kwargs.get("system", "")
+        if named and not Biz.objects.filter(name=named).exists():
+            raise Http404("There is no such business system.")
+        return ApiKey.objects.filter(biz__name=named)

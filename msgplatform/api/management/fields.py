@@ -1,0 +1,73 @@
+"""Serializer fields that take what JSON has for them, as the schema says, and nothing else.
+
+REST framework's own read forms too: there "5" is a number, 1 is true, and a time without a zone is
+one of the server's.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.db import models
+from django.utils import timezone
+from rest_framework import serializers
+
+
+class TextField(serializers.CharField):
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class FlagField(serializers.BooleanField):
+    def to_internal_value(self, data: Any) -> bool:
+        if not isinstance(data, bool):
+            self.fail("invalid", input=data)
+        return data
+
+
+class WholeNumberField(serializers.IntegerField):
+    """A number without a fraction: 5, and 5.0 as well."""
+
+    def to_internal_value(self, data: Any) -> int:
+        if isinstance(data, bool | str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class NumberField(serializers.FloatField):
+    """A number that has a place in a float. Whole ones stay whole."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, bool) or not isinstance(data, int | float):
+            self.fail("invalid")
+        try:
+            float(data)
+        except OverflowError:
+            self.fail("invalid")
+        return data
+
+
+class MomentField(serializers.DateTimeField):
+    """A time with its zone."""
+
+    def enforce_timezone(self, value: datetime) -> datetime:
+        if timezone.is_naive(value):
+            self.fail("invalid", format="2026-11-20T08:00:00Z")
+        return super().enforce_timezone(value)
+
+
+# For ModelSerializer.
+OF_MODELS = {
+    **serializers.ModelSerializer.serializer_field_mapping,
+    models.BooleanField: FlagField,
+    models.CharField: TextField,
+    models.DateTimeField: MomentField,
+    models.FloatField: NumberField,
+    models.IntegerField: WholeNumberField,
+    models.PositiveIntegerField: WholeNumberField,
+    models.PositiveSmallIntegerField: WholeNumberField,
+    models.TextField: TextField,
+}

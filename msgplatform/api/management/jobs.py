@@ -1,0 +1,171 @@
+"""Bulk jobs: sending many messages again and the like, with a status to follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.http import Http404
+from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema, extend_schema_view
+from rest_framework import serializers, status
+from rest_framework.generics import RetrieveAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from msgplatform.api.management.fields import FlagField, TextField, WholeNumberField
+from msgplatform.api.management.resources import actor, audit
+from msgplatform.api.query import ListView, QueryView
+from msgplatform.jobs import control
+from msgplatform.models import BulkJob
+
+SCOPE = "manage:jobs"
+_FILTER = 'Which messages, by the filters of the action: {"biz": "orders"}'
+
+
+class JobSerializer(serializers.ModelSerializer[BulkJob]):
+    id = serializers.CharField(read_only=True)
+    total = serializers.IntegerField(
+        read_only=True, help_text="How many messages the filter matched when the job was started"
+    )
+    done = serializers.IntegerField(read_only=True, help_text="How many it has changed so far")
+    error = serializers.CharField(read_only=True, help_text="Why it failed")
+
+    class Meta:
+        model = BulkJob
+        fields = ["id", "flow", "action", "filter", "rate", "state", "total", "done", "error",
+                  "created_by", "created_at", "finished_at"]  # fmt: skip
+        read_only_fields = fields
+
+
+class NewJobSerializer(serializers.Serializer[dict[str, Any]]):
+    """A job to start, or to preview."""
+
+    flow = TextField(max_length=32, help_text="notify, sms, feed or crmsync")
+    action = TextField(max_length=32, help_text="Such as requeue or replay")
+    filter = serializers.DictField(child=TextField(max_length=12_000), help_text=_FILTER)
+    rate = WholeNumberField(
+        min_value=1,
+        max_value=100_000,
+        required=False,
+        allow_null=True,
+        help_text="Messages a second; left out: as fast as it goes",
+    )
+    preview = FlagField(
+        required=False, allow_null=True, help_text="true: only count, start nothing"
+    )
+
+
+class PreviewSerializer(serializers.Serializer[dict[str, Any]]):
+    total = serializers.IntegerField(help_text="How many messages the job would change")
+    more = serializers.BooleanField(
+        help_text="Whether the count stopped there, and more may follow"
+    )
+
+
+@extend_schema(tags=["bulk jobs"])
+@extend_schema_view(
+    get=extend_schema(
+        summary="List bulk jobs",
+        description="Every bulk job, newest first, those of the console too.",
+    )
+)
+class JobListView(ListView):
+    required_scope = SCOPE
+    serializer_class = JobSerializer
+    queryset = BulkJob.objects.all()
+
+    @extend_schema(
+        summary="Start a bulk job",
+        description="Counts the messages that the filter matches and starts the job; its status is "
+        "at the address of its id. With `preview` it only counts. The actions of each flow and "
+        "their filters are those of the console.",
+        request=NewJobSerializer,
+        responses={
+            201: OpenApiResponse(JobSerializer, "The job was started."),
+            200: OpenApiResponse(PreviewSerializer, "The preview that was asked for."),
+        },
+        examples=[
+            OpenApiExample(
+                "send given up deliveries again",
+                {
+                    "flow": "notify",
+                    "action": "requeue",
+                    "filter": {"subscription": "orders/warehouse", "status": "exhausted"},
+                    "rate": 50,
+                },
+                request_only=True,
+            )
+        ],
+    )
+    def post(self, request: Request) -> Response:
+        asked = NewJobSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        counted = control.count(given["flow"], given["action"], given["filter"])
+        if given.get("preview"):
+            return Response({"total": counted.count, "more": counted.more})
+        job = control.start(
+            given["flow"], given["action"], given["filter"], given.get("rate") or 0,
+            counted, actor(request),
+        )  # fmt: skip
+        return Response(JobSerializer(job).data, status.HTTP_201_CREATED)
+
+
+@extend_schema(tags=["bulk jobs"])
+@extend_schema_view(
+    get=extend_schema(
+        summary="Show a bulk job",
+        description="Its state, and how many of its messages are done. It has ended when the state "
+        "is done, failed or cancelled.",
+    )
+)
+class JobView(QueryView, RetrieveAPIView[BulkJob]):
+    required_scope = SCOPE
+    serializer_class = JobSerializer
+    queryset = BulkJob.objects.all()
+
+
+class _ChangeView(APIView):
+    """POST without a body."""
+
+    required_scope = SCOPE
+    answers_not_now = True
+    change = ""
+
+    def post(self, request: Request, pk: int) -> Response:
+        with transaction.atomic():
+            try:
+                job, changed = control.change(pk, self.change)
+            except BulkJob.DoesNotExist:
+                raise Http404 from None
+            if changed:
+                audit(request, f"bulk_{job.state}", str(job))
+        return Response(JobSerializer(job).data)
+
+
+def _changing(summary: str, description: str) -> Any:
+    return extend_schema_view(
+        post=extend_schema(
+            tags=["bulk jobs"],
+            summary=summary,
+            description=f"{description} Again it changes nothing; 409 when the job has ended.",
+            request=None,
+            responses=JobSerializer,
+        )
+    )
+
+
+@_changing("Pause a bulk job", "It stops after the page of messages that it works on.")
+class JobPauseView(_ChangeView):
+    change = "pause"
+
+
+@_changing("Resume a bulk job", "A paused job goes on where it stopped.")
+class JobResumeView(_ChangeView):
+    change = "resume"
+
+
+@_changing("Cancel a bulk job", "It ends for good; what it has done stays done.")
+class JobCancelView(_ChangeView):
+    change = "cancel"

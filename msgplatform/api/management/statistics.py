@@ -1,0 +1,109 @@
+"""What every flow counts, over time."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from django.db.models import Sum
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from msgplatform.api.filters import business_system, number
+from msgplatform.api.query import QueryView, moment
+from msgplatform.core import flows
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.activity import WHOLE
+from msgplatform.jobs import time_steps
+from msgplatform.jobs.time_steps import Step
+
+_STEPS = ("minute", "hour", "day")
+_USUAL = timedelta(days=1)
+# Buckets of histograms, such as latency_le_250ms: percentiles are made of them, in the console.
+_BUCKET = "_le_"
+
+
+class PointSerializer(serializers.Serializer[dict[str, Any]]):
+    at = serializers.DateTimeField(help_text="The beginning of the step")
+    counts = serializers.DictField(child=serializers.IntegerField(), help_text="Counter → count")
+
+
+class StatisticsSerializer(serializers.Serializer[dict[str, Any]]):
+    flow = serializers.CharField()
+    step = serializers.ChoiceField(choices=_STEPS)
+    total = serializers.DictField(child=serializers.IntegerField(), help_text="The whole time")
+    points = PointSerializer(many=True, help_text="Steps in which something was counted")
+
+
+class StatisticsView(QueryView):
+    required_scope = "manage:statistics"
+    query = [
+        OpenApiParameter("flow", str, required=True, description="Such as notify or sms"),
+        OpenApiParameter("step", str, enum=_STEPS, description="hour when left out"),
+        OpenApiParameter("since", OpenApiTypes.DATETIME, description="A day ago when left out"),
+        OpenApiParameter("until", OpenApiTypes.DATETIME, description="Now when left out"),
+        OpenApiParameter("system", str, description="Only of this business system, by its name"),
+        OpenApiParameter(
+            "subject", str, description="Only of the subscription, gateway or CRM of this id"
+        ),
+    ]
+
+    @extend_schema(
+        tags=["statistics"],
+        summary="Count what happened",
+        description="The counters of a flow in steps of time: of Notify, for example, accepted, "
+        "delivered, failed (attempts) and exhausted (deliveries that were given up). Minutes and "
+        "hours are kept for two weeks unless configured otherwise, days for three years.",
+        responses=StatisticsSerializer,
+    )
+    def get(self, request: Request) -> Response:
+        flow, step = self._flow(), self._step()
+        since, until = self._period(step)
+        counts: dict[datetime, Counter[str]] = defaultdict(Counter)
+        owner = self._owner()
+        for table in time_steps.rows(step, since, until):
+            rows = table.filter(WHOLE, flow=flow, **owner).exclude(name__contains=_BUCKET)
+            for at, name, value in rows.values_list("at", "name").annotate(Sum("value")).order_by():
+                counts[time_steps.moment(at)][name] += value
+        total: Counter[str] = sum(counts.values(), Counter())
+        points = [{"at": at, "counts": dict(counts[at])} for at in sorted(counts)]
+        return Response({"flow": flow, "step": step, "total": dict(total), "points": points})
+
+    def _flow(self) -> str:
+        name = self.asked.get("flow", "")
+        if flows.get(name) is None:
+            known = ", ".join(flow.name for flow in flows.all())
+            raise InvalidInput(f"Name one of these flows: {known}.", "flow")
+        return name
+
+    def _step(self) -> Step:
+        step = self.asked.get("step", "hour")
+        if step not in _STEPS:
+            raise InvalidInput(f"Use one of {', '.join(_STEPS)}.", "step")
+        return cast(Step, step)
+
+    def _period(self, step: Step) -> tuple[datetime, datetime]:
+        """Raises InvalidInput for one that is too long for its step, or not of our time."""
+        until = self._time("until", timezone.now())
+        try:
+            since = self._time("since", until - _USUAL)
+            time_steps.starts(step, since, until)
+        except OverflowError:
+            raise InvalidInput("Use a time of our days.", "until") from None
+        return since, until
+
+    def _time(self, name: str, usual: datetime) -> datetime:
+        return moment(self.asked[name], name) if name in self.asked else usual
+
+    def _owner(self) -> dict[str, int]:
+        owner = {}
+        if system := self.asked.get("system"):
+            owner["biz_id"] = business_system(system, "system")
+        if subject := self.asked.get("subject"):
+            owner["subject"] = number(subject, "subject")
+        return owner

@@ -1,0 +1,113 @@
+"""Errors outside DRF: problem+json under /api/, a plain page elsewhere."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from http import HTTPStatus
+from typing import Any
+
+from django.core.exceptions import RequestDataTooBig
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.template import loader
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
+from django.views.decorators.csrf import csrf_exempt
+
+from msgplatform.api.problems.handler import describe
+from msgplatform.api.problems.kinds import KINDS
+from msgplatform.api.problems.problem import RETRY_AFTER_SECONDS, Problem
+from msgplatform.core import logging
+from msgplatform.core.connections import RedisError
+from msgplatform.core.errors import UNAVAILABLE
+
+log = logging.get(__name__)
+
+API_PREFIX = "/api/"
+
+
+def _answer(request: HttpRequest, problem: Problem, template: str) -> HttpResponse:
+    if request.path.startswith(API_PREFIX):
+        return problem.response()
+    # Without request and context processors: an error page may touch no session or database.
+    page = loader.get_template(template).render({"detail": problem.detail, **problem.more})
+    return HttpResponse(page, status=problem.kind.status)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """handler400."""
+    problem = Problem(KINDS["bad-request"], "The request breaks the rules of HTTP.")
+    if isinstance(exception, RequestDataTooBig):
+        problem = describe(exception, None) or problem
+    return _answer(request, problem, "400.html")
+
+
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """handler403."""
+    problem = Problem(KINDS["forbidden"], str(exception) or KINDS["forbidden"].help)
+    return _answer(request, problem, "403.html")
+
+
+def form_too_old(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """CSRF_FAILURE_VIEW: links to the page before, which asks for the login if the session is
+    over."""
+    came_from = request.headers.get("Referer", "")
+    # A link to another site, on a page of ours, would lend that site our name.
+    if not url_has_allowed_host_and_scheme(came_from, {request.get_host()}):
+        came_from = reverse("home")
+    page = loader.get_template("403_csrf.html").render({"came_from": came_from})
+    return HttpResponse(page, status=HTTPStatus.FORBIDDEN)
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """handler404."""
+    detail = f"There is nothing at {request.path}; /api/docs/ lists all addresses."
+    return _answer(request, Problem(KINDS["not-found"], detail), "404.html")
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """handler500: the caller gets an id that finds the cause in the log.
+
+    The console needs the database for every page: while it is unavailable, this is what it shows.
+    """
+    error = sys.exc_info()[1]
+    # Random, so that it is found in the log of whichever process answered.
+    error_id = secrets.token_hex(8)
+    log.error(
+        "request_failed",
+        error_id=error_id,
+        method=request.method,
+        path=request.path,
+        exc_info=True,
+    )
+    if isinstance(error, UNAVAILABLE):
+        server = "Redis" if isinstance(error, RedisError) else _("The database")
+        unavailable = Problem(
+            KINDS["unavailable"],
+            f"{server} does not answer. Repeat the request later.",
+            {"Retry-After": str(RETRY_AFTER_SECONDS)},
+            more={"error_id": error_id, "server": server},
+        )
+        return _answer(request, unavailable, "503.html")
+    problem = Problem(
+        KINDS["internal-error"],
+        f"The cause is in the log under {error_id}. Repeating later may help.",
+        more={"error_id": error_id},
+    )
+    return _answer(request, problem, "500.html")
+
+
+@csrf_exempt
+def unknown_api_address(request: HttpRequest) -> HttpResponse:
+    """The last route under /api/: a problem, also for POST, instead of a redirect to `…/`."""
+    return not_found(request, Http404())
+
+
+def catalogue(request: HttpRequest, slug: str = "") -> HttpResponse:
+    """The pages that a problem's `type` links to: all kinds, or the kind `slug`."""
+    if slug and slug not in KINDS:
+        raise Http404
+    kinds: list[Any] = [KINDS[slug]] if slug else list(KINDS.values())
+    return render(request, "problems.html", {"kinds": kinds, "all": not slug})

@@ -1,0 +1,162 @@
+"""Form fields for what a flow says about its filters (`core/flows/filters.py`).
+
+What is entered stays a text, as it stands in an address: the flow reads it, and says what is wrong.
+So a link with a time in ISO form, or with an id where a name is offered, works too.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from msgplatform.admin import Select, Textarea, TextInput
+from msgplatform.api.filters import moment
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import FilterField
+
+MAX_LENGTH = 200
+MAX_SELECTION_LENGTH = 12_000  # some hundred ids
+_FORMAT = "%Y-%m-%dT%H:%M"
+# Labels of fields whose name in the API is not what people would say.
+_LABELS = {
+    "id": gettext_lazy("Message id"),
+    "ids": gettext_lazy("Message ids"),
+    "biz": gettext_lazy("Business system"),
+    "key": gettext_lazy("Idempotency key"),
+    "uid": "UID",
+    "appkey": "APPKEY",
+    "crm": gettext_lazy("CRM"),
+    "remote_id": gettext_lazy("Id in the CRM"),
+    "since": gettext_lazy("Since"),
+    "until": gettext_lazy("Until"),
+    "subscription": gettext_lazy("Subscription"),
+    "status": gettext_lazy("Status"),
+    "state": gettext_lazy("State"),
+    "event_type": gettext_lazy("Event type"),
+    "channel": gettext_lazy("Channel"),
+    "text": gettext_lazy("Text"),
+    "number": gettext_lazy("Number"),
+    "reference": gettext_lazy("Reference"),
+    "account": gettext_lazy("Account"),
+    "user": gettext_lazy("User"),
+    "topic": gettext_lazy("Topic"),
+    "kind": gettext_lazy("Kind"),
+    "phone": gettext_lazy("Phone"),
+    "name": gettext_lazy("Name"),
+    "policy": gettext_lazy("Policy"),
+    "operation": gettext_lazy("Operation"),
+    "error_class": gettext_lazy("Error class"),
+    "record_key": gettext_lazy("Record key"),
+}
+
+
+def label_of(name: str, given: FilterField) -> Any:
+    return given.label or _LABELS.get(name) or name.replace("_", " ").capitalize()
+
+
+def form_field(name: str, given: FilterField, page: tuple[str, str]) -> forms.Field:
+    """`page` is (flow, page) as in the address of `console:options`."""
+    widget: forms.Widget
+    if given.kind == "choice":
+        widget = ChoiceInput(given)
+    elif given.kind == "time":
+        widget = MomentInput()
+    elif given.kind == "ids":
+        widget = Textarea({"rows": 2})
+    elif given.kind == "name":
+        options = reverse("console:options", args=[*page, name])
+        # Browsers would offer what was typed here before, over what there is now.
+        widget = TextInput({"data-options": options, "autocomplete": "off"})
+    else:
+        widget = TextInput()
+    kind = MomentField if given.kind == "time" else forms.CharField
+    return kind(
+        label=label_of(name, given),
+        required=False,
+        max_length=MAX_SELECTION_LENGTH if given.kind == "ids" else MAX_LENGTH,
+        help_text=given.help,  # type: ignore[arg-type]  # a lazy text is one
+        widget=widget,
+    )
+
+
+class ChoiceInput(Select):  # type: ignore[misc]  # unfold has no types
+    """A few choices, or any. A value that is none of them stays to be seen beside its error."""
+
+    choices: Any
+
+    def __init__(self, field: FilterField) -> None:
+        nothing = field.nothing or gettext_lazy("any")
+        super().__init__(choices=[("", nothing), *field.choices])
+
+    def optgroups(self, name: str, value: list[str], attrs: Any = None) -> Any:
+        known = {str(choice) for choice, _label in self.choices}
+        for given in value:
+            if given and given not in known:
+                self.choices = [*self.choices, (given, given)]
+        return super().optgroups(name, value, attrs)
+
+
+class MomentField(forms.CharField):
+    """A time with its offset from UTC: what a job keeps means the same moment to whoever reads it,
+    and the same as what the browser sends back. A text that is no time stays: the flow refuses it.
+    """
+
+    def clean(self, value: Any) -> str:
+        text = str(super().clean(value))
+        try:
+            found = timezone.localtime(moment(text, "")) if text else None
+        except InvalidInput:
+            return text
+        if found is None:
+            return ""
+        return found.isoformat(timespec="milliseconds" if found.microsecond else "seconds")
+
+
+class MomentInput(TextInput):  # type: ignore[misc]  # unfold has no types
+    """A time in the zone in which the person sees times, picked in the browser.
+
+    A text that is no time is shown as it is, so that it can be seen beside its error.
+    """
+
+    def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
+        context: dict[str, Any] = super().get_context(name, value, attrs)
+        try:
+            read = timezone.localtime(moment(str(value), name)) if value else None
+        except InvalidInput:
+            return context
+        widget = context["widget"]
+        widget["type"] = "datetime-local"
+        widget["attrs"]["step"] = "any"  # seconds are taken, but nobody has to enter them
+        if read is not None:
+            # To the minute, as people enter them, unless a link says it more exactly.
+            exact = "milliseconds" if read.microsecond else "seconds" if read.second else "minutes"
+            widget["value"] = read.replace(tzinfo=None).isoformat(timespec=exact)
+        return context
+
+
+def presets() -> list[tuple[str, str, str]]:
+    """Periods that people ask for: (title, since, until) as a field for a time takes them, in the
+    person's time zone; '' is no bound."""
+    now = timezone.localtime()
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    evening = _at(today - timedelta(days=1), 20)
+    morning = _at(today, 8)
+    return [
+        (_("Last hour"), (now - timedelta(hours=1)).strftime(_FORMAT), ""),
+        (_("Today"), today.strftime(_FORMAT), ""),
+        (
+            _("Last night"),
+            evening.strftime(_FORMAT),
+            morning.strftime(_FORMAT) if morning < now else "",
+        ),
+    ]
+
+
+def _at(day: datetime, hour: int) -> datetime:
+    return day.replace(hour=hour)

@@ -1,0 +1,24 @@
+"""How the figures of flows are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from msgplatform.admin import cells
+from msgplatform.core.flows import Figure
+from msgplatform.core.flows.activity import Counts
+from msgplatform.templatetags.humanize_age import age
+
+GOOD_SHARE = 0.99  # of deliveries that ended: below it a share is marked
+
+
+def shown(figure: Figure, counts: Counts) -> Any:
+    """With its unit; a dash when nothing was counted."""
+    value = figure.of(counts)
+    if value is None:
+        return cells.NOTHING
+    if figure.unit == "number":
+        return f"{value:.1f}"
+    return age(value) if value >= 1 else _("%d ms") % round(value * 1000)

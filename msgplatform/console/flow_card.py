@@ -1,0 +1,82 @@
+"""A flow on the overview: its figures of the chosen time, what waits now, and its chart."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from msgplatform.admin import cells
+from msgplatform.admin.chart import Chart, Line, labels
+from msgplatform.console import figures
+from msgplatform.core.flows import Activity, Flow, Status
+from msgplatform.statistics.points import Point, total
+
+
+@dataclass(frozen=True)
+class Card:
+    """`numbers` are (title, value, tone, address): '' for no tone and no address."""
+
+    flow: Flow
+    status: Status
+    numbers: Sequence[tuple[Any, Any, str, str]] = field(default_factory=list)
+    chart: Chart | None = None
+    statistics: str = ""
+
+
+def card(flow: Flow, status: Status, points: Sequence[Point], step: str, period: str) -> Card:
+    """`points` are empty for a flow that counts nothing."""
+    if flow.activity is None or not points:
+        return Card(flow, status)
+    query = urlencode({"flow": flow.name, "period": period})
+    address = f"{reverse('console:statistics')}?{query}"
+    return Card(
+        flow,
+        status,
+        _numbers(flow.activity, points, address),
+        over_time(flow.name, flow.activity, points, step=step, is_recent=True),
+        address,
+    )
+
+
+def over_time(
+    name: str, activity: Activity, points: Sequence[Point], *, step: str,
+    by_day: bool = False, is_recent: bool = False, without: Collection[str] = (),
+) -> Chart:  # fmt: skip
+    """What was accepted, delivered and given up in each step; `is_recent` for the last day, up to a
+    step that goes on. Measures of `without` are left out."""
+    # What is known of the last day only is not shown beside what is not.
+    known = activity.measures if is_recent else activity.stored
+    tones = ("accepted", "good", "lost")
+    shown = [one for one in known if one.tone in tones and one.name not in without]
+    lines = []
+    for measure in shown:
+        values: list[float | None] = [measure.of(point.counts) for point in points]
+        if measure.tone == "lost":  # a bar of no height is none
+            values = [value or None for value in values]
+        lines.append(Line(measure.title, values, measure.tone, as_bars=measure.tone == "lost"))
+    times = labels([point.at for point in points], by_day)
+    title = _("Counts per %s") % step
+    return Chart(name, title, times, lines, last_is_open=is_recent)
+
+
+def _numbers(
+    activity: Activity, points: Sequence[Point], address: str
+) -> list[tuple[Any, Any, str, str]]:
+    counts = total(points)
+    found: list[tuple[Any, Any, str, str]] = []
+    for measure in activity.measures:
+        value = measure.of(counts)
+        if measure.tone in ("accepted", "good"):
+            found.append((measure.title, value, "", ""))
+        elif measure.tone == "lost":
+            found.append((measure.title, value, "lost" if value else "", address if value else ""))
+    share = activity.success(counts)
+    tone = "" if share is None or share >= figures.GOOD_SHARE else "lost"
+    found.append((_("success"), cells.percent(share), tone, ""))
+    shown = [(figure.title, figures.shown(figure, counts), "", "") for figure in activity.figures]
+    return [*found, *shown]

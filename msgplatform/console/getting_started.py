@@ -1,0 +1,161 @@
+"""The checklist of a new installation: what is set up, and which flow has done its first work.
+
+Nothing of it is remembered: every line is looked up, so that it fills itself in, whoever did the
+work and over whichever way.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from msgplatform.console.views.page import visible
+from msgplatform.core import flows
+from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.models import ApiKey, Biz
+
+DISMISSED_COOKIE = "getting_started"
+DISMISSED = "dismissed"
+# What stands for the secret part of a key, which nobody can read again.
+_SECRET = "…"  # noqa: S105
+
+
+@dataclass(frozen=True)
+class Line:
+    """A step as one person sees it; `link` leads to where it is done, if they may do it."""
+
+    title: str
+    help: str
+    done: bool
+    link: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """The steps of the platform or of one flow.
+
+    `command` brings the first message, with a key that has the `scope`; of the `snippets` one is
+    `shown`. `anchor` names the part in the page's address.
+    """
+
+    anchor: str
+    title: str
+    steps: Sequence[Line]
+    command: str = ""
+    scope: str = ""
+    snippets: Sequence[flows.Snippet] = ()
+    shown: flows.Snippet | None = None
+    problem: str = ""
+
+    @property
+    def done(self) -> int:
+        """How many steps are done."""
+        return sum(step.done for step in self.steps)
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.steps) and self.done == len(self.steps)
+
+
+def parts(request: HttpRequest) -> list[Part]:
+    """The platform's part first, then those of the flows that this person may see."""
+    of_platform = Part("platform", _("The platform"), _lines(request, _steps()))
+    return [of_platform, *(_part(request, flow) for flow in visible(request))]
+
+
+def is_new(request: HttpRequest) -> bool:
+    """Whether the overview shows the checklist first: no flow has done its first work, and this
+    person has not dismissed it."""
+    if request.COOKIES.get(DISMISSED_COOKIE) == DISMISSED:
+        return False
+    try:
+        started = [flow.first_steps() for flow in visible(request)]
+    except UNAVAILABLE:
+        return False  # the overview says what is unavailable
+    return any(started) and not any(steps and all(step.done for step in steps) for steps in started)
+
+
+def _steps() -> list[flows.FirstStep]:
+    return [
+        flows.FirstStep(
+            _("A business system"),
+            _("Whoever hands over messages: a shop, an app, another program of yours."),
+            Biz.objects.exists(),
+            "admin:msgplatform_biz_add",
+            ("msgplatform.add_biz",),
+        ),
+        flows.FirstStep(
+            _("An API key"),
+            _("With the scopes that the system needs. It is shown once: copy it."),
+            _usable_keys().exists(),
+            "admin:msgplatform_apikey_add",
+            ("msgplatform.add_apikey",),
+        ),
+    ]
+
+
+def _lines(request: HttpRequest, steps: Sequence[flows.FirstStep]) -> list[Line]:
+    user: Any = request.user
+    return [
+        Line(
+            str(step.title),
+            str(step.help),
+            step.done,
+            reverse(step.view) if step.view and user.has_perms(step.permissions) else "",
+        )
+        for step in steps
+    ]
+
+
+def _part(request: HttpRequest, flow: flows.Flow) -> Part:
+    try:
+        lines = _lines(request, flow.first_steps())
+        call = flow.first_call()
+        scope = call.scope if call else ""
+        command = curl(call, _key(request, scope)) if call else ""
+    except UNAVAILABLE as error:
+        return Part(flow.name, str(flow.title), (), problem=str(error)[:200])
+    snippets = flow.snippets()
+    wanted = request.GET.get("language")
+    chosen = [one for one in snippets if one.name == wanted] or snippets
+    shown = chosen[0] if chosen else None
+    return Part(flow.name, str(flow.title), lines, command, scope, snippets, shown)
+
+
+def curl(call: flows.FirstCall, key: str) -> str:
+    """The command that makes this call, for a shell; its address is the platform's own."""
+    body = json.dumps(call.body, ensure_ascii=False)
+    return " \\\n  ".join(
+        [
+            f"curl {shlex.quote(settings.PUBLIC_URL + call.path)}",
+            f"-H {shlex.quote(f'Authorization: Bearer {key}')}",
+            "-H 'Content-Type: application/json'",
+            f"-d {shlex.quote(body)}",
+        ]
+    )
+
+
+def _key(request: HttpRequest, scope: str) -> str:
+    """The newest key that may do it, as far as it can be shown: its public prefix."""
+    user: Any = request.user
+    if user.has_perm("msgplatform.view_apikey"):
+        rows = _usable_keys().order_by("-id").values_list("prefix", "scopes")
+        for prefix, scopes in rows[:50]:
+            if scope in scopes:
+                return f"mp_{prefix}_{_SECRET}"
+    return f"mp_{_SECRET}"
+
+
+def _usable_keys() -> QuerySet[ApiKey]:
+    lasting = Q(expires_at=None) | Q(expires_at__gt=timezone.now())
+    return ApiKey.objects.filter(lasting, revoked_at=None, biz__enabled=True)

@@ -1,0 +1,51 @@
+"""What a search and the page of a message show to people who may not see personal data.
+
+A flow says everything; here the same shapes are masked, whatever they hold: a field whose name ends
+with "body" is a content of its own, every other text a sentence in which only telephone numbers and
+addresses are masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from django.utils.safestring import SafeString
+
+from msgplatform.core import personal
+
+T = TypeVar("T")
+_KEPT = ("id", "cursor", "url", "permission")
+# A command that repeats a message needs its content.
+_LEFT_OUT = ("call",)
+
+
+def masked(shown: T) -> T:
+    """A flow's `Page` or `Hit`, or a part of one, with its personal data masked."""
+    row: Any = shown
+    changed: dict[str, Any] = {}
+    for field in fields(row):
+        value = getattr(row, field.name)
+        if field.name.endswith("body") and isinstance(value, str):
+            changed[field.name] = personal.text(value)
+        elif field.name in _LEFT_OUT:
+            changed[field.name] = None
+        elif field.name not in _KEPT:
+            changed[field.name] = _value(value)
+    if title := changed.get("masked_title"):
+        changed["title"] = title
+    return replace(row, **changed)  # type: ignore[no-any-return]
+
+
+def _value(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return masked(value)
+    # A link that a flow has made names a row, and would no longer lead there.
+    if isinstance(value, str) and not isinstance(value, SafeString):
+        return personal.in_sentence(value)
+    if isinstance(value, Mapping):
+        return {name: _value(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_value(each) for each in value]
+    return value

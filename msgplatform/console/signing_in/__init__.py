@@ -1,0 +1,1 @@
+"""Logging in, passwords that people choose, and those that the platform made."""

@@ -1,0 +1,140 @@
+"""Passwords of the console, with guesses slowed down: at the login, and of somebody at an open
+session who tries to set another password.
+
+Wrong passwords are counted by name and address together, by address, and by name. The last limit is
+high, since whoever knows a name could otherwise keep its owner out. A Redis that is unavailable
+counts nothing: operators get in when they are needed most.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from django.forms import ValidationError
+from django.http import HttpRequest
+from django.utils.translation import gettext, ngettext
+
+from msgplatform.api.access import throttling
+from msgplatform.api.access.rates import Rate
+from msgplatform.core import logging
+
+if TYPE_CHECKING:  # Unfold's is Django's with its own widgets, but has no types
+    from django.contrib.admin.forms import AdminAuthenticationForm as AuthenticationForm
+    from django.contrib.admin.forms import AdminPasswordChangeForm as OwnPasswordChangeForm
+else:
+    from unfold.forms import AdminOwnPasswordChangeForm as OwnPasswordChangeForm
+    from unfold.forms import AuthenticationForm
+
+log = logging.get(__name__)
+
+WINDOW_SECONDS = 300
+WRONG_FOR_NAME_AND_ADDRESS = 5
+WRONG_FROM_ADDRESS = 30
+WRONG_FOR_NAME = 100
+
+# A hash takes some tenths of a second of CPU, on purpose: one at a time leaves the other cores to
+# those who publish, and few wait for it, which leaves the threads to others.
+_hashing = threading.BoundedSemaphore(1)
+_waiting = threading.BoundedSemaphore(3)
+_HASHING_SECONDS = 5.0
+
+
+class LoginForm(AuthenticationForm):
+    """Refuses further guesses before it looks at the password."""
+
+    request: HttpRequest
+
+    def clean(self) -> dict[str, Any]:
+        with _guess(self.request, self.cleaned_data.get("username", "")):
+            cleaned: dict[str, Any] = super().clean()
+        return cleaned
+
+
+class OwnPasswordForm(OwnPasswordChangeForm):
+    """Asks for the old password, which is guessed as slowly as at the login."""
+
+    def __init__(self, *args: Any, request: HttpRequest, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._request = request
+
+    def clean_old_password(self) -> str:
+        with _guess(self._request, self.user.get_username()):
+            old: str = super().clean_old_password()
+        return old
+
+
+@contextmanager
+def _guess(request: HttpRequest, name: str) -> Iterator[None]:
+    """Around a look at a password, which raises ValidationError for a wrong one. Raises it at once
+    when there were too many."""
+    guesses = _Guesses(request, name)
+    guesses.refuse_guesser()
+    with _one_at_a_time():
+        try:
+            yield
+        except ValidationError:
+            # Not the name: people type their password into that field.
+            log.warning("login_refused", address=throttling.client_address(request))
+            guesses.wait(1)
+            raise
+
+
+class _Guesses:
+    """Wrong passwords for a name, from an address, and for both together."""
+
+    def __init__(self, request: HttpRequest, name: str) -> None:
+        self._request, self._name = request, folded(name)
+
+    def refuse_guesser(self) -> None:
+        if waiting := self.wait(0):
+            minutes = math.ceil(waiting / 60)
+            text = ngettext(
+                "Too many wrong passwords. Try again in %d minute.",
+                "Too many wrong passwords. Try again in %d minutes.",
+                minutes,
+            )
+            raise ValidationError(text % minutes, code="throttled")
+
+    def wait(self, add: int) -> float:
+        """Seconds until another guess may be made; `add` counts a wrong one."""
+        name = self._name
+        waits = [throttling.seconds_to_wait(f"login:name:{name}", _rate(WRONG_FOR_NAME), add)]
+        for origin, limit in throttling.origins(self._request, _rate(WRONG_FROM_ADDRESS)):
+            waits.append(throttling.seconds_to_wait(f"login:address:{origin}", limit, add))
+        # The last of them is the caller itself.
+        both = _rate(WRONG_FOR_NAME_AND_ADDRESS)
+        waits.append(throttling.seconds_to_wait(f"login:both:{origin} {name}", both, add))
+        return max(waits)
+
+
+def folded(name: str) -> str:
+    """One form of all spellings that a database may take for the same name: of MariaDB's usual
+    collations neither case nor accents make a difference."""
+    parts = unicodedata.normalize("NFKD", name.casefold())
+    return "".join(char for char in parts if not unicodedata.combining(char)).strip()
+
+
+def _rate(limit: int) -> Rate:
+    return Rate(limit, WINDOW_SECONDS)
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Raises ValidationError when too many wait already, or it takes too long."""
+    busy = ValidationError(gettext("Too many people log in at the moment. Try again."))
+    if not _waiting.acquire(blocking=False):
+        raise busy
+    try:
+        if not _hashing.acquire(timeout=_HASHING_SECONDS):
+            raise busy
+        try:
+            yield
+        finally:
+            _hashing.release()
+    finally:
+        _waiting.release()

@@ -1,0 +1,132 @@
+"""What the page of statistics shows: a period with its steps, and the groups to which it is
+narrowed. Everything has a default, and everything is in the address."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.apps import apps
+from django.conf import settings
+from django.contrib import admin
+from django.http import QueryDict
+from django.utils import timezone
+from django.utils.text import capfirst
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.admin import RowSelect, Select, TextInput
+from msgplatform.core.flows import Activity, Dimension
+from msgplatform.jobs.time_steps import Step
+from msgplatform.statistics.points import Counted
+
+PERIODS = {
+    "1h": (timedelta(hours=1), _("an hour")),
+    "6h": (timedelta(hours=6), _("6 hours")),
+    "24h": (timedelta(days=1), _("24 hours")),
+    "3d": (timedelta(days=3), _("3 days")),
+    "7d": (timedelta(days=7), _("7 days")),
+    "14d": (timedelta(days=14), _("14 days")),
+    "30d": (timedelta(days=30), _("30 days")),
+    "90d": (timedelta(days=90), _("90 days")),
+    "365d": (timedelta(days=365), _("a year")),
+}
+_DEFAULT = "24h"
+STEPS: dict[Step, Any] = {"minute": _("minute"), "hour": _("hour"), "day": _("day")}
+# The longest time that is shown in steps of a minute, and of an hour, when no step is chosen.
+_MINUTES, _HOURS = timedelta(hours=2), timedelta(days=3)
+
+
+class StatisticsForm(forms.Form):
+    """`activity` adds a field for each dimension of a flow."""
+
+    period = forms.ChoiceField(
+        label=_("Period"),
+        choices=[(key, title) for key, (_span, title) in PERIODS.items()],
+        required=False,
+        widget=Select,
+    )
+    since = forms.DateTimeField(
+        label=_("From"), required=False, widget=TextInput({"type": "datetime-local"})
+    )
+    until = forms.DateTimeField(
+        label=_("Until"), required=False, widget=TextInput({"type": "datetime-local"})
+    )
+    step = forms.ChoiceField(
+        label=_("Per"), choices=[("", _("step that fits")), *STEPS.items()], required=False,
+        widget=Select,
+    )  # fmt: skip
+
+    def __init__(self, activity: Activity | None, chosen: QueryDict) -> None:
+        shown = chosen.copy()
+        shown.setdefault("period", _DEFAULT)
+        super().__init__(shown)
+        self.activity = activity
+        for dimension in activity.dimensions if activity else ():
+            self.fields[dimension.name] = _field(dimension)
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        now = timezone.now()
+        since, until = cleaned.get("since"), min(cleaned.get("until") or now, now)
+        if since is None:
+            since = until - PERIODS[cleaned.get("period") or _DEFAULT][0]
+        if since >= until:
+            self.add_error("until", gettext("The end must be after the beginning."))
+            return cleaned
+        kept = now - timedelta(days=settings.MINUTE_COUNTER_DAYS)
+        step = cleaned.get("step") or _fitting(until - since, since >= kept)
+        if step != "day" and since < kept:
+            self.add_error(
+                "step",
+                gettext("Minutes and hours are kept for %d days: choose days for a longer time.")
+                % settings.MINUTE_COUNTER_DAYS,
+            )
+        return {**cleaned, "since": since, "until": until, "step": step}
+
+    def counted(self, activity: Activity) -> Counted:
+        """The counters that are wanted."""
+        cleaned = self.cleaned_data
+        since: datetime = cleaned["since"]
+        return Counted(activity, cleaned["step"], since, cleaned["until"], self.chosen())
+
+    def chosen(self) -> dict[str, str]:
+        """Dimension → key of the group that was chosen."""
+        found = {}
+        for dimension in self.activity.dimensions if self.activity else ():
+            if value := self.cleaned_data.get(dimension.name):
+                found[dimension.name] = str(getattr(value, "pk", value))
+        return found
+
+    def zone(self) -> str:
+        """The time zone of the times shown: days are counted in the platform's."""
+        is_day = self.cleaned_data["step"] == "day"
+        return (
+            timezone.get_default_timezone_name() if is_day else timezone.get_current_timezone_name()
+        )
+
+
+def _fitting(span: timedelta, are_kept: bool) -> Step:
+    if not are_kept or span > _HOURS:
+        return "day"
+    return "minute" if span <= _MINUTES else "hour"
+
+
+def _field(dimension: Dimension) -> forms.Field:
+    """Its rows are found by typing, or chosen from a list when they are few."""
+    if dimension.relation:
+        app, model, name = dimension.relation.split(".")
+        relation: Any = apps.get_model(app, model)._meta.get_field(name)
+        return forms.ModelChoiceField(
+            relation.related_model._default_manager.all(),
+            label=capfirst(str(dimension.title)),
+            required=False,
+            widget=RowSelect(relation, admin.site),
+        )
+    return forms.ChoiceField(
+        label=capfirst(str(dimension.title)),
+        choices=[("", _("all")), *dimension.choices()],
+        required=False,
+        widget=Select,
+    )

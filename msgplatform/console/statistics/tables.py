@@ -1,0 +1,208 @@
+"""The tables and charts of the page of statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+
+from msgplatform.admin import cells
+from msgplatform.admin.chart import Chart, Line, Tone, labels
+from msgplatform.console import figures, flow_card
+from msgplatform.console.statistics.form import STEPS, StatisticsForm
+from msgplatform.core.flows import Activity, Dimension, Flow, Measure
+from msgplatform.core.flows.activity import SYSTEM, Counts
+from msgplatform.core.flows.text import Text
+from msgplatform.statistics import groups
+from msgplatform.statistics.points import Counted, Point, total
+from msgplatform.templatetags.grouped import grouped
+
+# Rows that a table shows; its file has all.
+SHOWN = 50
+_STEPS_SHOWN = 200
+_FIGURE_TONES: tuple[Tone, ...] = ("good", "bad", "accepted")
+
+
+@dataclass(frozen=True)
+class Row:
+    """`narrowed` is the address of the statistics of this row alone, `page` that of the thing
+    itself; '' for none. `values` are numbers and marks, in the order of the columns."""
+
+    title: str
+    values: Sequence[Any]
+    narrowed: str = ""
+    page: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """`more` is how many rows are left out; `file` is the address of the file that has them."""
+
+    title: Text
+    heading: Text
+    columns: Sequence[Text]
+    rows: Sequence[Row]
+    more: int = 0
+    file: str = ""
+
+
+def of_flow(
+    form: StatisticsForm, flow: Flow, activity: Activity, request: HttpRequest
+) -> dict[str, Any]:
+    """The statistics of one flow."""
+    counted = form.counted(activity)
+    points, sums = counted.series(), groups.sums(counted)
+    counts, by_day = total(points), counted.step == "day"
+    without = activity.without(counted.chosen)
+    tables = [
+        _by_dimension(counted, dimension, sums, request)
+        for dimension in activity.dimensions
+        if dimension.name not in counted.chosen
+    ]
+    answers = groups.answers(activity, counts)
+    chosen = [
+        (group, request.user.has_perm(dimension.permission))
+        for dimension in activity.dimensions
+        if dimension.name in counted.chosen
+        for group in dimension.named([counted.chosen[dimension.name]]).values()
+    ]
+    return {
+        "numbers": list(zip(_columns(activity), _values(activity, counts, without), strict=True)),
+        "chosen": chosen,
+        "is_empty": not any(counts.values()),
+        "charts": _charts(counted, points, by_day),
+        "tables": [table for table in tables if table.rows],
+        "answers": answers,
+        "steps": _by_step(counted, points, by_day, request),
+        "note": activity.note,
+    }
+
+
+def of_all(form: StatisticsForm, able: Iterable[Flow], request: HttpRequest) -> dict[str, Any]:
+    """Each flow, and each business system in each flow."""
+    by_flow: list[Row] = []
+    by_system: list[tuple[int, Row]] = []
+    for flow, activity in ((flow, flow.activity) for flow in able if flow.activity):
+        counted = form.counted(activity)
+        counted.check()
+        sums = groups.sums(counted)
+        counts = groups.whole(sums)
+        by_flow.append(
+            Row(str(flow.title), _common(activity, counts), _address(request, flow=flow.name))
+        )
+        systems = [one for one in activity.dimensions if one.name == SYSTEM]
+        for line in (line for one in systems for line in groups.table(counted, one, sums)):
+            narrowed = _address(request, flow=flow.name, **{SYSTEM: line.group.key})
+            values = [flow.title, *_common(activity, line.counts)]
+            lost = activity.counted("lost", line.counts)
+            by_system.append((lost, Row(line.group.title, values, narrowed)))
+    by_system.sort(key=lambda pair: -pair[0])
+    rows = [row for _lost, row in by_system]
+    columns = [_("Delivered"), _("Given up"), _("Failed attempts"), _("Success")]
+    title, more = _("By system, what lost most first"), max(0, len(rows) - SHOWN)
+    tables = [
+        Table(_("By flow"), _("Flow"), columns, by_flow),
+        Table(title, _("System"), [_("Flow"), *columns], rows[:SHOWN], more),
+    ]
+    return {"tables": tables}
+
+
+def _by_dimension(
+    counted: Counted, dimension: Dimension, sums: groups.Sums, request: HttpRequest
+) -> Table:
+    lines = groups.table(counted, dimension, sums)
+    may_open = request.user.has_perm(dimension.permission)
+    without = {*dimension.without, *counted.activity.without(counted.chosen)}
+    rows = [
+        Row(
+            line.group.title,
+            _values(counted.activity, line.counts, without),
+            _address(request, **{dimension.name: line.group.key}),
+            line.group.url if may_open else "",
+        )
+        for line in lines[:SHOWN]
+    ]
+    title = _("By %s, what lost most first") % dimension.title
+    file = _address(request, "console:statistics-csv", by=dimension.name)
+    more = max(0, len(lines) - SHOWN)
+    return Table(
+        title, capfirst(str(dimension.title)), _columns(counted.activity), rows, more, file
+    )
+
+
+def _by_step(
+    counted: Counted, points: Sequence[Point], by_day: bool, request: HttpRequest
+) -> Table:
+    activity, without = counted.activity, counted.activity.without(counted.chosen)
+    happened = [point for point in reversed(points) if any(point.counts.values())]
+    times = labels([point.at for point in happened], by_day)
+    rows = [
+        Row(time, _values(activity, point.counts, without))
+        for time, point in zip(times, happened[:_STEPS_SHOWN], strict=False)
+    ]
+    file = _address(request, "console:statistics-csv")
+    more = max(0, len(happened) - _STEPS_SHOWN)
+    title = _("Per %s, the latest first") % STEPS[counted.step]
+    return Table(title, _("Time"), _columns(activity), rows, more, file)
+
+
+def _charts(counted: Counted, points: Sequence[Point], by_day: bool) -> list[Chart]:
+    activity, step = counted.activity, str(STEPS[counted.step])
+    without = activity.without(counted.chosen)
+    found = [
+        flow_card.over_time("counts", activity, points, step=step, by_day=by_day, without=without)
+    ]
+    lines = [
+        Line(figure.title, [figure.of(point.counts) for point in points], tone)
+        for figure, tone in zip(
+            [one for one in activity.figures if one.unit == "seconds"],
+            _FIGURE_TONES,
+            strict=False,
+        )
+    ]
+    if lines:
+        times = labels([point.at for point in points], by_day)
+        found.append(Chart("times", _("How long it took"), times, lines, "seconds"))
+    return [chart for chart in found if not chart.is_empty]
+
+
+def _columns(activity: Activity) -> list[Text]:
+    titles = [measure.title for measure in activity.stored]
+    return [*titles, _("success"), *(figure.title for figure in activity.figures)]
+
+
+def _values(activity: Activity, counts: Counts, without: Collection[str] = ()) -> list[Any]:
+    """`without` are measures that are not counted here: a dash, and not 0."""
+    numbers = [
+        cells.NOTHING if measure.name in without else _shown(measure, measure.of(counts))
+        for measure in activity.stored
+    ]
+    share = cells.percent(activity.success(counts))
+    return [*numbers, share, *(figures.shown(figure, counts) for figure in activity.figures)]
+
+
+def _common(activity: Activity, counts: Counts) -> list[Any]:
+    """What can be said of every flow."""
+    good, lost, bad = (activity.counted(tone, counts) for tone in ("good", "lost", "bad"))
+    return [good, _marked(lost), bad, cells.percent(activity.success(counts))]
+
+
+def _shown(measure: Measure, value: int) -> Any:
+    return _marked(value) if measure.tone == "lost" else value
+
+
+def _marked(lost: int) -> Any:
+    return cells.mark(grouped(lost), "bad") if lost else lost
+
+
+def _address(request: HttpRequest, view: str = "console:statistics", **changed: str) -> str:
+    """The address of what is shown, with some of it changed."""
+    copy = request.GET.copy()
+    for name, value in changed.items():
+        copy[name] = value
+    return f"{reverse(view)}?{copy.urlencode()}"

@@ -1,0 +1,91 @@
+"""Statistics of every flow: over time and by group, ranked by what was lost; page and CSV file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.admin.views.decorators import staff_member_required
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from msgplatform.console.statistics import csv_file, tables
+from msgplatform.console.statistics.form import STEPS, StatisticsForm
+from msgplatform.console.views.page import flow_of, page, visible
+from msgplatform.core import flows
+from msgplatform.core.errors import InvalidInput
+from msgplatform.statistics import files
+
+
+@staff_member_required
+@require_GET
+def statistics(request: HttpRequest) -> HttpResponse:
+    """Of one flow (`flow` in the address), or of all that the user may see."""
+    able = [flow for flow in visible(request) if flow.activity]
+    if not able:
+        raise PermissionDenied
+    flow = _flow(request)
+    form = StatisticsForm(flow.activity if flow else None, request.GET)
+    found: dict[str, Any] = {}
+    if form.is_valid():
+        try:
+            found = _found(request, form, flow, able)
+        except InvalidInput as error:
+            form.add_error(error.field if error.field in form.fields else None, str(error))
+    return page(
+        request, "statistics.html", _("Statistics"), form=form, flow=flow, flows=able,
+        period=request.GET.get("period", ""), **found,
+    )  # fmt: skip
+
+
+@staff_member_required
+@require_GET
+def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
+    """The counters of one flow as a file: a line for each step, and with `by` for each group of
+    that dimension."""
+    flow = _flow(request)
+    if flow is None or flow.activity is None:
+        raise Http404(_("There is no such flow."))
+    form, by = StatisticsForm(flow.activity, request.GET), request.GET.get("by", "")
+    dimension = next((one for one in flow.activity.dimensions if one.name == by), None)
+    if by and dimension is None:
+        form.add_error(None, _("There is no such choice."))
+    if form.is_valid():
+        try:
+            counted = form.counted(flow.activity)
+            rows = files.lines(counted, dimension)
+            header = next(rows)  # a time that is too long is refused before anything is sent
+        except InvalidInput as error:
+            form.add_error(None, str(error))
+        else:
+            words = [flow.name, *([by] if by else []), counted.step]
+            name = f"{'-'.join(words)}-{timezone.localtime(counted.until):%Y%m%d-%H%M}"
+            return csv_file.response(name, _with(header, rows))
+    return HttpResponse(form.errors.as_text(), status=400, content_type="text/plain")
+
+
+def _with(header: list[str], rows: Any) -> Any:
+    yield header
+    yield from rows
+
+
+def _flow(request: HttpRequest) -> flows.Flow | None:
+    """The flow in the address, None without one. Raises Http404 and PermissionDenied."""
+    name = request.GET.get("flow", "")
+    if not name:
+        return None
+    flow = flow_of(request, name)
+    if flow.activity is None:
+        raise Http404(_("This flow counts nothing."))
+    return flow
+
+
+def _found(
+    request: HttpRequest, form: StatisticsForm, flow: flows.Flow | None, able: list[flows.Flow]
+) -> dict[str, Any]:
+    shown = {"zone": form.zone(), "step": STEPS[form.cleaned_data["step"]], "is_found": True}
+    if flow is None or flow.activity is None:
+        return shown | tables.of_all(form, able, request)
+    return shown | tables.of_flow(form, flow, flow.activity, request)

@@ -1,0 +1,1 @@
+"""The console's own pages. They use `core.flows` and name no flow."""

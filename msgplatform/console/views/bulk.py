@@ -1,0 +1,164 @@
+"""Bulk jobs: choose, preview, start. A job's own page is in `job`."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin.views.decorators import staff_member_required
+from django.contrib.auth.decorators import permission_required
+from django.core import signing
+from django.core.exceptions import PermissionDenied
+from django.db import IntegrityError, transaction
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods
+
+from msgplatform.admin import sees_personal
+from msgplatform.console.forms import BulkForm
+from msgplatform.console.masking import masked
+from msgplatform.console.views.page import page, require, visible
+from msgplatform.console.views.saved_filters import saved_for
+from msgplatform.core import flows
+from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.models import AuditLog, BulkJob
+
+JOBS_SHOWN = 5
+_SALT = "msgplatform.console.preview"
+
+
+@staff_member_required
+@permission_required("msgplatform.add_bulkjob", raise_exception=True)
+@require_http_methods(["GET", "POST"])
+def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
+    """Choose an action, a filter and a pace, see what they would change, then start the job.
+
+    Only what was previewed is started: if anything changed since, the page shows a new preview.
+    """
+    able = [flow for flow in visible(request) if flow.bulk_actions]
+    given = request.POST if request.method == "POST" else request.GET
+    flow, name = _chosen(request, able, flow_name, given.get("action"))
+    form = BulkForm(flow, name, sees_personal(request), given or None)
+    starts = request.method == "POST" and "start" in given
+    seen = _seen(request) if starts else None
+    if seen and form.is_valid() and seen["wanted"] == _wanted(flow, name, form):
+        return _start(request, flow, name, form, seen)
+    # A link may bring a filled form (`ids=…`) without asking for its count, which may take a while.
+    asked = request.method == "POST" or "count" in given
+    preview = _preview(flow, name, form) if asked and form.is_valid() else None
+    pace = _pace(form, preview) if preview else 0
+    return page(
+        request,
+        "bulk.html",
+        _("Bulk jobs"),
+        form=form,
+        flow=flow,
+        flows=able,
+        name=name,
+        action=flow.bulk_actions[name],
+        preview=preview if not preview or sees_personal(request) else masked(preview),
+        counted=preview.counted if preview else None,
+        pace=pace,
+        seconds=preview.counted.count / pace if preview and pace else None,
+        changed=starts and preview is not None,
+        previewed=_signed(flow, name, form, preview) if preview else "",
+        saved=saved_for(request, flow, name),
+        saved_page=name,
+        query=form.filter() if preview else {},
+        jobs=BulkJob.objects.filter(flow__in=[each.name for each in able])[:JOBS_SHOWN],
+    )
+
+
+def _chosen(
+    request: HttpRequest, able: Sequence[flows.Flow], flow_name: str, action: str | None
+) -> tuple[flows.Flow, str]:
+    """The flow and the action that an address names, or the first ones."""
+    # The permission for bulk jobs alone is not enough: it needs that of the flow's messages too.
+    if not able:
+        raise PermissionDenied
+    flow = flows.get(flow_name) if flow_name else able[0]
+    if flow is None or not flow.bulk_actions:
+        raise Http404(_("There is no such flow."))
+    require(request, flow)
+    name = action or next(iter(flow.bulk_actions))
+    if name not in flow.bulk_actions:
+        raise Http404(_("There is no such bulk action."))
+    return flow, name
+
+
+def _preview(flow: flows.Flow, name: str, form: BulkForm) -> flows.Preview | None:
+    try:
+        return flow.bulk_preview(name, form.filter())
+    except InvalidInput as error:
+        form.refuse(error.field, str(error))
+    except Unavailable as error:
+        form.refuse("", str(error))
+    return None
+
+
+def _pace(form: BulkForm, preview: flows.Preview) -> int:
+    """What was asked, else the receiver's limit, else 0: as fast as possible."""
+    return form.pace or (max(1, math.floor(preview.pace)) if preview.pace else 0)
+
+
+def _wanted(flow: flows.Flow, name: str, form: BulkForm) -> list[Any]:
+    """What was chosen, as JSON values."""
+    return [flow.name, name, form.filter(), form.pace]
+
+
+def _signed(flow: flows.Flow, name: str, form: BulkForm, preview: flows.Preview) -> str:
+    """What the person has seen. Signed, not stored: the start proves by it what was seen, and runs
+    that; `key` is in one job at most, however often Start is pressed."""
+    seen = {
+        "key": uuid.uuid4().hex,
+        "wanted": _wanted(flow, name, form),
+        "pace": _pace(form, preview),
+        "count": preview.counted.count,
+        "more": preview.counted.more,
+        "cursor": preview.cursor,
+    }
+    return signing.dumps(seen, salt=_SALT) if preview.counted.count else ""
+
+
+def _seen(request: HttpRequest) -> dict[str, Any] | None:
+    """What the preview showed from which this start comes; None without one."""
+    try:
+        return dict(signing.loads(request.POST.get("previewed", ""), salt=_SALT))
+    except signing.BadSignature:
+        return None
+
+
+def _start(
+    request: HttpRequest, flow: flows.Flow, name: str, form: BulkForm, seen: dict[str, Any]
+) -> HttpResponse:
+    actor = request.user.get_username()
+    try:
+        with transaction.atomic():
+            job = BulkJob.objects.create(
+                flow=flow.name,
+                action=name,
+                filter=form.filter(),
+                total=seen["count"],
+                more=seen["more"],
+                rate=seen["pace"],
+                cursor=seen["cursor"],
+                started_from=seen["key"],
+                created_by=actor,
+            )
+            AuditLog.objects.create(
+                actor=actor,
+                action=f"bulk_{name}",
+                target=f"{flow.name} #{job.pk}",
+                detail={
+                    "filter": job.filter, "count": job.total, "more": job.more, "rate": job.rate,
+                },
+            )  # fmt: skip
+    except IntegrityError:  # the second click of two: the job is there
+        job = BulkJob.objects.get(started_from=seen["key"])
+        return redirect("console:job", job.pk)
+    messages.success(request, _("Bulk job started: %s.") % flow.bulk_actions[name].title)
+    return redirect("console:job", job.pk)

@@ -1,0 +1,127 @@
+"""Failures: what was given up, by place and answer; sent again from here, or acknowledged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin.views.decorators import staff_member_required
+from django.contrib.auth.decorators import permission_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+from django.views.decorators.http import require_GET, require_POST
+
+from msgplatform.admin import sees_personal
+from msgplatform.console.views.page import flow_of, page, visible
+from msgplatform.core import flows, personal
+from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.jobs import given_up
+from msgplatform.models import AuditLog, GivenUp
+from msgplatform.models.failures import MAX_NOTE
+
+ACKNOWLEDGED_SHOWN = 10
+MAY_ACKNOWLEDGE = "msgplatform.change_alert"
+
+
+class AcknowledgeForm(forms.Form):
+    """What a person has seen of a group, and why they leave it at that."""
+
+    id = forms.IntegerField(min_value=1, max_value=2**63 - 1)
+    lost = forms.IntegerField(min_value=0, max_value=2**63 - 1)
+    until = forms.DateTimeField()
+    note = forms.CharField(
+        max_length=MAX_NOTE, error_messages={"required": gettext_lazy("Say why, in the note.")}
+    )
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A flow's failures; `problem` is a sentence when they cannot be read."""
+
+    flow: flows.Flow
+    failures: list[tuple[flows.Failure, str]]  # each with the address that sends it again
+    problem: str = ""
+
+    @property
+    def is_cut(self) -> bool:
+        return len(self.failures) >= flows.MOST_FAILURES
+
+
+@staff_member_required
+@require_GET
+def failures(request: HttpRequest) -> HttpResponse:
+    """What nobody has sent again or acknowledged, and what was acknowledged lately."""
+    user: Any = request.user
+    able = visible(request)
+    may_send, clear = user.has_perm("msgplatform.add_bulkjob"), sees_personal(request)
+    listed = [_listed(flow, may_send, clear) for flow in able]
+    return page(
+        request,
+        "failures.html",
+        _("Failures"),
+        listed=[one for one in listed if one.failures or one.problem],
+        may_acknowledge=user.has_perm(MAY_ACKNOWLEDGE),
+        acknowledged=given_up.acknowledged([flow.name for flow in able], ACKNOWLEDGED_SHOWN),
+        titles={flow.name: flow.title for flow in able},
+        max_note=MAX_NOTE,
+    )
+
+
+def _listed(flow: flows.Flow, may_send: bool, clear: bool) -> Listed:
+    try:
+        found = flow.failures()
+    except UNAVAILABLE as error:
+        return Listed(flow, [], str(error)[:200])
+    if not clear:  # an answer is a content, and may say whose it is
+        found = [replace(one, said=personal.text(one.said)) for one in found]
+    latest = sorted(found, key=lambda failure: failure.last_at, reverse=True)
+    return Listed(flow, [(one, _send_again(flow, one) if may_send else "") for one in latest])
+
+
+def _send_again(flow: flows.Flow, failure: flows.Failure) -> str:
+    """The form of bulk jobs with this group's filter and its count; '' when nothing sends it."""
+    if failure.action not in flow.bulk_actions:
+        return ""
+    query = urlencode({"action": failure.action, **failure.filter, "count": "1"})
+    return f"{reverse('console:bulk-flow', args=[flow.name])}?{query}"
+
+
+@staff_member_required
+@permission_required(MAY_ACKNOWLEDGE, raise_exception=True)
+@require_POST
+def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
+    """Leave a group at that, with a note; what was given up since it was shown stays listed."""
+    flow = flow_of(request, flow_name)
+    form = AcknowledgeForm(request.POST)
+    if not form.is_valid():
+        sentence = " ".join(str(error) for errors in form.errors.values() for error in errors)
+        messages.error(request, sentence)
+        return redirect("console:failures")
+    given = form.cleaned_data
+    shown = {failure.id: failure for failure in flow.failures()}
+    group = GivenUp.objects.filter(pk=given["id"], flow=flow.name).first()
+    if group is None:
+        messages.warning(request, _("There is nothing left to acknowledge."))
+        return redirect("console:failures")
+    place = str(shown[group.pk].where) if group.pk in shown else str(group.subject)
+    actor = request.user.get_username()
+    seen = given_up.Seen(group.pk, given["lost"], given["until"])
+    done = given_up.acknowledge(seen, place, group.answer, given["note"], actor)
+    if not done:
+        messages.warning(request, _("There is nothing left to acknowledge."))
+        return redirect("console:failures")
+    AuditLog.objects.create(
+        actor=actor,
+        action="failures_acknowledged",
+        target=f"{flow.name}: {place}, {group.answer}"[:200],
+        detail={"count": done, "note": given["note"], "until": given["until"].isoformat()},
+    )
+    text = ngettext("%d message acknowledged.", "%d messages acknowledged.", done)
+    messages.success(request, text % done)
+    return redirect("console:failures")

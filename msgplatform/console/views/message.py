@@ -1,0 +1,141 @@
+"""One message: its page, sending it again, and its whole content as a file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from django.contrib import messages
+from django.contrib.admin.views.decorators import staff_member_required
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.http import content_disposition_header
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views.decorators.http import require_GET, require_POST
+
+from msgplatform.admin import MESSAGE_SENT_AGAIN, audit_messages, message_target, sees_personal
+from msgplatform.console.masking import masked
+from msgplatform.console.views.page import flow_of, page
+from msgplatform.core import flows
+from msgplatform.core.errors import UNAVAILABLE, InvalidInput, PlatformError, Unavailable
+from msgplatform.models import AuditLog
+
+_SHOWN_AGAIN = 50  # entries of the audit log on a page
+
+
+@staff_member_required
+@require_GET
+def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
+    """What became of one message at each of its recipients, and what happened to it in time."""
+    flow = flow_of(request, flow_name)
+    try:
+        found = flow.page(id, request.GET.get("after", ""))
+    except Unavailable as error:
+        return _unavailable(request, flow, error)
+    except InvalidInput:
+        raise _missing() from None
+    if found is None:
+        raise _missing()
+    if not sees_personal(request):
+        found = replace(masked(found), has_file=False)
+    return page(
+        request,
+        "message.html",
+        _("Message"),
+        flow=flow,
+        message=found,
+        timeline=_with_people(flow, found),
+        may_send=_may_send(request, flow),
+        is_continued="after" in request.GET,
+    )
+
+
+@staff_member_required
+@require_POST
+def again(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
+    """Send a message again, to one recipient or to all that it did not reach."""
+    flow = flow_of(request, flow_name)
+    if not _may_send(request, flow):
+        raise PermissionDenied
+    recipient = request.POST.get("recipient", "")
+    try:
+        sent = flow.send_again(id, recipient, request.user.get_username())
+    except InvalidInput:
+        raise _missing() from None
+    except (PlatformError, *UNAVAILABLE) as error:
+        # It can be asked for again: a step that is repeated sends nothing twice.
+        messages.error(request, _("It was not sent again: %s") % error)
+        return redirect("console:message", flow_name, id)
+    if sent.count:
+        new = {"message": sent.message} if sent.message else {}
+        audit_messages(request, flow.name, [id], recipient=recipient, count=sent.count, **new)
+    _tell(request, sent)
+    return redirect("console:message", flow_name, sent.message or id)
+
+
+@staff_member_required
+@require_GET
+def content(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
+    """The whole content of one message, as a file; its page shows only the beginning of a long
+    one."""
+    flow = flow_of(request, flow_name)
+    if not sees_personal(request):
+        raise PermissionDenied
+    try:
+        found = flow.file(id)
+    except Unavailable as error:
+        return _unavailable(request, flow, error)
+    if found is None:
+        raise _missing()
+    # As an attachment (and with Django's X-Content-Type-Options) the browser never runs it.
+    name = content_disposition_header(as_attachment=True, filename=found.name)
+    return HttpResponse(
+        found.content, content_type=found.media_type, headers={"Content-Disposition": name}
+    )
+
+
+def _may_send(request: HttpRequest, flow: flows.Flow) -> bool:
+    return bool(flow.again_permission) and request.user.has_perm(flow.again_permission)
+
+
+def _with_people(flow: flows.Flow, found: flows.Page) -> list[flows.TimelineEntry]:
+    """The timeline with who sent the message again from its page."""
+    timeline = list(found.timeline)
+    target = message_target(flow.name, found.id)
+    rows = AuditLog.objects.filter(target=target, action=MESSAGE_SENT_AGAIN).order_by("-id")
+    for row in rows[:_SHOWN_AGAIN]:
+        # What has no time is still to happen, or nobody knows when it was: that stays at the end.
+        later = (n for n, entry in enumerate(timeline) if entry.at is None or entry.at > row.at)
+        by = flows.TimelineEntry(row.at, _("Sent again by %s") % row.actor, "linked")
+        timeline.insert(next(later, len(timeline)), by)
+    return timeline
+
+
+def _tell(request: HttpRequest, sent: flows.SentAgain) -> None:
+    if sent.message:
+        messages.success(request, _("Sent again as a new message, which is shown here."))
+    elif sent.count:
+        text = ngettext(
+            "Sent again to %d recipient.", "Sent again to %d recipients.", sent.count
+        )  # fmt: skip
+        messages.success(request, text % sent.count)
+    if sent.left or not sent.count:
+        left = max(1, sent.left)
+        text = ngettext(
+            "%d was left alone: it is on its way, or has reached its end in another way meanwhile.",
+            "%d were left alone: they are on their way, or have reached their end in another way "
+            "meanwhile.",
+            left,
+        )
+        messages.info(request, text % left)
+
+
+def _unavailable(request: HttpRequest, flow: flows.Flow, error: Unavailable) -> HttpResponse:
+    answer = page(request, "message.html", _("Message"), flow=flow, notice=str(error))
+    answer.status_code = 503
+    return answer
+
+
+def _missing() -> Http404:
+    return Http404(_("There is no such message; it may have been deleted by retention."))

@@ -1,0 +1,103 @@
+"""The first page: what needs somebody, and how every flow and program is doing."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.admin.views.decorators import staff_member_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET
+
+from msgplatform.admin import sees_personal
+from msgplatform.console import condition, flow_card, getting_started
+from msgplatform.console.views.page import page, visible
+from msgplatform.core import flows, personal
+from msgplatform.core.data import sql
+from msgplatform.models import Alert, BulkJob
+from msgplatform.statistics import recent, troubles
+from msgplatform.statistics.recent import Span
+
+ALERTS_SHOWN = 20
+TROUBLES_SHOWN = 5
+# What has been due for less is work, not trouble.
+LATE_SECONDS = 30.0
+# How far back one can look; after how many seconds the page is renewed, since a longer time reads
+# more counters; what a step of the charts is.
+SPANS = {
+    "1h": (Span(timedelta(minutes=1), 60), 10, gettext_lazy("an hour"), gettext_lazy("minute")),
+    "6h": (Span(timedelta(minutes=5), 72), 30, gettext_lazy("6 hours"), gettext_lazy("5 minutes")),
+    "24h": (Span(timedelta(hours=1), 24), 60, gettext_lazy("24 hours"), gettext_lazy("hour")),
+}  # fmt: skip
+
+
+@staff_member_required
+@require_GET
+def overview(request: HttpRequest) -> HttpResponse:
+    """Flows with their charts and backlog, what is in trouble, open alerts, programs, bulk jobs.
+
+    With `live` in the address: the parts that change alone, for the page that renews itself. The
+    page says that nothing needs attention only if that holds for all of it, not just for alerts.
+    """
+    chosen = request.GET.get("period", "")
+    chosen = chosen if chosen in SPANS else next(iter(SPANS))
+    span, seconds, _words, step = SPANS[chosen]
+    found = condition.of(request)
+    context = {
+        **_flows(request, span, str(step), chosen),
+        "found": found,
+        "alerts": _alerts(request),
+        "more_alerts": max(0, condition.open_alerts().count() - ALERTS_SHOWN),
+        "late_after": settings.ALERT_BACKLOG_MINUTES * 60,
+        "jobs": BulkJob.objects.filter(state__in=["pending", "running", "paused"])[:20],
+        "seconds": seconds,
+    }
+    context["is_calm"] = not (found.number or found.acknowledged or context["problems"])
+    if "live" in request.GET:
+        return render(request, "console/overview_live.html", context)
+    periods = [(key, words) for key, (_span, _seconds, words, _step) in SPANS.items()]
+    return page(
+        request, "overview.html", _("Overview"), period=chosen, periods=periods,
+        first_parts=getting_started.parts(request) if getting_started.is_new(request) else (),
+        **context,
+    )  # fmt: skip
+
+
+def _alerts(request: HttpRequest) -> list[Alert]:
+    """The latest open ones, as this person may read them."""
+    rows = list(condition.open_alerts()[:ALERTS_SHOWN])
+    for row in rows:
+        row.translate()
+        if not sees_personal(request):
+            row.subject = personal.in_sentence(row.subject)
+    return rows
+
+
+def _flows(request: HttpRequest, span: Span, step: str, chosen: str) -> dict[str, Any]:
+    """A card for each flow that this user may see, and what is in trouble in them."""
+    # Of the others only whether there is a problem counts: the page is not calm then.
+    statuses = {flow: flow.status() for flow in flows.all()}
+    able, now = visible(request), sql.now()
+    points = recent.series(able, span, now)
+    lags = {flow: statuses[flow].oldest_by for flow in able}
+    found = troubles.worst(lags, now, TROUBLES_SHOWN, LATE_SECONDS)
+    return {
+        "cards": [
+            flow_card.card(flow, statuses[flow], points.get(flow.name, []), step, chosen)
+            for flow in able
+        ],
+        "troubles": [(one, _page_of(request, one)) for one in found],
+        "problems": [status.problem for status in statuses.values() if status.problem],
+        "step": step,
+    }
+
+
+def _page_of(request: HttpRequest, trouble: troubles.Trouble) -> str:
+    """The address of what is in trouble, '' for whoever may not see it."""
+    activity = trouble.flow.activity
+    may = activity and request.user.has_perm(activity.dimensions[0].permission)
+    return trouble.group.url if may else ""

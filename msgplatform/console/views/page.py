@@ -1,0 +1,41 @@
+"""What every page of the console begins with: its frame, and who may see which flow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+
+from msgplatform.core import flows
+
+
+def page(request: HttpRequest, template: str, title: str, **context: Any) -> HttpResponse:
+    context = {**admin.site.each_context(request), "title": title, **context}
+    return render(request, f"console/{template}", context)
+
+
+def visible(request: HttpRequest) -> list[flows.Flow]:
+    return [flow for flow in flows.all() if request.user.has_perm(flow.permission)]
+
+
+def require(request: HttpRequest, flow: flows.Flow) -> None:
+    if not request.user.has_perm(flow.permission):
+        raise PermissionDenied
+
+
+def require_job(request: HttpRequest) -> None:
+    """For bulk jobs: whoever may see all, or start one."""
+    if not any(request.user.has_perm(f"msgplatform.{verb}_bulkjob") for verb in ("view", "add")):
+        raise PermissionDenied
+
+
+def flow_of(request: HttpRequest, name: str) -> flows.Flow:
+    flow = flows.get(name)
+    if flow is None:
+        raise Http404(_("There is no such flow."))
+    require(request, flow)
+    return flow

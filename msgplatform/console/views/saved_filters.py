@@ -1,0 +1,117 @@
+"""Filters that people keep under a name: their own, and those that others share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin.views.decorators import staff_member_required
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
+
+from msgplatform.admin import sees_personal
+from msgplatform.console.forms import BulkForm, FilterForm, SearchForm
+from msgplatform.console.views.page import flow_of
+from msgplatform.core import flows
+from msgplatform.models import SavedFilter
+
+SHOWN = 50
+MOST = 100  # of one person
+PREFIX = "filter"  # of the filter's fields in the form that saves it
+
+
+@dataclass(frozen=True)
+class Saved:
+    row: SavedFilter
+    link: str
+    mine: bool
+    may_delete: bool
+
+
+def saved_for(request: HttpRequest, flow: flows.Flow, page: str) -> list[Saved]:
+    """What this person sees on a page of a flow, whose messages they may see; without filters that
+    hold personal data, if they may not see that."""
+    user: Any = request.user
+    rows = SavedFilter.objects.filter(flow=flow.name, page=page)
+    rows = rows.filter(Q(owner=user) | Q(shared=True)).select_related("owner")
+    fields = flow.search_fields if page == SavedFilter.SEARCH else flow.bulk_actions[page].filters
+    hidden = set() if sees_personal(request) else flows.personal_names(fields)
+    return [
+        Saved(row, _address(row), row.owner_id == user.pk, _may_delete(user, row))
+        for row in rows[:SHOWN]
+        if not hidden.intersection(row.query)
+    ]
+
+
+@staff_member_required
+@require_POST
+def save(request: HttpRequest, flow_name: str, page_name: str) -> HttpResponse:
+    """Keep a filter; one of the same name is replaced."""
+    flow = flow_of(request, flow_name)
+    user: Any = request.user
+    form: FilterForm
+    if page_name == SavedFilter.SEARCH:
+        form = SearchForm(flow, sees_personal(request), request.POST, prefix=PREFIX)
+    elif page_name not in flow.bulk_actions:
+        raise Http404(_("There is no such bulk action."))
+    elif not user.has_perm("msgplatform.add_bulkjob"):
+        raise PermissionDenied
+    else:
+        form = BulkForm(flow, page_name, sees_personal(request), request.POST, prefix=PREFIX)
+    if not form.is_valid():
+        messages.error(request, _("This filter cannot be saved: correct it first."))
+        return redirect(_address(SavedFilter(flow=flow.name, page=page_name)))
+    query = form.filter()
+    if isinstance(form, BulkForm) and form.pace:
+        query["rate"] = str(form.pace)
+    name = request.POST.get("name", "").replace("\x00", "").strip()[:60]
+    row = SavedFilter(flow=flow.name, page=page_name, query=query)
+    mine = SavedFilter.objects.filter(owner=user)
+    if not name:
+        messages.error(request, _("Give the filter a name."))
+    elif mine.count() >= MOST:
+        messages.error(request, _("You have %d saved filters: delete one first.") % MOST)
+    else:
+        SavedFilter.objects.update_or_create(
+            owner=user,
+            flow=flow.name,
+            page=page_name,
+            name=name,
+            defaults={"query": query, "shared": "shared" in request.POST},
+        )
+        messages.success(request, _("Saved: %s.") % name)
+    return redirect(_address(row))
+
+
+@staff_member_required
+@require_POST
+def delete(request: HttpRequest, id: int) -> HttpResponse:
+    """Forget one's own filter; administrators may forget what others share."""
+    row = get_object_or_404(SavedFilter, pk=id)
+    if not _may_delete(request.user, row):
+        # Whether somebody keeps a filter that is not shared is nobody else's business.
+        raise (PermissionDenied() if row.shared else Http404())
+    row.delete()
+    messages.success(request, _("Deleted: %s.") % row.name)
+    return redirect(_address(SavedFilter(flow=row.flow, page=row.page)))
+
+
+def _may_delete(user: Any, row: SavedFilter) -> bool:
+    return bool(row.owner_id == user.pk or (row.shared and user.is_superuser))
+
+
+def _address(row: SavedFilter) -> str:
+    """The page with this filter filled in."""
+    if row.page == SavedFilter.SEARCH:
+        view, query = "console:find", dict(row.query)
+    else:
+        view, query = "console:bulk-flow", {"action": row.page, **row.query}
+    address = reverse(view, args=[row.flow])
+    return f"{address}?{urlencode(query)}" if query else address

@@ -1,0 +1,158 @@
+"""Search over all flows, through their texts piece by piece, and over the fields of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from django.contrib.admin.views.decorators import staff_member_required
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.template.loader import render_to_string
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from msgplatform.admin import sees_personal
+from msgplatform.console.forms import SearchForm
+from msgplatform.console.masking import masked
+from msgplatform.console.views.page import flow_of, page, require, visible
+from msgplatform.console.views.saved_filters import saved_for
+from msgplatform.core import flows
+from msgplatform.core.data import sql
+from msgplatform.core.errors import UNAVAILABLE, InvalidInput
+from msgplatform.models import SavedFilter
+
+SEARCH_LIMIT = 50
+MAX_QUERY = 200
+MIN_TEXT = 3  # characters: fewer are in nearly every message
+TEXT_HOURS = 24
+TEXT_SECONDS = 0.2  # of one piece; a person sees that it goes on, and can stop it
+
+
+@staff_member_required
+@require_GET
+def search(request: HttpRequest) -> HttpResponse:
+    """Search every flow; the query is in the URL, so a result can be sent to a colleague.
+
+    What indexes find is on the page at once. The page then asks for texts, see `texts`, unless the
+    query is the id of a message that was found.
+    """
+    # The box at the top has a name of its own: lists have a "q" too. Cut here as well: a form's
+    # maxlength binds nobody who writes the URL.
+    query = (request.GET.get("q") or request.GET.get("find") or "").strip()[:MAX_QUERY]
+    able, clear = visible(request), sees_personal(request)
+    groups = [
+        (flow, _shown(request, flow.search(query, SEARCH_LIMIT, clear)) if query else [])
+        for flow in able
+    ]
+    hits = [(flow, hit) for flow, found in groups for hit in found]
+    # Who finds out whether a text is there can guess it piece by piece.
+    looks = len(query) >= MIN_TEXT and clear
+    with_texts = [flow for flow in able if flow.texts] if looks else []
+    return page(
+        request,
+        "search.html",
+        _("Search"),
+        searched=query,
+        groups=groups if query else [],
+        hits=hits,
+        limit=SEARCH_LIMIT,
+        full=[flow for flow, found in groups if len(found) >= SEARCH_LIMIT],
+        notices=[notice for flow in able if query and (notice := flow.notice())],
+        searchable=[flow for flow in able if flow.search_fields],
+        with_texts=with_texts,
+        starts_texts=not any(hit.id == query for _flow, hit in hits),
+        short=0 < len(query) < MIN_TEXT,
+        clear=clear,
+        unseen=[flow for flow in flows.all() if flow not in able],
+        hours=TEXT_HOURS,
+    )
+
+
+@staff_member_required
+@require_GET
+def texts(request: HttpRequest, flow_name: str) -> HttpResponse:
+    """The next piece of a search through one flow's texts: rows as HTML, how far it looked, and
+    the cursor of the next piece, '' at the end."""
+    flow = flow_of(request, flow_name)
+    if not sees_personal(request):
+        raise PermissionDenied
+    query = request.GET.get("q", "").strip()[:MAX_QUERY]
+    if len(query) < MIN_TEXT:
+        return JsonResponse({"problem": _("Enter at least %d characters.") % MIN_TEXT}, status=400)
+    since = sql.now() - timedelta(hours=TEXT_HOURS)
+    try:
+        found = flow.search_text(query, since, request.GET.get("cursor", ""), TEXT_SECONDS)
+    except InvalidInput as error:
+        return JsonResponse({"problem": str(error)}, status=400)
+    except UNAVAILABLE:
+        return JsonResponse({"problem": _("A server does not answer at present.")}, status=503)
+    context = {"flow": flow, "found": found.hits}
+    rows = render_to_string("console/hits.html", context, request)
+    return JsonResponse({"rows": rows, "cursor": found.cursor, "looked": found.looked})
+
+
+@staff_member_required
+@require_GET
+def find(request: HttpRequest, flow_name: str) -> HttpResponse:
+    """Search one flow by its fields, page by page; the filter and the page are in the URL."""
+    flow = flows.get(flow_name)
+    if flow is None or not flow.search_fields:
+        raise Http404(_("There is no such flow."))
+    require(request, flow)
+    clear = sees_personal(request)
+    form = SearchForm(flow, clear, request.GET or None)
+    found = None
+    if form.is_valid():
+        try:
+            found = flow.find(form.filter(), request.GET.get("cursor", ""), SEARCH_LIMIT)
+            found = replace(found, hits=_shown(request, found.hits))
+        except InvalidInput as error:
+            form.refuse(error.field, str(error))
+    following = ""
+    if found and found.cursor:
+        query = request.GET.copy()
+        query["cursor"] = found.cursor
+        following = f"?{query.urlencode()}"
+    return page(
+        request,
+        "search.html",
+        _("Search"),
+        flow=flow,
+        form=form,
+        found=found,
+        hits=[(flow, hit) for hit in found.hits] if found else [],
+        notices=[found.notice] if found and found.notice else [],
+        next=following,
+        searchable=[flow for flow in visible(request) if flow.search_fields],
+        clear=clear,
+        saved=saved_for(request, flow, SavedFilter.SEARCH),
+        saved_page=SavedFilter.SEARCH,
+        query=form.filter() if found else {},
+    )
+
+
+@staff_member_required
+@require_GET
+def options(request: HttpRequest, flow_name: str, page_name: str, field_name: str) -> HttpResponse:
+    """What a field of a search or a bulk action may hold, by a part of its name."""
+    flow = flow_of(request, flow_name)
+    if page_name == SavedFilter.SEARCH:
+        fields = flow.search_fields
+    else:
+        action = flow.bulk_actions.get(page_name)
+        fields = action.filters if action else {}
+    field = flows.FilterField.of(fields.get(field_name, ""))
+    if field.options is None or (field.personal and not sees_personal(request)):
+        raise Http404(_("There is no such field."))
+    typed = request.GET.get("q", "").strip()[:MAX_QUERY].replace("\x00", "")
+    found = field.options(typed)
+    return JsonResponse(
+        {"options": [{"value": each.value, "label": str(each.label)} for each in found]}
+    )
+
+
+def _shown(request: HttpRequest, hits: Sequence[flows.Hit]) -> Sequence[flows.Hit]:
+    """Hits as this person may see them."""
+    return hits if sees_personal(request) else [masked(hit) for hit in hits]

@@ -1,0 +1,110 @@
+"""Transactions: repeated when they failed, and what is certain after an error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from django.db import connections
+from django.db.utils import Error, OperationalError, ProgrammingError
+
+from msgplatform.core import logging
+from msgplatform.core.errors import OutcomeUnknown
+from msgplatform.core.rates.backoff import Backoff
+
+log = logging.get(__name__)
+
+R = TypeVar("R")
+
+LOCK_WAIT_TIMEOUT, DEADLOCK, SERVER_GONE, CONNECTION_LOST = 1205, 1213, 2006, 2013
+# The connection broke; if that was during COMMIT, nobody knows whether it happened.
+LOST = frozenset({SERVER_GONE, CONNECTION_LOST})
+REPEATABLE = LOST | {LOCK_WAIT_TIMEOUT, DEADLOCK}
+ATTEMPTS = 5
+# MySQL's errors after which nothing of the transaction is stored: too many connections, no
+# connection, lock timeout, deadlock, read only. Any other error may have come during COMMIT.
+_NOTHING_HAPPENED = frozenset({1040, 1044, 1045, 1049, 1205, 1213, 1290, 2002, 2003, 2005})
+_SQLITE_NOTHING_HAPPENED = ("database is locked", "unable to open database file")
+
+
+class Locked(Exception):
+    """Another transaction, perhaps of a frozen process, holds the lock that is needed."""
+
+
+def in_transaction(using: str = "default") -> bool:
+    """Whether the caller has a transaction open; the one around a Django TestCase does not count.
+
+    Opens no connection.
+    """
+    blocks = connections[using].atomic_blocks
+    # `atomic(durable=True)` asks the same question, by the same attribute.
+    return bool(blocks) and not getattr(blocks[-1], "_from_testcase", False)
+
+
+def retrying(work: Callable[[], R], using: str = "default") -> R:
+    """`work()`, again after a lock timeout, a deadlock or a lost connection (MySQL errors only).
+
+    `work` is a whole transaction that can be repeated: if the connection was lost during COMMIT,
+    the first attempt may have been stored. If no later attempt succeeds, OutcomeUnknown is raised,
+    whatever they raised; if no connection was lost, the error of the last attempt. Inside a
+    transaction of the caller nothing is repeated, because the server rolled back more than `work`.
+    """
+    connection = connections[using]
+    if connection.in_atomic_block:
+        return work()
+    pauses = Backoff(first=0.02, factor=2.5, cap=1.0, jitter=0.5)
+    attempt, lost = 1, False
+    while True:
+        try:
+            return work()
+        except Error as error:
+            code = error_code(error)
+            lost = lost or _is_lost(error)
+            if code not in REPEATABLE or attempt == ATTEMPTS:
+                if lost:
+                    raise OutcomeUnknown(f"the connection was lost, then: {error}") from error
+                raise
+            log.info("database_repeat", code=code, attempt=attempt, database=using)
+            if code in LOST:
+                connection.close()
+        attempt += 1
+        time.sleep(pauses.next())
+
+
+@contextmanager
+def without_patience() -> Iterator[None]:
+    """Raise Locked when the database has waited for a lock too long: for a caller that has other
+    work, and comes back to this one later."""
+    try:
+        yield
+    except OperationalError as error:
+        if error_code(error) != LOCK_WAIT_TIMEOUT:
+            raise
+        raise Locked(str(error)) from error
+
+
+def nothing_happened(error: Error) -> bool:
+    """Whether it is certain that the transaction which raised this has changed nothing."""
+    if _is_lost(error):
+        return False
+    if isinstance(error, ProgrammingError) or error_code(error) in _NOTHING_HAPPENED:
+        return True
+    return str(error) in _SQLITE_NOTHING_HAPPENED
+
+
+def _is_lost(error: BaseException | None) -> bool:
+    """Whether a connection was lost during the transaction. At the end of `atomic` Django handles
+    the loss by connecting again; if that fails too, the loss is only in the error's context."""
+    while error is not None:
+        if isinstance(error, Error) and error_code(error) in LOST:
+            return True
+        error = error.__context__
+    return False
+
+
+def error_code(error: BaseException) -> int:
+    """The MySQL error number, or 0 (SQLite's errors have none)."""
+    code = error.args[0] if error.args else 0
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,50 @@
+"""Messages that were given up: what the page Failures lists, and what can be done about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from msgplatform.core.flows.text import Text
+
+MOST_FAILURES = 200  # that one flow lists: those with the most messages
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What was given up at one place with one answer, and was neither sent again nor acknowledged.
+
+    `id` is its row's; `lost` and `last_at` say what a person has seen who acknowledges it.
+    """
+
+    id: int
+    subject: int  # a stable number of the place, such as a subscription's id
+    where: Text  # the place's name
+    answer: Text  # "HTTP 503", "timeout"
+    said: str  # an example of what was answered, '' when nothing is known; a content of its own
+    count: int
+    lost: int
+    since: datetime
+    last_at: datetime
+    meaning: Text = ""  # of the answer, in our own words: nobody's data
+    message: str = ""  # the id of one of the messages, for its page
+    where_url: str = ""  # the page of the place
+    list_url: str = ""  # the list of these messages
+    action: str = ""  # the bulk action that sends them again; '' when there is none
+    filter: Mapping[str, str] = field(default_factory=dict)  # of that action
+
+
+@dataclass(frozen=True)
+class Runbook:
+    """What to do about the alerts of one kind.
+
+    `first` is one sentence: what to look at first. `docs/operations.md` has a paragraph for each
+    kind. `view` is the URL name of the page on which to act; its argument, if it `takes_subject`,
+    is what follows the kind in the alert's key.
+    """
+
+    first: Text
+    view: str
+    takes_subject: bool = False
+    query: str = ""  # of the address, such as "status=disabled"

@@ -1,0 +1,1 @@
+"""What the intake of every flow uses: a verdict on each item, each stored once, group commit."""

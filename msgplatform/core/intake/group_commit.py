@@ -1,0 +1,267 @@
+"""Group commit: callers of one process that come together share one transaction.
+
+There is no artificial wait. While one group commits the next one gathers, so a lone caller waits
+for its own commit only, and under load groups grow by themselves.
+
+An item's stages:
+
+    WAITING ── taken into a group ──▶ STARTED ── committed or failed ──▶ answered
+    WAITING ── its timeout is over ──▶ WITHDRAWN: nothing was stored (Unavailable)
+    STARTED ── its timeout is over ──▶ its caller gets OutcomeUnknown; the commit goes on
+
+`_wakeup` guards the queue, the stages and `_started`. Only the committing thread commits.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import Generic, TypeVar
+
+from django.db import close_old_connections, connections
+from django.db.utils import InterfaceError, InternalError, OperationalError, ProgrammingError
+
+from msgplatform.core import logging
+from msgplatform.core.data import transactions
+from msgplatform.core.errors import OutcomeUnknown, Temporary, Unavailable
+
+log = logging.get(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Errors of the database itself: no item is to blame, so halving the group would not help.
+_DATABASE = (OperationalError, InterfaceError, InternalError, ProgrammingError)
+
+_WATCH_SECONDS = 0.25
+_TOO_SLOW = "the database is too slow at the moment; nothing was stored"
+_NO_ANSWER = "no answer in time; repeat it with the same idempotency key"
+
+
+class _Stage(Enum):
+    WAITING = auto()
+    STARTED = auto()
+    WITHDRAWN = auto()
+
+
+class _Slot(Generic[T, R]):
+    """One caller's item; its result or error, once `answered` can be acquired."""
+
+    __slots__ = ("answered", "error", "item", "result", "stage")
+
+    def __init__(self, item: T) -> None:
+        self.item = item
+        self.stage = _Stage.WAITING
+        self.result: R | None = None
+        self.error: Exception | None = None
+        self.answered = threading.Lock()
+        self.answered.acquire()
+
+    def answer(self, result: R | None, error: Exception | None = None) -> None:
+        self.result, self.error = result, error
+        self.answered.release()
+
+
+class _LaterSlot(_Slot[T, R]):
+    """An item that nobody waits for: `call` gets the result or the error, once."""
+
+    __slots__ = ("calls", "due")
+
+    def __init__(self, item: T, call: Callable[[R | None, Exception | None], None], due: float):
+        self.item = item
+        self.stage = _Stage.WAITING
+        self.due = due
+        self.calls = [call]
+
+    def answer(self, result: R | None, error: Exception | None = None) -> None:
+        try:
+            call = self.calls.pop()  # atomic: the watcher and the committer may come together
+        except IndexError:
+            return
+        try:
+            call(result, error)
+        except Exception:
+            log.exception("group_commit_answer_failed")
+
+
+class GroupCommit(Generic[T, R]):
+    """`submit(item)` from many threads; `commit(items)` runs in one thread of the process.
+
+    `commit` gets at most `max_items` and returns one result per item, in order. It must be all
+    or nothing: when it raises, nothing of the group is stored. It does not run inside a
+    transaction. Then a data error (anything but an error of the database or a `Temporary` one)
+    halves the group down to the item that is to blame, and only its caller gets the error.
+
+    The thread starts with the first item, after a fork too, and only it holds a database
+    connection. `timeout` is how many seconds a caller waits, `max_queue` how many may wait.
+    """
+
+    def __init__(
+        self,
+        commit: Callable[[list[T]], Sequence[R]],
+        *,
+        max_items: int = 500,
+        timeout: float = 10.0,
+        max_queue: int = 10_000,
+        name: str = "group-commit",
+    ) -> None:
+        self._commit, self._max_items = commit, max_items
+        self._timeout, self._max_queue, self._name = timeout, max_queue, name
+        self._reset()
+        again = weakref.WeakMethod(self._reset)
+        os.register_at_fork(after_in_child=lambda: (method := again()) and method())
+
+    def submit(self, item: T) -> R:
+        """Wait until the item's group has committed, and return its result.
+
+        Raises the item's own error, or `Unavailable`: nothing was stored and nothing will be (the
+        queue is full or closed, the database is unavailable, or the item's group did not start
+        within the timeout; the item is then withdrawn, because its caller has got an error and must
+        not find it stored later). `OutcomeUnknown`: the group had started, and its result could not
+        be learnt.
+        """
+        slot: _Slot[T, R] = _Slot(item)
+        self._put(slot)
+        if not slot.answered.acquire(timeout=self._timeout):
+            with self._wakeup:
+                if slot.stage is _Stage.WAITING:
+                    slot.stage = _Stage.WITHDRAWN
+                    raise Unavailable(_TOO_SLOW)
+            # It may have been answered between the timeout and here.
+            if not slot.answered.acquire(blocking=False):
+                raise OutcomeUnknown(_NO_ANSWER)
+        if slot.error is not None:
+            raise slot.error
+        return slot.result  # type: ignore[return-value]  # R may itself be None
+
+    def submit_later(self, item: T, call: Callable[[R | None, Exception | None], None]) -> None:
+        """Like `submit`, but nobody waits: `call(result, error)` comes once, in another thread.
+
+        It must be quick, since the rest of the group waits for it. Raises Unavailable when the
+        item is not taken; `call` is then not called.
+        """
+        self._put(_LaterSlot(item, call, time.monotonic() + self._timeout))
+        if not self._later.is_set():
+            self._later.set()
+
+    def close(self, timeout: float = 10.0) -> bool:
+        """Take nothing new, commit what waits; true when that was done within `timeout`."""
+        with self._wakeup:
+            self._closing = True
+            self._wakeup.notify()
+            thread = self._thread
+        if thread is None:
+            return True
+        thread.join(timeout)
+        return not thread.is_alive()
+
+    def _reset(self) -> None:
+        """The state of a new process: a fork's child has neither the thread nor its callers."""
+        self._queue: deque[_Slot[T, R]] = deque()
+        self._wakeup = threading.Condition(threading.Lock())
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._started: list[_Slot[T, R]] = []  # the group that commits now
+        self._later = threading.Event()  # set while somebody is to be called
+        self._watcher: threading.Thread | None = None
+
+    def _put(self, slot: _Slot[T, R]) -> None:
+        with self._wakeup:
+            if self._closing:
+                raise Unavailable("this process is shutting down; send it again")
+            if len(self._queue) >= self._max_queue:
+                raise Unavailable("too many requests are waiting; send it again later")
+            # Before the item is queued: if no thread can be started, nobody would answer it.
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            if self._watcher is None and isinstance(slot, _LaterSlot):
+                self._watcher = threading.Thread(
+                    target=self._watch, name=f"{self._name}-watch", daemon=True
+                )
+                self._watcher.start()
+            self._queue.append(slot)
+            self._wakeup.notify()
+
+    # -- in the watching thread ----------------------------------------------------------------
+    def _watch(self) -> None:
+        """Answer `submit_later` items whose timeout is over, as `submit` does for its caller."""
+        while self._later.wait():
+            time.sleep(_WATCH_SECONDS)
+            now = time.monotonic()
+            with self._wakeup:
+                late = [s for s in self._queue if isinstance(s, _LaterSlot) and s.due <= now]
+                late = [slot for slot in late if slot.stage is _Stage.WAITING]
+                for slot in late:
+                    slot.stage = _Stage.WITHDRAWN
+                started = [s for s in self._started if isinstance(s, _LaterSlot) and s.due <= now]
+                if not self._queue and not self._started:
+                    self._later.clear()
+            _fail(late, Unavailable, _TOO_SLOW)
+            _fail(started, OutcomeUnknown, _NO_ANSWER)
+
+    # -- in the committing thread --------------------------------------------------------------
+    def _run(self) -> None:
+        try:
+            while group := self._next_group():
+                close_old_connections()
+                self._process(group)
+                self._started = []
+                close_old_connections()
+        finally:
+            connections.close_all()
+
+    def _next_group(self) -> list[_Slot[T, R]]:
+        """Whatever waits, at most `max_items`; empty when closed and nothing is left."""
+        group: list[_Slot[T, R]] = []
+        with self._wakeup:
+            while not group:
+                while not self._queue:
+                    if self._closing:
+                        return []
+                    self._wakeup.wait()
+                while self._queue and len(group) < self._max_items:
+                    slot = self._queue.popleft()
+                    if slot.stage is _Stage.WAITING:
+                        slot.stage = _Stage.STARTED
+                        group.append(slot)
+            self._started = group
+        return group
+
+    def _process(self, group: list[_Slot[T, R]]) -> None:
+        try:
+            results = self._commit([slot.item for slot in group])
+        except Temporary as error:
+            _fail(group, type(error), error)
+        except _DATABASE as error:
+            log.warning("group_commit_failed", items=len(group), why=str(error)[:200])
+            _fail(
+                group,
+                Unavailable if transactions.nothing_happened(error) else OutcomeUnknown,
+                error,
+            )
+        except Exception as error:  # noqa: BLE001 - the item's own caller gets it
+            if len(group) == 1:
+                group[0].answer(None, error)
+                return
+            middle = len(group) // 2
+            self._process(group[:middle])
+            self._process(group[middle:])
+        else:
+            if len(results) != len(group):
+                log.error("group_commit_miscounted", items=len(group), results=len(results))
+                _fail(group, OutcomeUnknown, "stored, but the answers were lost")
+                return
+            for slot, result in zip(group, results, strict=True):
+                slot.answer(result)
+
+
+def _fail(group: Sequence[_Slot[T, R]], kind: type[Temporary], why: object) -> None:
+    """Every caller gets its own error: one object raised in two threads mixes the tracebacks."""
+    for slot in group:
+        slot.answer(None, kind(str(why)))

@@ -1,0 +1,176 @@
+"""Items that are stored once, however often they are sent.
+
+Each flow has a table of idempotency keys (a model that inherits IdempotencyRow) beside the table
+of its items. A key is unique for a business system within a bucket, which its item's id carries
+too, so that one shard holds both. Rows are kept longer than anybody repeats a request, and deleted
+by the flow's own retention.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from django.db import connection, models, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from msgplatform.core.data import ids, sql, transactions
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.failpoints import failpoint
+from msgplatform.core.fields import ExactCharField
+from msgplatform.core.intake.verdicts import Verdict
+
+T = TypeVar("T")
+
+MAX_KEY_LENGTH = 128
+_KEY = re.compile(r"[\x21-\x7e]+")
+_LOOKUP = 100  # keys looked up per statement
+
+
+class IdempotencyRow(models.Model):
+    """Which item a (business system, key) pair became; `id` is that item's id.
+
+    A model that inherits it adds this constraint, under a name that is unique in the database:
+    `UniqueConstraint(fields=IdempotencyRow.UNIQUE, name=…)`.
+    """
+
+    UNIQUE = ("bucket", "biz_id", "key")
+
+    id = models.BigIntegerField(primary_key=True)
+    bucket = models.PositiveSmallIntegerField()
+    biz_id = models.BigIntegerField()
+    key = ExactCharField(max_length=MAX_KEY_LENGTH)
+    payload_hash = models.CharField(max_length=64)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return str(self.key)
+
+
+def key_of(rows: type[IdempotencyRow], id: int) -> str:
+    """The key with which an item was stored, while it is remembered; '' when there is none."""
+    return rows._base_manager.filter(pk=id).values_list("key", flat=True).first() or ""
+
+
+@dataclass(slots=True)
+class Item(Generic[T]):
+    """An item to store: the flow's own `body`, and what identifies a repeat of it.
+
+    `payload_hash` is empty without a key. `store` sets the id.
+    """
+
+    body: T
+    biz: int
+    key: str | None
+    payload_hash: str
+    bucket: int
+    id: int = 0
+
+
+def check_key(key: str) -> None:
+    """Raises InvalidInput."""
+    if len(key) > MAX_KEY_LENGTH or not _KEY.fullmatch(key):
+        raise InvalidInput(
+            f"use 1 to {MAX_KEY_LENGTH} visible ASCII characters without spaces",
+            "idempotency_key",
+        )
+
+
+def payload_hash(*parts: bytes) -> str:
+    """The hash of the parts that must be equal for a request to be a repeat of another."""
+    return hashlib.sha256(b"\n".join(parts)).hexdigest()
+
+
+def item(body: T, biz: int, key: str | None, *hashed: bytes) -> Item[T]:
+    """`hashed` are the parts of the payload hash; `key` has been checked, or is None."""
+    digest = payload_hash(*hashed) if key is not None else ""
+    return Item(body, biz, key, digest, ids.bucket(biz, key))
+
+
+def store(
+    items: Sequence[Item[T]],
+    keys: type[IdempotencyRow],
+    insert: Callable[[Sequence[Item[T]], Any], None],
+) -> list[Verdict]:
+    """Store each item once, all in one transaction; the verdicts come in the same order.
+
+    `insert(new items, now)` writes the rows of the items that are new, `now` as the database
+    stores it. It must keep rows that exist (`sql.insert_or_keep`): if the connection is lost
+    during COMMIT, the same items are inserted again with the same ids.
+
+    Must not run inside a transaction of the caller: an answer given before the caller's commit
+    would not be durable. Raises OperationalError when the database is unavailable.
+    """
+    block = ids.reserve(len(items))
+    for each, item_id in zip(items, block.ids([one.bucket for one in items]), strict=True):
+        each.id = item_id
+    return transactions.retrying(lambda: _store_once(items, keys, insert))
+
+
+def _store_once(
+    items: Sequence[Item[T]],
+    keys: type[IdempotencyRow],
+    insert: Callable[[Sequence[Item[T]], Any], None],
+) -> list[Verdict]:
+    now = sql.stored(timezone.now())  # once, instead of for each row
+    keyed = [each for each in items if each.key is not None]
+    with transaction.atomic(durable=True):
+        won = _claim_keys(keyed, keys, now)
+        lost = [each for each in keyed if each.id not in won]
+        new = [each for each in items if each.key is None or each.id in won]
+        if new:
+            insert(new, now)
+        failpoint("intake_before_commit")
+        first = _first_ones(lost, keys)
+    failpoint("intake_after_commit")
+    repeated = {}
+    for each in lost:
+        first_id, first_hash = first[each.biz, each.key]
+        repeated[each.id] = Verdict.repeated(first_hash == each.payload_hash, first_id)
+    return [repeated.get(each.id) or Verdict("created", each.id) for each in items]
+
+
+def _claim_keys(items: Sequence[Item[T]], keys: type[IdempotencyRow], now: Any) -> set[int]:
+    """Insert the keys that are new; the ids of their items: those whose row carries our id."""
+    if not items:
+        return set()
+    # Sorted, so that two groups with common keys wait for each other instead of deadlocking.
+    rows = sorted(items, key=lambda each: (each.bucket, each.biz, each.key))
+    sql.insert_or_keep(
+        keys._meta.db_table,
+        ("id", "bucket", "biz_id", "key", "payload_hash", "created_at"),
+        [(e.id, e.bucket, e.biz, e.key, e.payload_hash, now) for e in rows],
+    )
+    table = connection.ops.quote_name(keys._meta.db_table)
+    places = ", ".join(["%s"] * len(items))
+    with connection.cursor() as cursor:
+        # Raw SQL: the statement is the same for every group of this size, and the ORM takes longer
+        # to build it than the database to run it.
+        cursor.execute(
+            f"SELECT id FROM {table} WHERE id IN ({places})",  # noqa: S608
+            [each.id for each in items],
+        )
+        return {found for (found,) in cursor.fetchall()}
+
+
+def _first_ones(
+    lost: Sequence[Item[T]], keys: type[IdempotencyRow]
+) -> dict[tuple[int, str | None], tuple[int, str]]:
+    """(biz, key) → (id, payload hash) of the item that has the key."""
+    found: dict[tuple[int, str | None], tuple[int, str]] = {}
+    for some in chunks(lost, _LOOKUP):
+        condition = Q()
+        for each in some:
+            condition |= Q(bucket=each.bucket, biz_id=each.biz, key=each.key)
+        rows = keys._default_manager.filter(condition)
+        for biz, key, row_id, digest in rows.values_list("biz_id", "key", "id", "payload_hash"):
+            found[biz, key] = (row_id, digest)
+    return found

@@ -1,0 +1,69 @@
+"""Personal data, masked for people who need not know whose it is: `138****0000`.
+
+What may identify a person is masked in every flow's pages: payloads, texts, telephone numbers and
+addresses. Ids, keys and the words of a mapping stay. People with PERMISSION see the data itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+PERMISSION = "msgplatform.view_personal"
+_EMAIL = re.compile(r"([^\s@<>\"'(),:;]{1,64})@([\w.-]+\.\w+)")
+# 7 to 15 digits (15 is the most of an international number), with what people write between them;
+# but no date.
+_PHONE = re.compile(r"(?<![\w.])(?!\d{4}-\d\d-\d\d)\+?\d(?:[ .()-]?\d){6,14}(?!\w)")
+_STARS = "****"
+
+
+def masked(value: Any) -> Any:
+    """A field's value, or an object of values, masked in the same shape."""
+    if isinstance(value, Mapping):
+        return {name: masked(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked(each) for each in value]
+    # These say nothing about a person.
+    if isinstance(value, bool) or value is None or value == "":
+        return value
+    if isinstance(value, int | float):
+        # A number of seven digits or more may be a phone number.
+        return _digits(str(value)) if len(str(value)) >= 7 else value
+    text = str(value)
+    if _EMAIL.search(text) or _PHONE.search(text):
+        return in_sentence(text)
+    return text[0] + _STARS
+
+
+def in_sentence(text: str) -> str:
+    """A sentence, such as a CRM's, with its phone numbers and e-mail addresses masked."""
+    text = _EMAIL.sub(lambda found: f"{found[1][0]}{_STARS}@{found[2]}", text)
+    return _PHONE.sub(lambda found: _digits(found[0]), text)
+
+
+def _digits(text: str) -> str:
+    digits = re.sub(r"\D", "", text)
+    return f"{digits[:3]}{_STARS}{digits[-4:]}"
+
+
+def in_sentences(value: Any) -> Any:
+    """A value such as a job's filter: like `in_sentence` for each text in it."""
+    if isinstance(value, Mapping):
+        return {name: in_sentences(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [in_sentences(each) for each in value]
+    return in_sentence(value) if isinstance(value, str) else value
+
+
+def text(value: str) -> str:
+    """A content of its own, such as a payload: JSON keeps its shape and its names, of any other
+    text only the length is left."""
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    if isinstance(found, dict | list):
+        return json.dumps(masked(found), indent=2, ensure_ascii=False)
+    return f"{_STARS} ({len(value)})" if value else ""

@@ -1,0 +1,122 @@
+"""The requests that web servers answered, by route, method and status, and how long they took.
+
+Each process counts in memory, which costs a request about a microsecond. A thread adds what came
+since to the work Redis, so that any web process can tell the sums of all. A process that is killed
+takes the last seconds with it; a flush begins anew, as Prometheus expects of a counter.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+
+from msgplatform.core.connections import RedisError, work_redis
+from msgplatform.core.daemons.thread_loop import ThreadLoop
+from msgplatform.core.flows.metric import Metrics, Sample
+
+# Upper bounds of the buckets, in seconds.
+BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+ADD_SECONDS = 5.0
+_KEY = "web:requests"
+# Fields of the hash: "n <route> <method> <status>", "b <route> <bucket>", "s <route>".
+_NUMBER, _BUCKET, _SECONDS = "nbs"
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+METRICS = Metrics()
+_REQUESTS = METRICS.counter(
+    "web_requests",
+    "Requests by route (the beginning of an address, or other), method and status; status 499: the "
+    "client left before it had sent its body",
+    *("route", "method", "status"),
+)
+_TOOK = METRICS.histogram(
+    "web_request_seconds", "From the head of a request to its answer, by route", "route"
+)
+
+
+# (route, method, status) → number in each bucket, then their seconds; they only grow.
+_Rows = dict[tuple[str, str, int], list[float]]
+
+
+class Requests:
+    """What one process answered. `count` is called in one thread, `add` in any."""
+
+    def __init__(self) -> None:
+        self._rows: _Rows = {}
+        self._added: _Rows = {}  # what of it the sums have
+        self._adding = threading.Lock()
+
+    def count(self, route: str, method: str, status: int, seconds: float) -> None:
+        """`route` is one of few."""
+        key = (route, method if method in _METHODS else "other", status)
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = [0] * (len(BOUNDS) + 1) + [0.0]
+        row[bisect_left(BOUNDS, seconds)] += 1
+        row[-1] += seconds
+
+    def add(self) -> None:
+        """Add what came since the last time to the sums of all processes. Raises RedisError."""
+        with self._adding:
+            rows = {key: list(row) for key, row in list(self._rows.items())}
+            fields, seconds = self._since(rows)
+            if not fields:
+                return
+            with work_redis().pipeline() as pipe:
+                for field, number in fields.items():
+                    pipe.hincrby(_KEY, field, number)
+                for route, took in seconds.items():
+                    pipe.hincrbyfloat(_KEY, f"{_SECONDS} {route}", round(took, 6))
+                pipe.execute()
+            self._added = rows
+
+    def _since(self, rows: _Rows) -> tuple[Mapping[str, int], Mapping[str, float]]:
+        """(field → number, route → seconds) since what was added last."""
+        fields: Counter[str] = Counter()
+        seconds: defaultdict[str, float] = defaultdict(float)
+        for key, row in rows.items():
+            before = self._added.get(key) or itertools.repeat(0)
+            *buckets, took = [now - then for now, then in zip(row, before, strict=False)]
+            if not any(buckets):
+                continue
+            route, method, status = key
+            fields[f"{_NUMBER} {route} {method} {status}"] = int(sum(buckets))
+            for place, number in enumerate(buckets):
+                if number:
+                    fields[f"{_BUCKET} {route} {place}"] += int(number)
+            seconds[route] += took
+        return fields, seconds
+
+
+ANSWERED = Requests()
+
+
+def keep_adding() -> None:
+    """Add this process's requests every few seconds, in a thread."""
+    ThreadLoop("requests", ANSWERED.add, every=ADD_SECONDS).start()
+
+
+def samples() -> Iterator[Sample]:
+    """Of all web processes: those of this one up to now, those of others up to ADD_SECONDS ago."""
+    try:
+        ANSWERED.add()
+        rows: dict[bytes, bytes] = work_redis().hgetall(_KEY)  # type: ignore[assignment]
+    except RedisError:
+        return
+    buckets: dict[str, Counter[int]] = {}
+    for field, value in sorted(rows.items()):
+        kind, route, *rest = field.decode().split(" ")
+        if kind == _NUMBER:
+            yield _REQUESTS.of(int(value), route=route, method=rest[0], status=rest[1])
+        elif kind == _BUCKET:
+            buckets.setdefault(route, Counter())[int(rest[0])] = int(value)
+        else:
+            yield _TOOK.of(float(value), route=route)
+    for route, counts in buckets.items():
+        running = 0
+        for place, bound in enumerate([*map(str, BOUNDS), "+Inf"]):
+            running += counts[place]
+            yield _TOOK.bucket(bound, running, route=route)

@@ -1,0 +1,84 @@
+"""Starting bulk jobs, and pausing, resuming and cancelling them, for whoever may."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+
+from msgplatform.core import flows
+from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.models import AuditLog, BulkJob
+
+_State = BulkJob.State
+_OPEN = (_State.PENDING, _State.RUNNING)
+# Change → the state that it leads to, and those from which it may come.
+CHANGES: Mapping[str, tuple[_State, tuple[_State, ...]]] = {
+    "pause": (_State.PAUSED, _OPEN),
+    "resume": (_State.PENDING, (_State.PAUSED,)),
+    "cancel": (_State.CANCELLED, (*_OPEN, _State.PAUSED)),
+}
+
+
+def count(flow_name: str, action: str, filter: Mapping[str, Any]) -> flows.Counted:
+    """How many messages a job would change, counted to a bound. Raises InvalidInput."""
+    flow = flows.get(flow_name)
+    if flow is None or not flow.bulk_actions:
+        known = ", ".join(flow.name for flow in flows.all() if flow.bulk_actions)
+        raise InvalidInput(f"There is no such flow. Use one of: {known}.", "flow")
+    if action not in flow.bulk_actions:
+        known = ", ".join(flow.bulk_actions)
+        raise InvalidInput(f"There is no such action. Use one of: {known}.", "action")
+    return flow.bulk_count(action, filter)
+
+
+def start(
+    flow_name: str,
+    action: str,
+    filter: Mapping[str, Any],
+    rate: int,
+    counted: flows.Counted,
+    actor: str,
+) -> BulkJob:
+    """A job that `run_bulk` takes up, with its line in the audit log. `rate` is messages a second,
+    0: as fast as it goes; `counted` is what `count` said."""
+    with transaction.atomic():
+        job = BulkJob.objects.create(
+            flow=flow_name,
+            action=action,
+            filter=dict(filter),
+            total=counted.count,
+            rate=rate,
+            created_by=actor,
+        )
+        AuditLog.objects.create(
+            actor=actor,
+            action=f"bulk_{action}",
+            target=f"{flow_name} #{job.pk}",
+            detail={
+                "filter": job.filter,
+                "count": counted.count,
+                "more": counted.more,
+                "rate": rate,
+            },
+        )
+    return job
+
+
+def change(job_id: int, name: str) -> tuple[BulkJob, bool]:
+    """The job after a change of CHANGES, and whether it was in another state before.
+
+    Raises BulkJob.DoesNotExist, and NotNow for one that has ended.
+    """
+    to, allowed = CHANGES[name]
+    with transaction.atomic():
+        job = BulkJob.objects.select_for_update().get(pk=job_id)
+        same = job.state == to or (name == "resume" and job.state == _State.RUNNING)
+        if same:
+            return job, False
+        if job.state not in allowed:
+            raise NotNow(f"This job has ended: it is {job.state}.")
+        job.state = to
+        job.save(update_fields=["state"])
+    return job, True

@@ -1,0 +1,81 @@
+"""What to do about alerts: for each kind a first step, and the page on which to act."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from django.conf import settings
+from django.urls import NoReverseMatch, reverse
+from django.utils.html import escape
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core import flows
+from msgplatform.core.daemons import watch
+from msgplatform.core.flows import Runbook
+from msgplatform.models import Alert
+
+_PAGE = settings.BASE_DIR / "docs" / "operations.md"
+# Links lose their targets: the documents are not served.
+_MARKUP = re.compile(r"`([^`]+)`|\*([^*]+)\*|\[([^\]]+)\]\([^)]+\)")
+_PLATFORM: Mapping[str, Runbook] = {
+    watch.SILENT: Runbook(
+        _("Look at the log of the program that the alert names: it says why it ended."),
+        "console:overview",
+    ),
+    watch.REDIS: Runbook(
+        _("See whether that Redis runs, has memory and disk left, and can be reached from here."),
+        "console:overview",
+    ),
+    watch.BACKLOG: Runbook(
+        _("See on the overview whether its programs run and keep up; if all are busy, start more."),
+        "console:overview",
+    ),
+}
+
+
+def every() -> dict[str, Runbook]:
+    """Kind → what to do, of the platform and of all flows."""
+    return {**_PLATFORM, **{k: book for flow in flows.all() for k, book in flow.runbooks.items()}}
+
+
+def of(kind: str) -> Runbook | None:
+    """None for a kind that nobody has written one for. `platform.backlog:sms` is as
+    `platform.backlog`."""
+    return every().get(kind.partition(":")[0])
+
+
+def link(alert: Alert) -> str:
+    """The address of the page on which to act; '' when there is none."""
+    book = of(alert.kind)
+    if book is None:
+        return ""
+    subject = alert.key.removeprefix(f"{alert.kind}:")
+    arguments = [subject] if book.takes_subject else []
+    try:
+        address = reverse(book.view, args=arguments)
+    except NoReverseMatch:
+        return ""
+    return f"{address}?{book.query}" if book.query else address
+
+
+def anchor(kind: str) -> str:
+    """Where `docs/operations.md` has the paragraph about this kind."""
+    return "docs/operations.md#" + kind.partition(":")[0].replace(".", "")
+
+
+def paragraph(kind: str) -> SafeString:
+    """What the runbook says about this kind, as HTML; '' where the documents are not installed."""
+    try:
+        page = _PAGE.read_text(encoding="utf-8")
+    except OSError:
+        return SafeString("")
+    name = re.escape(kind.partition(":")[0])
+    found = re.search(rf"^### {name}\n+(.*?)\s*(?:^#|\Z)", page, re.MULTILINE | re.DOTALL)
+    return SafeString(_MARKUP.sub(_html, escape(found[1]))) if found else SafeString("")
+
+
+def _html(found: re.Match[str]) -> str:
+    code, emphasis, link = found.groups()
+    return f"<code>{code}</code>" if code else f"<em>{emphasis}</em>" if emphasis else str(link)

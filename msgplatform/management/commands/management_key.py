@@ -1,0 +1,36 @@
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from msgplatform.api.access import keys
+from msgplatform.core.errors import InvalidInput
+from msgplatform.models import AuditLog
+
+
+class Command(BaseCommand):
+    help = (
+        "Make a key for the management API and print it, this once. It sets up business systems, "
+        "their keys, consumers, subscriptions and event types, and sends no message."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("name", help="where it is used; the audit log shows it")
+        parser.add_argument(
+            "--scope",
+            action="append",
+            default=[],
+            help="what it may do, such as manage:systems; repeat it for several (default: all)",
+        )
+
+    def handle(self, *args: Any, name: str, scope: list[str], **options: Any) -> None:
+        try:
+            key, plain = keys.create(None, name, scope or keys.management_scopes())
+        except InvalidInput as error:
+            raise CommandError(str(error)) from None
+        AuditLog.objects.create(
+            actor="manage.py management_key",
+            action="api_key_created",
+            target=str(key),
+            detail={"scopes": key.scopes},
+        )
+        self.stdout.write(plain)

@@ -1,0 +1,48 @@
+"""What a person must look at."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core.fields import ExactCharField
+from msgplatform.core.said import shown
+
+
+class Alert(models.Model):
+    """Something a person must look at. If it is raised again while open, it is counted up.
+
+    Subject and text are in the language of the settings; `said` has both as `core/said.py` stores
+    them, for people of other languages.
+    """
+
+    kind = models.CharField(_("kind"), max_length=64)
+    subject = models.CharField(_("subject"), max_length=200)
+    text = models.TextField(_("text"), blank=True, default="")
+    said = models.JSONField(default=dict, editable=False)
+    # Set while the alert is open, NULL afterwards: unique among the open ones on every database.
+    open_key = ExactCharField(max_length=200, unique=True, null=True, blank=True, editable=False)
+    key = ExactCharField(_("key"), max_length=200, db_index=True)
+    count = models.PositiveIntegerField(_("count"), default=1)
+    first_at = models.DateTimeField(_("first seen"))
+    last_at = models.DateTimeField(_("last seen"))
+    resolved_at = models.DateTimeField(_("resolved"), null=True, blank=True)
+    # Somebody has seen it and says so; it stays open. Empty when nobody has.
+    acknowledged_at = models.DateTimeField(_("acknowledged"), null=True, blank=True)
+    acknowledged_by = models.CharField(
+        _("acknowledged by"), max_length=150, blank=True, default="", db_default=""
+    )
+    note = models.CharField(_("note"), max_length=500, blank=True, default="", db_default="")
+
+    class Meta:
+        verbose_name = _("alert")
+        verbose_name_plural = _("alerts")
+        ordering = ["-last_at"]
+
+    def __str__(self) -> str:
+        return self.subject
+
+    def translate(self) -> None:
+        """Subject and text in the reader's language, of a row that is shown and never saved."""
+        self.subject = shown(self.said.get("subject", self.subject))
+        self.text = shown(self.said.get("text", self.text))

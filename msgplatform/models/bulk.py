@@ -1,0 +1,97 @@
+"""Bulk jobs, and the messages that their steps were about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core.fields import ExactCharField
+
+
+class BulkJob(models.Model):
+    """An action on many messages of one flow, which `run_bulk` applies page by page."""
+
+    class State(models.TextChoices):
+        PENDING = "pending", _("pending")
+        RUNNING = "running", _("running")
+        PAUSED = "paused", _("paused")
+        CANCELLED = "cancelled", _("cancelled")
+        DONE = "done", _("done")
+        FAILED = "failed", _("failed")
+
+    flow = models.CharField(_("flow"), max_length=32)
+    action = models.CharField(_("action"), max_length=32, default="requeue")
+    filter = models.JSONField(_("filter"), default=dict)
+    state = models.CharField(_("state"), max_length=16, choices=State, default=State.PENDING)
+    total = models.PositiveBigIntegerField(_("total"), default=0)
+    # The preview stopped counting at `total`: there may be more.
+    more = models.BooleanField(_("or more"), default=False, db_default=False)
+    done = models.PositiveBigIntegerField(_("done"), default=0)
+    # The flow's own (`core.bulk.cursor`); '' before the first page.
+    cursor = models.CharField(max_length=200, blank=True, default="")
+    rate = models.PositiveIntegerField(
+        _("messages per second"), default=0, help_text=_("0: as fast as it goes")
+    )
+    error = models.TextField(_("error"), blank=True, default="")
+    created_by = models.CharField(_("created by"), max_length=150)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    finished_at = models.DateTimeField(_("finished"), null=True, blank=True)
+    # Of the preview that it was started from, so that a second click starts no second job.
+    started_from = ExactCharField(max_length=32, unique=True, null=True, editable=False)
+    # The runner that has the job now (`core.data.claims`).
+    claimed_by = models.CharField(max_length=32, blank=True, default="")
+    lease_until = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("bulk job")
+        verbose_name_plural = _("bulk jobs")
+        ordering = ["-id"]
+        indexes = [models.Index(fields=["state", "lease_until"], name="bulk_job_claim")]
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.flow} #{self.pk}"
+
+    # From which states people bring a job into another one.
+    FROM: ClassVar[Mapping[str, Sequence[str]]] = {
+        State.PAUSED: (State.PENDING, State.RUNNING),
+        State.PENDING: (State.PAUSED,),
+        State.CANCELLED: (State.PENDING, State.RUNNING, State.PAUSED),
+    }
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in self.FROM[self.State.CANCELLED]
+
+
+class BulkBatch(models.Model):
+    """The messages that one step of a bulk job was about, and what became of them since.
+
+    `ids` are the flow's (`Flow.bulk_outcome`), separated by blanks, and `endings` has the first
+    letter of what became of each, when somebody looked. Both are emptied after a month, and the
+    sums stay. Written before the step changes anything; a step that is repeated after a kill has
+    the same cursor, and adds to its batch. `look_at` is NULL when nobody looks any more.
+    """
+
+    job = models.ForeignKey(BulkJob, models.CASCADE, related_name="batches")
+    cursor = ExactCharField(max_length=200)  # of the step
+    ids = models.TextField(blank=True, default="")
+    endings = models.TextField(blank=True, default="")
+    size = models.PositiveIntegerField()
+    arrived = models.PositiveIntegerField(default=0)
+    failed = models.PositiveIntegerField(default=0)
+    waiting = models.PositiveIntegerField(default=0)
+    created_at = models.DateTimeField()
+    look_at = models.DateTimeField(null=True)
+
+    class Meta:
+        verbose_name = _("batch of a bulk job")
+        verbose_name_plural = _("batches of bulk jobs")
+        default_permissions = ()  # the job's
+        constraints = [models.UniqueConstraint(fields=["job", "cursor"], name="bulk_batch_once")]
+        indexes = [models.Index(fields=["look_at"], name="bulk_batch_look")]
+
+    def __str__(self) -> str:
+        return f"{self.job_id} {self.cursor}"

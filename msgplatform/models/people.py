@@ -1,0 +1,100 @@
+"""People who use the console: the roles that the platform ships, how each wants to see it, whose
+password is for the first login only, and the filters that they keep."""
+
+from __future__ import annotations
+
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from django.conf import settings
+from django.contrib.auth.models import Group
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class Role(models.Model):
+    """A group that the platform ships and keeps up to date (`msgplatform.roles`)."""
+
+    name = models.CharField(max_length=32, primary_key=True)
+    group = models.OneToOneField(Group, models.CASCADE, related_name="role")
+
+    class Meta:
+        verbose_name = _("role")
+        verbose_name_plural = _("roles")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Preferences(models.Model):
+    """A person's language and time zone; '' means the platform's."""
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, models.CASCADE, primary_key=True, related_name="preferences"
+    )
+    language = models.CharField(_("language"), max_length=16, blank=True, default="")
+    time_zone = models.CharField(_("time zone"), max_length=64, blank=True, default="")
+
+    class Meta:
+        verbose_name = _("preferences")
+        verbose_name_plural = _("preferences")
+
+    def __str__(self) -> str:
+        return str(self.user)
+
+    @property
+    def zone(self) -> ZoneInfo | None:
+        """None for the platform's, and for a zone that this machine no longer knows."""
+        try:
+            return ZoneInfo(self.time_zone) if self.time_zone else None
+        except (ZoneInfoNotFoundError, ValueError):
+            return None
+
+
+class OneTimePassword(models.Model):
+    """While there is one, its user's password is one that the platform made: see
+    `msgplatform.console.signing_in.one_time_password`."""
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, primary_key=True)
+
+    class Meta:
+        verbose_name = _("one-time password")
+        verbose_name_plural = _("one-time passwords")
+
+    def __str__(self) -> str:
+        return str(self.user)
+
+
+class SavedFilter(models.Model):
+    """A filter that a person keeps under a name, of the search or of a bulk action of one flow.
+
+    `page` is that of the address: search, or the bulk action's name; `query` what was filled in.
+    """
+
+    SEARCH = "search"
+
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="+", verbose_name=_("owner")
+    )
+    flow = models.CharField(_("flow"), max_length=32)
+    page = models.CharField(_("page"), max_length=32)
+    name = models.CharField(_("name"), max_length=60)
+    shared = models.BooleanField(
+        _("shared"), default=False, help_text=_("Everybody who may see these messages can use it")
+    )
+    query = models.JSONField(_("filter"), default=dict)
+    created_at = models.DateTimeField(_("saved"), auto_now=True)
+
+    class Meta:
+        verbose_name = _("saved filter")
+        verbose_name_plural = _("saved filters")
+        default_permissions = ()  # those of the page that it is for
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["owner", "flow", "page", "name"], name="saved_filter_name"
+            )
+        ]
+        indexes = [models.Index(fields=["flow", "page"], name="saved_filter_of_page")]
+
+    def __str__(self) -> str:
+        return self.name

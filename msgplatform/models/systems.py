@@ -1,0 +1,79 @@
+"""Who calls: business systems, and their API keys."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core.fields import ExactCharField
+
+
+class Biz(models.Model):
+    """A business system: it owns API keys, publishes events, sends SMS, posts, submits leads."""
+
+    name = models.SlugField(
+        _("name"), max_length=64, unique=True, help_text=_("Short, stable, lower case: orders")
+    )
+    title = models.CharField(_("title"), max_length=200, blank=True, default="")
+    enabled = models.BooleanField(
+        _("enabled"), default=True, help_text=_("Off: its API keys are refused.")
+    )
+    validates_events = models.BooleanField(
+        _("validates events"),
+        default=False,
+        db_default=False,
+        help_text=_(
+            "Its events are refused unless they match the JSON Schema of their event type in the "
+            "catalogue; event types without a schema pass."
+        ),
+    )
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        db_table = "biz"
+        verbose_name = _("business system")
+        verbose_name_plural = _("business systems")
+        ordering = ["name"]
+        # Of the whole platform: every flow asks for them.
+        permissions = [
+            ("view_personal", "Can see payloads, texts and personal data in clear"),
+            ("view_queues", "Can see the queues and their orders"),
+        ]
+
+    def __str__(self) -> str:
+        return self.title or self.name
+
+
+class ApiKey(models.Model):
+    """A key of a business system, or one that manages the platform (without a system).
+
+    Only its SHA-256 is stored; the key itself is shown once. A plain hash is enough because the
+    secret part has 256 random bits: nothing to guess.
+    """
+
+    biz = models.ForeignKey(
+        Biz,
+        models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="api_keys",
+        verbose_name=_("system"),
+        help_text=_("Empty: a management key, which sets up the platform and sends nothing"),
+    )
+    name = models.CharField(_("name"), max_length=100, help_text=_("Where it is used"))
+    # Exact: in MySQL's default collation two prefixes that differ in case would be one.
+    prefix = ExactCharField(_("prefix"), max_length=16, unique=True, editable=False)
+    hash = models.CharField(max_length=64, editable=False)
+    scopes = models.JSONField(_("scopes"), default=list, blank=True)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    expires_at = models.DateTimeField(_("expires"), null=True, blank=True)
+    revoked_at = models.DateTimeField(_("revoked"), null=True, blank=True)
+    last_used_at = models.DateTimeField(_("last used"), null=True, blank=True, editable=False)
+
+    class Meta:
+        verbose_name = _("API key")
+        verbose_name_plural = _("API keys")
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"

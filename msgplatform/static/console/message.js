@@ -1,0 +1,15 @@
+// The page of a message: copies a command line.
+for (const button of document.querySelectorAll("button.copy")) {
+  button.addEventListener("click", () => {
+    const command = button.previousElementSibling;
+    const selection = getSelection();
+    const range = document.createRange();
+    range.selectNodeContents(command);
+    selection.removeAllRanges();
+    selection.addRange(range);
+    const done = () => { button.textContent = button.dataset.done; };
+    // Browsers offer the clipboard over HTTPS only; without it the selection is copied.
+    if (navigator.clipboard) navigator.clipboard.writeText(command.textContent).then(done, () => {});
+    else if (document.execCommand("copy")) done();
+  });
+}

@@ -1,0 +1,93 @@
+"""Dimensions that several flows have: the business system, and rows of a model that are subjects of
+counters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import Dimension, Group, Key
+from msgplatform.core.flows.activity import SYSTEM
+from msgplatform.core.flows.text import Text
+from msgplatform.models import Biz
+
+_MOST = 2**63 - 1
+
+
+class BySystem(Dimension):
+    """The business system to which a message belongs.
+
+    `relation` is a foreign key of the flow to Biz, so that its admin can be asked for names.
+    """
+
+    name = SYSTEM
+    title = gettext_lazy("system")
+    permission = "msgplatform.view_biz"
+
+    def __init__(self, relation: str) -> None:
+        self.relation = relation
+
+    def keys_of(self, counted: Collection[Key]) -> Mapping[Key, str]:
+        return {counter: str(counter.biz) for counter in counted if counter.biz}
+
+    def named(self, keys: Collection[str]) -> Mapping[str, Group]:
+        return named_rows(Biz.objects.all(), keys)
+
+    def narrow(self, key: str) -> Q:
+        return Q(biz_id=row_id(key, self.name))
+
+
+class BySubject(Dimension):
+    """The row whose id is the subject of a counter; with `sign` -1, whose negative id is."""
+
+    names_subjects = True
+
+    def __init__(
+        self, name: str, title: Text, rows: Callable[[], QuerySet[Any]], *,
+        relation: str = "", sign: int = 1, is_apart: bool = False, without: Collection[str] = (),
+    ) -> None:  # fmt: skip
+        meta = rows().model._meta
+        self.name, self.title, self.relation, self.is_apart = name, title, relation, is_apart
+        self._rows, self._sign, self.without = rows, sign, without
+        self.permission = f"{meta.app_label}.view_{meta.model_name}"
+
+    def keys_of(self, counted: Collection[Key]) -> Mapping[Key, str]:
+        return {
+            counter: str(counter.subject * self._sign)
+            for counter in counted
+            if counter.subject * self._sign > 0
+        }
+
+    def named(self, keys: Collection[str]) -> Mapping[str, Group]:
+        return named_rows(self._rows(), keys)
+
+    def narrow(self, key: str) -> Q:
+        return Q(subject=row_id(key, self.name) * self._sign)
+
+    def choices(self) -> list[tuple[str, Text]]:
+        return [] if self.relation else [(str(row.pk), str(row)) for row in self._rows()]
+
+
+def named_rows(rows: QuerySet[Any], keys: Collection[str]) -> Mapping[str, Group]:
+    """The groups that stand for rows, by their ids as text; one statement. Their pages are those of
+    the admin."""
+    if not keys:
+        return {}
+    page = f"admin:{rows.model._meta.app_label}_{rows.model._meta.model_name}_change"
+    found = rows.in_bulk([int(key) for key in keys])
+    return {
+        str(pk): Group(str(pk), str(row), reverse(page, args=[pk])) for pk, row in found.items()
+    }
+
+
+def row_id(key: str, field: str) -> int:
+    """The id that a group's key stands for. Raises InvalidInput."""
+    if not (key.isascii() and key.isdecimal()) or len(key) > 19 or int(key) > _MOST:
+        raise InvalidInput(_("There is no such choice."), field)
+    return int(key)

@@ -1,0 +1,45 @@
+"""What the page of a message shows: links for those who may follow them, JSON, command lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import template
+from django.utils.html import format_html
+
+from msgplatform.console import curl
+from msgplatform.core import flows
+from msgplatform.core.json import text as json_text
+
+register = template.Library()
+
+SHOWN = 16 * 1024  # characters of a content; the whole can be downloaded
+
+
+@register.simple_tag(takes_context=True)
+def linked(context: dict[str, Any], value: flows.Value) -> str:
+    """A value, as a link if it is one and the user may follow it."""
+    if not isinstance(value, flows.PageLink):
+        return value
+    if not value.url or not _may(context, value.permission):
+        return value.text
+    return format_html('<a href="{}">{}</a>', value.url, value.text)
+
+
+@register.simple_tag(takes_context=True)
+def command(context: dict[str, Any], call: flows.Call | None) -> str:
+    """The curl command of a call; '' for users who may not see it."""
+    if call is None or not _may(context, call.permission):
+        return ""
+    request = context["request"]
+    return curl.command(call, request.build_absolute_uri("/").rstrip("/"))
+
+
+@register.filter
+def readable(text: str) -> str:
+    """The beginning of a content: JSON is indented."""
+    return json_text.pretty(text, SHOWN)
+
+
+def _may(context: dict[str, Any], permission: str) -> bool:
+    return not permission or bool(context["request"].user.has_perm(permission))

@@ -1,0 +1,42 @@
+"""Times as people see them: in their own zone, which is named beside each."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django import template
+from django.utils import formats, timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+register = template.Library()
+
+
+@register.filter
+def moment(when: datetime | None, form: str = "Y-m-d H:i:s") -> SafeString | str:
+    """`2026-11-23 11:23:20 UTC+8`, with the ISO text as its tooltip; a dash for None."""
+    if not when:
+        return "–"
+    local = timezone.localtime(when)
+    return format_html(
+        '<time datetime="{}" title="{}">{} <small class="zone">{}</small></time>',
+        local.isoformat(), local.isoformat(timespec="milliseconds"),
+        formats.date_format(local, form), offset(local),
+    )  # fmt: skip
+
+
+@register.simple_tag
+def zone() -> str:
+    """The zone of all times on this page: `Asia/Shanghai, UTC+8`."""
+    name, now = timezone.get_current_timezone_name(), offset(timezone.localtime())
+    return now if name == now else f"{timezone.get_current_timezone()}, {now}"
+
+
+def offset(local: datetime) -> str:
+    """`UTC+8`, `UTC−3:30`, `UTC`: unlike abbreviations such as CST it means one thing only."""
+    ahead = local.utcoffset() or timedelta(0)
+    minutes = int(ahead.total_seconds()) // 60
+    if not minutes:
+        return "UTC"
+    hours, rest = divmod(abs(minutes), 60)
+    return f"UTC{'+' if minutes > 0 else '−'}{hours}{f':{rest:02d}' if rest else ''}"

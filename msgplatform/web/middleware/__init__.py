@@ -1,0 +1,1 @@
+"""Each person's language and time zone (preferences), sessions that have ended."""

@@ -1,0 +1,69 @@
+"""Sessions that have ended: they lead back to where one was, and say what was not done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+from django.contrib import messages
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import resolve_url
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
+
+Answer = Callable[[HttpRequest], HttpResponseBase]
+
+
+class EndedSessionMiddleware:
+    """Changes redirects to the login page, whichever view made them.
+
+    A script that fetches a part of a page gets a 401, instead of a login form inside of the page
+    (`static/console/session.js` shows what it says). After a form was sent, the login leads back to
+    the page of the form, which cannot be repeated by itself.
+    """
+
+    def __init__(self, get_response: Answer) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = self._get_response(request)
+        if not _leads_to_login(request, response):
+            return response
+        if _is_fetch(request):
+            text = _("Your session has ended. Log in again; this page stays as it is.")
+            return HttpResponse(
+                text, status=HTTPStatus.UNAUTHORIZED, content_type="text/plain; charset=utf-8",
+                headers={"Cache-Control": "no-store", "X-Session": "ended"},
+            )  # fmt: skip
+        if request.method != "POST":
+            return response
+        messages.warning(
+            request,
+            _("Your session had ended, so nothing was done. Log in, then do it again."),
+        )
+        return redirect_to_login(_came_from(request), resolve_url("admin:login"))
+
+
+def _leads_to_login(request: HttpRequest, response: HttpResponseBase) -> bool:
+    if response.status_code != HTTPStatus.FOUND or request.user.is_authenticated:
+        return False
+    login = resolve_url("admin:login")
+    return request.path != login and urlsplit(response.headers["Location"]).path == login
+
+
+def _is_fetch(request: HttpRequest) -> bool:
+    """Whether a script asks. Every browser of today says so; jQuery and htmx always did."""
+    headers = request.headers
+    destination = headers.get("Sec-Fetch-Dest", "")
+    by_library = headers.get("X-Requested-With") == "XMLHttpRequest" or "HX-Request" in headers
+    return by_library or destination == "empty"
+
+
+def _came_from(request: HttpRequest) -> str:
+    """The page of the form that was sent, as a path of our own; else the console."""
+    page = urlsplit(request.headers.get("Referer", ""))
+    path = page._replace(scheme="", netloc="", fragment="").geturl()
+    own = page.netloc == request.get_host() and url_has_allowed_host_and_scheme(path, None)
+    return path if own else resolve_url("console:overview")

@@ -1,0 +1,56 @@
+"""Each person's language and time zone, for the pages of the console."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponseBase
+from django.middleware.locale import LocaleMiddleware
+from django.utils import timezone, translation
+
+from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.models import Preferences
+
+# Answers to programs are in the platform's language and zone, whoever asks.
+_PROGRAMS = tuple(settings.CONTENT_SECURITY_POLICY["EXCLUDE_URL_PREFIXES"])
+
+
+class PreferencesMiddleware(LocaleMiddleware):
+    """Activates what a person has chosen, else the browser's language and the platform's zone.
+
+    Both belong to a thread, and stay until its next request: a file may be written after the
+    middleware has ended.
+    """
+
+    def process_request(self, request: HttpRequest) -> None:
+        translation.deactivate()
+        timezone.deactivate()
+        if request.path.startswith(_PROGRAMS):
+            return
+        super().process_request(request)
+        chosen = _of(request)
+        if chosen is None:
+            return
+        if chosen.language in dict(settings.LANGUAGES):
+            translation.activate(chosen.language)
+            request.LANGUAGE_CODE = translation.get_language()
+        if chosen.zone:
+            timezone.activate(chosen.zone)
+
+    def process_response(self, request: HttpRequest, response: Any) -> HttpResponseBase:
+        if request.path.startswith(_PROGRAMS):
+            return response  # type: ignore[no-any-return]
+        return super().process_response(request, response)
+
+
+def _of(request: HttpRequest) -> Preferences | None:
+    # Without a session nobody is logged in, and nothing is asked.
+    if settings.SESSION_COOKIE_NAME not in request.COOKIES:
+        return None
+    try:
+        if not request.user.is_authenticated:
+            return None
+        return Preferences.objects.filter(pk=request.user.pk).first()
+    except UNAVAILABLE:  # the page says so, if it needs the database
+        return None

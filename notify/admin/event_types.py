@@ -1,0 +1,103 @@
+"""The catalogue of event types."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.db import transaction
+from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
+from django.forms import ModelForm
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.admin import AutocompleteFilter, ModelAdmin, Textarea, cells
+from msgplatform.admin.fields import ObjectField
+from notify import catalogue
+from notify.models import EventType
+
+
+class ExampleField(forms.JSONField):
+    """Any JSON value, over several lines."""
+
+    widget = Textarea({"rows": 10, "class": "lines", "spellcheck": "false"})
+
+    def prepare_value(self, value: Any) -> Any:
+        if value is None or isinstance(value, str):
+            return value or ""
+        return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+class EventTypeForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
+    example = ExampleField(
+        label=_("Example"),
+        required=False,
+        help_text=_("A payload as JSON. Test sends begin with it; it must match the schema."),
+    )
+    schema = ObjectField(
+        label=_("JSON Schema"),
+        rows=14,
+        help_text=_(
+            "Optional, of draft 2020-12 unless $schema names another. Payloads of systems that "
+            "validate their events must match it, or are refused."
+        ),
+    )
+
+    class Meta:
+        model = EventType
+        fields = ["name", "biz", "description", "example", "schema"]
+
+    def clean_schema(self) -> Any:
+        return self.cleaned_data["schema"] or None
+
+
+@admin.register(EventType)
+class EventTypeAdmin(ModelAdmin):
+    form = EventTypeForm
+    audit_name = "event_type"
+    list_display = ["entry", "system", "has_schema", "changed_at"]
+    list_filter = [("biz", AutocompleteFilter)]
+    list_filter_submit = True
+    list_select_related = ["biz"]
+    search_fields = ["name", "description"]
+    search_help_text = _("Event type or words of its description")
+    autocomplete_fields = ["biz"]
+    ordering = ["name", "owner"]
+    list_before_template = "notify/event_types_bar.html"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[EventType]:
+        """Without what may be long; a page of one reads it."""
+        rows: QuerySet[EventType] = super().get_queryset(request)
+        known = ExpressionWrapper(Q(schema__isnull=False), BooleanField())
+        return rows.annotate(with_schema=known).defer("example", "schema")
+
+    def save_model(
+        self, request: HttpRequest, obj: EventType, form: ModelForm[EventType], change: bool
+    ) -> None:
+        super().save_model(request, obj, form, change)
+        transaction.on_commit(catalogue.forget)
+
+    def delete_model(self, request: HttpRequest, obj: EventType) -> None:
+        super().delete_model(request, obj)
+        transaction.on_commit(catalogue.forget)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[EventType]) -> None:
+        super().delete_queryset(request, queryset)
+        transaction.on_commit(catalogue.forget)
+
+    @admin.display(description=_("system"), ordering="biz__name")
+    def system(self, row: EventType) -> str:
+        return str(row.biz) if row.biz else cells.nothing(str(_("shared by all")))
+
+    @admin.display(description=_("event type"), ordering="name")
+    def entry(self, row: EventType) -> str:
+        """With the beginning of its description below it."""
+        first, _line, rest = row.description.partition("\n")
+        below = f"{first[:160]}…" if rest or len(first) > 160 else first
+        return cells.lines(row.name, below) if below else row.name
+
+    @admin.display(description=_("schema"))
+    def has_schema(self, row: Any) -> str:
+        return cells.mark("JSON Schema", "plain") if row.with_schema else cells.nothing("–")

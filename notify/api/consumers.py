@@ -1,0 +1,119 @@
+"""Consumers over the management API: where messages go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import IntegrityError
+from django.db.models import QuerySet
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from msgplatform.api.management.fields import TextField
+from msgplatform.api.management.resources import (
+    ResourceListView,
+    ResourceView,
+    WholeSerializer,
+    audit,
+    documented,
+    listed,
+)
+from msgplatform.core.errors import NotNow, Undecryptable
+from notify.models import BizReceive, Receive
+from notify.subscriptions.shown import shown_url
+
+
+class ConsumerSerializer(WholeSerializer):
+    """Where messages go, and with which headers."""
+
+    headers = serializers.DictField(
+        child=TextField(trim_whitespace=False),
+        write_only=True,
+        required=False,
+        allow_null=True,
+        help_text="Sent with every message. Never shown again: left out, the stored ones stay; {} "
+        "takes them away",
+    )
+    header_names = serializers.SerializerMethodField(help_text="The names of the stored headers")
+    networks = serializers.ListField(
+        child=TextField(),
+        required=False,
+        allow_null=True,
+        help_text="Where the consumer may be: 10.2.0.0/16. Empty: wherever the platform may "
+        "deliver to",
+    )
+
+    class Meta:
+        model = Receive
+        fields = ["name", "title", "url", "header_prefix", "headers", "header_names", "networks",
+                  "created_at"]  # fmt: skip
+        read_only_fields = ["name", "created_at"]
+
+    def get_header_names(self, row: Receive) -> list[str]:
+        try:
+            return sorted(row.headers)
+        except Undecryptable:
+            return []
+
+
+class NewConsumerSerializer(ConsumerSerializer):
+    """The answer that has the signing secret, this once."""
+
+    secret = serializers.CharField(
+        read_only=True, help_text="What signs its messages: shown this once, give it to it"
+    )
+
+    class Meta(ConsumerSerializer.Meta):
+        fields = [*ConsumerSerializer.Meta.fields, "secret"]
+
+
+@documented(
+    "consumer",
+    "consumers",
+    ConsumerSerializer,
+    {"title": "Warehouse", "url": "https://warehouse.example/webhooks"},
+    created=NewConsumerSerializer,
+    deleted="Deletes a consumer that no subscription names; 409 for one that has had a "
+    "subscription, since deliveries refer to it. Discard its subscriptions instead.",
+    notes="Only the answer that creates it (201) has the signing secret; it is rotated in the "
+    "console.",
+)
+class ConsumerView(ResourceView):
+    required_scope = "manage:consumers"
+    serializer_class = ConsumerSerializer
+    answers_not_now = ("DELETE",)
+    word = "consumer"
+    kept_fields = frozenset({"headers"})
+    secret_fields = frozenset({"headers"})
+
+    def rows(self) -> QuerySet[Receive]:
+        return Receive.objects.filter(name=self.kwargs["name"])
+
+    def new(self) -> Receive:
+        return Receive(name=self.kwargs["name"])
+
+    def audited(self, name: str, value: Any) -> Any:
+        return shown_url(value) if name == "url" else value
+
+    def saved(self, row: Receive, created: bool) -> Mapping[str, Any]:
+        return {"secret": row.secret} if created else {}
+
+    def delete(self, request: Request, **named: str) -> Response:
+        try:
+            return super().delete(request, **named)
+        except IntegrityError:
+            raise NotNow("A subscription was made for this consumer just now.") from None
+
+    def remove(self, request: Request, row: Receive) -> None:
+        if BizReceive.objects.filter(receive=row).exists():
+            raise NotNow("A subscription names this consumer, and deliveries refer to it.")
+        audit(request, "consumer_deleted", row.name, url=shown_url(row.url))
+        row.delete()
+
+
+@listed("consumers", "List consumers", "Every consumer, by name.")
+class ConsumerListView(ResourceListView):
+    resource = ConsumerView
+    queryset = Receive.objects.all()

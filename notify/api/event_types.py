@@ -1,0 +1,148 @@
+"""The catalogue of event types over the management API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import Http404
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from msgplatform.api.filters import business_system
+from msgplatform.api.management.resources import (
+    OF_SYSTEM,
+    ResourceListView,
+    ResourceView,
+    WholeSerializer,
+    audit,
+    documented,
+    listed,
+)
+from msgplatform.models import Biz
+from notify import catalogue
+from notify.models import EventType
+
+_EXAMPLE = {
+    "description": "An order was paid in full.",
+    "example": {"order": "20261120-7", "amount": "99.00"},
+    "schema": {
+        "type": "object",
+        "required": ["order", "amount"],
+        "properties": {"order": {"type": "string"}, "amount": {"type": "string"}},
+    },
+}
+_NOTES = (
+    "The example must match the schema. Payloads of business systems that validate their events "
+    "must match it from then on; other processes notice the change within seconds."
+)
+
+
+@extend_schema_field({"type": ["object", "array", "string", "number", "boolean"]})
+class PayloadField(serializers.JSONField):
+    """Any JSON value."""
+
+
+@extend_schema_field({"type": "object"})
+class SchemaField(serializers.JSONField):
+    """A JSON Schema."""
+
+
+class EventTypeSerializer(WholeSerializer):
+    """An entry of the catalogue."""
+
+    example = PayloadField(
+        required=False, allow_null=True, help_text="A payload; test sends begin with it"
+    )
+    schema = SchemaField(
+        required=False, allow_null=True, help_text="Of draft 2020-12, unless $schema names another"
+    )
+    system = serializers.SerializerMethodField(help_text="null: shared by all business systems")
+
+    class Meta:
+        model = EventType
+        fields = ["name", "system", "description", "example", "schema", "created_at",
+                  "changed_at"]  # fmt: skip
+        read_only_fields = ["name", "created_at", "changed_at"]
+
+    def get_system(self, row: EventType) -> str | None:
+        return row.biz.name if row.biz else None
+
+
+class _TypeView(ResourceView):
+    required_scope = "manage:event-types"
+    serializer_class = EventTypeSerializer
+    word = "event_type"
+
+    def system(self) -> Biz | None:
+        """The system of the address; None for a shared entry. Raises Http404."""
+        if "system" not in self.kwargs:
+            return None
+        found = Biz.objects.filter(name=self.kwargs["system"]).first()
+        if found is None:
+            raise Http404("There is no such business system.")
+        return found
+
+    def rows(self) -> QuerySet[EventType]:
+        system = self.system()
+        return EventType.objects.filter(owner=system.pk if system else 0, name=self.kwargs["name"])
+
+    def new(self) -> EventType:
+        return EventType(biz=self.system(), name=self.kwargs["name"])
+
+    def title(self, row: EventType) -> str:
+        return str(row)
+
+    def saved(self, row: EventType, created: bool) -> Mapping[str, Any]:
+        transaction.on_commit(catalogue.forget)
+        return {}
+
+    def remove(self, request: Request, row: EventType) -> None:
+        before = {"description": row.description, "example": row.example, "schema": row.schema}
+        audit(request, "event_type_deleted", str(row), before=before)
+        row.delete()
+        transaction.on_commit(catalogue.forget)
+
+
+@documented(
+    "shared event type",
+    "event types",
+    EventTypeSerializer,
+    _EXAMPLE,
+    deleted="Takes it out of the catalogue. Events of this type are accepted as before.",
+    notes=_NOTES,
+)
+class SharedTypeView(_TypeView):
+    pass
+
+
+@documented(
+    "system's own event type",
+    "event types",
+    EventTypeSerializer,
+    _EXAMPLE,
+    deleted="Takes it out of the catalogue; a shared entry of the same name holds again.",
+    notes=f"It goes before a shared entry of the same name. {_NOTES}",
+)
+class OwnTypeView(_TypeView):
+    pass
+
+
+@listed(
+    "event types",
+    "List event types",
+    "The catalogue by name: entries that all business systems share, and those of their own.",
+)
+class EventTypeListView(ResourceListView):
+    resource = _TypeView
+    keyset_ordering = ("name", "owner")
+    query = [OF_SYSTEM]
+
+    def get_queryset(self) -> QuerySet[EventType]:
+        rows = EventType.objects.select_related("biz")
+        if system := self.asked.get("system"):
+            rows = rows.filter(owner=business_system(system, "system"))
+        return rows

@@ -1,0 +1,168 @@
+"""Subscriptions over the management API: which consumer gets the messages of which system.
+
+The name of a subscription is those of both: orders/warehouse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db.models import Model, QuerySet
+from django.http import Http404
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from msgplatform.api.filters import business_system
+from msgplatform.api.management.fields import NumberField, TextField
+from msgplatform.api.management.resources import (
+    OF_SYSTEM,
+    ResourceListView,
+    ResourceView,
+    WholeSerializer,
+    audit,
+    documented,
+    listed,
+)
+from msgplatform.models import Biz
+from notify.models import BizReceive, Receive
+
+_Status = BizReceive.Status
+_SETTABLE = (_Status.NORMAL, _Status.PAUSED, _Status.DISCARDED)
+
+
+class StatusField(serializers.ChoiceField):
+    """By name. The platform alone sets `skipping` and `disabled`."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(choices=[status.name.lower() for status in _Status], **options)
+
+    def to_internal_value(self, data: Any) -> Any:
+        for settable in _SETTABLE:
+            if data == settable.name.lower():
+                return int(settable)
+        names = ", ".join(settable.name.lower() for settable in _SETTABLE)
+        raise serializers.ValidationError(f"Use one of {names}.")
+
+    def to_representation(self, value: Any) -> str:
+        return _Status(value).name.lower()
+
+
+def _texts(help_text: str) -> serializers.ListField:
+    return serializers.ListField(
+        child=TextField(), required=False, allow_null=True, help_text=help_text
+    )
+
+
+class SubscriptionSerializer(WholeSerializer):
+    """Which messages of a business system a consumer gets, how fast, and how often it is tried."""
+
+    id = serializers.CharField(read_only=True)
+    name = serializers.SerializerMethodField(help_text="system/consumer")
+    system = serializers.CharField(source="biz.name", read_only=True)
+    consumer = serializers.CharField(source="receive.name", read_only=True)
+    status = StatusField(
+        required=False,
+        allow_null=True,
+        help_text="normal, paused or discarded; left out, it stays as it is",
+    )
+    event_types = _texts("Patterns: order.*; empty: every event type")
+    channels = _texts("Exact names; empty: every channel")
+    timeout = NumberField(
+        required=False, allow_null=True, help_text="Seconds; left out: the platform's default"
+    )
+    schedule = serializers.ListField(
+        child=NumberField(),
+        required=False,
+        allow_null=True,
+        help_text="Seconds to wait after each failed attempt: [5, 300, 1800]",
+    )
+    rate_limit = NumberField(
+        required=False, allow_null=True, help_text="Requests a second; left out: no limit"
+    )
+
+    class Meta:
+        model = BizReceive
+        fields = [
+            "id", "name", "system", "consumer", "status", "event_types", "channels", "timeout",
+            "schedule", "attempts_limit", "in_flight_limit", "rate_limit", "own_process",
+            "failing_since", "failures", "disabled_reason", "created_at",
+        ]  # fmt: skip
+        read_only_fields = ["failing_since", "failures", "disabled_reason", "created_at"]
+
+    def get_name(self, row: BizReceive) -> str:
+        return f"{row.biz.name}/{row.receive.name}"
+
+
+@documented(
+    "subscription",
+    "subscriptions",
+    SubscriptionSerializer,
+    {"event_types": ["order.*"], "rate_limit": 50, "in_flight_limit": 16},
+    deleted="Discards it: no deliveries are made, and those that wait are skipped. It stays in the "
+    "list, since deliveries refer to it; a PUT with the status normal takes it up again.",
+    notes="The business system and the consumer must be there. The status stays as it is unless "
+    "the body names one.",
+)
+class SubscriptionView(ResourceView):
+    required_scope = "manage:subscriptions"
+    serializer_class = SubscriptionSerializer
+    word = "subscription"
+    kept_fields = frozenset({"status"})
+
+    def rows(self) -> QuerySet[BizReceive]:
+        return BizReceive.objects.filter(
+            biz__name=self.kwargs["system"], receive__name=self.kwargs["consumer"]
+        )
+
+    def new(self) -> Model:
+        system = Biz.objects.filter(name=self.kwargs["system"]).first()
+        consumer = Receive.objects.filter(name=self.kwargs["consumer"]).first()
+        if system is None:
+            raise Http404("There is no such business system; create it first.")
+        if consumer is None:
+            raise Http404("There is no such consumer; create it first.")
+        return BizReceive(biz=system, receive=consumer)
+
+    def title(self, row: BizReceive) -> str:
+        return f"{row} #{row.pk}"
+
+    def also(self, row: BizReceive, changed: Sequence[str]) -> Sequence[str]:
+        if "status" not in changed or row.status != _Status.NORMAL:
+            return ()
+        for name, value in BizReceive.RESUMED.items():
+            setattr(row, name, value)
+        return list(BizReceive.RESUMED)
+
+    def audited(self, name: str, value: Any) -> Any:
+        return _Status(value).name if name == "status" else value
+
+    def remove(self, request: Request, row: BizReceive) -> None:
+        if row.status != _Status.DISCARDED:
+            before = _Status(row.status).name
+            row.status = _Status.DISCARDED
+            row.save(update_fields=["status"])
+            audit(request, "subscription_discarded", self.title(row), before=before)
+
+
+@listed(
+    "subscriptions",
+    "List subscriptions",
+    "Every subscription, discarded ones too, in the order in which they were made.",
+)
+class SubscriptionListView(ResourceListView):
+    resource = SubscriptionView
+    keyset_ordering = ("id",)
+    query = [
+        OF_SYSTEM,
+        OpenApiParameter("consumer", str, description="Only those of this consumer"),
+    ]
+
+    def get_queryset(self) -> QuerySet[BizReceive]:
+        rows = BizReceive.objects.select_related("biz", "receive")
+        if system := self.asked.get("system"):
+            rows = rows.filter(biz=business_system(system, "system"))
+        if consumer := self.asked.get("consumer"):
+            rows = rows.filter(receive__name=consumer)
+        return rows

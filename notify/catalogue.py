@@ -1,0 +1,114 @@
+"""Whether a payload matches the catalogue's schema, for systems that validate their events.
+
+The schemas are compiled and cached in the process; a change reaches it within seconds. A system
+that does not validate costs a look into a set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+
+import msgspec
+from django.db.models import Q
+from jsonschema.protocols import Validator
+
+from msgplatform.core import logging
+from msgplatform.core.daemons.snapshot import Snapshot
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.json import schema as json_schema
+from msgplatform.models import Biz
+from notify.models import EventType
+
+log = logging.get(__name__)
+
+REFRESH_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Systems that validate; and the schemas by system (0: shared) and event type. None: an entry
+    of a system's own without a schema."""
+
+    validating: frozenset[int] = frozenset()
+    schemas: Mapping[tuple[int, str], Validator | None] = field(default_factory=dict)
+
+    def schema(self, biz: int, event_type: str) -> Validator | None:
+        if (biz, event_type) in self.schemas:
+            return self.schemas[biz, event_type]
+        return self.schemas.get((0, event_type))
+
+
+class _EventTypes(Snapshot[_Known]):
+    def __init__(self) -> None:
+        super().__init__(_Known(), REFRESH_SECONDS)
+        # By row and the time of its last change: only what has changed is read and compiled.
+        self._compiled: dict[tuple[int, datetime], Validator | None] = {}
+
+    def load(self) -> _Known:
+        systems = Biz.objects.filter(validates_events=True).values_list("id", flat=True)
+        validating = frozenset(systems)
+        if not validating:
+            self._compiled = {}
+            return _Known()
+        wanted = Q(biz=None, schema__isnull=False) | Q(biz_id__in=validating)
+        rows = EventType.objects.filter(wanted).order_by()
+        found = {
+            (pk, changed_at): (owner, name)
+            for pk, changed_at, owner, name in rows.values_list("id", "changed_at", "owner", "name")
+        }
+        self._compile([version for version in found if version not in self._compiled])
+        self._compiled = {v: self._compiled[v] for v in found if v in self._compiled}
+        return _Known(validating, {found[v]: schema for v, schema in self._compiled.items()})
+
+    def _compile(self, versions: list[tuple[int, datetime]]) -> None:
+        rows = EventType.objects.in_bulk([pk for pk, _changed_at in versions])
+        for pk, changed_at in versions:
+            row = rows.get(pk)
+            if row is None or row.changed_at != changed_at:
+                continue  # it was changed meanwhile: read next time
+            try:
+                schema = row.schema and json_schema.compiled(row.schema)
+                self._compiled[pk, changed_at] = schema or None
+            except InvalidInput as error:  # of an earlier release, or written past the form
+                log.error("schema_unusable", event_type=row.name, why=str(error))
+                self._compiled[pk, changed_at] = None
+
+
+@lru_cache(maxsize=1)
+def _event_types() -> _EventTypes:
+    return _EventTypes()
+
+
+def forget() -> None:
+    """Ask the database at the next publish (something was changed in this process)."""
+    _event_types.cache_clear()
+
+
+def passes_unasked(biz: int) -> bool:
+    """Whether it is known, without asking the database, that this system does not validate."""
+    known = _event_types()
+    return known.is_fresh and biz not in known.known.validating
+
+
+def check(biz: int, event_type: str, payload: bytes | msgspec.Raw) -> None:
+    """Raises InvalidInput, naming path and reason, for a payload that does not match."""
+    types = _event_types()
+    types.refresh()
+    if biz not in types.known.validating:
+        return
+    schema = types.known.schema(biz, event_type)
+    if schema is None:
+        return
+    try:
+        wrong = json_schema.first_error(schema, msgspec.json.decode(payload))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return  # the intake says so
+    except RecursionError:
+        raise InvalidInput("it is nested too deeply for its JSON Schema", "payload") from None
+    if wrong:
+        raise InvalidInput(
+            f"{wrong.reason} (by the JSON Schema of {event_type})", f"payload{wrong.path}"
+        )

@@ -1,0 +1,57 @@
+"""Events that were set aside, as the page Failures shows them: by topic and by the error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from msgplatform.core.data import sql
+from msgplatform.core.flows import Failure
+from msgplatform.jobs import given_up
+from msgplatform.jobs.given_up import Back, Lost
+from notify.feed.models import EventQueue
+from notify.feed.monitor.counters import FLOW
+
+_TOPICS = EventQueue.Topic.values
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def add(qid: int, topic: str, reason: str) -> None:
+    """An event was set aside, in the caller's transaction."""
+    lost = Lost(_TOPICS.index(topic), answer(reason), qid, reason)
+    # The time at which an event was set aside is not kept: `take_back` goes by when it was made.
+    given_up.add(FLOW, [lost], sql.now(), ended_since=_EVER)
+
+
+def take_back(events: Iterable[EventQueue]) -> None:
+    """These events, which are set aside and locked, are replayed."""
+    back = [Back(_TOPICS.index(e.topic), answer(e.reason), e.create_date) for e in events]
+    given_up.take_back(FLOW, back)
+
+
+def answer(reason: str) -> str:
+    """The class of an event's error."""
+    return reason.partition(":")[0]
+
+
+def failures() -> list[Failure]:
+    """What was set aside of each topic, by error."""
+    found = []
+    for group in given_up.groups(FLOW):
+        topic = EventQueue.Topic(_TOPICS[group.subject])
+        query = f"?topic__exact={topic.value}&status__exact={EventQueue.Status.SET_ASIDE}"
+        found.append(
+            given_up.failure(
+                group,
+                where=_("events of topic %s") % topic.label,
+                where_url=reverse("admin:feed_scheduler"),
+                message=str(group.sample),
+                list_url=reverse("admin:feed_eventqueue_changelist") + query,
+                action="replay",
+                filter={"topic": topic.value, "answer": group.answer},
+            )
+        )
+    return found

@@ -1,0 +1,97 @@
+"""What Notify counts, for the overview and the statistics: its counters and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core.flows import Activity, Dimension, Figure, Group, Key, Measure
+from msgplatform.core.flows.activity import Counts
+from msgplatform.core.flows.text import Text
+from msgplatform.statistics.dimensions import BySubject, BySystem, named_rows, row_id
+from notify.models import BizReceive, EventType
+from notify.monitor import counters
+from notify.monitor.counters import DURATION, LATENCY, Histogram
+from notify.monitor.event_types import OTHERS
+
+
+def _rows() -> QuerySet[Any]:
+    columns = ("biz__name", "biz__title", "receive__name", "receive__title")
+    return BizReceive.objects.select_related("biz", "receive").only(*columns)
+
+
+def _percentile(name: str, title: Any, histogram: Histogram, share: float) -> Figure:
+    def of(counts: Counts) -> float | None:
+        return histogram.percentile(counts, share)
+
+    return Figure(name, title, histogram.names, of)
+
+
+def _answer(name: str) -> str:
+    what = counters.answer_of(name)
+    return gettext("HTTP %s") % what if what[:1].isdigit() else what
+
+
+class _ByEventType(Dimension):
+    """An event type of the catalogue, and all others together."""
+
+    name = "event_type"
+    title = _("event type")
+    names_subjects = True
+    is_apart = True
+    permission = "notify.view_eventtype"
+    _others = "others"
+
+    def keys_of(self, counted: Collection[Key]) -> Mapping[Key, str]:
+        return {
+            counter: self._others if counter.subject == OTHERS else str(-counter.subject)
+            for counter in counted
+            if counter.subject < 0
+        }
+
+    def named(self, keys: Collection[str]) -> Mapping[str, Group]:
+        others = {self._others: Group(self._others, gettext("not in the catalogue"))}
+        rows = named_rows(EventType.objects.select_related("biz"), set(keys) - others.keys())
+        return {**rows, **(others if self._others in keys else {})}
+
+    def narrow(self, key: str) -> Q:
+        return Q(subject=OTHERS if key == self._others else -row_id(key, self.name))
+
+    def choices(self) -> list[tuple[str, Text]]:
+        rows = EventType.objects.select_related("biz").order_by("name", "owner")
+        named = [(str(row.pk), str(row)) for row in rows]
+        return [*named, (self._others, gettext("not in the catalogue"))]
+
+
+ACTIVITY = Activity(
+    counters=counters.FLOW,
+    measures=(
+        Measure("accepted", _("accepted"), (counters.ACCEPTED,), "accepted"),
+        Measure("delivered", _("delivered"), ("delivered",), "good"),
+        Measure("failed_attempts", _("failed attempts"), ("failed",), "bad"),
+        Measure("given_up", _("given up"), (counters.EXHAUSTED,), "lost"),
+    ),
+    dimensions=(
+        BySubject(
+            "subscription", _("subscription"), _rows, relation="notify.ReceiveMsg.biz_receive",
+            without=("accepted",),
+        ),
+        BySystem("notify.ReceiveMsg.biz"),
+        _ByEventType(),
+    ),
+    figures=(
+        _percentile("delivery_p50", _("time to delivery, median"), LATENCY, 0.5),
+        _percentile("delivery_p95", _("time to delivery, p95"), LATENCY, 0.95),
+        _percentile("request_p95", _("one request, p95"), DURATION, 0.95),
+    ),
+    answer=_answer,
+    note=_(
+        "A message counts as accepted when it is split into deliveries, one for each subscription "
+        "that wants it. Times are exact to the bucket of a histogram. Event types are counted one "
+        "by one when the catalogue has them, all others together, and without times."
+    ),
+)  # fmt: skip

@@ -1,0 +1,156 @@
+"""Every page of the console: accessible to everybody, on a telephone and at night as well.
+
+Also what each person chooses for themselves, and what a page does when its session ends.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, StorageState, expect
+
+from tests.browser.conftest import PASSWORD
+from tests.browser.pages import sign_in, signed_in_page
+from tests.cluster import WEB, Cluster
+
+ROWS = f"""
+import json, tempfile
+from pathlib import Path
+from django.contrib.auth.models import User
+from msgplatform.models import AuditLog, Role
+from tests.integration.support import everything
+everything.make(Path(tempfile.mkdtemp(dir={{folder!r}})))
+for role in Role.objects.select_related("group"):
+    user = User.objects.create_user(role.name, password={PASSWORD!r}, is_staff=True)
+    user.groups.add(role.group)
+AuditLog.objects.create(actor="x", action="system_changed", target="shop",
+                        detail={{{{"changes": {{{{"title": ["Shop", None]}}}}}}}})
+print(json.dumps(True))
+"""
+# Beside what the side bar leads to: pages of one row, forms, pages with errors.
+BESIDE = (
+    "/console/search?q=8613800000123",
+    "/console/search/sms?since=never",
+    "/console/preferences",
+    "/admin/",
+    "/admin/password_change/",
+    "/admin/msgplatform/biz/?q=nothing-like-it",
+    "/admin/notify/bizreceive/add/",
+    "/admin/auth/user/add/",
+)
+# The theme of the schema viewer is its own.
+FOREIGN = ("/api/docs/",)
+SIDE_BAR = "#nav-sidebar a[href^='/']"
+FIRST_ROW = "#result_list .data-row a[href^='/'], .console td a[href^='/console/']"
+
+
+@pytest.fixture(scope="module")
+def full() -> Iterator[Cluster]:
+    """The web server alone, with one of everything."""
+    folder = Path(tempfile.mkdtemp(prefix="mp-all-"))
+    with Cluster(folder, f"sqlite:///{folder / 'platform.db'}", (WEB,)) as running:
+        running.script(ROWS.format(folder=str(folder)))
+        yield running
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def administrator(full: Cluster, browser: Browser) -> StorageState:
+    return sign_in(browser, full.base_url, "administrator")
+
+
+def addresses(page: Page, selector: str) -> list[str]:
+    found = page.eval_on_selector_all(selector, "links => links.map(l => l.getAttribute('href'))")
+    return list(dict.fromkeys(found))
+
+
+def wrong_with(page: Page, axe: Axe) -> list[str]:
+    """What is wrong with a page as it stands: the rule, and where it is broken."""
+    found = [
+        f"{each['id']}: {node['html'][:160]} ({node['failureSummary'].splitlines()[-1].strip()})"
+        for each in axe.run(page).response["violations"]
+        for node in each["nodes"][:3]
+    ]
+    width = page.evaluate("document.documentElement.scrollWidth")
+    if width > page.evaluate("innerWidth"):
+        found.append(f"scrolls sideways: {width} px")
+    return found
+
+
+def test_every_page_is_for_everybody(
+    full: Cluster, browser: Browser, administrator: StorageState
+) -> None:
+    """A desk by day and a telephone by night; a page by both."""
+    wrong: dict[str, list[str]] = {}
+    axe = Axe()
+    with signed_in_page(browser, administrator, set()) as page:
+        page.goto(f"{full.base_url}/console/")
+        waiting = [*BESIDE, *addresses(page, SIDE_BAR)]
+        assert len(waiting) > 25
+        seen: set[str] = set()
+        for address in waiting:
+            if address in seen or address.startswith(FOREIGN):
+                continue
+            seen.add(address)
+            page.emulate_media(color_scheme="light")
+            page.set_viewport_size({"width": 1280, "height": 900})
+            page.goto(full.base_url + address)
+            by_day = wrong_with(page, axe)
+            if address in addresses(page, SIDE_BAR):
+                waiting += addresses(page, FIRST_ROW)[:1]
+            page.set_viewport_size({"width": 390, "height": 844})
+            page.evaluate("document.documentElement.classList.add('dark')")
+            if found := by_day + [f"dark: {each}" for each in wrong_with(page, axe)]:
+                wrong[address] = found
+    lines = [f"{address}  {each}" for address, each_of in wrong.items() for each in each_of]
+    assert not lines, f"{len(seen)} pages, {len(lines)} faults:\n" + "\n".join(lines)
+
+
+def test_the_login_is_for_everybody(full: Cluster, browser: Browser) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    page.goto(f"{full.base_url}/admin/login/")
+    page.fill("[name=username]", "nobody")
+    page.fill("[name=password]", "wrong")
+    page.click("[type=submit]")
+    found = wrong_with(page, Axe())
+    page.evaluate("document.documentElement.classList.add('dark')")
+    found += wrong_with(page, Axe())
+    context.close()
+    assert found == []
+
+
+def test_a_person_chooses_and_comes_back(full: Cluster, browser: Browser) -> None:
+    """A zone and a language; then the session ends, while a page is open and while a form is
+    sent."""
+    state = sign_in(browser, full.base_url, "operator")
+    with signed_in_page(browser, state, {401}) as page:
+        page.goto(f"{full.base_url}/console/")
+        page.locator("#nav-sidebar [x-data*=openUserLinks] > .cursor-pointer").click()
+        page.get_by_role("link", name="Preferences").click()
+        page.select_option("[name=time_zone]", "Asia/Shanghai")
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_text("Your preferences are saved.")).to_be_visible()
+        expect(page.locator(".zone-of-page")).to_have_text("Asia/Shanghai, UTC+8")
+        page.select_option("[name=language]", "zh-hans")
+        page.get_by_role("button", name="Save").click()
+        expect(page.locator("html")).to_have_attribute("lang", "zh-hans")
+        page.select_option("[name=language]", "en")
+        page.locator("button.primary").click()
+        expect(page.locator("html")).to_have_attribute("lang", "en")
+        page.select_option("[name=time_zone]", "UTC")
+        page.context.clear_cookies(name="sessionid")
+        page.evaluate("fetch('/console/preferences')")
+        expect(page.get_by_role("alert")).to_contain_text("Your session has ended.")
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_text("nothing was done")).to_be_visible()
+        page.fill("[name=username]", "operator")
+        page.fill("[name=password]", PASSWORD)
+        page.click("[type=submit]")
+        page.wait_for_url("**/console/preferences")
+        expect(page.locator("[name=time_zone]")).to_have_value("Asia/Shanghai")

@@ -1,0 +1,84 @@
+"""A test SMS from the console: a real message, followed step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from gateway.connections import sms_redis as sms_client
+from gateway.lifecycle import store
+from gateway.models import SmsAccount, SmsGateway
+from msgplatform.models import AuditLog
+from tests.integration.support import sms_rows
+from tests.integration.support.sms_rows import Caller, gateway, report, respond, submit
+
+shop = sms_rows.shop
+pytestmark = pytest.mark.django_db(transaction=True)
+PAGE = "/admin/gateway/sgipmt/test/"
+
+
+def form(**changed: Any) -> dict[str, Any]:
+    given = {"account": SmsAccount.objects.get().pk, "gateway": "", "number": "13800000000",
+             "text": "您好"}  # fmt: skip
+    return {**given, **changed}
+
+
+def test_from_the_form_to_the_handset(admin_client: Client, shop: Caller) -> None:
+    other = gateway("backup", priority=9)
+    assert "A test message" in admin_client.get(PAGE).content.decode()
+    answer = admin_client.post(PAGE, form(gateway=other.pk))
+    assert answer.status_code == 302
+    message = answer["Location"].partition("?message=")[2]
+    (found,) = store.read([message])
+    assert (found.mt.text, found.mt.user_number) == ("您好", "8613800000000")
+    assert (found.mt.reference, list(found.mt.gateways)) == ("test from the console", [other.pk])
+    entry = AuditLog.objects.get()
+    assert (entry.action, entry.target) == ("sms_tested", message)
+    waiting = admin_client.get(answer["Location"]).content.decode()
+    assert f"/console/sms/{message}" in waiting
+    assert 'id="waits"' in waiting
+    (seqno,) = submit(other.pk)[message]
+    respond(seqno)
+    assert "Response" in admin_client.get(answer["Location"]).content.decode()
+    report(seqno)
+    ended = admin_client.get(answer["Location"]).content.decode()
+    assert 'class="delivered"' in ended
+    assert 'id="waits"' not in ended
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"number": "abc"}, "number"),
+        ({"text": "a\x00b"}, "text"),
+        ({"text": "bell \x07"}, "text"),
+        ({"account": "999"}, "account"),
+    ],
+)
+def test_what_is_wrong_is_said_at_its_field(
+    admin_client: Client, shop: Caller, changed: dict[str, Any], field: str
+) -> None:
+    answer = admin_client.post(PAGE, form(**changed))
+    assert list(answer.context["form"].errors) == [field]
+    assert not AuditLog.objects.exists()
+
+
+def test_a_gateway_that_the_account_may_not_use(admin_client: Client, shop: Caller) -> None:
+    unused = gateway("unused")
+    SmsAccount.objects.get().gateways.set(SmsGateway.objects.exclude(pk=unused.pk))
+    answer = admin_client.post(PAGE, form(gateway=unused.pk))
+    assert list(answer.context["form"].errors) == ["gateway"]
+    assert not sms_client().keys("*mt:*")
+
+
+def test_who_may_only_look_sends_nothing(shop: Caller) -> None:
+    user = User.objects.create_user("looker", password="x", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename="view_sgipmt"))
+    client = Client()
+    client.force_login(user)
+    assert client.get(PAGE).status_code == 403
+    assert client.post(PAGE, form()).status_code == 403
+    assert "Test SMS" not in client.get("/admin/gateway/sgipmt/").content.decode()

@@ -1,0 +1,241 @@
+"""The catalogue of event types: in the console, at intake, and in test sends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from msgplatform.api.access import keys
+from msgplatform.models import AuditLog, Biz
+from notify import catalogue
+from notify.models import BizMsg, EventType, Receive
+from tests.integration.platform.test_door import Both, plain
+from tests.integration.support.api_support import problem
+from tests.integration.support.http_sinks import Sink, answering
+from tests.integration.support.notify_rows import subscription
+from tests.integration.support.sms_rows import Caller
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+TYPES, MESSAGES = "/admin/notify/eventtype/", "/api/v1/messages"
+SCHEMA = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
+GOOD = {"event_type": "order.paid", "payload": {"n": 1}}
+BAD = {"event_type": "order.paid", "payload": {"n": "one"}}
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    keys.forget()
+    catalogue.forget()
+    yield
+    keys.forget()
+    catalogue.forget()
+
+
+@pytest.fixture
+def orders() -> Caller:
+    """A system that validates, with a schema that all systems share."""
+    caller = Caller("orders", "events:write", "events:read")
+    Biz.objects.update(validates_events=True)
+    EventType.objects.create(name="order.paid", schema=SCHEMA, example={"n": 1})
+    return caller
+
+
+# -- at intake -----------------------------------------------------------------------------------
+def test_a_payload_that_does_not_match_is_refused(orders: Caller) -> None:
+    said = problem(orders.post(MESSAGES, BAD), 400, "invalid-input")
+    (error,) = said["errors"]
+    assert error["field"] == "payload.n"
+    assert error["message"] == "'one' is not of type 'integer' (by the JSON Schema of order.paid)"
+    assert not BizMsg.objects.exists()
+    assert orders.post(MESSAGES, GOOD).status_code == 202
+    unlisted = {**BAD, "event_type": "order.unlisted"}
+    assert orders.post(MESSAGES, unlisted).status_code == 202
+
+
+def test_in_a_batch_only_that_event(orders: Caller) -> None:
+    answer = orders.post(f"{MESSAGES}/batch", {"messages": [GOOD, BAD, GOOD]}).json()
+    assert [each["outcome"] for each in answer["results"]] == ["created", "rejected", "created"]
+    rejected = answer["results"][1]
+    assert (rejected["code"], rejected["field"]) == ("invalid", "payload.n")
+    assert BizMsg.objects.count() == 2
+
+
+def test_who_does_not_validate_pays_nothing(orders: Caller) -> None:
+    """Not a statement more than once in seconds, whatever the catalogue says."""
+    stock = Caller("stock", "events:write")
+    assert stock.post(MESSAGES, BAD).status_code == 202  # knows the key and the catalogue now
+    with CaptureQueriesContext(connection) as seen:
+        assert stock.post(MESSAGES, BAD).status_code == 202
+    assert not [q for q in seen if "event_type" in q["sql"].split("FROM")[-1][:14]]
+    assert not [q for q in seen if "validates" in q["sql"]]
+
+
+def test_an_entry_of_its_own_goes_before_the_shared_one(orders: Caller) -> None:
+    own = EventType.objects.create(name="order.paid", biz=orders.biz, schema={"type": "string"})
+    assert orders.post(MESSAGES, GOOD).status_code == 400
+    assert orders.post(MESSAGES, {**GOOD, "payload": "text"}).status_code == 202
+    own.schema = None
+    own.save()
+    catalogue.forget()
+    assert orders.post(MESSAGES, BAD).status_code == 202
+    own.delete()
+    catalogue.forget()
+    assert orders.post(MESSAGES, BAD).status_code == 400
+
+
+def test_a_schema_that_was_changed_is_read_again(orders: Caller) -> None:
+    """And one that was not is not compiled again."""
+    types = catalogue._EventTypes()
+    before = types.load().schemas[0, "order.paid"]
+    assert types.load().schemas[0, "order.paid"] is before
+    row = EventType.objects.get()
+    row.schema = {"type": "string"}
+    row.save(update_fields=["schema"])
+    assert types.load().schemas[0, "order.paid"] is not before
+
+
+def test_a_payload_that_is_too_deep_for_its_schema(orders: Caller) -> None:
+    EventType.objects.update(schema={"items": {"$ref": "#"}})
+    catalogue.forget()
+    deep = b'{"event_type": "order.paid", "payload": ' + b"[" * 400 + b"]" * 400 + b"}"
+    assert orders.post(MESSAGES, deep).status_code in {202, 400}
+
+
+def test_the_door_says_what_django_says(sms_redis: Any) -> None:
+    """Systems that validate are not served at the door; the others are, as before."""
+    EventType.objects.create(name="order.paid", schema=SCHEMA)
+    both = Both()
+    try:
+
+        def ask(event: Any) -> tuple[int, int]:
+            body = json.dumps(event).encode()
+            before = both.door.served
+            ours, theirs = both.ask("POST", MESSAGES, plain(body), body)
+            assert ours.comparable() == theirs.comparable()
+            return ours.status, both.door.served - before
+
+        ask(GOOD)  # keys and catalogue are known now
+        assert ask(BAD) == (202, 1)
+        Biz.objects.update(validates_events=True)
+        catalogue.forget()
+        assert ask(BAD) == (400, 0)
+        assert ask(GOOD) == (202, 0)
+    finally:
+        both.loop.close()
+
+
+# -- in the console ------------------------------------------------------------------------------
+def form(**changed: str) -> dict[str, str]:
+    given = {"name": "order.paid", "biz": "", "description": "Paid in full.",
+             "example": '{"n": 1}', "schema": json.dumps(SCHEMA)}  # fmt: skip
+    return {**given, **changed}
+
+
+@pytest.mark.parametrize(
+    ("changed", "field", "words"),
+    [
+        ({"name": "order paid"}, "name", "joined by dots"),
+        ({"example": '{"n": "one"}'}, "example", "payload.n: "),
+        ({"example": "{n}"}, "example", "valid JSON"),
+        ({"schema": '{"type": "text"}'}, "schema", "not a JSON Schema"),
+        ({"schema": '{"$ref": "https://example.com/"}'}, "schema", "not followed"),
+        ({"schema": "[]"}, "schema", "Write an object"),
+    ],
+)
+def test_the_form_says_what_is_wrong(
+    admin_client: Client, changed: dict[str, str], field: str, words: str
+) -> None:
+    answer = admin_client.post(f"{TYPES}add/", form(**changed))
+    assert answer.status_code == 200
+    errors = answer.context["adminform"].form.errors
+    assert list(errors) == [field]
+    assert words in str(errors[field])
+    assert not EventType.objects.exists()
+
+
+def test_made_changed_found_and_deleted(admin_client: Client) -> None:
+    assert admin_client.post(f"{TYPES}add/", form()).status_code == 302
+    row = EventType.objects.get()
+    assert (row.example, row.schema, row.owner) == ({"n": 1}, SCHEMA, 0)
+    again = admin_client.post(f"{TYPES}add/", form())
+    assert "has this event type already" in again.content.decode()
+    biz = Biz.objects.create(name="orders")
+    own = admin_client.post(f"{TYPES}add/", form(biz=str(biz.pk), schema="", example=""))
+    assert own.status_code == 302
+    listed = admin_client.get(f"{TYPES}?q=full").context["cl"].result_list
+    assert [(found.owner, found.with_schema) for found in listed] == [(0, True), (biz.pk, False)]
+    changed = form(description="Otherwise.")
+    assert admin_client.post(f"{TYPES}{row.pk}/change/", changed).status_code == 302
+    entry = AuditLog.objects.latest("id")
+    assert (entry.action, entry.target) == ("event_type_changed", "order.paid")
+    assert entry.detail["changes"] == {"description": ["Paid in full.", "Otherwise."]}
+    assert admin_client.post(f"{TYPES}{row.pk}/delete/", {"post": "yes"}).status_code == 302
+    entry = AuditLog.objects.latest("id")
+    assert (entry.action, entry.target) == ("event_type_deleted", "order.paid")
+
+
+def test_a_key_without_a_system_has_management_scopes_only(admin_client: Client) -> None:
+    biz = Biz.objects.create(name="orders")
+    add = "/admin/msgplatform/apikey/add/"
+    for owner, scope in ((biz.pk, "manage:keys"), ("", "events:write")):
+        answer = admin_client.post(add, {"biz": owner, "name": "k", "scopes": [scope]})
+        assert answer.status_code == 200
+        assert f"cannot have the scope {scope}" in answer.content.decode()
+    answer = admin_client.post(add, {"biz": "", "name": "deploy", "scopes": ["manage:keys"]})
+    assert answer.status_code == 302
+    shown = admin_client.get(answer["Location"])
+    assert "Management key" in shown.content.decode()
+    caller = keys.verify(shown.context["secret"])
+    assert caller is not None
+    assert caller.scopes == {"manage:keys"}
+
+
+# -- test sends ----------------------------------------------------------------------------------
+def test_any_event_type_and_payload(admin_client: Client, orders: Caller, settings: Any) -> None:
+    settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+    row = subscription(orders.biz, "till")
+    EventType.objects.create(name="own.type", biz=orders.biz, example=["<b>", 2])
+    EventType.objects.create(name="foreign.type", biz=Biz.objects.create(name="stock"))
+    address = f"/admin/notify/bizreceive/{row.pk}/test/"
+    shown = admin_client.get(f"{address}?event_type=own.type")
+    assert shown.context["form"]["payload"].value() == '[\n  "<b>",\n  2\n]'
+    page = shown.content.decode()
+    assert "foreign.type" not in page
+    assert "webhook.test" in page
+    with Sink(answering()) as sink:
+        Receive.objects.update(url=sink.url(), headers={"X-Api-Key": "s3cret"})
+        sent = {"event_type": "order.paid", "payload": '{"n":  "one"}'}
+        page = admin_client.post(address, sent).content.decode()
+        (seen,) = sink.requests
+        for wrong in ({**sent, "payload": "{"}, {**sent, "event_type": "not.there"}):
+            answer = admin_client.post(address, wrong)
+            assert answer.context["form"].errors
+        assert len(sink.requests) == 1
+    body = json.loads(seen.body)
+    assert (body["type"], body["data"]) == ("order.paid", {"n": "one"})
+    assert b'"data":{"n":  "one"}' in seen.body, "as it was written"
+    assert "The payload does not match the JSON Schema: payload.n" in page
+    assert f"webhook-id: {seen.headers['webhook-id']}" in page
+    assert seen.headers["webhook-signature"] in page.replace("&#x3D;", "=").replace("&#x2B;", "+")
+    assert "X-Api-Key: •••" in page
+    assert "s3cret" not in page
+    assert AuditLog.objects.latest("id").detail == {"event_type": "order.paid"}
+
+
+def test_who_may_only_look_cannot_change_the_catalogue(orders: Caller) -> None:
+    user = User.objects.create_user("looker", password="x", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename="view_eventtype"))
+    client = Client()
+    client.force_login(user)
+    row = EventType.objects.get()
+    page = client.get(f"{TYPES}{row.pk}/change/").content.decode()
+    assert "_save" not in page
+    assert client.post(f"{TYPES}add/", form()).status_code == 403
+    assert client.post(f"{TYPES}{row.pk}/delete/", {"post": "yes"}).status_code == 403

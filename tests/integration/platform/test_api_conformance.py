@@ -1,0 +1,120 @@
+"""Whatever callers send, the real server answers as the OpenAPI document says: schemathesis makes
+requests from the document, valid and wrong ones, and judges the answers.
+
+API_EXAMPLES=1000 hunts: so many random requests for each operation, others every time. API_PATHS is
+a regular expression of the addresses to ask, if not all of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis import Case
+from schemathesis.core.parameters import ParameterLocation
+from schemathesis.generation.hypothesis.builder import (
+    HypothesisTestConfig,
+    HypothesisTestMode,
+    create_test,
+)
+from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
+
+from tests.integration.platform.test_api_server import Server
+from tests.integration.support.api_things import Things
+from tests.integration.support.management import document
+
+EXAMPLES, PATHS = os.environ.get("API_EXAMPLES"), os.environ.get("API_PATHS", "")
+EFFORT = settings(
+    max_examples=int(EXAMPLES or 2),
+    derandomize=not EXAMPLES,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(
+        tmp_path / "log",
+        "tests.integration.support.platform_asgi:application",
+        {"API_RATE_READ": "off", "API_RATE_FAILED": "off"},
+    )
+    yield server
+    server.stop()
+
+
+def without_keys(document: dict[str, Any]) -> dict[str, Any]:
+    """Every request has a valid key: what happens without one is tested elsewhere."""
+    whole = copy.deepcopy(document)
+    del whole["components"]["securitySchemes"]
+    for methods in whole["paths"].values():
+        for operation in methods.values():
+            del operation["security"]
+    return whole
+
+
+def judge(case: Case, response: Any, without: Sequence[Any] = (), more: Sequence[Any] = ()) -> None:
+    # A request that is right by its schema may be about something that does not exist, or that
+    # nobody can know by the schema.
+    excluded = [positive_data_acceptance, *without]
+    case.validate_response(response, excluded_checks=excluded, additional_checks=list(more))
+
+
+def has_rejected(_context: Any, response: Any, case: Case) -> None:
+    """A batch is answered by 200 even if its items are wrong; then their verdicts say so."""
+    if case.meta.generation.mode.is_negative and response.status_code == 200:
+        assert "rejected" in {verdict["outcome"] for verdict in response.json()["results"]}
+
+
+def aimed(case: Case, things: Things) -> None:
+    """Make most requests about things that are there: random names and ids never are."""
+    found, parts = things.found(case.method, case.path), case.meta.components
+    path, query = parts.get(ParameterLocation.PATH), parts.get(ParameterLocation.QUERY)
+    if found and path and path.mode.is_positive and crc32(repr(case).encode()) % 4:
+        case.path_parameters = dict(found)
+    if query and query.mode.is_positive:
+        case.query |= things.asked(case.path)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("work_redis", "sms_redis")
+def test_every_answer_is_documented(
+    server: Server, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    things, session = Things(tmp_path), requests.Session()
+    succeeded = set()
+
+    @EFFORT
+    def ask(case: Case) -> None:
+        aimed(case, things)
+        operation = case.operation
+        response = case.call(
+            base_url=f"http://127.0.0.1:{server.port}",
+            session=session,
+            headers={"Authorization": f"Bearer {things.key(operation.definition.raw)}"},
+        )
+        if response.status_code < 400:
+            succeeded.add(operation.label)
+        if operation.path.endswith("/batch"):
+            judge(case, response, [negative_data_rejection], [has_rejected])
+        else:
+            judge(case, response)
+
+    # Not by the plugin of schemathesis: with pytest 9.2 all of its tests would have the same id.
+    api = schemathesis.openapi.from_dict(without_keys(document())).include(path_regex=PATHS)
+    plan = HypothesisTestConfig(project=api.config, modes=list(HypothesisTestMode))
+    operations = {found.ok().label: found.ok() for found in api.get_all_operations()}
+    for label, operation in operations.items():
+        with subtests.test(label):
+            create_test(operation=operation, test_func=ask, config=plan)()
+    # Otherwise only refusals were judged.
+    assert operations.keys() - succeeded == set()

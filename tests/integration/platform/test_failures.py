@@ -1,0 +1,275 @@
+"""The page Failures, alerts with what to do about them, and what `doctor` says of both."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from msgplatform import doctor
+from msgplatform.core import alerts, flows
+from msgplatform.core.data import sql
+from msgplatform.core.flows import Finding
+from msgplatform.jobs import given_up, runbooks
+from msgplatform.jobs.given_up import Lost
+from msgplatform.models import Acknowledgement, Alert, AuditLog, Biz, GivenUp
+from notify.models import BizReceive
+from tests.integration.support.notify_rows import subscription
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis", "sms_redis"),
+]
+PAGE = "/console/failures"
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def row() -> BizReceive:
+    return subscription(Biz.objects.create(name="orders", title="Orders"))
+
+
+def lose(subject: int, number: int = 1, answer: str = "HTTP 503", flow: str = "notify") -> GivenUp:
+    given_up.add(flow, [Lost(subject, answer, 1, "<b>no room</b>")] * number, sql.now())
+    return GivenUp.objects.get(flow=flow, subject=subject, answer=answer)
+
+
+def text(client: Client) -> str:
+    return client.get(PAGE).content.decode()
+
+
+def acknowledge(client: Client, group: GivenUp, note: str = "known", flow: str = "notify") -> Any:
+    given = {
+        "id": group.pk, "lost": group.lost, "until": group.last_at.isoformat(), "note": note,
+    }  # fmt: skip
+    return client.post(f"{PAGE}/{flow}/acknowledge", given, follow=True)
+
+
+def person(*permissions: str) -> Client:
+    user = User.objects.create_user("eve", password="x", is_staff=True)
+    for permission in permissions:
+        app, _, name = permission.partition(".")
+        user.user_permissions.add(
+            Permission.objects.get(content_type__app_label=app, codename=name)
+        )
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def test_it_says_where_what_and_how_many(admin_client: Client, row: BizReceive) -> None:
+    assert "None: everything" in text(admin_client)
+    lose(row.pk, 3332)
+    lose(99, 2, "timeout")
+    shown = text(admin_client)
+    assert "Orders → warehouse" in shown
+    assert "subscription 99, which was deleted" in shown
+    assert "<b>3,332</b>" in shown
+    assert "&lt;b&gt;no room" in shown, "what a consumer answered is escaped"
+    badge = re.search(r"heart_broken.*?bg-red-100[^>]*>\s*(\d+)", shown, re.DOTALL)
+    assert badge
+    assert badge[1] == "2"
+    assert "Messages were given up: 2 groups" in admin_client.get("/console/").content.decode()
+
+
+def test_send_again_leads_to_the_count_of_this_group(admin_client: Client, row: BizReceive) -> None:
+    lose(row.pk, 2)
+    link = re.search(r'href="(/console/bulk/notify[^"]*)"', text(admin_client))
+    assert link
+    shown = admin_client.get(link[1].replace("&amp;", "&"))
+    assert shown.context["counted"] == flows.Counted(0), "the rows of this test are not there"
+    assert shown.context["form"].filter() == {
+        "subscription": f"{row.biz.name}/{row.receive.name}", "status": "exhausted",
+        "answer": "HTTP 503",
+    }  # fmt: skip
+
+
+def test_acknowledged_it_leaves_with_its_note(admin_client: Client, row: BizReceive) -> None:
+    group = lose(row.pk, 3)
+    lose(row.pk, 2)
+    assert "3 messages acknowledged" in acknowledge(admin_client, group).content.decode()
+    assert GivenUp.objects.get().count == 2, "two came after the page was shown"
+    assert "acknowledged" in acknowledge(admin_client, GivenUp.objects.get()).content.decode()
+    shown = text(admin_client)
+    assert "None: everything" in shown
+    assert "known" in shown
+    entry = AuditLog.objects.filter(action="failures_acknowledged").last()
+    assert entry
+    assert (entry.detail["count"], entry.detail["note"]) == (3, "known")
+    lose(row.pk)
+    assert "None: everything" not in text(admin_client)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"note": " "}, {"id": "x"}, {"id": "-1"}, {"lost": "9" * 40}, {"until": "soon"},
+     {"note": "n" * 501}],
+)  # fmt: skip
+def test_nothing_is_acknowledged_by_a_wrong_form(
+    admin_client: Client, row: BizReceive, given: dict[str, str]
+) -> None:
+    group = lose(row.pk, 3)
+    form = {"id": str(group.pk), "lost": "3", "until": group.last_at.isoformat(), "note": "n"}
+    answer = admin_client.post(f"{PAGE}/notify/acknowledge", {**form, **given} if given else {})
+    assert answer.status_code == 302
+    assert GivenUp.objects.get().count == 3
+    # A group of another flow is none of this one's.
+    admin_client.post(f"{PAGE}/sms/acknowledge", form)
+    assert not Acknowledgement.objects.exists()
+
+
+def test_what_was_answered_is_masked_and_what_a_code_means_is_not(row: BizReceive) -> None:
+    lose(row.pk)
+    given_up.add("sms", [Lost(1, "result 5", 2)], sql.now())
+    shown = text(person("notify.view_bizmsg", "gateway.view_sgipmt"))
+    assert "no room" not in shown
+    assert "Wrong parameter format" in shown
+
+
+def test_who_may_not_is_not_offered_it(row: BizReceive) -> None:
+    group = lose(row.pk)
+    lose(1, flow="sms")
+    client = person("notify.view_bizmsg")
+    shown = text(client)
+    assert "Orders → warehouse" in shown
+    assert "Acknowledge" not in shown
+    assert "Send again" not in shown
+    assert "gateway 1" not in shown, "of a flow that they may not see"
+    assert re.search(r"heart_broken.*?bg-red-100[^>]*>\s*1\s", shown, re.DOTALL)
+    assert acknowledge(client, group).status_code == 403
+    assert GivenUp.objects.filter(count=1).count() == 2
+
+
+def test_with_the_permission_for_alerts_only_the_own_flows(row: BizReceive) -> None:
+    group = lose(1, flow="sms")
+    client = person("notify.view_bizmsg", "msgplatform.change_alert")
+    assert acknowledge(client, group, flow="sms").status_code == 403
+
+
+def test_without_any_flow_there_is_no_such_entry() -> None:
+    shown = person().get("/console/").content.decode()
+    assert PAGE not in shown.replace("class", "")
+
+
+def test_the_page_costs_the_same_for_many_groups(admin_client: Client, row: BizReceive) -> None:
+    def queries(count: int) -> int:
+        for number in range(count):
+            lose(row.pk, 1, f"HTTP {500 + number}")
+        with CaptureQueriesContext(
+            connection,
+        ) as made:
+            assert admin_client.get(PAGE).status_code == 200
+        return len(made)
+
+    queries(1)  # what is read once in a process
+    assert queries(2) == queries(60)
+
+
+# -- alerts --------------------------------------------------------------------------------------
+def alarm(kind: str = "notify.failing", which: str = "") -> Alert:
+    alerts.raise_alert(kind, "It fails", "since noon", f"{kind}:{which}")
+    return Alert.objects.get(open_key__isnull=False, kind=kind)
+
+
+def test_an_alert_leads_to_where_to_act(admin_client: Client, row: BizReceive) -> None:
+    raised = alarm(which=str(row.pk))
+    shown = admin_client.get(f"/admin/msgplatform/alert/{raised.pk}/change/").content.decode()
+    assert reverse("admin:notify_bizreceive_change", args=[row.pk]) in shown
+    assert "is the consumer down" in shown
+    assert "docs/operations.md#notifyfailing" in shown
+    assert "refuses (401, 403: a secret or a header is" in shown, "the paragraph of the runbook"
+    listed = admin_client.get("/admin/msgplatform/alert/").content.decode()
+    assert reverse("admin:notify_bizreceive_change", args=[row.pk]) in listed
+
+
+def test_acknowledged_it_stays_open_and_is_no_longer_new(admin_client: Client) -> None:
+    raised = alarm()
+    notice = "1 alert is open, and nobody has acknowledged it."
+    assert notice in admin_client.get("/console/").content.decode()
+    where = f"/admin/msgplatform/alert/{raised.pk}/do"
+    admin_client.post(f"{where}/acknowledge/", {"note": " "})
+    raised.refresh_from_db()
+    assert raised.acknowledged_at is None, "a note is asked for"
+    admin_client.post(f"{where}/acknowledge/", {"note": "Ann calls the shop"})
+    raised.refresh_from_db()
+    assert (raised.acknowledged_by, raised.note) == ("admin", "Ann calls the shop")
+    assert raised.open_key
+    shown = admin_client.get("/admin/msgplatform/alert/?state=open").content.decode()
+    assert "Ann calls the shop" in shown
+    empty = admin_client.get("/admin/msgplatform/alert/?state=unseen").content.decode()
+    assert "Ann calls the shop" not in empty
+    assert notice not in admin_client.get("/console/").content.decode()
+    admin_client.post(f"{where}/resolve/")
+    raised.refresh_from_db()
+    assert raised.resolved_at
+    alarm()
+    again = admin_client.get(f"/admin/msgplatform/alert/{raised.pk + 1}/change/").content.decode()
+    assert "2 times" in again, "it was opened twice"
+    assert "Ann calls the shop" in again, "what was done about it before"
+    done = AuditLog.objects.order_by("id").values_list("action", flat=True)
+    assert list(done) == ["alert_acknowledged", "alert_resolved"]
+
+
+def test_who_may_not_change_alerts_is_not_offered_it() -> None:
+    raised = alarm()
+    client = person("msgplatform.view_alert")
+    shown = client.get(f"/admin/msgplatform/alert/{raised.pk}/change/").content.decode()
+    assert "It fails" in shown
+    assert "Acknowledge" not in shown
+    answer = client.post(f"/admin/msgplatform/alert/{raised.pk}/do/resolve/")
+    assert answer.status_code == 403
+    assert Alert.objects.get().open_key
+
+
+def test_every_kind_has_a_first_step_a_page_and_a_paragraph() -> None:
+    """Also the kinds of retention, which are made of an archive's name."""
+    code = [
+        path.read_text() for app in ("msgplatform", "notify", "gateway", "crmsync")
+        for path in (ROOT / app).rglob("*.py") if "runbooks" not in path.name
+    ]  # fmt: skip
+    raised = re.compile(
+        r'"((?:platform|notify|sms|crm|feed)\.[a-z_]+)"(?=,\s*(?:f?"|_\()|\n|, "| *$)', re.MULTILINE
+    )
+    found = {kind for source in code if "alerts" in source for kind in raised.findall(source)}
+    found |= {f"{name}.retention" for source in code for name in
+              re.findall(r'Archive\(\s*"([a-z.]+)"', source)}  # fmt: skip
+    found |= {f.given_up_alert or f"{f.name}.given_up" for f in flows.all()}
+    known = runbooks.every()
+    others = {"platform.alert", "notify.feed"}  # an event, and an app
+    assert found - known.keys() - others == set()
+    assert len(found) > 25
+    operations = (ROOT / "docs/operations.md").read_text()
+    headings = re.findall(r"^### ([a-z._]+)$", operations, re.MULTILINE)
+    assert sorted(headings) == sorted(known)
+    for kind, book in known.items():
+        assert str(book.first).endswith((".", "?")), kind
+        assert runbooks.link(Alert(kind=kind, key=f"{kind}:1")), kind
+        # The page of an alert shows it as people read it, and nothing of the next one.
+        shown = html.unescape(runbooks.paragraph(f"{kind}:1"))
+        assert len(shown) > 80, kind
+        assert not re.search(r"[`*#\]]", shown), shown
+
+
+def test_doctor_names_what_is_open_and_what_was_given_up(row: BizReceive) -> None:
+    def said() -> list[Finding]:
+        return [f for f in doctor.examine() if "alert" in f.what or "given up" in f.what]
+
+    assert {finding.level for finding in said()} == {"ok"}
+    raised = alarm()
+    for number in range(25):
+        lose(row.pk, 1, f"HTTP {500 + number}")
+    found = said()
+    assert [f.level for f in found if "It fails" in f.what] == ["bad"]
+    assert any("Orders → warehouse: HTTP 5" in finding.what for finding in found)
+    assert any("5 more groups" in finding.what for finding in found), "it does not list them all"
+    Alert.objects.filter(pk=raised.pk).update(acknowledged_at=sql.now(), acknowledged_by="ann")
+    (finding,) = [f for f in said() if "It fails" in f.what]
+    assert (finding.level, "ann" in finding.what) == ("warn", True)

@@ -1,0 +1,134 @@
+"""Hours: added up when they are over, read instead of their minutes, deleted with these."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pytest_django import Settings
+
+from msgplatform.core import flows
+from msgplatform.core.data import sql
+from msgplatform.jobs import counters
+from msgplatform.models import HourCounter, MinuteCounter
+from msgplatform.statistics import files, groups
+from msgplatform.statistics.points import Counted
+
+pytestmark = pytest.mark.django_db(transaction=True)
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+# A system's own counter, and one of a subscription that has an id of its own.
+KEYS = ((1, 0, "accepted"), (1, 7, "delivered"))
+
+
+@pytest.fixture
+def this_hour() -> datetime:
+    return sql.now().replace(minute=0, second=0, microsecond=0)
+
+
+@pytest.fixture
+def closed(this_hour: datetime) -> datetime:
+    """The end of the last hour that is over for good."""
+    return (sql.now() - HourCounter.OPEN_FOR).replace(minute=0, second=0, microsecond=0)
+
+
+def count(at: datetime, value: int = 1) -> None:
+    MinuteCounter.add("notify", dict.fromkeys(KEYS, value), at)
+
+
+def counted(since: datetime, until: datetime) -> Counted:
+    activity = next(flow.activity for flow in flows.all() if flow.name == "notify")
+    assert activity
+    return Counted(activity, "hour", since, until)
+
+
+def delivered(since: datetime, until: datetime) -> list[int]:
+    return [point.counts.get("delivered", 0) for point in counted(since, until).series()]
+
+
+def hours() -> list[tuple[datetime, int]]:
+    rows = HourCounter.objects.filter(name="delivered").order_by("hour")
+    return list(rows.values_list("hour", "value"))
+
+
+def test_hours_are_read_instead_of_their_minutes(closed: datetime) -> None:
+    for back, value in ((5, 3), (5, 4), (2, 10)):
+        count(closed - back * HOUR + value * MINUTE, value)
+    now = sql.now()
+    before = delivered(closed - 6 * HOUR, now)
+    sums = groups.sums(counted(closed - 6 * HOUR, now))
+    assert counters.roll_up_hours() == 2, "hours in which nothing was counted are passed over"
+    assert hours() == [(closed - 5 * HOUR, 7), (closed - 2 * HOUR, 10)]
+    MinuteCounter.objects.all().delete()
+    assert delivered(closed - 6 * HOUR, now) == before
+    assert before[:6] == [0, 7, 0, 0, 10, 0]
+    assert groups.sums(counted(closed - 6 * HOUR, now)) == sums
+
+
+def test_an_hour_that_is_open_is_in_its_minutes(closed: datetime) -> None:
+    count(closed - MINUTE, 1)
+    count(closed, 10)
+    counters.roll_up_hours()
+    assert hours() == [(closed - HOUR, 1)]
+    count(closed, 100)
+    assert delivered(closed - HOUR, closed + HOUR) == [1, 110]
+
+
+def test_a_time_that_ends_within_an_hour_has_a_part_of_it(closed: datetime) -> None:
+    for minute in (10, 20, 30):
+        count(closed - 3 * HOUR + minute * MINUTE)
+    count(closed - HOUR)
+    counters.roll_up_hours()
+    since = closed - 3 * HOUR
+    assert delivered(since, since + 25 * MINUTE) == [2]
+    assert delivered(since, since + HOUR) == [3]
+
+
+def test_adding_up_can_be_repeated(closed: datetime) -> None:
+    count(closed - 2 * HOUR, 5)
+    for _ in range(2):
+        counters.roll_up_hours()
+    # As after a kill before the next one: the same hour is computed again.
+    HourCounter.objects.all().delete()
+    counters.roll_up_hours()
+    assert hours() == [(closed - 2 * HOUR, 5)]
+    assert counters.roll_up_hours() == 0
+
+
+def test_a_turn_computes_so_many_hours(closed: datetime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "_HOURS_A_TURN", 2)
+    for back in range(1, 6):
+        count(closed - back * HOUR, back)
+    assert [counters.roll_up_hours() for _ in range(3)] == [2, 2, 1]
+    assert [value for _hour, value in hours()] == [5, 4, 3, 2, 1]
+
+
+def test_a_correction_reaches_the_hour(closed: datetime) -> None:
+    count(closed - 2 * HOUR, 5)
+    count(closed - HOUR, 5)
+    counters.roll_up_hours()
+    at = (closed - 2 * HOUR + MINUTE).astimezone(UTC)
+    MinuteCounter.correct("notify", {KEYS[1]: -1}, at, sql.now())
+    MinuteCounter.correct("notify", {KEYS[1]: -1}, closed, sql.now())
+    assert hours() == [(closed - 2 * HOUR, 4), (closed - HOUR, 5)]
+    assert delivered(closed - 2 * HOUR, closed + HOUR) == [4, 5, -1]
+
+
+def test_a_file_has_each_hour_once(closed: datetime) -> None:
+    for back in (3, 2, 0):
+        count(closed - back * HOUR, 1)
+    counters.roll_up_hours()
+    header, *lines = files.lines(counted(closed - 3 * HOUR, closed + HOUR))
+    found = [dict(zip(header, line, strict=True)) for line in lines]
+    assert [(line["time"], line["delivered"]) for line in found] == [
+        ((closed - back * HOUR).isoformat(), "1") for back in (3, 2, 0)
+    ]
+
+
+def test_old_hours_are_deleted_with_their_minutes(settings: Settings, closed: datetime) -> None:
+    settings.MINUTE_COUNTER_DAYS = 3
+    for days in (1, 6):
+        count(closed - timedelta(days=days), days)
+    counters.roll_up_hours()
+    assert [value for _hour, value in hours()] == [6, 1]
+    counters.purge()
+    assert [value for _hour, value in hours()] == [1]

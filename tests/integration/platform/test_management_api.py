@@ -1,0 +1,359 @@
+"""The management API: every operation, who may use it, and what a PUT by name promises."""
+
+from __future__ import annotations
+
+import re
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connections
+from django.test import Client
+from django.utils import timezone
+
+from msgplatform.api.access import keys, throttling
+from msgplatform.core.data import sql
+from msgplatform.jobs.bulk import BulkRunner
+from msgplatform.models import ApiKey, AuditLog, Biz, BulkJob, MinuteCounter
+from notify import catalogue
+from notify.models import BizReceive, EventType, Receive, ReceiveMsg
+from tests.integration.support.answers import Answer
+from tests.integration.support.api_support import problem
+from tests.integration.support.management import Manager, operations
+from tests.integration.support.notify_rows import publish, subscription
+from tests.integration.support.notify_turns import Maker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ORDERS = {"title": "Order service", "enabled": True, "validates_events": False}
+WAREHOUSE = {"url": "https://warehouse.example/hooks?token=abc", "headers": {"X-Api-Key": "s3cret"}}
+_RESOURCES = "systems|keys|consumers|subscriptions|event-types|jobs|statistics"
+PAID = {"description": "Paid.", "example": {"n": 1}, "schema": {"type": "object"}}
+
+
+@pytest.fixture(autouse=True)
+def fresh(work_redis: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(throttling, "_paused_until", 0.0)
+    for key in work_redis.scan_iter("throttle:*"):
+        work_redis.delete(key)
+    keys.forget()
+    catalogue.forget()
+    yield
+    keys.forget()
+    catalogue.forget()
+
+
+@pytest.fixture
+def manager() -> Manager:
+    return Manager()
+
+
+def made(manager: Manager) -> None:
+    """A system, a consumer and the subscription of both."""
+    for path, body in (
+        ("systems/orders", ORDERS),
+        ("consumers/warehouse", WAREHOUSE),
+        ("subscriptions/orders/warehouse", {"event_types": ["order.*"]}),
+    ):
+        assert manager.send("PUT", path, body).status_code == 201
+
+
+def fields(answer: Answer) -> list[str]:
+    return [error["field"] for error in problem(answer, 400, "invalid-input")["errors"]]
+
+
+# -- every operation -----------------------------------------------------------------------------
+def test_each_operation_needs_its_own_scope() -> None:
+    """Not a key of a business system, whatever it may do; nor a management key with all the other
+    scopes."""
+    found = list(operations())
+    assert len(found) >= 30
+    everything = keys.create(Biz.objects.create(name="shop"), "all", keys.scopes())[1]
+    for operation in found:
+        named = re.findall(_RESOURCES, operation.path)
+        assert operation.scope == f"manage:{named[-1]}", operation.path
+        path = re.sub(r"\{id\}", "1", operation.path)
+        path = re.sub(r"\{\w+\}", "x", path).removeprefix("/api/v1/")
+        others = keys.management_scopes().keys() - {operation.scope}
+        manager = Manager(*others)
+        for plain in (everything, manager.plain):
+            answer = manager.send(operation.method, path, {}, key=plain)
+            said = problem(answer, 403, "missing-scope")
+            assert said["required_scope"] == operation.scope
+        wrong = manager.plain[:-1] + ("a" if manager.plain[-1] != "a" else "b")
+        problem(manager.send(operation.method, path, {}, key=wrong), 401, "unauthenticated")
+    assert Biz.objects.count() == 1
+
+
+def test_each_operation_once(manager: Manager) -> None:
+    """The answers are as the document says; `Manager` looks at each."""
+    made(manager)
+    manager.send("PUT", "event-types/order.paid", PAID)
+    manager.send("PUT", "systems/orders/event-types/order.paid", PAID)
+    manager.send("PUT", "systems/orders/keys/checkout", {"scopes": ["events:write"]})
+    things = ["systems/orders", "systems/orders/keys/checkout", "consumers/warehouse",
+              "subscriptions/orders/warehouse", "event-types/order.paid",
+              "systems/orders/event-types/order.paid"]  # fmt: skip
+    lists = ["systems", "systems/orders/keys", "consumers", "subscriptions", "event-types"]
+    for path in lists:
+        (first, *_rest) = manager.send("GET", path).json()["results"]
+        assert first
+    for path in things:
+        shown = manager.send("GET", path).json()
+        # What is shown can be sent back, and changes nothing.
+        assert manager.send("PUT", path, shown).status_code == 200, path
+        assert manager.send("GET", path).json() == shown
+    asked = {"flow": "notify", "action": "requeue", "filter": {"biz": "orders"}}
+    job = manager.send("POST", "jobs", asked).json()["id"]
+    assert manager.send("GET", "jobs").json()["results"][0]["id"] == job
+    for change, state in (("pause", "paused"), ("resume", "pending"), ("cancel", "cancelled")):
+        assert manager.send("POST", f"jobs/{job}/{change}").json()["state"] == state
+    assert manager.send("GET", f"jobs/{job}").json()["state"] == "cancelled"
+    assert manager.send("GET", "statistics?flow=notify").status_code == 200
+    manager.send("PUT", "consumers/nobody", {"url": "https://nobody.example/"})
+    for path in ["consumers/nobody", *things[:2], *things[3:]]:
+        assert manager.send("DELETE", path).status_code == 204, path
+        assert manager.send("DELETE", path).status_code in {204, 404}, path
+    assert manager.done == {(found.method, found.path) for found in operations()}
+
+
+# -- a PUT by name -------------------------------------------------------------------------------
+def test_the_same_put_changes_nothing(manager: Manager) -> None:
+    made(manager)
+    before = AuditLog.objects.count(), list(BizReceive.objects.values())
+    for path, body in (
+        ("systems/orders", ORDERS),
+        ("consumers/warehouse", WAREHOUSE),
+        ("subscriptions/orders/warehouse", {"event_types": ["order.*"]}),
+    ):
+        assert manager.send("PUT", path, body).status_code == 200
+    assert (AuditLog.objects.count(), list(BizReceive.objects.values())) == before
+
+
+def test_what_is_left_out_has_its_default(manager: Manager) -> None:
+    made(manager)
+    address = "subscriptions/orders/warehouse"
+    whole = {"timeout": 3.5, "schedule": [5, 60], "attempts_limit": 4, "in_flight_limit": 7,
+             "rate_limit": 12.5, "own_process": True, "channels": ["eu"]}  # fmt: skip
+    shown = manager.send("PUT", address, whole).json()
+    assert {name: shown[name] for name in whole} == whole
+    assert shown["event_types"] == []
+    nothing = dict.fromkeys(whole)
+    bare = manager.send("PUT", address, {}).json()
+    assert bare == manager.send("PUT", address, nothing).json()
+    assert (bare["timeout"], bare["in_flight_limit"], bare["own_process"]) == (None, 32, False)
+    assert bare["schedule"][0] == 5
+    assert len(bare["schedule"]) == 9
+
+
+def test_the_status_stays_unless_it_is_named(manager: Manager) -> None:
+    made(manager)
+    address = "subscriptions/orders/warehouse"
+    BizReceive.objects.update(status=4, disabled_reason="410", failures=9)
+    assert manager.send("PUT", address, {}).json()["status"] == "disabled"
+    shown = manager.send("PUT", address, {"status": "normal"}).json()
+    assert (shown["status"], shown["failures"], shown["disabled_reason"]) == ("normal", 0, "")
+    assert manager.send("PUT", address, {"status": "paused"}).json()["status"] == "paused"
+    assert fields(manager.send("PUT", address, {"status": "disabled"})) == ["status"]
+    manager.send("DELETE", address)
+    assert manager.send("GET", address).json()["status"] == "discarded"
+
+
+def test_wrong_values_are_named_as_in_the_console(manager: Manager) -> None:
+    made(manager)
+    for path, body, field in (
+        ("systems/orders", {"titel": "x"}, "titel"),
+        ("systems/orders", {"title": "x" * 201}, "title"),
+        ("systems/" + "x" * 65, {}, "name"),
+        ("consumers/c", {}, "url"),
+        ("consumers/c", {"url": "ftp://a.example/"}, "url"),
+        ("consumers/c", {"url": "https://a.example/", "networks": ["10.0.0.0/99"]}, "networks"),
+        ("consumers/c", {"url": "https://a.example/", "headers": {"Host": "x"}}, "headers"),
+        ("subscriptions/orders/warehouse", {"event_types": ["or der"]}, "event_types"),
+        ("subscriptions/orders/warehouse", {"timeout": 500}, "timeout"),
+        ("subscriptions/orders/warehouse", {"rate_limit": "nan"}, "rate_limit"),
+        ("subscriptions/orders/warehouse", {"schedule": [5, -1]}, "schedule"),
+        ("subscriptions/orders/warehouse", {"in_flight_limit": 0}, "in_flight_limit"),
+        ("event-types/order%20paid", {}, "name"),
+        ("event-types/order.paid", {"schema": {"type": "text"}}, "schema"),
+        ("event-types/order.paid", {"schema": {"type": "array"}, "example": {}}, "example"),
+        ("systems/orders/keys/k", {"scopes": []}, "scopes"),
+        ("systems/orders/keys/k", {"scopes": ["manage:keys"]}, "scopes"),
+        ("systems/orders/keys/" + "k" * 101, {"scopes": ["events:read"]}, "name"),
+        ("systems/orders/keys/k", {"scopes": ["events:read"], "expires_at": "2020-01-01T00:00Z"},
+         "expires_at"),
+    ):  # fmt: skip
+        assert fields(manager.send("PUT", path, body)) == [field], (path, body)
+    assert not EventType.objects.exists()
+    assert Receive.objects.count() == 1
+    problem(manager.send("PUT", "subscriptions/none/warehouse", {}), 404, "not-found")
+    problem(manager.send("PUT", "subscriptions/orders/none", {}), 404, "not-found")
+
+
+def test_two_that_create_the_same(manager: Manager) -> None:
+    """One creates it, the others find it."""
+    together = threading.Barrier(4)
+    statuses: list[int] = []
+
+    def put() -> None:
+        try:
+            together.wait(10)
+            statuses.append(manager.send("PUT", "consumers/warehouse", WAREHOUSE).status_code)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=put) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(statuses) == [200, 200, 200, 201]
+    assert Receive.objects.count() == 1
+
+
+# -- secrets and keys ----------------------------------------------------------------------------
+def test_secrets_are_shown_once_and_never_logged(manager: Manager) -> None:
+    manager.send("PUT", "systems/orders", ORDERS)
+    consumer = manager.send("PUT", "consumers/warehouse", WAREHOUSE).json()
+    assert consumer["secret"] == Receive.objects.get().secret
+    key = manager.send("PUT", "systems/orders/keys/k", {"scopes": ["events:write"]}).json()["key"]
+    manager.send("PUT", "consumers/warehouse", {**WAREHOUSE, "headers": {"X-Api-Key": "0ther"}})
+    again = manager.send("GET", "consumers/warehouse").json()
+    assert again["header_names"] == ["X-Api-Key"]
+    shown = str([again, manager.send("GET", "systems/orders/keys/k").json()])
+    logged = str(list(AuditLog.objects.values()))
+    for secret in (consumer["secret"], key, "s3cret", "0ther"):
+        assert secret not in shown
+        assert secret not in logged
+    assert "token=abc" not in logged
+    # Left out, the headers stay; only {} takes them away.
+    manager.send("PUT", "consumers/warehouse", {"url": WAREHOUSE["url"]})
+    assert Receive.objects.get().headers == {"X-Api-Key": "0ther"}
+    manager.send("PUT", "consumers/warehouse", {"url": WAREHOUSE["url"], "headers": {}})
+    assert Receive.objects.get().headers == {}
+
+
+def test_the_life_of_a_key(manager: Manager) -> None:
+    manager.send("PUT", "systems/orders", ORDERS)
+    address = "systems/orders/keys/checkout"
+
+    def publishes(key: str) -> int:
+        event = {"event_type": "order.paid", "payload": 1}
+        return manager.send("POST", "messages", event, key=key).status_code
+
+    first = manager.send("PUT", address, {"scopes": ["events:write"]})
+    assert publishes(first.json()["key"]) == 202
+    again = manager.send("PUT", address, {"scopes": ["events:write"]})
+    assert (again.status_code, "key" in again.json()) == (200, False)
+    assert ApiKey.objects.filter(biz__name="orders").count() == 1
+    manager.send("PUT", address, {"scopes": ["events:read"]})
+    assert publishes(first.json()["key"]) == 403
+    manager.send("DELETE", address)
+    assert publishes(first.json()["key"]) == 401
+    second = manager.send("PUT", address, {"scopes": ["events:write"]})
+    assert second.status_code == 201
+    assert publishes(second.json()["key"]) == 202
+    manager.send("DELETE", "systems/orders")
+    assert publishes(second.json()["key"]) == 401
+    manager.send("PUT", "systems/orders", ORDERS)
+    assert publishes(second.json()["key"]) == 202
+    keys.create(Biz.objects.get(name="orders"), "checkout", ["events:write"])
+    for method in ("PUT", "DELETE"):
+        answer = manager.send(method, address, {"scopes": ["events:write"]})
+        problem(answer, 409, "not-now")
+
+
+def test_a_management_key_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("management_key", "deploy", "--scope", "manage:systems")
+    plain = capsys.readouterr().out.strip()
+    caller = keys.verify(plain)
+    assert caller is not None
+    assert (caller.biz_id, caller.scopes) == (0, frozenset({"manage:systems"}))
+    headers = {"Authorization": f"Bearer {plain}"}
+    assert Client().get("/api/v1/systems", headers=headers).status_code == 200
+    problem(Client().get("/api/v1/messages", headers=headers), 403, "missing-scope")
+
+
+def test_the_audit_log_says_which_key_and_what(manager: Manager) -> None:
+    made(manager)
+    manager.send("PUT", "subscriptions/orders/warehouse", {"rate_limit": 5})
+    entry = AuditLog.objects.latest("id")
+    assert (entry.actor, entry.action) == ("provisioning (API key)", "subscription_changed")
+    assert entry.detail["before"] == {"event_types": ["order.*"], "rate_limit": None}
+    assert entry.detail["after"] == {"event_types": [], "rate_limit": 5}
+
+
+# -- bulk jobs and statistics --------------------------------------------------------------------
+def test_a_requeue_with_a_status(manager: Manager) -> None:
+    biz = Biz.objects.create(name="orders")
+    subscription(biz)
+    publish(biz, 3)
+    Maker().turn()
+    earlier = sql.now() - timedelta(hours=1)  # what changes later than the job began is left alone
+    ReceiveMsg.objects.update(status=ReceiveMsg.Status.EXHAUSTED, updated_at=earlier)
+    asked = {"flow": "notify", "action": "requeue", "rate": 2,
+             "filter": {"subscription": "orders/warehouse", "status": "exhausted"}}  # fmt: skip
+    preview = manager.send("POST", "jobs", {**asked, "preview": True})
+    assert (preview.status_code, preview.json()) == (200, {"total": 3, "more": False})
+    assert not BulkJob.objects.exists()
+    job = manager.send("POST", "jobs", asked).json()
+    assert (job["state"], job["total"], job["done"]) == ("pending", 3, 0)
+    assert job["created_by"] == "provisioning (API key)"
+    runner = BulkRunner()
+    assert [runner.turn(), runner.turn()] == [True, True]  # the first notes when it began
+    address = f"jobs/{job['id']}"
+    assert manager.send("GET", address).json()["done"] == 2
+    manager.send("POST", f"{address}/pause")
+    BulkJob.objects.update(lease_until=None)
+    assert not runner.turn()
+    manager.send("POST", f"{address}/resume")
+    while runner.turn():
+        BulkJob.objects.update(lease_until=None)
+    ended = manager.send("GET", address).json()
+    assert (ended["state"], ended["done"]) == ("done", 3)
+    assert ended["finished_at"]
+    assert not ReceiveMsg.objects.filter(status=ReceiveMsg.Status.EXHAUSTED).exists()
+    problem(manager.send("POST", f"{address}/cancel"), 409, "not-now")
+    for wrong, field in (
+        ({"flow": "letters"}, "flow"),
+        ({"action": "burn"}, "action"),
+        ({"filter": {"nobody": "x"}}, "nobody"),
+        ({"rate": 0}, "rate"),
+    ):
+        assert fields(manager.send("POST", "jobs", {**asked, **wrong})) == [field]
+
+
+def test_statistics(manager: Manager) -> None:
+    orders, stock = Biz.objects.create(name="orders"), Biz.objects.create(name="stock")
+    now = sql.now().replace(minute=30)
+    for biz, at in ((orders, now), (orders, now - timedelta(hours=2)), (stock, now)):
+        MinuteCounter.add(
+            "notify",
+            {
+                (biz.pk, 0, "accepted"): 5,
+                (biz.pk, 7, "failed"): 1,
+                (biz.pk, 7, "latency_le_50ms"): 1,
+                # The same once more, by event type.
+                (biz.pk, -3, "accepted"): 5,
+                (biz.pk, -3, "failed"): 1,
+            },
+            at,
+        )
+    until = (timezone.now() + timedelta(hours=2)).isoformat().replace("+00:00", "Z")
+    asked = f"statistics?flow=notify&until={until}"
+    everything = manager.send("GET", asked).json()
+    assert everything["total"] == {"accepted": 15, "failed": 3}
+    assert [point["counts"]["accepted"] for point in everything["points"]] == [5, 10]
+    assert manager.send("GET", f"{asked}&system=stock").json()["total"]["accepted"] == 5
+    assert manager.send("GET", f"{asked}&subject=7").json()["total"] == {"failed": 3}
+    for wrong, field in (
+        ("", "flow"),
+        ("flow=letters", "flow"),
+        ("flow=notify&step=year", "step"),
+        ("flow=notify&system=none", "system"),
+        ("flow=notify&until=0001-01-01T00:00:00Z", "until"),
+        ("flow=notify&step=minute&since=2020-01-01T00:00:00Z", "since"),
+    ):
+        assert fields(manager.send("GET", f"statistics?{wrong}")) == [field]

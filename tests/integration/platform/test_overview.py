@@ -1,0 +1,179 @@
+"""The overview: charts from the counters of all flows, what is in trouble, the parts alone."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from msgplatform.core import flows
+from msgplatform.core.data import sql
+from msgplatform.models import Biz, MinuteCounter, Preferences
+from msgplatform.statistics import recent, troubles
+from msgplatform.statistics.points import Counted
+from msgplatform.statistics.recent import Span
+from notify.models import BizReceive
+from tests.integration.support.notify_rows import subscription
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis", "sms_redis"),
+]
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def row() -> BizReceive:
+    return subscription(Biz.objects.create(name="orders"))
+
+
+def count(flow: str, subject: int, ago: timedelta = timedelta(), **values: int) -> None:
+    MinuteCounter.add(flow, {(1, subject, name): n for name, n in values.items()}, sql.now() - ago)
+
+
+def cards(answer: Any) -> dict[str, Any]:
+    return {card.flow.name: card for card in answer.context["cards"]}
+
+
+def numbers(card: Any) -> dict[str, Any]:
+    return {str(title): value for title, value, *_ in card.numbers}
+
+
+def test_a_chart_of_each_flow_and_its_figures(row: BizReceive, admin_client: Client) -> None:
+    count("notify", 0, accepted=12)
+    count("notify", row.pk, delivered=6, exhausted=2, failed=5, latency_le_100ms=6)
+    count("notify", row.pk, 30 * MINUTE, delivered=2)
+    count("notify", row.pk, 90 * MINUTE, delivered=1000)
+    # Every short message is counted for its account and for its gateway.
+    count("sms", 7, delivered=3, failed=1)
+    count("sms", -4, delivered=3, failed=1)
+    count("feed", 0, handled_vip=5, handled_friend=6, set_aside_vip=1)
+    count("crmsync", 9, read=8, confirmed=4, dead=4)
+    found = cards(admin_client.get("/console/"))
+    shown = numbers(found["notify"])
+    assert (shown["accepted"], shown["delivered"], shown["given up"]) == (12, 8, 2)
+    assert shown["success"] == "80 %", "of the deliveries that ended, not of the attempts"
+    assert shown["time to delivery, median"] == "50 ms"
+    assert numbers(found["sms"])["delivered"] == 3
+    assert numbers(found["sms"])["success"] == "75 %"
+    assert numbers(found["feed"])["events handled"] == 11
+    assert numbers(found["crmsync"])["success"] == "50 %"
+    chart = found["notify"].chart
+    assert len(chart.times) == 60
+    lines = {str(line.title): list(line.values) for line in chart.lines}
+    assert (sum(lines["delivered"]), sum(v or 0 for v in lines["given up"])) == (8, 2)
+    assert next(place for place, value in enumerate(lines["delivered"]) if value) in (28, 29)
+    assert json.loads(chart.data)["lastIsOpen"]
+    six_hours = cards(admin_client.get("/console/?period=6h"))["notify"]
+    assert numbers(six_hours)["delivered"] == 1008
+    assert len(six_hours.chart.times) == 72
+
+
+def test_the_parts_alone_are_those_of_the_page(row: BizReceive, admin_client: Client) -> None:
+    count("notify", row.pk, delivered=6)
+    page = admin_client.get("/console/").content.decode()
+    parts = admin_client.get("/console/?live=1").content.decode()
+    assert "<html" not in parts
+    assert "http-equiv" not in page
+    for id in ("live-time", "live-notify", "live-alerts", "live-programs", "chart-notify"):
+        assert page.count(f'id="{id}"') == parts.count(f'id="{id}"') == 1, id
+    assert 'data-live-seconds="10"' in page
+
+
+def test_what_is_in_trouble_the_worst_first(row: BizReceive, admin_client: Client) -> None:
+    lossy, failing = (subscription(row.biz, name) for name in ("lossy", "failing"))
+    count("notify", row.pk, delivered=100)
+    count("notify", lossy.pk, exhausted=3, failed=3)
+    count("notify", failing.pk, failed=40, delivered=1)
+    count("notify", row.pk, 61 * MINUTE, exhausted=5)
+    count("feed", 0, set_aside_vip=9)
+    answer = admin_client.get("/console/")
+    found = [(one.group.title, one.lost, one.failed) for one, _url in answer.context["troubles"]]
+    assert found == [("vip", 9, 0), (str(lossy), 3, 3), (str(failing), 0, 40)]
+    assert f'href="/admin/notify/bizreceive/{lossy.pk}/change/"' in answer.content.decode()
+
+
+def test_what_is_late_is_named_though_nothing_was_counted(row: BizReceive) -> None:
+    flow = flows.get("notify")
+    assert flow
+    (found,) = troubles.worst({flow: {str(row.pk): 99.0}}, sql.now(), 5, late=30.0)
+    assert (found.group.title, found.oldest_seconds, found.lost) == (str(row), 99.0, 0)
+    assert troubles.worst({flow: {str(row.pk): 29.0}}, sql.now(), 5, late=30.0) == []
+
+
+def test_each_sees_the_flows_that_are_theirs(row: BizReceive) -> None:
+    count("notify", row.pk, exhausted=3)
+    count("feed", 0, set_aside_vip=9)
+    user = User.objects.create_user("somebody", password="x", is_staff=True)
+    client = Client()
+    client.force_login(user)
+    nothing = client.get("/console/")
+    assert cards(nothing) == {}
+    assert nothing.context["troubles"] == []
+    user.user_permissions.add(Permission.objects.get(codename="view_bizmsg"))
+    answer = client.get("/console/")
+    assert set(cards(answer)) == {"notify"}
+    ((_trouble, url),) = answer.context["troubles"]
+    assert url == "", "who may not open the subscription is not led there"
+    assert Client().get("/console/?live=1").status_code == 302
+
+
+def test_the_cost_does_not_grow_with_what_is_shown(row: BizReceive, admin_client: Client) -> None:
+    def queries(most: int) -> int:
+        for n in range(most):
+            one = subscription(row.biz, f"s{most}-{n}")
+            count("notify", one.pk, n % 50 * MINUTE, delivered=1, exhausted=1, failed=1)
+            count("crmsync", n + 1, read=1, dead=1)
+        with CaptureQueriesContext(connection) as captured:
+            assert admin_client.get("/console/").status_code == 200
+        return len(captured)
+
+    queries(1)  # what is cached is cached
+    assert queries(20) == queries(200)
+
+
+def test_only_the_time_that_is_looked_at_is_read(row: BizReceive) -> None:
+    """However long counters are kept: the index by minute is the only one that fits."""
+    now = sql.now().replace(second=0, microsecond=0)
+    activity = flows.all()[0].activity
+    assert activity
+    MinuteCounter.objects.bulk_create(
+        MinuteCounter(
+            minute=now - n * MINUTE, flow="notify", biz_id=1, subject=row.pk,
+            name="delivered", value=1,
+        )
+        for n in range(3000)
+    )  # fmt: skip
+    _statistics_of_the_table()
+    with CaptureQueriesContext(connection) as captured:
+        recent.series(flows.all(), Span(MINUTE, 60), now)
+        list(Counted(activity, "hour", now - 60 * MINUTE, now).series())
+    statements = [q["sql"] for q in captured if "minutecounter" in q["sql"]]
+    assert len(statements) == 2
+    for statement in statements:
+        with connection.cursor() as cursor:
+            plan = str(sql.plan(cursor, statement))
+        assert ("minute_counter_key" if connection.vendor == "mysql" else "(minute>? AND") in plan
+
+
+def _statistics_of_the_table() -> None:
+    """MariaDB keeps some by itself; SQLite has none where nobody asks for them, and plans without.
+    Another test may have left some of an empty table."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "mysql":
+            cursor.execute("ANALYZE TABLE msgplatform_minutecounter")
+            cursor.fetchall()
+            return
+        for statement in ("ANALYZE", "DELETE FROM sqlite_stat1", "ANALYZE sqlite_schema"):
+            cursor.execute(statement)
+
+
+def test_the_time_of_the_page_has_its_zone(admin_client: Client) -> None:
+    Preferences.objects.create(user=User.objects.get(), time_zone="Asia/Shanghai")
+    assert "Asia/Shanghai" in admin_client.get("/console/?live=1").content.decode()

@@ -1,0 +1,111 @@
+"""Something to find at every address of the API, and keys that may do everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from crmsync.models import LandingPage, Policy, Run
+from gateway.models import SgipMt
+from msgplatform.api.access import keys
+from msgplatform.models import Biz, BulkJob
+from notify.models import BizMsg, EventType, Receive
+from tests.integration.support import crm_rows, everything, feed_rows, notify_rows
+
+# As in the example of the document.
+_APPKEY = "5f1c0a9be2d34786"
+
+
+class Things:
+    """Rows of every flow: those of the business system `shop`, whose key is used, and those that a
+    management key manages. What may be deleted, or changed for good, is found by nothing else."""
+
+    def __init__(self, folder: Path) -> None:
+        shop = everything.make(folder)
+        orders = Biz.objects.get(name="orders")
+        self._keys = {
+            True: keys.create(None, "everything", keys.management_scopes())[1],
+            False: keys.create(shop, "everything", keys.scopes())[1],
+        }
+        _managed(orders)
+        self._ids = _owned(shop)
+
+    def key(self, operation: Mapping[str, Any]) -> str:
+        """For an operation, as the document describes it with its scope."""
+        return self._keys["Scope: `manage:" in operation["description"]]
+
+    @staticmethod
+    def asked(path: str) -> Mapping[str, str]:
+        """Query parameters that no caller can know by the document."""
+        return {"flow": "notify"} if path.endswith("/statistics") else {}
+
+    def found(self, method: str, path: str) -> Mapping[str, str]:
+        """The path parameters with which there is something at this address."""
+        ids, spare = self._ids, method == "DELETE"
+        name = "spare" if spare else "orders"
+        by_address: dict[str, Mapping[str, str]] = {
+            "consumers/{name}": {"name": "unused" if spare else "warehouse"},
+            "event-types/{name}": {"name": "order.gone" if spare else "order.paid"},
+            "feed/posts/{id}": {"id": ids["gone post" if spare else "post"]},
+            "feed/timelines/{uid}": {"uid": "1001"},
+            "feed/timelines/{uid}/read": {"uid": "1001"},
+            "feed/timelines/{uid}/unread": {"uid": "1001"},
+            "jobs/{id}": {"id": ids["cancel"]},
+            "jobs/{id}/cancel": {"id": ids["cancel"]},
+            "jobs/{id}/pause": {"id": ids["pause"]},
+            "jobs/{id}/resume": {"id": ids["resume"]},
+            "leads/{id}": {"id": ids["gone lead" if spare else "lead"]},
+            "leads/{id}/crms": {"id": ids["lead"]},
+            "messages/{id}": {"id": ids["message"]},
+            "sms/{id}": {"id": ids["sms"]},
+            "subscriptions/{system}/{consumer}": {
+                "system": "orders", "consumer": "spare" if spare else "warehouse",
+            },
+            "sync/policies/{id}/runs": {"id": ids["policy"]},
+            "sync/runs/{id}": {"id": ids["run"]},
+            "systems/{name}": {"name": name},
+            "systems/{system}/event-types/{name}": {
+                "system": "orders", "name": "order.gone" if spare else "order.paid",
+            },
+            "systems/{system}/keys": {"system": "orders"},
+            "systems/{system}/keys/{name}": {"system": "orders", "name": name},
+        }  # fmt: skip
+        return by_address[path.removeprefix("/api/v1/")] if "{" in path else {}
+
+
+def _managed(orders: Biz) -> None:
+    Biz.objects.create(name="spare")
+    notify_rows.subscription(orders, "warehouse")
+    notify_rows.subscription(orders, "spare")
+    Receive.objects.create(name="unused", url="https://unused.example/")
+    for name in ("order.paid", "order.gone"):
+        EventType.objects.create(name=name)
+        EventType.objects.create(biz=orders, name=name)
+    for name in ("orders", "spare"):
+        keys.create(orders, name, ["events:write"])
+
+
+def _owned(shop: Biz) -> dict[str, str]:
+    field: dict[str, Any] = {"name": "email", "required": False, "label": ""}
+    fields = [{**field, "name": "name"}, {**field, "name": "phone", "required": True}, field]
+    LandingPage.objects.create(appkey=_APPKEY, biz=shop, title="spring", form_fields=fields)
+    feed_rows.related(shop, ("1001", "befriend", "1002"), ("1003", "follow", "1001"))
+    found: dict[str, Any] = {
+        "message": BizMsg.objects.filter(biz=shop).first(),
+        "sms": SgipMt.objects.filter(biz_id=shop.pk).first(),
+        "lead": crm_rows.lead(shop, appkey=_APPKEY),
+        "gone lead": crm_rows.lead(shop, appkey=_APPKEY),
+        "policy": Policy.objects.filter(enabled=True, crm__name="sales").first(),
+        "run": Run.objects.first(),
+        "cancel": BulkJob.objects.create(flow="notify", created_by="somebody"),
+        "pause": BulkJob.objects.create(flow="notify", created_by="somebody"),
+        "resume": BulkJob.objects.create(
+            flow="notify", created_by="somebody", state=BulkJob.State.PAUSED
+        ),
+    }
+    return {
+        "post": str(feed_rows.post(shop, "1001")),
+        "gone post": str(feed_rows.post(shop, "1001")),
+        **{name: str(row.pk) for name, row in found.items()},
+    }

@@ -1,0 +1,82 @@
+"""A caller of the management API, and answers held against the OpenAPI document."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from django.test import Client
+from drf_spectacular.drainage import GENERATOR_STATS
+from drf_spectacular.generators import SchemaGenerator
+from jsonschema import Draft202012Validator
+
+from msgplatform.api.access import keys
+from tests.integration.support.answers import Answer
+
+_SCOPE = re.compile(r"Scope: `(manage:[a-z-]+)`")
+
+
+class Operation(NamedTuple):
+    method: str
+    path: str  # as the document writes it
+    scope: str
+    responses: dict[str, Any]
+
+
+@lru_cache(maxsize=1)
+def document() -> dict[str, Any]:
+    with GENERATOR_STATS.silence():
+        found: dict[str, Any] = SchemaGenerator(urlconf="msgplatform.urls").get_schema(
+            request=None, public=True
+        )
+    return found
+
+
+def operations() -> Iterator[Operation]:
+    """Those of the management API."""
+    for path, methods in document()["paths"].items():
+        for method, operation in methods.items():
+            if scope := _SCOPE.search(operation.get("description", "")):
+                yield Operation(method.upper(), path, scope[1], operation["responses"])
+
+
+class Manager:
+    """Has a management key; notes which operations have answered with 2xx, and how."""
+
+    def __init__(self, *scopes: str, name: str = "provisioning") -> None:
+        self.key, self.plain = keys.create(None, name, scopes or keys.management_scopes())
+        self.done: set[tuple[str, str]] = set()
+
+    def send(self, method: str, path: str, body: Any = None, key: str = "") -> Answer:
+        """`path` below /api/v1/; `body` is made JSON, unless it is bytes. The answer is compared
+        with the document."""
+        raw = body if isinstance(body, bytes) else "" if body is None else json.dumps(body)
+        headers = {"Authorization": f"Bearer {key or self.plain}"}
+        answer: Answer = Client().generic(
+            method, f"/api/v1/{path}", raw, "application/json", headers=headers
+        )
+        self._compare(method, f"/api/v1/{path.partition('?')[0]}", answer)
+        return answer
+
+    def _compare(self, method: str, path: str, answer: Answer) -> None:
+        operation = _operation(method, path, operations())
+        if operation is None:
+            return
+        said = operation.responses[str(answer.status_code)]
+        if answer.status_code < 300:
+            self.done.add((method, operation.path))
+        for content in said.get("content", {}).values():
+            whole = {**content["schema"], "components": document()["components"]}
+            if answer.status_code < 300:
+                Draft202012Validator(whole).validate(answer.json())
+
+
+def _operation(method: str, path: str, among: Iterable[Operation]) -> Operation | None:
+    for operation in among:
+        pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(operation.path))
+        if method == operation.method and re.fullmatch(pattern, path):
+            return operation
+    return None

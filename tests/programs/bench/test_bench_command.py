@@ -1,0 +1,87 @@
+"""The bench command, and how a result is made of stretches."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from bench.harness import outcome
+from bench.harness.measure import Stretch
+from tests.programs.bench.bench_command import bench
+
+NAMES = [
+    "intake", "intake-batch", "maker", "sender", "http-engine", "marker", "notify", "latency",
+    "notify-at-scale", "sgip", "sms", "sync", "feed",
+    "feed-visible", "feed-at-scale", "feed-backlog", "pages",
+]  # fmt: skip
+SECONDS = 1.0
+
+
+@pytest.fixture(scope="module")
+def run() -> subprocess.CompletedProcess[str]:
+    return bench("intake-batch", "--json", "--seconds", str(SECONDS), "--runs", "1")
+
+
+@pytest.fixture
+def result(run: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert run.returncode == 0, run.stderr
+    (line,) = run.stdout.splitlines()
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+class TestCommand:
+    def test_the_object(self, result: dict[str, Any]) -> None:
+        assert (result["bench"], result["unit"]) == ("intake-batch", "msgs/s")
+        assert result["database"] == "mariadb"
+        assert set(result["against"]) == set(result["ratio"]) == {"executemany", "bulk_create"}
+        assert result["rate"] > 0
+        for name, rate in result["against"].items():
+            assert result["ratio"][name] == pytest.approx(result["rate"] / rate, abs=0.02)
+
+    def test_memory_is_that_of_our_side(self, result: dict[str, Any]) -> None:
+        assert result["rss_of"] == ["publisher"]
+        assert 10 < result["rss_mb"] < 1000
+
+    def test_seconds_bound_each_stretch(self, result: dict[str, Any]) -> None:
+        assert set(result["measured_seconds"]) == {"ours", "executemany", "bulk_create"}
+        for seconds in result["measured_seconds"].values():
+            # Making the batches is taken off, and a stretch ends between two looks.
+            assert SECONDS / 3 < seconds < SECONDS * 3
+
+    def test_cpu_by_process(self, result: dict[str, Any]) -> None:
+        # A short stretch on a busy machine may take one of them less than a tick.
+        for side in ("ours", "executemany", "bulk_create"):
+            assert {"publisher", "mariadb"} <= set(result["cpu_us"][side])
+            assert sum(result["cpu_us"][side].values()) > 0
+
+    def test_progress_goes_to_standard_error(self, run: subprocess.CompletedProcess[str]) -> None:
+        assert "intake-batch run 1/1" in run.stderr
+
+    def test_an_unknown_name_lists_the_names(self) -> None:
+        said = bench("nosuch", "--json")
+        assert said.returncode != 0
+        assert said.stdout == ""
+        assert said.stderr.strip().endswith(
+            f"There is no bench nosuch. There are: {', '.join(NAMES)}."
+        )
+
+
+def test_medians_and_ratios() -> None:
+    def stretches(*rates: float) -> list[Stretch]:
+        return [
+            Stretch(r, 2.0, int(r * 2), {"web": 1.0, "load": 0.5}, ["web"], ["load"], 50.0, {})
+            for r in rates
+        ]
+
+    found = outcome.result(
+        "x", {"ours": stretches(1000, 3000, 1200), "other": stretches(400, 300, 500)}, {"runs": 3}
+    )
+    assert (found["rate"], found["against"], found["ratio"]) == (1200, {"other": 400}, {"other": 3})
+    assert found["spread"] == {"ours": 1.667, "other": 0.5}
+    assert found["load_cpu"] == {"ours": 0.25, "other": 0.25}
+    assert found["cpu_us"]["ours"] == {"web": 416.7, "load": 208.3}
+    assert found["runs"] == 3

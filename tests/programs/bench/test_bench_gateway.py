@@ -1,0 +1,130 @@
+"""Benches of SMS on their own servers, and what makes one fail instead of giving a figure."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from bench.gateway import sgip, sgip_messages, sms_messages, sms_rows
+from bench.gateway.sgip_sp import submit
+from bench.harness.processes import BenchFailed
+from bench.references.framed_echo import echo_frames
+from gateway.models import SgipMt
+from gateway.sgip import Report, ReportResp, SubmitResp
+from tests.programs.bench.bench_command import bench
+
+
+class TestSgip:
+    SEQUENCE = (3010012345, 1121083000, 7)
+
+    def test_both_echoes_are_measured(self) -> None:
+        said = bench("sgip", "--json", "--seconds", "0.3", "--runs", "1")
+        assert said.returncode == 0, said.stderr
+        result = json.loads(said.stdout)
+        assert set(result["against"]) == {"framed-echo", "framed-echo-streams"}
+        assert min(result["rate"], *result["against"].values()) > 0
+        assert result["rss_of"] == ["smg", "sp"]
+        assert all(result["cpu_us"]["ours"][end] > 0 for end in ("smg", "sp"))
+
+    def test_the_echoes_frames_have_the_sizes_of_ours(self) -> None:
+        user = sgip_messages.user(5)
+        report = Report(self.SEQUENCE, self.SEQUENCE, 0, user, 0, 0)
+        ours = [submit(self.SEQUENCE, 5), report]
+        echoed = [echo_frames.submit(5), echo_frames.report(5)]
+        assert [len(each.encode()) for each in ours] == list(map(len, echoed))
+        for response in (SubmitResp(self.SEQUENCE), ReportResp(self.SEQUENCE)):
+            assert len(response.encode()) == len(echo_frames.response(5))
+
+    @pytest.mark.parametrize(
+        "seen", [[0], [0, 1, 1], [0, 2]], ids=["lost", "twice", "another number"]
+    )
+    def test_records(self, seen: list[int], tmp_path: Path) -> None:
+        def written(numbers: list[int]) -> Counter[int]:
+            records = sgip_messages.Records()
+            for number in numbers:
+                records.add(sgip_messages.record(number, sgip_messages.content(number)))
+            records.write(tmp_path / "seen")
+            return sgip_messages.read(tmp_path / "seen")
+
+        sgip.same("ours", "Submits", written([1, 0]), written([0, 1]))
+        with pytest.raises(BenchFailed, match="Submits"):
+            sgip.same("ours", "Submits", written(seen), written([0, 1]))
+
+
+class TestSms:
+    def test_both_sides_take_every_message_all_the_way(self) -> None:
+        said = bench("sms", "--json", "--seconds", "0.5", "--runs", "1")
+        assert said.returncode == 0, said.stderr
+        result = json.loads(said.stdout)
+        assert set(result["against"]) == {"naive", "naive-least"}
+        assert min(result["rate"], *result["against"].values()) > 0
+        assert {"web", "run_sms_sender", "run_sms_receiver", "run_report_forwarder",
+                "run_data_pump", "run_maker"} <= set(result["rss_of"])  # fmt: skip
+        assert result["load_cpu"]["ours"] > 0
+
+    @pytest.fixture
+    def archived(self, db: None) -> dict[int, int]:
+        """Two messages in the archive; id → number."""
+        accepted = {11: 0, 12: 1}
+        now = timezone.now()
+        for row_id, number in accepted.items():
+            SgipMt.objects.create(
+                id=row_id, biz_id=1, account_id=1, gateway_id=1, fee_type=1, agent_flag=0,
+                morelateto_mt_flag=2, priority=0, report_flag=1, accepted_at=now, archived_at=now,
+                user_number=f"86{sms_messages.recipient(number)}", final="delivered",
+                text=sms_messages.text(number), reference=sms_messages.key("a", number),
+            )  # fmt: skip
+        return accepted
+
+    def test_the_archive(self, archived: dict[int, int]) -> None:
+        sms_rows.check_archive(archived, "a")
+        with pytest.raises(BenchFailed, match="2 were found, 3 were expected"):
+            sms_rows.check_archive({**archived, 13: 2}, "a")
+        with pytest.raises(BenchFailed, match="12"):
+            sms_rows.check_archive({11: 0, 13: 1}, "a")
+        SgipMt.objects.filter(id=11).update(final="unknown")
+        with pytest.raises(BenchFailed, match="unknown"):
+            sms_rows.check_archive(archived, "a")
+
+    @pytest.mark.parametrize(
+        ("ids", "state"), [([11], "delivered"), ([11, 12, 12], "delivered"), ([11, 12], "failed")],
+        ids=["lost", "twice", "another ending"],
+    )  # fmt: skip
+    def test_what_was_heard(self, ids: list[int], state: str, tmp_path: Path) -> None:
+        accepted = {11: 0, 12: 1}
+
+        def body(row_id: int, state: str) -> str:
+            number = accepted[row_id]
+            data = {
+                "id": str(row_id), "reference": sms_messages.key("a", number), "state": state,
+                "to": f"86{sms_messages.recipient(number)}", "error_code": 0, "parts": 1,
+            }  # fmt: skip
+            return json.dumps({"type": "sms.report", "data": data}) + "\n"
+
+        file = tmp_path / "heard"
+        file.write_text("".join(body(row_id, "delivered") for row_id in accepted))
+        sms_rows.check_heard(file, accepted, "a")
+        file.write_text("".join(body(row_id, state) for row_id in ids))
+        with pytest.raises(BenchFailed):
+            sms_rows.check_heard(file, accepted, "a")
+
+    @pytest.mark.parametrize(
+        "lines", [[(1, 0)], [(1, 0), (2, 1), (3, 1)], [(1, 0), (1, 1)]],
+        ids=["lost", "twice", "one sequence for two"],
+    )  # fmt: skip
+    def test_what_the_gateway_took(self, lines: list[tuple[int, int]], tmp_path: Path) -> None:
+        def written(pairs: list[tuple[int, int]]) -> Path:
+            file = tmp_path / "accepted.log"
+            file.write_text(
+                "".join(f"3:4:{n}\t86{sms_messages.recipient(m)}\t1/1\t0\n" for n, m in pairs)
+            )
+            return file
+
+        accepted = {11: 0, 12: 1}
+        sms_rows.check_submitted(written([(1, 0), (2, 1)]), accepted)
+        with pytest.raises(BenchFailed):
+            sms_rows.check_submitted(written(lines), accepted)

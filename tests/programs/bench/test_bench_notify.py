@@ -1,0 +1,106 @@
+"""Benches of Notify on their own servers, and what makes one fail instead of giving a figure."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any
+
+import pytest
+
+from bench.harness.processes import BenchFailed
+from bench.harness.programs import messages
+from bench.notify import notify_rows
+from msgplatform.models import Biz
+from notify import intake
+from notify.models import BizMsg
+from tests.programs.bench.bench_command import bench
+
+# Of the bench with ten million rows: as many as a test has time for.
+ROWS = (1000, 10_000)
+
+
+@pytest.fixture(scope="module")
+def at_scale(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
+    plans = tmp_path_factory.mktemp("plans") / "plans.md"
+    environment = {
+        **os.environ, "BENCH_ROWS": ",".join(map(str, ROWS)), "BENCH_PLANS": str(plans)
+    }  # fmt: skip
+    said = bench(
+        "notify-at-scale", "--json", "--seconds", "0.3", "--runs", "1", environment=environment
+    )
+    assert said.returncode == 0, said.stderr
+    return json.loads(said.stdout), plans.read_text()
+
+
+class TestAtScale:
+    # Rows that a step of the way of 200 messages may read: some for each message, never a table.
+    MOST = 6_000
+
+    def test_both_sizes_are_measured(self, at_scale: tuple[dict[str, Any], str]) -> None:
+        result, _ = at_scale
+        assert result["rows"] == {"at-1m-rows": 1000, "ours": 10_000}
+        assert result["buffer_pool_mb"] == 128
+        assert set(result["ratio"]) == {"at-1m-rows", "random-keys", "random-keys-at-1m-rows"}
+        assert min(result["rate"], *result["against"].values()) > 0
+
+    def test_no_step_of_a_message_reads_a_table(self, at_scale: tuple[dict[str, Any], str]) -> None:
+        _, plans = at_scale
+        rows = re.findall(r"^\| ([^|]+) \| (\d+) \| ([\d,]+) \| ([\d,]+) \|$", plans, re.MULTILINE)
+        reads = {
+            step: int(large.replace(",", ""))
+            for step, _, _, large in rows
+            if step.startswith(("Intake", "Maker", "Marker"))
+        }
+        assert len(reads) == 7
+        assert {step: count for step, count in reads.items() if count > self.MOST} == {}
+        # What is counted are rows, not nothing: each message is at least looked up once.
+        assert all(count >= 200 for count in reads.values())
+
+    def test_plans_are_those_of_the_statements(self, at_scale: tuple[dict[str, Any], str]) -> None:
+        _, plans = at_scale
+        claim = plans.split("## Maker: settle, due, split and queue")[1].split("\n## ")[0]
+        assert "FORCE INDEX (biz_msg_to_split)" in claim
+        assert re.search(r"\| biz_msg \| \w+ \| biz_msg_to_split \|", claim)
+
+
+class TestLatency:
+    def test_idle_and_at_half_of_capacity(self) -> None:
+        said = bench("latency", "--json", "--seconds", "1.5", "--runs", "1")
+        assert said.returncode == 0, said.stderr
+        times = json.loads(said.stdout)["answer_ms"]
+        assert set(times) == {"ours", "half-of-capacity"}
+        assert all(0 <= each["p50_ms"] <= each["p95_ms"] for each in times.values())
+
+
+class TestChecks:
+    """A bench that lost something must not give a figure."""
+
+    @pytest.mark.django_db(transaction=True)
+    def test_stored_messages(self) -> None:
+        biz = Biz.objects.create(name="orders")
+        keys = [messages.key("a", number) for number in range(3)]
+        verdicts = intake.publish_many(
+            [intake.Event(biz.pk, messages.EVENT_TYPE, messages.payload(k), k) for k in keys]
+        )
+        notify_rows.check_stored(set(keys))
+        with pytest.raises(BenchFailed, match="3 were found, 4 were expected"):
+            notify_rows.check_stored({*keys, "a-3"})
+        with pytest.raises(BenchFailed, match="a-2"):
+            notify_rows.check_stored({"a-0", "a-1", "b-2"})
+        BizMsg.objects.filter(id=verdicts[1].id).update(payload=messages.payload("a-2"))
+        with pytest.raises(BenchFailed, match="a-1"):
+            notify_rows.check_stored(set(keys))
+
+    @pytest.mark.parametrize(
+        "seen", [["a-0"], ["a-0", "a-1", "a-1"], ["a-0", "a-2"]], ids=["lost", "twice", "other"]
+    )
+    def test_delivered_messages(self, seen: list[str]) -> None:
+        def digests(keys: list[str]) -> bytes:
+            return b"".join(messages.digest(messages.delivered_body(k).encode()) for k in keys)
+
+        keys = ["a-0", "a-1"]
+        notify_rows.check_seen(digests(keys), keys)
+        with pytest.raises(BenchFailed):
+            notify_rows.check_seen(digests(seen), keys)

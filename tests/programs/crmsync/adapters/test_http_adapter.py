@@ -1,0 +1,385 @@
+"""The adapter for any HTTP/JSON interface, against servers on real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from crmsync.adapters.base import Record, Stored
+from crmsync.adapters.http.adapter import HttpAdapter
+from crmsync.adapters.outcomes import (
+    Auth,
+    Conflict,
+    Invalid,
+    Ok,
+    Outcome,
+    Refused,
+    Retry,
+    Throttled,
+    Unknown,
+)
+from msgplatform.core.errors import InvalidInput
+from tests.integration.support.http_sinks import refusing_port
+from tests.integration.support.json_stub import Answer, Asked, asked, routed, serving
+from tests.integration.support.lead_store import LeadStore, rest
+
+TOKEN = {"token": "hush-hush"}
+Open = Callable[..., HttpAdapter]
+
+
+@pytest.fixture
+def open_adapter(settings: Any) -> Iterator[Open]:
+    settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+    opened: list[HttpAdapter] = []
+
+    def open_one(url: str, **given: Any) -> HttpAdapter:
+        opened.append(HttpAdapter({"url": url, **given}, TOKEN))
+        return opened[-1]
+
+    yield open_one
+    for adapter in opened:
+        adapter.close()
+
+
+def lead(key: str, version: int = 1, **fields: Any) -> Record:
+    return Record(key, version, {"name": f"name {key}", **fields})
+
+
+def test_stores_changes_deletes_and_reads_back(open_adapter: Open) -> None:
+    store = LeadStore()
+    with serving(store) as server:
+        url = server.url("/leads")
+        adapter = open_adapter(f"{url}/{{key}}", **rest(url))
+        assert adapter.send([lead("a/ü", phone="138"), lead("b")]) == [
+            Ok("r-a%2F%C3%BC", True),
+            Ok("r-b", True),
+        ]
+        assert store.leads["a%2F%C3%BC"] == {"name": "name a/ü", "phone": "138", "v": 1,
+                                             "by": "lp-a/ü"}  # fmt: skip
+        assert store.leads["b"] == {"name": "name b", "v": 1, "by": "lp-b"}  # no phone: left out
+        assert adapter.send([lead("b", 2, phone=None)]) == [Ok("r-b", False)]
+        assert store.leads["b"]["phone"] is None
+        assert adapter.read(["b", "c"]) == {"b": Stored("r-b", store.leads["b"], False, 2)}
+        assert adapter.look_up([lead("b", 2), lead("b", 3), lead("c")]) == [
+            Ok("r-b", False), Conflict("r-b"), Retry(0.0, "The CRM does not hold the record."),
+        ]  # fmt: skip
+        gone = Record("b", 3, {}, deleted=True)
+        assert [type(outcome) for outcome in adapter.send([gone])] == [Ok]
+        assert adapter.send([gone]) == [Ok("", False)]  # it was gone already
+        assert "b" not in store.leads
+        assert not server.trouble
+
+
+def test_calls_are_made_at_once_on_kept_connections(open_adapter: Open) -> None:
+    with serving(LeadStore()) as server:
+        url = server.url("/leads")
+        adapter = open_adapter(f"{url}/{{key}}", **rest(url), concurrency=3)
+        records = [lead(str(number)) for number in range(60)]
+        assert adapter.send(records) == [Ok(f"r-{number}", True) for number in range(60)]
+        assert adapter.calls(60) == 60
+        assert server.connections <= 3
+
+
+STATUSES: list[tuple[Answer, Outcome]] = [
+    (Answer({"message": "bad token"}, 401), Auth("HTTP 401: bad token")),
+    (Answer({"message": "not yours"}, 403), Auth("HTTP 403: not yours")),
+    (Answer({}, 429, Retry_After="17"), Throttled(17.0)),
+    (Answer({}, 429), Throttled(10.0)),
+    (Answer({"error": {"message": "bad mail"}}, 422), Invalid("", "HTTP 422: bad mail")),
+    (Answer({"message": "dup", "id": 7}, 409), Conflict("7")),
+    (Answer({"message": "busy"}, 423), Retry(2.0, "HTTP 423: busy")),
+    (Answer({"message": "oops"}, 500), Unknown("HTTP 500: oops")),
+    (Answer(b"<html>", 302), Auth("HTTP 302. The CRM's address has changed; "
+                                  "redirects are not followed.")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "outcome"), STATUSES)
+def test_what_a_status_means(open_adapter: Open, answer: Answer, outcome: Outcome) -> None:
+    with serving(lambda _: answer) as server:
+        adapter = open_adapter(server.url(), answer={"existing_id": "id"})
+        assert adapter.send([lead("a")]) == [outcome]
+
+
+def test_an_error_of_the_server_is_repeated_only_where_it_makes_no_second_record(
+    open_adapter: Open,
+) -> None:
+    with serving(lambda _: Answer({}, 503, Retry_After="9")) as server:
+        once = open_adapter(server.url())
+        assert [type(outcome) for outcome in once.send([lead("a")])] == [Unknown]
+        upsert = open_adapter(server.url(), is_upsert=True)
+        assert upsert.send([lead("a")]) == [Retry(9.0, "HTTP 503")]
+
+
+def test_no_answer_is_unknown_and_no_connection_a_retry(open_adapter: Open) -> None:
+    with serving(lambda _: Answer(drop=True)) as server:
+        assert [type(o) for o in open_adapter(server.url()).send([lead("a")])] == [Unknown]
+        assert len(server.requests) >= 1
+    nobody = open_adapter(f"http://127.0.0.1:{refusing_port()}/")
+    assert [type(outcome) for outcome in nobody.send([lead("a")])] == [Retry]
+
+
+def test_the_address_guard_holds(settings: Any) -> None:
+    settings.OUTBOUND_ALLOW = []
+    adapter = HttpAdapter({"url": "http://127.0.0.1:1/", "test": {"url": "http://[::1]/"}}, {})
+    (outcome,) = adapter.send([lead("a")])
+    assert isinstance(outcome, Auth)
+    assert "a loopback address" in outcome.message
+    assert adapter.check().kind == "settings"
+    adapter.close()
+
+
+# -- CRMs that answer 200 and mean an error ------------------------------------------------------
+FXIAOKE = {
+    "body": {"corpAccessToken": "{secret.token}", "data": "{fields}"},
+    "answer": {
+        "code": "errorCode", "message": "errorMessage", "remote_id": "dataId",
+        "kinds": {"20016": "auth", "30001": "throttled", "320002500": "invalid", "9": "conflict"},
+        "existing_id": "dataId", "throttled_seconds": 20,
+    },
+}  # fmt: skip
+
+CODES: list[tuple[Answer, Outcome]] = [
+    (Answer({"errorCode": 0, "dataId": "5f"}), Ok("5f")),
+    (Answer({"errorCode": 20016, "errorMessage": "token expired"}), Auth("token expired")),
+    (Answer({"errorCode": 30001}), Throttled(20.0)),
+    (Answer({"errorCode": 320002500, "errorMessage": "手机号 wrong"}), Invalid("", "手机号 wrong")),
+    (Answer({"errorCode": 9, "dataId": "old"}), Conflict("old")),
+    (Answer({"errorCode": 777}), Retry(0.0, "HTTP 200, code 777")),
+    (Answer(b"<html>log in</html>"), Unknown("HTTP 200, without errorCode: is this the CRM?")),
+    (Answer({"errorCode": 20016, "errorMessage": "no"}, 400), Auth("no")),
+]
+
+
+@pytest.mark.parametrize(("answer", "outcome"), CODES)
+def test_what_a_code_in_the_body_means(
+    open_adapter: Open, answer: Answer, outcome: Outcome
+) -> None:
+    with serving(lambda _: answer) as server:
+        assert open_adapter(server.url(), **FXIAOKE).send([lead("a")]) == [outcome]
+        assert asked(server)[0].body == {"corpAccessToken": "hush-hush", "data": {"name": "name a"}}
+
+
+def test_failures_listed_by_a_field(open_adapter: Open) -> None:
+    """微伴助手: errcode 0, and those that failed by phone."""
+
+    def answer(request: Asked) -> Answer:
+        fails = {"139": "手机号格式不正确"} if len(request.body["leads"]) > 1 else {}
+        return Answer({"errcode": 0, "errmsg": "ok", "fail_list": fails})
+
+    with serving(answer) as server:
+        adapter = open_adapter(
+            server.url(), body={"leads": "{records}"}, record="{fields}", records_per_call=200,
+            answer={"code": "errcode", "failures": "fail_list", "failures_by": "phone",
+                    "kinds": {"10053": "throttled"}},
+        )  # fmt: skip
+        outcomes = adapter.send([lead("a", phone="138"), lead("b", phone="139")])
+        assert outcomes == [Ok(""), Invalid("phone", "手机号格式不正确")]
+        assert len(server.requests) == 1
+
+
+def test_a_result_for_each_record_in_order(open_adapter: Open) -> None:
+    def answer(request: Asked) -> Answer:
+        results = [
+            {"status": "success", "details": {"id": str(n)}}
+            if item["id"] != "b"
+            else {"status": "INVALID_DATA", "details": {"api_name": "Company"}, "message": "bad"}
+            for n, item in enumerate(request.body["data"])
+        ]
+        return Answer({"data": results[: 1 if len(results) == 4 else None]})
+
+    result = {
+        "code": "status", "ok": ["success"], "kinds": {"INVALID_DATA": "invalid"},
+        "field": "details.api_name", "message": "message", "remote_id": "details.id",
+    }  # fmt: skip
+    with serving(answer) as server:
+        adapter = open_adapter(
+            server.url(), body={"data": "{records}"}, records_per_call=100,
+            answer={"results": "data", "result": result},
+        )  # fmt: skip
+        assert adapter.send([lead("a"), lead("b"), lead("c")]) == [
+            Ok("0"), Invalid("Company", "bad"), Ok("2"),
+        ]  # fmt: skip
+        short = adapter.send([lead(key) for key in "aceg"])  # a list of another length says nothing
+        assert {type(outcome) for outcome in short} == {Unknown}
+
+
+def test_a_batch_that_is_refused_says_so_and_the_record_alone_is_invalid(
+    open_adapter: Open,
+) -> None:
+    def answer(request: Asked) -> Answer:
+        bad = any(item["id"] == "b" for item in request.body)
+        return Answer({"message": "row b is bad"}, 400) if bad else Answer({})
+
+    with serving(answer) as server:
+        adapter = open_adapter(server.url(), body="{records}", records_per_call=10)
+        refused = Refused("HTTP 400: row b is bad")
+        assert adapter.send([lead("a"), lead("b")]) == [refused, refused]
+        assert adapter.send([lead("b")]) == [Invalid("", "HTTP 400: row b is bad")]
+        assert adapter.send([lead("a")]) == [Ok("")]
+
+
+def test_a_value_that_is_no_text_does_not_stop_the_others(open_adapter: Open) -> None:
+    with serving(lambda _: Answer({})) as server:
+        outcomes = open_adapter(server.url()).send([lead("a", x="\ud800"), lead("b")])
+        assert [type(outcome) for outcome in outcomes] == [Invalid, Ok]
+
+
+def test_the_other_record_is_changed_after_a_conflict(open_adapter: Open) -> None:
+    routes = {
+        ("POST", "/leads"): lambda _: Answer({"id": 7}, 409),
+        ("PATCH", "/leads/7"): lambda r: Answer(r.body),
+    }
+    with serving(routed(routes)) as server:
+        adapter = open_adapter(
+            server.url("/leads"), answer={"existing_id": "id", "remote_id": "id"},
+            update={"method": "PATCH", "url": server.url("/leads/{remote_id}"),
+                    "body": {"id": "{remote_id}", "name": "{field.name}"}},
+        )  # fmt: skip
+        assert adapter.send([lead("a")]) == [Conflict("7")]
+        again = Record("a", 1, {"name": "A"}, remote_id="7")
+        assert adapter.send([again]) == [Ok("7")]
+
+
+def by_id(url: str) -> dict[str, Any]:
+    """Calls of a CRM that gives ids of its own."""
+    return {
+        "answer": {"remote_id": "id"},
+        "update": {"method": "PATCH", "url": f"{url}/{{remote_id}}", "body": "{record}"},
+        "delete": {"method": "DELETE", "url": f"{url}/{{remote_id}}"},
+    }
+
+
+def test_a_record_that_is_gone_is_stored_anew(open_adapter: Open) -> None:
+    routes = {
+        ("PATCH", "/leads/7"): lambda r: Answer({"id": 7}),
+        ("PATCH", "/leads/8"): lambda r: Answer({"message": "gone"}, 404),
+        ("POST", "/leads"): lambda r: Answer({"id": 9}, 201),
+    }
+    with serving(routed(routes)) as server:
+        url = server.url("/leads")
+        adapter = open_adapter(url, **by_id(url))
+        known = [Record(key, 2, {}, remote_id=i) for key, i in (("a", "7"), ("b", "8"))]
+        assert adapter.send(known) == [Ok("7"), Ok("9")]
+
+
+def test_nothing_is_deleted_without_the_id_that_the_call_needs(open_adapter: Open) -> None:
+    held = {"a": 7}
+    deleted: list[str] = []
+
+    def answer(request: Asked) -> Answer:
+        key = request.path.removeprefix("/keys/")
+        if request.method == "DELETE":
+            deleted.append(request.path)
+            return Answer(status=204)
+        if key == "busy":
+            return Answer({}, 503)
+        return Answer({"id": held[key]}) if key in held else Answer({}, 404)
+
+    gone = [Record(key, 2, {}, deleted=True) for key in ("a", "never", "busy")]
+    with serving(answer) as server:
+        calls = by_id(server.url("/leads"))
+        blind = open_adapter(server.url("/leads"), **calls)
+        assert [type(outcome) for outcome in blind.send(gone)] == [Invalid, Invalid, Invalid]
+        assert deleted == []
+        read = {"url": server.url("/keys/{key}"), "remote_id": "id"}
+        adapter = open_adapter(server.url("/leads"), read=read, **calls)
+        assert adapter.send(gone[:2]) == [Ok("7"), Ok("", False)]
+        assert deleted == ["/leads/7"]
+        assert [type(outcome) for outcome in adapter.send(gone[2:])] == [Retry]
+        named = Record("b", 2, {}, deleted=True, remote_id="8")
+        assert [type(outcome) for outcome in blind.send([named])] == [Ok]
+        assert deleted == ["/leads/7", "/leads/8"]
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "kind"),
+    [
+        ("/leads", {}, Auth),  # the address is wrong: no record dies of it
+        ("/leads", {"answer": {"statuses": {"404": "invalid"}}}, Invalid),
+        ("/leads", {"answer": {"code": "code", "kinds": {"7": "invalid"}}}, Invalid),
+        ("/accounts/{field.account}/leads", {}, Invalid),
+    ],
+)
+def test_an_address_that_does_not_exist(
+    open_adapter: Open, path: str, given: dict[str, Any], kind: type[Outcome]
+) -> None:
+    with serving(lambda _: Answer({"code": 7, "message": "not found"}, 404)) as server:
+        adapter = open_adapter(server.url(path), **given)
+        (outcome,) = adapter.send([lead("a", account="x")])
+        assert isinstance(outcome, kind)
+
+
+def test_the_calls_that_limits_count(open_adapter: Open) -> None:
+    together = {"records_per_call": 50, "body": {"leads": "{records}"}}
+    assert open_adapter("http://x/leads", **together).calls(120) == 3
+    update = {"method": "PATCH", "url": "http://x/leads/{remote_id}"}
+    assert open_adapter("http://x/leads", update=update, **together).calls(120) == 120
+
+
+def test_a_secret_in_an_address_is_not_shown(settings: Any) -> None:
+    settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+
+    def answer(request: Asked) -> Answer:
+        return Answer({"message": f"no such page: {request.target}"}, 400)
+
+    with serving(answer) as server:
+        adapter = HttpAdapter({"url": server.url("/{secret.token}")}, {"token": "hush/hush"})
+        (outcome,) = adapter.send([lead("a")])
+        adapter.close()
+        assert outcome == Invalid("", "HTTP 400: no such page: /•••")
+
+
+def test_the_test_button(open_adapter: Open) -> None:
+    with serving(LeadStore()) as server:
+        test = {"url": server.url("/leads/none"), "method": "GET"}
+        adapter = open_adapter(server.url(), test=test, fields=["name"])
+        assert adapter.check().kind == "credentials"
+        assert adapter.check(["nam"]).kind == "credentials"
+    routes = {("GET", "/me"): lambda _: Answer({"errorCode": 0})}
+    with serving(routed(routes)) as server:
+        adapter = open_adapter(
+            server.url(), test={"url": server.url("/me")}, fields=["name"],
+            answer={"code": "errorCode"},
+        )  # fmt: skip
+        assert adapter.check(["name"]).kind == "ok"
+        assert adapter.check(["nam"]).message == ("The CRM has no field nam. Did you mean name?")
+    assert adapter.check().kind == "unreachable"
+
+
+def test_the_test_call_of_a_crm_that_takes_batches_lists_no_results(open_adapter: Open) -> None:
+    with serving(lambda _: Answer({"held": 7})) as server:
+        adapter = open_adapter(
+            server.url(), test={"url": server.url("/health")},
+            answer={"results": "results", "result": {"code": "status"}},
+        )  # fmt: skip
+        assert adapter.check().kind == "ok"
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"body": {"x": "{phone}"}}, "body"),
+        ({"headers": {"Authorization": "{secret.tokn}"}}, "headers"),
+        ({"records_per_call": 5}, "body"),
+        ({"records_per_call": 5, "body": "{records}", "url": "http://x/{key}"}, "url"),
+        ({"read": {"url": "http://x/{id}"}}, "read"),
+        ({"answer": {"kinds": {"1": "maybe"}}}, "answer.kinds[...]"),
+        ({"concurrency": 0}, "concurrency"),
+    ],
+)
+def test_a_template_that_cannot_be_filled_is_refused(given: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        HttpAdapter({"url": "http://x/", **given}, TOKEN)
+    assert error.value.field == field
+
+
+def test_secrets_are_shown_nowhere(open_adapter: Open) -> None:
+    with serving(lambda r: Answer({"message": r.headers["authorization"]}, 401)) as server:
+        headers = {"Authorization": "Bearer {secret.token}"}
+        adapter = open_adapter(server.url(), headers=headers, test={"url": server.url()})
+        shown = repr([adapter, adapter.send([lead("a")]), adapter.check(), adapter.credentials])
+        assert "hush" not in shown
+        assert "Bearer •••" in shown

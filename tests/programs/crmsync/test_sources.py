@@ -1,0 +1,210 @@
+"""What is wrong with a source has a clear error, permanent or temporary, without the password."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crmsync.poller.comparison import sweep
+from crmsync.poller.reading.database import Database
+from crmsync.poller.reading.increment import Increment, Watermark
+from crmsync.poller.reading.source import Source, SourceMismatch, SourceRefused, SourceUnavailable
+from msgplatform.core.errors import InvalidInput, PlatformError
+from msgplatform.core.servers.embedded import MariaDb
+from msgplatform.core.servers.private_server import free_port
+from tests.integration.support.lead_tables import INSERT, LEADS, SQLITE_TABLE
+from tests.integration.support.sources import NAME, PASSWORD, reader_url, run_as_owner
+
+MakeSource = Callable[..., Source]
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "text"),
+    [
+        ({"table": "leads"}, SourceMismatch, "the table leads does not exist"),
+        ({"columns": replace(LEADS, values=("mail",))}, SourceMismatch, "no column mail"),
+        ({"columns": replace(LEADS, update_time="uid", values=())}, SourceMismatch, "a date with"),
+        ({"columns": replace(LEADS, version="uid", values=())}, SourceMismatch, "an integer"),
+        ({"columns": replace(LEADS, key="uid", values=())}, SourceMismatch, "not unique"),
+        ({"columns": replace(LEADS, key="other", values=())}, SourceMismatch, "not allow NULL"),
+    ],
+)
+def test_a_description_that_is_wrong(
+    change: dict[str, Any],
+    kind: type[PlatformError],
+    text: str,
+    foreign: MakeSource,
+    mariadb: MariaDb,
+) -> None:
+    source = foreign()
+    run_as_owner(mariadb, "ALTER TABLE lead ADD COLUMN other INT UNIQUE")
+    with pytest.raises(kind, match=text) as caught:
+        Increment(replace(source, **change))
+    assert caught.value.permanent
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "permanent"),
+    [
+        (PASSWORD, "wrong", SourceRefused, True),
+        (NAME, "no_such_database", SourceRefused, True),  # without a privilege there it says so
+        (NAME, "mysql", SourceRefused, True),
+        ("127.0.0.1", "no-such-host.invalid", SourceUnavailable, False),
+    ],
+)
+def test_a_server_that_says_no(
+    old: str, new: str, kind: type[PlatformError], permanent: bool, foreign: MakeSource
+) -> None:
+    source = foreign()
+    with pytest.raises(kind) as caught:
+        Increment(replace(source, database=source.database.replace(old, new)))
+    assert caught.value.permanent is permanent
+    assert PASSWORD not in str(caught.value) + repr(source)
+
+
+def test_a_server_that_is_not_there(mariadb: MariaDb) -> None:
+    url = reader_url(mariadb).replace(str(mariadb.port), str(free_port()))
+    with pytest.raises(SourceUnavailable) as caught:
+        Increment(Source("lead", LEADS, url))
+    assert not caught.value.permanent
+
+
+def test_a_connection_that_is_cut_is_made_anew(foreign: MakeSource, mariadb: MariaDb) -> None:
+    increment = Increment(source := foreign())
+    ((number,),) = Database(source).rows("SELECT CONNECTION_ID()")
+    mariadb.execute(f"KILL {number}")
+    with pytest.raises(SourceUnavailable):
+        increment.read(None, 10)
+    assert increment.read(None, 10).rows == []
+
+
+def test_a_column_that_may_not_be_read(foreign: MakeSource, mariadb: MariaDb) -> None:
+    source = foreign()
+    mariadb.execute(f"REVOKE SELECT ON {NAME}.* FROM reader@'%'")
+    with pytest.raises(SourceRefused):
+        Increment(source)
+    mariadb.execute(f"GRANT SELECT (id, UpdateTime) ON {NAME}.lead TO reader@'%'")
+    with pytest.raises(SourceMismatch, match="no column IsDelete, or it may not be read"):
+        Increment(source)
+    few = replace(LEADS, is_deleted="", version="", values=())
+    assert Increment(replace(source, columns=few)).read(None, 1).rows == []
+
+
+def test_the_session_only_reads(foreign: MakeSource, mariadb: MariaDb, tmp_path: Path) -> None:
+    source = foreign()
+    mariadb.execute(f"GRANT ALL ON {NAME}.* TO reader@'%'")
+    with pytest.raises(SourceUnavailable, match="READ ONLY"):
+        Database(source).rows(INSERT.format(uid="a"))
+    file = sqlite_file(tmp_path)
+    with pytest.raises(SourceUnavailable, match="readonly"):
+        Database(Source("lead", LEADS, f"sqlite:///{file}")).rows("DELETE FROM lead")
+    increment = Increment(Source("lead", LEADS, f"sqlite:///{file}"))
+    increment.read(None, 1)  # which held the lock for a moment
+    with pytest.raises(SourceUnavailable, match="readonly"):
+        Database(Source("lead", LEADS, f"sqlite:///{file}")).rows("DELETE FROM lead")
+
+
+def test_rows_without_a_time(foreign: MakeSource, mariadb: MariaDb) -> None:
+    source = foreign("DATETIME(6)")
+    run_as_owner(
+        mariadb,
+        "ALTER TABLE lead MODIFY UpdateTime DATETIME(6) NULL",
+        INSERT.format(uid="a"),
+        "UPDATE lead SET UpdateTime = NULL",
+    )
+    with pytest.raises(SourceMismatch, match="rows without a time"):
+        Increment(source)
+
+
+def sqlite_file(folder: Path) -> Path:
+    file = folder / "leads.db"
+    made = sqlite3.connect(file)
+    made.execute("PRAGMA journal_mode = WAL")
+    made.executescript(SQLITE_TABLE)
+    made.execute(INSERT.format(uid="a"))
+    made.commit()
+    made.close()
+    return file
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    missing, other = tmp_path / "missing.db", tmp_path / "other.db"
+    other.write_text("not a database, but long enough to be looked at " * 50)
+    with pytest.raises(SourceMismatch, match="no such file"):
+        Increment(Source("lead", LEADS, f"sqlite:///{missing}"))
+    assert not missing.exists()
+    with pytest.raises(SourceMismatch, match="cannot be read"):
+        Increment(Source("lead", LEADS, f"sqlite:///{other}"))
+
+
+def test_sqlite_times_in_another_spelling(tmp_path: Path) -> None:
+    file = sqlite_file(tmp_path)
+    with sqlite3.connect(file) as owner:
+        owner.execute("UPDATE lead SET UpdateTime = '2026-01-01T00:00:00Z'")
+    with pytest.raises(SourceMismatch, match="written as"):
+        Increment(Source("lead", LEADS, f"sqlite:///{file}"))
+
+
+def test_sqlite_while_somebody_writes(tmp_path: Path) -> None:
+    """The rows of the newest time wait: the open transaction may have others of that time."""
+    file = sqlite_file(tmp_path)
+    writer = sqlite3.connect(file, isolation_level=None)
+    writer.execute("UPDATE lead SET UpdateTime = '2026-01-01 00:00:00.500'")
+    writer.execute(
+        INSERT.replace("phone,", "phone, UpdateTime,")
+        .format(uid="b")
+        .replace("'13',", "'13', '2026-01-01 00:00:00.500',")
+    )
+    writer.execute("BEGIN IMMEDIATE")
+    writer.execute(
+        "UPDATE lead SET UpdateTime = '2026-01-01 00:00:00.500', version = 2 WHERE uid = 'a'"
+    )
+    increment = Increment(Source("lead", LEADS, f"sqlite:///{file}"))
+    page = increment.read(None, 10)
+    assert page.rows == []
+    assert page.facts.waiting == 2
+    assert page.facts.exact
+    writer.execute("COMMIT")
+    later = Increment(Source("lead", LEADS, f"sqlite:///{file}")).read(page.watermark, 10)
+    assert [(row.values["uid"], row.version) for row in later.rows] == [("a", 2), ("b", 1)]
+    assert later.watermark == Watermark("2026-01-01 00:00:00.500", 2)
+    writer.close()
+
+
+def test_sweep_finds_what_is_behind(foreign: MakeSource, mariadb: MariaDb) -> None:
+    source = foreign()
+    run_as_owner(mariadb, *(INSERT.format(uid=f"u{n}") for n in range(5)))
+    run_as_owner(mariadb, "UPDATE lead SET version = 3 WHERE id IN (2, 4)")
+    versions = {1: 1, 2: 2, 4: 3, 5: 9}  # 2 is behind, 3 was never sent
+    behind: list[Any] = []
+    compared: list[Any] = []
+    after = None
+
+    def sent(keys: Sequence[Any]) -> dict[Any, int]:
+        compared.extend(keys)
+        return {key: versions[key] for key in keys if key in versions}
+
+    while True:
+        page = sweep(source, sent, after, 2)
+        behind += page.behind
+        after = page.after
+        if after is None:
+            break
+    assert behind == [2, 3]
+    assert compared == [1, 2, 3, 4, 5]
+    with pytest.raises(SourceMismatch, match="no version"):
+        sweep(replace(source, columns=replace(LEADS, version="")), lambda keys: {})
+
+
+@pytest.mark.parametrize(
+    "url", ["postgres://a/b", "mysql://u:geheim@h", "mysql://u:geheim@h/d?init_command=SELECT+1"]
+)
+def test_urls_that_cannot_be_used(url: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Increment(Source("lead", LEADS, url))
+    assert "geheim" not in str(caught.value)

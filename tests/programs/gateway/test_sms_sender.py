@@ -1,0 +1,434 @@
+"""Sender: from pending to a gateway's socket, and everything a gateway may do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import presence, sgip
+from gateway.lifecycle import keys, store
+from gateway.lifecycle.messages import Claimed, Member, NewSubmit
+from gateway.models import SmsGateway
+from gateway.net.thread import NetThread
+from gateway.receiver.receiver import SmsReceiver
+from gateway.sender.sender import SmsSender
+from gateway.simulator.behaviours import BEHAVIOURS, Behaviour, ReportTime
+from msgplatform.core.servers.private_server import free_port
+from tests.integration.support.sgip_support import OwnTimeSmg
+from tests.integration.support.sms_net_support import (
+    Smg,
+    accept,
+    ended,
+    gateway,
+    mt,
+    running,
+    turning,
+    until,
+)
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("sms_redis", "work_redis"),
+]
+
+LONG = "长" * 150  # three parts
+OPERATOR = timezone(timedelta(hours=8))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "accepted.log"
+
+
+def on_submit_link(**fields: Any) -> Behaviour:
+    """Reports come over our own connections: no receiver is needed."""
+    return Behaviour(on_submit_link=True, **fields)
+
+
+def accepted_once(smg: Smg) -> Counter[tuple[str, str]]:
+    """(user, part) that got Result 0; fails when one did under two sequences."""
+    sequences = Counter((line[1], line[2]) for line in smg.lines() if line[3] == "0")
+    assert set(sequences.values()) <= {1}, "accepted twice"
+    return sequences
+
+
+def finals(ids: list[str]) -> Counter[str]:
+    return Counter(found.final for found in ended(ids).values())
+
+
+def test_one_message_end_to_end(log: Path, sms_redis: Any) -> None:
+    receiver, sender = SmsReceiver("127.0.0.1", 0), SmsSender()
+    with running(receiver, sender):
+        row = gateway(free_port())
+        receiver.turn()
+        with Smg(log, listener=("127.0.0.1", receiver.port), port=row.port) as smg:
+            ids = accept(mt(1, [row.pk]))
+            until(lambda: ended(ids), sender, receiver)
+            (found,) = ended(ids).values()
+            assert found.final == "delivered"
+            assert [line[1:] for line in smg.lines()] == [[found.mt.user_number, "1/1", "0"]]
+            up = {("submit", ""), ("report", "")}
+            until(lambda: {(li.kind, li.problem) for li in presence.live()} == up, sender, receiver)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "happy", "slow", "early-reports", "duplicating", "dropping", "garbage", "throttling",
+    ],
+)  # fmt: skip
+def test_every_message_is_accepted_once_and_delivered(log: Path, how: str) -> None:
+    """Whatever the gateway's manners: no (user, part) is taken under two sequences."""
+    receiver, sender = SmsReceiver("127.0.0.1", 0), SmsSender()
+    row = gateway(free_port(), connections=2, window=8)
+    with turning(receiver, sender):
+        until(lambda: receiver.port)
+        listener = ("127.0.0.1", receiver.port)
+        with Smg(log, BEHAVIOURS[how], listener=listener, port=row.port) as smg:
+            ids = accept(*(mt(n, [row.pk]) for n in range(120)))
+            until(lambda: len(ended(ids)) == 120)
+            assert finals(ids) == {"delivered": 120}
+            assert len(accepted_once(smg)) == 120
+
+
+def test_one_text_for_many_shares_submits_and_long_ones_are_parts(log: Path) -> None:
+    sender = SmsSender()
+    with Smg(log, on_submit_link()) as smg, running(sender):
+        row = gateway(smg.port)
+        ids = accept(*(mt(n, [row.pk], text="same") for n in range(200)))
+        ids += accept(*(mt(n, [row.pk], text=LONG) for n in range(200, 230)))
+        until(lambda: len(ended(ids)) == 230, sender)
+        assert finals(ids) == {"delivered": 230}
+        taken = accepted_once(smg)
+        assert Counter(part for _, part in taken) == {"1/1": 200, "1/3": 30, "2/3": 30, "3/3": 30}
+        short = {line[0] for line in smg.lines() if line[2] == "1/1"}
+        assert len(short) < 50, "84 users fit in a Submit"
+
+
+def test_a_window_is_never_exceeded(log: Path) -> None:
+    sender = SmsSender()
+    behaviour = on_submit_link(response_delay=0.05)
+    with Smg(log, behaviour) as smg, running(sender):
+        row = gateway(smg.port, window=3, connections=2)
+        ids = accept(*(mt(n, [row.pk]) for n in range(40)))
+        most = 0
+
+        def watch() -> bool:
+            nonlocal most
+            for worker in sender.workers.values():
+                windows = [c.session.waiting for c in list(worker.link.bound_since)]
+                most = max([most, *windows])
+            return len(ended(ids)) == 40
+
+        until(watch, sender)
+        assert most == 3
+
+
+def test_a_busy_gateway_is_given_pauses(log: Path) -> None:
+    """A queue that is longer than what it takes is not thrown at it again and again."""
+    sender = SmsSender()
+    with Smg(log, on_submit_link(per_second=60)) as smg, running(sender):
+        row = gateway(smg.port)
+        ids = accept(*(mt(n, [row.pk]) for n in range(150)))
+        until(lambda: len(ended(ids)) == 150, sender, seconds=120)
+        assert finals(ids) == {"delivered": 150}
+        assert len(accepted_once(smg)) == 150
+        refused = sum(1 for line in smg.lines() if line[3] == "88")
+        assert refused < 3 * 150, "each was refused several times"
+
+
+def test_reports_on_the_submit_link_while_responses_are_late(log: Path) -> None:
+    sender = SmsSender()
+    behaviour = on_submit_link(response_delay=0.3, reports=ReportTime.BEFORE)
+    with Smg(log, behaviour) as smg, running(sender):
+        row = gateway(smg.port)
+        ids = accept(*(mt(n, [row.pk]) for n in range(20)))
+        until(lambda: len(ended(ids)) == 20, sender)
+        assert finals(ids) == {"delivered": 20}
+        until(lambda: not sender.workers[row.pk].is_busy, sender)
+        assert smg.simulator.outbox.answers == {0: 20}
+
+
+def test_expired_and_impossible_ones_end_and_hold_up_nobody(log: Path) -> None:
+    sender = SmsSender()
+    with Smg(log, on_submit_link()) as smg, running(sender):
+        row = gateway(smg.port)
+        late = accept(mt(1, [row.pk], expire_at=time.time() - 1))
+        poison = accept(mt(2, [row.pk], corp_id="too long for its field"))
+        other = accept(mt(3, [row.pk], text="a" * 40_000))
+        good = accept(*(mt(n, [row.pk]) for n in range(4, 10)))
+        ids = late + poison + other + good
+        until(lambda: len(ended(ids)) == len(ids), sender)
+        assert finals(late) == {"expired": 1}
+        assert finals(poison + other) == {"failed": 2}
+        assert finals(good) == {"delivered": 6}
+
+
+def test_a_refused_pack_is_halved_to_its_members(log: Path) -> None:
+    sender = SmsSender()
+    with Smg(log, on_submit_link(result=6)) as smg, running(sender):
+        row = gateway(smg.port)
+        ids = accept(*(mt(n, [row.pk], text="same") for n in range(8)))
+        until(lambda: len(ended(ids)) == 8, sender)
+        assert {(f.final, f.error) for f in ended(ids).values()} == {("failed", "6")}
+        sizes = Counter(Counter(line[0] for line in smg.lines()).values())
+        assert sizes[1] == 8, "each was refused alone"
+
+
+def test_a_gateway_that_never_answers_gets_the_same_bytes_then_unknown(
+    log: Path, sms_redis: Any
+) -> None:
+    sender = SmsSender()
+    with Smg(log, BEHAVIOURS["silent"]) as smg, running(sender):
+        row = gateway(smg.port, response_timeout=0.2, resends=2)
+        ids = accept(mt(1, [row.pk]))
+        name = ""
+
+        def repeated() -> bool:
+            nonlocal name
+            names = sms_redis.smembers(keys.SUBMITED)
+            name = next(iter(names), b"").decode() or name
+            _hasten(sms_redis, row.pk)
+            return bool(ended(ids))
+
+        until(repeated, sender)
+        (found,) = ended(ids).values()
+        assert (found.final, found.error) == ("unknown", "no answer")
+        assert len(smg.lines()) == 1, "the simulator writes a repeated sequence down once"
+        assert int(sms_redis.hget(f"{keys.PREFIX}submit:{name}", "tries")) == 3
+
+
+def _hasten(client: Any, gateway_id: int) -> None:
+    """What is due in some seconds is due now, unless a link still waits for it."""
+    due = keys.submit_due(gateway_id)
+    for name, score in client.zrange(due, 0, -1, withscores=True):
+        if score - time.time() < 4.8:  # longer ago than the response may take
+            client.zadd(due, {name: 1})
+
+
+def submitted_by_the_dead(row: SmsGateway, number: int) -> list[str]:
+    """A Submit that was remembered by a process which then died."""
+    message = mt(number, [row.pk])
+    ids = accept(message)
+    store.claim(row.pk, "dead", 10, 30)
+    from gateway.directory import Directory
+    from gateway.sender.packing import packs, submits
+
+    directory = Directory()
+    directory.refresh(at_once=True)
+    claimed = [Claimed(message, (), 0, 0)]
+    (new,) = submits(packs(claimed, directory.gateways[row.pk]), directory.gateways[row.pk])
+    assert isinstance(new, NewSubmit)
+    assert new.members == [Member(message.id, message.user_number)]
+    assert store.submit(row.pk, "dead", [new], 0.0)
+    return ids
+
+
+def test_what_a_dead_sender_remembered_is_written_by_the_next(log: Path) -> None:
+    sender = SmsSender()
+    with Smg(log, on_submit_link()) as smg, running(sender):
+        row = gateway(smg.port)
+        ids = submitted_by_the_dead(row, 1)
+        until(lambda: ended(ids), sender)
+        assert finals(ids) == {"delivered": 1}
+        assert len(accepted_once(smg)) == 1
+
+
+def test_result_9_for_a_repeat_says_that_it_had_been_accepted(log: Path) -> None:
+    sender = SmsSender()
+    with Smg(log, on_submit_link(result=9)) as smg, running(sender):
+        row = gateway(smg.port)
+        repeated = submitted_by_the_dead(row, 1)
+        until(lambda: smg.lines(), sender)
+        until(lambda: not sender.workers[row.pk].is_busy, sender)
+        fresh = accept(mt(2, [row.pk]))
+        until(lambda: ended(fresh), sender)
+        assert [f.error for f in ended(fresh).values()] == ["9"]
+        assert not ended(repeated), "it awaits its Report"
+
+
+def test_a_refused_login_is_tried_again_later_and_later(log: Path) -> None:
+    sender = SmsSender()
+    with Smg(log, BEHAVIOURS["unwelcoming"]) as smg:
+        row = gateway(smg.port)
+        with running(sender):
+            ids = accept(mt(1, [row.pk]))
+            begin = time.monotonic()
+            until(lambda: time.monotonic() - begin > 4, sender)
+            client = sender.workers[row.pk].link._client
+            assert client is not None
+            assert 2 <= client.attempts <= 5
+            assert not ended(ids)
+            (state,) = presence.live()
+            assert "login refused: 1" in state.problem
+
+
+def test_another_gateway_takes_over_only_what_was_never_written(
+    tmp_path: Path, sms_redis: Any
+) -> None:
+    sender = SmsSender()
+    with Smg(tmp_path / "b.log", on_submit_link()) as b, running(sender):
+        down = gateway(free_port(), name="down")
+        up = gateway(b.port, name="up")
+        written = submitted_by_the_dead(down, 1)
+        bound = accept(mt(2, [down.pk]))
+        free = accept(*(mt(n, [down.pk, up.pk]) for n in range(3, 40)))
+        until(lambda: len(ended(free)) == 37, sender)
+        assert finals(free) == {"delivered": 37}
+        assert not ended(written + bound)
+        assert len(accepted_once(b)) == 37
+        with Smg(tmp_path / "a.log", on_submit_link(), port=down.port) as a:
+            until(lambda: len(ended(written + bound)) == 2, sender, seconds=60)
+            assert len(accepted_once(a)) == 2
+
+
+def test_a_gateway_that_is_switched_off_strands_nobody(log: Path, sms_redis: Any) -> None:
+    """What may go another way does; what may not waits, or ends when its time is over."""
+    sender = SmsSender()
+    with Smg(log, on_submit_link()) as smg, running(sender):
+        # In the end both lead to one simulator, which reports over any of its links.
+        off = gateway(free_port(), name="off", enabled=False, operator="one")
+        on = gateway(smg.port, name="on", operator="one")
+        only = accept(*(mt(n, [off.pk]) for n in range(1500)))
+        late = accept(mt(1500, [off.pk], expire_at=time.time() + 1))
+        free = accept(*(mt(n, [off.pk, on.pk]) for n in range(1501, 1520)))
+        until(lambda: len(ended(free)) == 19 and ended(late), sender)
+        assert finals(free) == {"delivered": 19}
+        assert finals(late) == {"expired": 1}
+        assert len(accepted_once(smg)) == 19
+        assert not ended(only)
+        assert sms_redis.llen(keys.pending(off.pk)) == 1500
+        SmsGateway.objects.filter(pk=off.pk).update(enabled=True, port=smg.port)
+        until(lambda: len(ended(only)) == 1500, sender)
+        assert len(accepted_once(smg)) == 1519
+
+
+def test_the_speed_limit_holds_for_all_senders_together(log: Path) -> None:
+    senders = SmsSender(), SmsSender()
+    with Smg(log, on_submit_link()) as smg:
+        row = gateway(smg.port, speed_limit=20.0, connections=2)
+        ids = accept(*(mt(n, [row.pk], text="same") for n in range(60)))
+        with turning(*senders):
+            begin = time.monotonic()
+            until(lambda: len(ended(ids)) == 60)
+            took = time.monotonic() - begin
+        assert took > 2.0, f"60 messages at 20 a second took {took:.1f} s"
+        assert len(accepted_once(smg)) == 60
+
+
+def test_senders_share_the_connections_that_a_gateway_allows(log: Path) -> None:
+    """The eldest has the odd one; who ends leaves its share to the others."""
+    first, second = SmsSender(), SmsSender()
+    assert first.name < second.name
+
+    def held() -> tuple[int, ...]:
+        states = [
+            state for state in presence.live() if state.kind == "submit" and not state.problem
+        ]
+        return tuple(sum(s.process == w.name for s in states) for w in (first, second))
+
+    with Smg(log, on_submit_link()) as smg:
+        gateway(smg.port, connections=3)
+        with running(first):
+            until(lambda: held() == (3, 0), first)
+            with running(second):
+                until(lambda: held() == (2, 1), first, second)
+                until(lambda: len(smg.simulator.connections) == 3, first, second)
+            until(lambda: held() == (3, 0), first)
+
+
+def test_the_last_connection_changes_hands(log: Path, sms_redis: Any) -> None:
+    holder, standby = SmsSender(), SmsSender()
+    with Smg(log, on_submit_link()) as smg:
+        row = gateway(smg.port, connections=1)
+        with running(standby):
+            with running(holder):
+                until(lambda: holder.workers and holder.workers[row.pk].link.is_up, holder)
+                ids = accept(*(mt(n, [row.pk]) for n in range(20)))
+                until(lambda: len(ended(ids)) == 20, standby, holder)
+                kinds = {state.process: state.kind for state in presence.live()}
+                assert kinds == {holder.name: "submit", standby.name: "standby"}
+                assert not standby.workers[row.pk].link.is_up
+            ids = accept(*(mt(n, [row.pk]) for n in range(20, 40)))
+            until(lambda: len(ended(ids)) == 20, standby)
+        assert len(accepted_once(smg)) == 40
+    assert not sms_redis.hlen(keys.LINKS), "who ends says so"
+
+
+def test_an_idle_link_is_unbound_and_comes_again(log: Path) -> None:
+    sender = SmsSender()
+    with Smg(log, on_submit_link()) as smg, running(sender):
+        row = gateway(smg.port, idle_timeout=0.5)
+        until(lambda: row.pk in sender.workers and sender.workers[row.pk].link.asleep, sender)
+        assert not smg.simulator.connections
+        ids = accept(mt(1, [row.pk]))
+        until(lambda: ended(ids), sender)
+        assert finals(ids) == {"delivered": 1}
+
+
+def test_a_gateway_s_own_time_ends_the_link_in_order_and_ours_is_the_operator_s() -> None:
+    """Bind, Submit and Unbind as they were written; Unbind's answer has another time."""
+    sender, net, received = SmsSender(), NetThread(), list[sgip.Command]()
+
+    async def listen() -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(lambda: OwnTimeSmg(received), "127.0.0.1", 0)
+
+    began = datetime.now(OPERATOR).replace(microsecond=0)
+    net.start()
+    try:
+        server = net.run(listen())
+        with running(sender):
+            row = gateway(server.sockets[0].getsockname()[1], idle_timeout=0.5)
+            accept(mt(1, [row.pk]))
+            kinds = [sgip.Bind, sgip.Submit, sgip.Unbind]
+            until(lambda: [type(command) for command in received][-3:] == kinds, sender)
+            link = sender.workers[row.pk].link
+            until(lambda: not link.bound_since, sender)
+            assert link.asleep, link.problem
+        net.call(server.close)
+    finally:
+        net.stop()
+    seconds = int((datetime.now(OPERATOR) - began).total_seconds()) + 1
+    moments = [began + timedelta(seconds=n) for n in range(seconds)]
+    times = {int(moment.strftime("%m%d%H%M%S")) for moment in moments}
+    assert {command.sequence[1] for command in received} <= times
+
+
+def test_drain_gives_back_what_was_claimed_and_awaits_the_rest(log: Path, sms_redis: Any) -> None:
+    sender = SmsSender()
+    with Smg(log, on_submit_link(response_delay=0.3, reports=ReportTime.NEVER)) as smg:
+        row = gateway(smg.port, window=2)
+        ids = accept(*(mt(n, [row.pk]) for n in range(50)))
+        with running(sender):
+            until(lambda: smg.lines(), sender)
+        assert sms_redis.zcard(keys.claimed(row.pk)) == 0
+        assert sms_redis.scard(keys.SUBMITED) == 0, "each response was awaited and written down"
+        pending = sms_redis.llen(keys.pending(row.pk))
+        assert pending == len(ids) - len(accepted_once(smg))
+        assert pending > 0
+
+
+def test_changed_settings_make_the_link_anew(tmp_path: Path) -> None:
+    sender = SmsSender()
+    with (
+        Smg(tmp_path / "a.log", on_submit_link()) as a,
+        Smg(tmp_path / "b.log", on_submit_link()) as b,
+        running(sender),
+    ):
+        row = gateway(a.port)
+        first = accept(mt(1, [row.pk]))
+        until(lambda: ended(first), sender)
+        SmsGateway.objects.update(port=b.port)
+        until(lambda: not a.simulator.connections, sender)
+        second = accept(mt(2, [row.pk]))
+        until(lambda: ended(second), sender)
+        assert (len(a.lines()), len(b.lines())) == (1, 1)
+        SmsGateway.objects.update(enabled=False)
+        until(lambda: not b.simulator.connections, sender)

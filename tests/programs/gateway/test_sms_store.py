@@ -1,0 +1,361 @@
+"""The life of messages in Redis: one walked step by step, and each way in which it may go wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.lifecycle import keys, mo_store, store
+from gateway.lifecycle.messages import Member, Mo, Mt, NewSubmit, ReportIn, Response, Sent
+
+pytestmark = pytest.mark.usefixtures("sms_redis")
+GATEWAY, NODE, TS = 7, 3010099999, 1121131500
+WAIT, TRIES = 3600.0, 3
+
+
+def mt(number: int, **fields: Any) -> Mt:
+    return Mt(
+        id=str(2**60 + number), biz=1, account=1, user_number=f"86138{number:08d}",
+        text="你好", sp_number="10655", corp_id="99999", gateways=[GATEWAY], **fields,
+    )  # fmt: skip
+
+
+def accept(*messages: Mt, **call: Any) -> Any:
+    return store.accept([store.Call(messages, biz=1, **call)], 86400)[0]
+
+
+def claim(holder: str = "me", most: int = 100, lease: float = 30) -> list[Any]:
+    return store.claim(GATEWAY, holder, most, lease)
+
+
+def submit(
+    *messages: Mt, seqno: int, part: int = 1, parts: int = 1, holder: str = "me", wait: float = WAIT
+) -> bool:
+    new = NewSubmit(
+        seqno, TS, NODE, part, parts, b"frame-%d" % seqno,
+        [Member(m.id, m.user_number) for m in messages],
+    )  # fmt: skip
+    return bool(store.submit(GATEWAY, holder, [new], 60.0, wait))
+
+
+def respond(seqno: int, verdict: str = "accepted", result: int = 0, delay: float = 0) -> str:
+    (what,) = store.respond([Response(f"{seqno}:{TS}", result, verdict, delay)], TRIES)
+    return what
+
+
+def report(message: Mt, seqno: int, state: int = 0, error: int = 0, node: int = NODE) -> str:
+    (what,) = store.report([ReportIn(seqno, TS, node, message.user_number, state, error)])
+    return what
+
+
+def finals() -> dict[str, str]:
+    ids = store.take(keys.LIST_REPORT, keys.REPORTING, 1000, 60)
+    return {found.mt.id: found.final for found in store.read(ids)}
+
+
+def kept(client: Any) -> set[str]:
+    return {key.decode().removeprefix(keys.PREFIX) for key in client.keys("*")}
+
+
+def test_the_keys_of_one_message_after_each_step(sms_redis: Any) -> None:
+    message = mt(1)
+    name = message.id
+    accept(message)
+    assert kept(sms_redis) == {f"mt:{name}", "list:pending-7", "mt-GID", "mt-minutes"}
+    assert sms_redis.hget(keys.mt(int(name)), "state") == b"pending"
+
+    (claimed,) = claim()
+    assert claimed.mt == message
+    assert kept(sms_redis) == {f"mt:{name}", "zset:claimed-7", "mt-GID", "mt-minutes"}
+
+    assert submit(message, seqno=5)
+    submitted = {
+        f"mt:{name}", f"mt-seqno:{name}", f"mt-ts:{name}", f"submit:5:{TS}", "mt-GID", "mt-minutes",
+        "set:submited", "zset:submit-due-7", "zset:report-due",
+    }  # fmt: skip
+    assert kept(sms_redis) == submitted
+    assert sms_redis.hget(keys.submit(5, TS), "frame") == b"frame-5"
+
+    assert respond(5) == "done"
+    responded = (submitted - {"set:submited", "zset:submit-due-7"}) | {"set:response-succ"}
+    assert kept(sms_redis) == responded
+
+    assert report(message, 5) == "matched"
+    reported = (responded - {"set:response-succ", "zset:report-due"}) | {
+        f"report:{name}", "list:report",
+    }  # fmt: skip
+    assert kept(sms_redis) == reported
+
+    assert store.take(keys.LIST_REPORT, keys.REPORTING, 10, 60) == [name]
+    (found,) = store.read([name])
+    assert (found.final, found.results) == ("delivered", {1: 0})
+    assert found.sent == [Sent(1, NODE, TS, 5)]
+    assert found.accepted_at <= found.submitted_at <= found.responded_at <= found.reported_at
+    assert store.pass_on(keys.REPORTING, keys.LIST_FINISH, [name]) == 1
+    assert kept(sms_redis) == (reported - {"list:report"}) | {"list:finish"}
+
+    assert store.take(keys.LIST_FINISH, keys.FINISHING, 10, 60) == [name]
+    assert store.forget([found]) == {name}
+    assert kept(sms_redis) == {"mt-GID", "mt-minutes"}
+
+
+class TestIntake:
+    def test_each_minute_counts_what_was_accepted_in_it(self, sms_redis: Any) -> None:
+        before = int(sms_redis.time()[0]) // 60
+        old = {before - 60 * 25 - n: 3 for n in range(2000)}
+        sms_redis.hset(keys.MT_MINUTES, mapping=old)
+        accept(mt(1), mt(2), idempotency_key="k", payload_hash="h")
+        accept(mt(1), mt(2), idempotency_key="k", payload_hash="h")
+        accept(mt(3))
+        found = {int(at): int(value) for at, value in sms_redis.hgetall(keys.MT_MINUTES).items()}
+        after = int(sms_redis.time()[0]) // 60
+        assert sum(found.values()) == 3, "a repeat is not counted, what is old is forgotten"
+        assert before <= min(found) <= max(found) <= after
+
+    def test_the_same_key_answers_with_the_first_ids(self, sms_redis: Any) -> None:
+        assert accept(mt(1), mt(2), idempotency_key="k", payload_hash="h") is None
+        first = accept(mt(3), mt(4), idempotency_key="k", payload_hash="other")
+        assert (first.ids, first.hash) == ([mt(1).id, mt(2).id], "h")
+        assert sms_redis.llen(keys.pending(GATEWAY)) == 2
+        assert sms_redis.get(keys.MT_COUNT) == b"2"
+
+    def test_a_repeated_script_takes_a_message_in_once(self, sms_redis: Any) -> None:
+        accept(mt(1))
+        accept(mt(1))
+        assert sms_redis.llen(keys.pending(GATEWAY)) == 1
+
+    def test_priority_then_age(self) -> None:
+        accept(mt(1), mt(2, priority=9), mt(3), mt(4, priority=1))
+        assert [c.mt.id for c in claim()] == [mt(n).id for n in (2, 4, 1, 3)]
+
+    def test_scheduled_ones_wait(self) -> None:
+        accept(mt(1, schedule_at=4e9), mt(2, schedule_at=1.0))
+        assert [c.mt.id for c in claim()] == [mt(2).id]
+
+
+class TestClaims:
+    def test_a_lost_lease_is_taken_up_and_the_first_holder_shut_out(self) -> None:
+        accept(mt(1))
+        claim("first", lease=0)
+        assert [c.mt.id for c in claim("second")] == [mt(1).id]
+        assert not submit(mt(1), seqno=1, holder="first"), "it would be sent twice"
+        assert submit(mt(1), seqno=2, holder="second")
+
+    def test_a_held_one_is_not_handed_out_again(self) -> None:
+        accept(mt(1))
+        claim("first")
+        assert claim("second") == []
+
+    def test_release_puts_them_in_front_in_their_order(self) -> None:
+        accept(*(mt(n) for n in range(4)))
+        held = claim(most=2)
+        assert store.release(GATEWAY, "me", [c.mt.id for c in held]) == 2
+        assert [c.mt.id for c in claim()] == [mt(n).id for n in range(4)]
+
+    def test_only_what_was_never_in_a_submit_goes_to_another_gateway(self) -> None:
+        accept(mt(1), mt(2))
+        claim()
+        submit(mt(1), seqno=1)
+        respond(1, "again", 11)
+        claim()
+        store.release(GATEWAY, "me", [mt(1).id, mt(2).id], to=8)
+        assert [c.mt.id for c in store.claim(8, "me", 10, 30)] == [mt(2).id]
+        assert [c.mt.id for c in claim()] == [mt(1).id]
+
+    def test_ended_ones_are_published(self) -> None:
+        accept(mt(1))
+        claim()
+        assert store.end(GATEWAY, "me", [(mt(1).id, "expired", "")]) == 1
+        assert finals() == {mt(1).id: "expired"}
+
+
+class TestResponses:
+    def test_a_repeated_response_changes_nothing(self) -> None:
+        accept(mt(1))
+        claim()
+        submit(mt(1), seqno=1)
+        assert [respond(1), respond(1, "refused", 5)] == ["done", "repeated"]
+        assert finals() == {}
+
+    def test_an_unknown_one(self) -> None:
+        assert respond(99) == "unknown"
+
+    def test_again_takes_a_new_sequence_and_keeps_the_old_one(self) -> None:
+        accept(mt(1))
+        claim()
+        submit(mt(1), seqno=1)
+        respond(1, "again", 11)
+        (claimed,) = claim()
+        assert (claimed.tries, claimed.todo) == (1, (1,))
+        submit(mt(1), seqno=2)
+        assert report(mt(1), 1) == "matched", "a Report for the first sequence counts too"
+        assert finals() == {mt(1).id: "delivered"}
+
+    def test_again_ends_after_the_most_tries(self) -> None:
+        accept(mt(1))
+        for seqno in range(TRIES + 1):
+            claim()
+            submit(mt(1), seqno=seqno)
+            respond(seqno, "again", 11)
+        assert claim() == []
+        assert finals() == {mt(1).id: "failed"}
+
+    def test_again_waits(self) -> None:
+        accept(mt(1))
+        claim()
+        submit(mt(1), seqno=1)
+        respond(1, "again", 11, delay=3600)
+        assert claim() == []
+
+    def test_a_refused_pack_is_halved_down_to_the_one_to_blame(self) -> None:
+        messages = [mt(n) for n in range(4)]
+        bad = messages[2]
+        accept(*messages)
+        seqno, packs = 0, []
+        while claimed := claim():
+            sizes = {c.most or 4 for c in claimed}
+            (most,) = sizes
+            for start in range(0, len(claimed), most):
+                pack = [c.mt for c in claimed[start : start + most]]
+                seqno += 1
+                packs.append(len(pack))
+                submit(*pack, seqno=seqno)
+                refused = bad in pack
+                respond(seqno, "refused" if refused else "accepted", 6 if refused else 0)
+        assert packs == [4, 2, 2, 1, 1]
+        assert finals() == {bad.id: "failed"}
+
+    def test_with_report_flag_2_the_response_is_the_end(self) -> None:
+        accept(mt(1, report_flag=2))
+        claim()
+        submit(mt(1), seqno=1)
+        respond(1)
+        assert finals() == {mt(1).id: "accepted"}
+
+
+class TestReports:
+    def test_a_report_that_overtakes_the_response(self, sms_redis: Any) -> None:
+        accept(mt(1))
+        claim()
+        submit(mt(1), seqno=1)
+        assert report(mt(1), 1) == "matched"
+        assert respond(1) == "repeated"
+        assert finals() == {mt(1).id: "delivered"}
+        assert not sms_redis.exists(keys.submit_due(GATEWAY)), "it is not sent again"
+
+    def test_state_1_is_not_final(self) -> None:
+        accept(mt(1))
+        claim()
+        submit(mt(1), seqno=1)
+        assert report(mt(1), 1, state=1) == "waiting"
+        assert finals() == {}
+        assert report(mt(1), 1) == "matched"
+
+    def test_repeated(self) -> None:
+        accept(mt(1))
+        claim()
+        submit(mt(1), seqno=1)
+        assert [report(mt(1), 1), report(mt(1), 1, state=2)] == ["matched", "repeated"]
+        assert finals() == {mt(1).id: "delivered"}
+
+    def test_delivered_when_all_parts_are(self) -> None:
+        accept(mt(1), mt(2))
+        claim()
+        members = [Member(m.id, m.user_number) for m in (mt(1), mt(2))]
+        new = [NewSubmit(n, TS, NODE, n, 2, b"f", members) for n in (1, 2)]
+        assert store.submit(GATEWAY, "me", new, 60.0) == new
+        respond(1)
+        respond(2)
+        report(mt(1), 1)
+        report(mt(2), 1)
+        assert finals() == {}
+        report(mt(1), 2)
+        report(mt(2), 2, state=2, error=25)
+        assert finals() == {mt(1).id: "delivered", mt(2).id: "failed"}
+
+    @pytest.mark.parametrize("node", [NODE + 1])
+    def test_one_that_matches_nothing_is_kept(self, sms_redis: Any, node: int) -> None:
+        accept(mt(1))
+        claim()
+        submit(mt(1), seqno=1)
+        assert report(mt(1), 1, node=node) == "unmatched"
+        assert report(mt(2), 1) == "unmatched"
+        assert sms_redis.llen(keys.LIST_UNMATCHED) == 2
+
+    def test_unknown_turns_out_later(self) -> None:
+        accept(mt(1))
+        claim()
+        submit(mt(1), seqno=1, wait=1e-6)
+        respond(1)
+        assert store.overdue(10) == 1
+        assert finals() == {mt(1).id: "unknown"}
+        store.pass_on(keys.REPORTING, keys.LIST_FINISH, [mt(1).id])
+        unknown = store.read([mt(1).id])
+        report(mt(1), 1)
+        assert store.forget(unknown) == set(), "its real end is not archived yet"
+        assert finals() == {mt(1).id: "delivered"}
+        assert store.forget(store.read([mt(1).id])) == {mt(1).id}
+
+
+class TestSilence:
+    def test_the_same_bytes_go_out_again_and_end_unknown(self) -> None:
+        accept(mt(1))
+        claim()
+        new = NewSubmit(1, TS, NODE, 1, 1, b"bytes", [Member(mt(1).id, mt(1).user_number)])
+        store.submit(GATEWAY, "me", [new], 0.0)
+        assert store.due(GATEWAY, 0.0, 2, 10) == [(f"1:{TS}", b"bytes")]
+        assert store.due(GATEWAY, 0.0, 2, 10) == [(f"1:{TS}", b"bytes")]
+        assert store.due(GATEWAY, 0.0, 2, 10) == []
+        assert finals() == {mt(1).id: "unknown"}
+
+    def test_an_answer_ends_it(self) -> None:
+        accept(mt(1))
+        claim()
+        submit(mt(1), seqno=1)
+        respond(1)
+        assert store.due(GATEWAY, 60, 2, 10) == []
+
+
+class TestMo:
+    def mo(self, number: int = 1, **fields: Any) -> Mo:
+        return Mo(id=str(2**60 + number), user_number="8613800000000", sp_number="10655", **fields)
+
+    def test_taken_in_once(self, sms_redis: Any) -> None:
+        sequence = (NODE, TS, 1)
+        assert mo_store.accept([(self.mo(1), sequence), (self.mo(2), sequence)]) == [True, False]
+        assert mo_store.accept([(self.mo(3), sequence)]) == [False]
+        assert store.take(keys.LIST_MO, keys.MO_REPORTING, 10, 60) == [self.mo(1).id]
+        assert [mo.id for mo in mo_store.read([self.mo(1).id])] == [self.mo(1).id]
+        store.pass_on(keys.MO_REPORTING, keys.LIST_MO_FINISH, [self.mo(1).id])
+        store.take(keys.LIST_MO_FINISH, keys.MO_FINISHING, 10, 60)
+        mo_store.forget([self.mo(1).id])
+        assert kept(sms_redis) == {f"mo-seen:{NODE}:{TS}:1", "mo-GID"}
+
+    def test_hundreds_are_one_step(self, sms_redis: Any) -> None:
+        mos = [(self.mo(number), (NODE, TS, number)) for number in range(300)]
+        assert mo_store.accept(mos) == [True] * 300
+        taken = store.take(keys.LIST_MO, keys.MO_REPORTING, 500, 60)
+        assert taken == [mo.id for mo, _ in mos]
+        assert mo_store.read(taken) == [mo for mo, _ in mos]
+
+    def test_parts_in_any_order(self, sms_redis: Any) -> None:
+        key = keys.mo_part("86138", "10655", 3, 3)
+        for number in (3, 1, 1):
+            part = self.mo(number, content=b"%d" % number)
+            kept_now = mo_store.keep_part(key, number, 3, part, (NODE, TS, number))
+            assert (kept_now.what, kept_now.parts) == ("waiting", {})
+        last = (2, 3, self.mo(2, content=b"2"), (NODE, TS, 2))
+        whole = mo_store.keep_part(key, *last)
+        assert whole.what == "whole"
+        assert [whole.parts[number].content for number in (1, 2, 3)] == [b"1", b"2", b"3"]
+        assert mo_store.keep_part(key, *last).what == "whole", (
+            "until it is taken in, a repeat completes"
+        )
+        assert not mo_store.join_parts(key, self.mo(9), {1: whole.parts[1]}), (
+            "two more came meanwhile"
+        )
+        assert mo_store.join_parts(key, self.mo(9), whole.parts)
+        assert not mo_store.join_parts(key, self.mo(9), whole.parts)
+        assert not sms_redis.exists(key)
+        assert not sms_redis.exists(keys.MO_PARTS)

@@ -1,0 +1,299 @@
+"""The Agent as a process, from a business system's database into the real intake, and killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from msgplatform.core.connections import build
+from msgplatform.core.servers.embedded import MariaDb
+from tests.cluster import ROOT, WEB, Cluster
+from tests.integration.support.agent_support import KINDS, Shop
+from tests.integration.support.http_sinks import refusing_port
+
+# A developer's shell may carry an Agent's own variables.
+PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_")}
+TOKEN = """
+import json
+from msgplatform.api.access import keys
+from msgplatform.models import Biz
+print(json.dumps(keys.create(Biz.objects.create(name={name!r}), "agent", ["events:write"])[1]))
+"""
+ACCEPTED = """
+import json
+from msgplatform.models import Biz
+from notify.models import BizMsg, IdempotencyKey
+biz = Biz.objects.get(name={name!r})
+mine = BizMsg.objects.filter(biz_id=biz.pk).order_by("id")
+rows = [[m.event_type, m.channel, bytes(m.payload).decode()] for m in mine]
+keys = IdempotencyKey.objects.filter(biz_id=biz.pk).values_list("key", flat=True)
+print(json.dumps([rows, sorted(keys)]))
+"""
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Of both databases, the platform's and the business system's."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def cluster(kind: str, mariadb: MariaDb) -> Iterator[Cluster]:
+    """The platform's web process, which is its intake."""
+    folder = Path(tempfile.mkdtemp(prefix="mp-agent-"))
+    if kind == "mariadb":
+        url = mariadb.create(folder.name.replace("-", "_"))
+    else:
+        url = f"sqlite:///{folder / 'platform.db'}"
+    with Cluster(folder, url, programs=(WEB,)) as running:
+        yield running
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+class System:
+    """A business system: its database, its key, its Agents."""
+
+    def __init__(self, cluster: Cluster, shop: Shop, folder: Path) -> None:
+        self.cluster, self.shop, self.folder = cluster, shop, folder
+        self.name = folder.name
+        self.key_file = folder / "key"
+        self.key_file.write_text(cluster.script(TOKEN.format(name=self.name)) + "\n")
+        self.agents: list[subprocess.Popen[bytes]] = []
+
+    def start(
+        self, failpoint: str = "", *options: str, **environment: str
+    ) -> subprocess.Popen[bytes]:
+        """An Agent without the platform's database, Redis and SECRET_KEY."""
+        inherited = {k: v for k, v in PLAIN.items() if not k.startswith(("SECRET_", "SMS_"))}
+        log = self.folder / f"agent-{len(self.agents)}.log"
+        with log.open("ab") as out:
+            process = subprocess.Popen(
+                [sys.executable, "manage.py", "run_agent", "--intake", self.cluster.base_url,
+                 "--key-file", str(self.key_file), *options],
+                cwd=ROOT, stdout=out, stderr=out,
+                env={**inherited, "AGENT_DATABASE_URL": self.shop.url, "LOG_LEVEL": "INFO",
+                     "DATABASE_URL": "mysql://nobody@127.0.0.1:9/nothing",
+                     "REDIS_URL": f"redis://127.0.0.1:{refusing_port()}/0",
+                     "STATE_DIR": str(self.folder / "state"),
+                     "MSGPLATFORM_FAILPOINT": failpoint, **environment},
+            )  # fmt: skip
+        self.agents.append(process)
+        return process
+
+    def until_empty(self) -> None:
+        self.cluster.wait_until(lambda: not self.shop.column("id"), f"the Agent; {self.logs()}")
+
+    def logs(self) -> str:
+        return "\n".join(p.read_text()[-2000:] for p in sorted(self.folder.glob("agent-*.log")))
+
+    def accepted(self) -> tuple[list[list[str]], list[str]]:
+        rows, keys = self.cluster.script(ACCEPTED.format(name=self.name))
+        return rows, keys
+
+
+@contextmanager
+def _running(system: System) -> Iterator[System]:
+    try:
+        yield system
+    finally:
+        for process in system.agents:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def system(kind: str, cluster: Cluster, tmp_path: Path, mariadb: MariaDb) -> Iterator[System]:
+    shop = Shop(kind, tmp_path, mariadb)
+    shop.load_ddl()
+    with _running(System(cluster, shop, tmp_path)) as made:
+        yield made
+
+
+def test_from_a_plain_insert_to_an_accepted_message(system: System) -> None:
+    """As a JDBC program does it: a transaction, an INSERT of two columns, a commit."""
+    with closing(system.shop.connect()) as connection:
+        cursor = connection.cursor()
+        cursor.execute("CREATE TABLE orders (number VARCHAR(20), state VARCHAR(10))")
+        cursor.execute("INSERT INTO orders VALUES ('20261120-7', 'paid')")
+        cursor.execute(
+            "INSERT INTO outbox (event_type, payload) VALUES ('order.paid', '{ \"名\": 1.00}')"
+        )
+        connection.commit()
+    (key,) = system.shop.column("msg_key")
+    system.shop.execute(
+        "INSERT INTO outbox (event_type, channel, msg_key, payload)"
+        " VALUES ('bad type', 'eu', 'k', '1')"
+    )
+    process = system.start()
+    system.until_empty()
+    assert system.accepted() == ([["order.paid", "", '{ "名": 1.00}']], [key])
+    assert system.shop.column("code", "outbox_dead") == ["invalid"]
+    assert "order.paid" in system.shop.column("reason", "outbox_dead")[0], "what to write instead"
+    process.terminate()
+    assert process.wait(timeout=30) == 0
+
+
+@pytest.mark.parametrize(
+    ("failpoint", "sent", "kept"),
+    [
+        ("agent_after_claim", 0, 3),
+        ("agent_after_send_before_delete", 2, 3),
+        ("agent_dead_before_commit", 2, 3),
+    ],
+)
+def test_killed_between_two_steps(system: System, failpoint: str, sent: int, kept: int) -> None:
+    """Wherever it dies, the row is still there, and what the intake has it has once."""
+    system.shop.insert(2)
+    system.shop.execute("INSERT INTO outbox (event_type, payload) VALUES ('bad type', '1')")
+    keys = system.shop.column("msg_key")[:2]
+    process = system.start(failpoint)
+    assert process.wait(timeout=60) == -9, system.logs()
+    assert len(system.accepted()[0]) == sent
+    assert len(system.shop.column("id")) == kept
+    assert system.shop.column("id", "outbox_dead") == []
+    system.shop.expire()  # as after a minute
+    system.start()
+    system.until_empty()
+    rows, accepted = system.accepted()
+    assert sorted(row[2] for row in rows) == ['{"n": 0}', '{"n": 1}']
+    assert accepted == sorted(keys)
+    assert len(system.shop.column("id", "outbox_dead")) == 1
+
+
+def test_two_agents_killed_in_the_middle(system: System) -> None:
+    """Rows go on being inserted, some rolled back, while Agents on the same outbox are killed."""
+    count, kills = 600, 3
+    for kill in range(kills):
+        for n in (1, 2):
+            system.start("", "--batch", "40", "--name", f"agent-{n}")
+        for start in range(0, count // kills, 40):
+            system.shop.insert(40, start=kill * (count // kills) + start)
+            with closing(system.shop.connect()) as failing:
+                failing.cursor().execute(
+                    "INSERT INTO outbox (event_type, payload) VALUES ('order.lost', '0')"
+                )
+                failing.rollback()
+        before = len(system.shop.column("id"))
+        system.cluster.wait_until(
+            lambda before=before: len(system.shop.column("id")) < before or not before,
+            f"the Agents to be at work; {system.logs()}",
+        )
+        for process in system.agents[-2:]:
+            process.kill()
+            process.wait()
+        system.shop.expire()
+    system.start("", "--batch", "40")
+    system.until_empty()
+    rows, keys = system.accepted()
+    assert sorted(row[2] for row in rows) == sorted(f'{{"n": {n}}}' for n in range(count))
+    assert len(keys) == count
+    assert system.shop.column("id", "outbox_dead") == []
+
+
+def test_an_intake_that_is_down_for_a_while(system: System) -> None:
+    system.cluster.kill(WEB)
+    system.shop.insert(20)
+    process = system.start()
+    system.cluster.wait_until(
+        lambda: any(system.shop.column("last_error")), f"an attempt; {system.logs()}"
+    )
+    system.shop.insert(20, start=20)
+    assert len(system.shop.column("id")) == 40
+    assert set(system.shop.column("attempts")) == {0}
+    system.cluster.start(WEB)
+    system.until_empty()
+    assert process.poll() is None
+    assert len(system.accepted()[1]) == 40
+    assert "agent_intake_away" in system.logs()
+    assert "agent_intake_back" in system.logs()
+
+
+def test_a_key_is_replaced_while_the_agent_runs(system: System) -> None:
+    good = system.key_file.read_text()
+    system.key_file.write_text("mp_wrong")
+    system.shop.insert(1)
+    system.start()
+    system.cluster.wait_until(
+        lambda: any("401" in text for text in system.shop.column("last_error")), system.logs()
+    )
+    assert "mp_wrong" not in system.logs()
+    system.key_file.write_text(good)
+    system.until_empty()
+
+
+def test_it_is_seen_where_the_platform_s_redis_is(system: System) -> None:
+    redis = build(system.cluster.redis_server.url)
+
+    def seen() -> bool:
+        names = [name.decode() for name in redis.hkeys("heartbeats")]
+        return any(name.startswith(f"agent:{system.name}:") for name in names)
+
+    system.start("", "--name", system.name, REDIS_URL=system.cluster.redis_server.url)
+    system.cluster.wait_until(seen, system.logs())
+
+
+def test_an_unreachable_redis_costs_nothing(system: System) -> None:
+    """TEST-NET-1 drops what is sent to it, here or at the first router."""
+    system.shop.insert(200)
+    begun = time.monotonic()
+    system.start("", "--batch", "10", REDIS_URL="redis://192.0.2.1:6379/0")
+    system.until_empty()
+    assert time.monotonic() - begun < 30
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            ["--database", "postgres://u:secret@h/x"],
+            "--database: the database's URL cannot be used",
+        ),
+        (["--database", "mysql://u:secret@h:3306/"], "names no database"),
+        (["--database", "sqlite:////tmp/x", "--intake", "ftp://h"], "--intake: The URL does not"),
+        (["--database", "sqlite:////tmp/x", "--batch", "0"], "--batch must be from 1 to 1000"),
+        (["--database", "sqlite:////tmp/x", "--metrics", "9"], "--metrics: use HOST:PORT"),
+        (["--database", "sqlite:////tmp/x", "--key-file", "/nowhere"], "--key-file: /nowhere"),
+        ([], "--database: name the business system's database"),
+    ],
+)
+def test_wrong_options_are_answered_in_a_sentence(
+    options: list[str], says: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "manage.py", "run_agent", *options],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**PLAIN, "AGENT_API_KEY": "mp_x", "STATE_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "secret" not in done.stderr
+
+
+def test_a_key_file_that_cannot_be_read(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "manage.py", "run_agent", "--database", "sqlite:////tmp/x"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**PLAIN, "AGENT_API_KEY_FILE": str(tmp_path / "no"), "STATE_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert "AGENT_API_KEY_FILE=" in done.stderr
+    assert "cannot be read" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_key(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "manage.py", "run_agent", "--database", "sqlite:////tmp/x"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**PLAIN, "STATE_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert "--key-file: no API key: name a file, or set AGENT_API_KEY" in done.stderr

@@ -1,0 +1,294 @@
+"""System checks: each fault has an id, names the variable, and says how to repair it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.checks import CheckMessage, run_checks
+from django.db import connections
+from django.test import override_settings
+
+from msgplatform import checks, doctor, env
+from tests.servers import Servers
+
+GOOD = {
+    "SECRET_KEY": "M8nq1sA0Zc7yTgVbUwXe2rJp4kLd9fHh5iOa3uCt6vRmQxYzE-s",
+    "ENCRYPTION_KEY": "YSBrZXkgZm9yIHRlc3RzIG9ubHksIDMyIGJ5dGVzIG4=",
+    "PUBLIC_URL": "https://x",
+    "REDIS_URL": "redis://work.example/0",
+    "SMS_REDIS_URL": "redis://sms.example/0",
+    "DATABASE_URL": "mysql://user:pw@db.example/msgplatform",
+}
+
+
+def python(tmp_path: Path, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A Python process with these variables and nothing of this process's environment but PATH."""
+    environ = {"PATH": os.environ["PATH"], "STATE_DIR": str(tmp_path), **variables}
+    return subprocess.run(
+        [sys.executable, *args],
+        cwd=env.BASE_DIR,
+        env={name: value for name, value in environ.items() if value},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def found(**settings: Any) -> dict[str, CheckMessage]:
+    """Our own checks by id, with these settings."""
+    with override_settings(**settings):
+        messages = run_checks(tags=[checks.TAG], include_deployment_checks=True)
+    return {str(message.id): message for message in messages}
+
+
+class TestDeploy:
+    def test_a_good_installation_is_clean(self, tmp_path: Path, servers: Servers) -> None:
+        good = {**GOOD, "SMS_REDIS_URL": servers.sms.url}
+        result = python(tmp_path, "manage.py", "check", "--deploy", **good)
+        assert (result.returncode, result.stderr) == (0, "")
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {
+                "SECRET_KEY": ("", "E001"),
+                "ENCRYPTION_KEY": (GOOD["ENCRYPTION_KEY"] + ",hunter2", "E009"),
+                "REDIS_URL": ("", "E101"),
+                "COLD_DATABASE_URL": (GOOD["DATABASE_URL"], "E004"),
+                "API_RATE_WRITE": ("many", "E003"),
+                "TIME_ZONE": ("Mars", "E002"),
+            },
+            {"ENCRYPTION_KEY": ("", "E008"), "SMS_REDIS_URL": ("", "E101")},
+            {"SMS_REDIS_URL": (GOOD["REDIS_URL"], "E005")},
+        ],
+    )
+    def test_faults(self, tmp_path: Path, wrong: dict[str, tuple[str, str]]) -> None:
+        """All of them are told at once, each with its hint."""
+        values = {name: value for name, (value, _) in wrong.items()}
+        result = python(tmp_path, "manage.py", "check", "--deploy", **{**GOOD, **values})
+        assert result.returncode == 1
+        for name, (_, id) in wrong.items():
+            (told,) = re.findall(rf"^.*\(msgplatform\.{id}\).*$", result.stderr, re.MULTILINE)
+            assert name in told
+        assert result.stderr.count("HINT: ") >= len(wrong)
+        assert "hunter2" not in result.stderr
+
+    def test_a_daemon_imports_no_addresses(self, tmp_path: Path) -> None:
+        result = python(
+            tmp_path,
+            "-c",
+            "import sys, django; django.setup()\n"
+            "from django.core.management import call_command; call_command('check')\n"
+            "assert 'msgplatform.urls' not in sys.modules\n"
+            "assert 'django.contrib.admin.sites' not in sys.modules",
+            DJANGO_SETTINGS_MODULE="msgplatform.settings",
+            MSGPLATFORM_PROFILE="daemon",
+            **GOOD,
+        )
+        assert result.returncode == 0, result.stderr
+
+
+class TestWsgi:
+    """It does not start on a wrong configuration, and says everything at once."""
+
+    def test_starts(self, tmp_path: Path) -> None:
+        program = "from msgplatform.web.wsgi import application; assert callable(application)"
+        result = python(tmp_path, "-c", program, **GOOD)
+        assert result.returncode == 0, result.stderr
+
+    def test_refuses(self, tmp_path: Path) -> None:
+        wrong = {
+            "SECRET_KEY": "", "ENCRYPTION_KEY": "", "TIME_ZONE": "Mars", "API_RATE_READ": "x",
+            "DEBUG": "perhaps",
+        }  # fmt: skip
+        result = python(tmp_path, "-c", "import msgplatform.web.wsgi", **{**GOOD, **wrong})
+        assert result.returncode == 1
+        assert "Traceback" not in result.stderr
+        for variable in wrong:
+            assert variable in result.stderr
+        assert "secrets.token_urlsafe" in result.stderr
+        assert "base64.urlsafe_b64encode(os.urandom(32))" in result.stderr
+        assert "Set TIME_ZONE to" in result.stderr
+
+
+class TestSettings:
+    def test_nothing_is_wrong_here(self) -> None:
+        assert found() == {}
+
+    def test_secret_key(self) -> None:
+        message = found(SECRET_KEY_MISSING=True)["msgplatform.E001"]
+        assert "token_urlsafe" in str(message.hint)
+
+    @pytest.mark.parametrize("command", ["run_sender", "run_sms_sender", "migrate", "up"])
+    def test_nothing_starts_without_an_encryption_key(self, tmp_path: Path, command: str) -> None:
+        result = python(tmp_path, "manage.py", command, SECRET_KEY=GOOD["SECRET_KEY"])
+        assert result.returncode == 1
+        assert "msgplatform.E008" in result.stderr
+        assert "Traceback" not in result.stderr
+
+    def test_a_default_file_holds_the_encryption_key(self, tmp_path: Path) -> None:
+        """Made once, for nobody else's eyes, by the line that `make up` runs too."""
+        variables = {**GOOD, "ENCRYPTION_KEY": ""}
+        for _ in range(2):
+            assert python(tmp_path, "deploy/secret_key.py", **variables).returncode == 0
+        (made,) = tmp_path.iterdir()
+        assert (made.name, made.stat().st_mode & 0o777) == ("encryption_key", 0o600)
+        result = python(tmp_path, "manage.py", "check", **variables)
+        assert result.returncode == 0, result.stderr
+
+    def test_every_wrong_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        problems = [env.Problem("A", "A is wrong", "Repair A"), env.Problem("B", "B", "Repair B")]
+        monkeypatch.setattr(env, "problems", problems)
+        messages = [m for m in checks.wrong_settings() if m.id == "msgplatform.E002"]
+        assert [(m.msg, m.hint) for m in messages] == [
+            ("A is wrong", "Repair A"),
+            ("B", "Repair B"),
+        ]
+
+    @pytest.mark.parametrize(
+        "rate",
+        [
+            "600",
+            "600/",
+            "/min",
+            "0/min",
+            "-1/min",
+            "1.5/s",
+            "1/fortnight",
+            "٣/min",
+            "9" * 10 + "/s",
+        ],
+    )
+    def test_rates(self, settings: Any, rate: str) -> None:
+        rates = {"DEFAULT_THROTTLE_RATES": {"read": rate, "write": None, "failed": "off"}}
+        message = found(REST_FRAMEWORK={**settings.REST_FRAMEWORK, **rates})["msgplatform.E003"]
+        assert "API_RATE_READ" in message.msg
+
+    @pytest.mark.parametrize(
+        "rate", ["100/s", "600/min", "5000/hour", "20000/day", "OFF", "", None]
+    )
+    def test_right_rates(self, settings: Any, rate: str | None) -> None:
+        rates = {"DEFAULT_THROTTLE_RATES": {"read": rate}}
+        assert found(REST_FRAMEWORK={**settings.REST_FRAMEWORK, **rates}) == {}
+
+    @pytest.mark.parametrize(
+        ("work", "sms", "id"),
+        [
+            ("redis://a", "redis://a:6379/0", "msgplatform.E005"),
+            ("redis://:pw@a/0", "rediss://a/", "msgplatform.E005"),
+            ("redis://a/1", "redis://a/2?db=1", "msgplatform.E005"),
+            ("unix:///r.sock", "unix:///r.sock?db=0", "msgplatform.E005"),
+            ("redis://a/0", "redis://a/1", "msgplatform.W006"),
+            ("unix:///r.sock?db=1", "unix:///r.sock?db=2", "msgplatform.W006"),
+            ("redis://a:6379/0", "redis://a:6380/0", None),
+            ("redis://a/0", "redis://b/0", None),
+            ("unix:///r.sock", "unix:///s.sock", None),
+            ("redis://a", "unix:///a", None),
+        ],
+    )
+    def test_two_redis(self, work: str, sms: str, id: str | None) -> None:
+        assert list(found(REDIS_URL=work, SMS_REDIS_URL=sms)) == ([id] if id else [])
+
+    def test_debug_in_public(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PUBLIC_URL", "https://msg.example.com")
+        public = {"DEBUG": True, "PUBLIC_URL": "https://msg.example.com"}
+        assert list(found(**public)) == ["msgplatform.W007"]
+        assert found(**{**public, "PUBLIC_URL": "http://localhost:8000"}) == {}
+
+    def test_archive_beside_the_main_database(self, settings: Any) -> None:
+        hot = settings.DATABASES["default"]
+        for cold, expected in ((hot, ["msgplatform.E004"]), ({**hot, "NAME": "other"}, [])):
+            databases = {"default": hot, "cold": cold}
+            with override_settings(COLD_DATABASE_URL_SET=True):
+                # Not through override_settings: Django would warn about DATABASES.
+                settings_of = pytest.MonkeyPatch()
+                settings_of.setattr("django.conf.settings.DATABASES", databases)
+                try:
+                    assert list(found()) == expected
+                finally:
+                    settings_of.undo()
+
+    @pytest.mark.parametrize("name", ["REDIS_EMBEDDED", "SMS_REDIS_EMBEDDED"])
+    def test_embedded_redis_only_matters_in_deployment(self, name: str) -> None:
+        assert list(found(**{name: True})) == ["msgplatform.E101"]
+        with override_settings(**{name: True}):
+            assert run_checks(tags=[checks.TAG]) == []
+
+
+class TestDatabase:
+    """These talk to a server, so they run only when a database is named."""
+
+    @pytest.mark.django_db
+    def test_the_database_of_this_run_is_good(self) -> None:
+        assert list(checks.database_check(None, databases=["default"])) == []
+
+    def test_without_a_named_database_nobody_is_asked(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*args: object) -> None:
+            raise AssertionError("a check connected")
+
+        monkeypatch.setattr(type(connections["default"]), "connect", refuse)
+        assert run_checks(databases=None) == []
+
+    @pytest.mark.parametrize(
+        ("mariadb", "version", "id"),
+        [
+            (True, (10, 5, 29), "msgplatform.E201"),
+            (True, (10, 6, 0), None),
+            (True, (11, 4, 2), None),
+            (False, (8, 4, 0), "msgplatform.W202"),
+        ],
+    )
+    def test_versions(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        mariadb: bool,
+        version: tuple[int, ...],
+        id: str | None,
+    ) -> None:
+        class Server:
+            vendor, mysql_is_mariadb, mysql_version = "mysql", mariadb, version
+
+        monkeypatch.setattr(checks, "connections", {"default": Server})
+        messages = checks.database_check(None, databases=["default"])
+        assert [message.id for message in messages] == ([id] if id else [])
+
+
+class TestDoctor:
+    def test_says_how_to_repair_a_missing_driver(self, tmp_path: Path) -> None:
+        """Also every other command stops at this line, not in the middle of Django."""
+        (tmp_path / "sitecustomize.py").write_text('import sys; sys.modules["MySQLdb"] = None\n')
+        variables = {**GOOD, "PYTHONPATH": str(tmp_path)}
+        result = python(tmp_path, "manage.py", "doctor", **variables)
+        assert result.returncode == 1
+        assert "mysqlclient is not installed" in result.stdout
+        assert "pip install --require-hashes -r requirements.lock" in result.stdout
+        assert "Traceback" not in result.stderr
+        for command in ("migrate", "run_bulk"):
+            result = python(tmp_path, "manage.py", command, **variables)
+            assert result.returncode == 1
+            assert "mysqlclient is not installed" in result.stderr
+
+    @pytest.mark.django_db
+    @pytest.mark.usefixtures("work_redis", "sms_redis")
+    def test_names_every_daemon_that_is_not_running(self) -> None:
+        told = {finding.what: finding for finding in doctor.examine()}
+        for command in ("run_maker", "run_sms_sender", "run_data_pump", "run_bulk"):
+            finding = told[f"{command} is not running"]
+            assert finding.level == "warn"
+            assert finding.repair.endswith(f"manage.py {command}")
+
+    @pytest.mark.django_db
+    @pytest.mark.usefixtures("work_redis", "sms_redis")
+    def test_a_full_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(doctor, "LOW_DISK_BYTES", 1 << 60)
+        (finding,) = [found for found in doctor.examine() if "GiB free" in found.what]
+        assert (finding.level, finding.repair) == ("bad", "free disk space")

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from msgplatform.core.json.text import pretty, with_raw
+
+MOST = 10_000
+
+
+def test_letters_are_shown_and_numbers_stay() -> None:
+    text = r'{"名":"\u4f60\u597d \"x\" \\u4f60","n":1.10,"big":123456789012345678901,"e":1e400}'
+    assert pretty(text, MOST) == (
+        '{\n  "名": "你好 \\"x\\" \\\\u4f60",\n  "n": 1.10,\n'
+        '  "big": 123456789012345678901,\n  "e": 1e400\n}'
+    )
+
+
+@pytest.mark.parametrize("text", ["", "no JSON: \\u4f60", '{"a":', "<html>", '{"a":1} {'])
+def test_what_is_no_json_stays(text: str) -> None:
+    assert pretty(text, MOST) == text
+
+
+@pytest.mark.parametrize("letter", ["\\u202e", "\\u0000", "\\u0007", "\\u200b"])
+def test_what_could_mislead_stays_escaped(letter: str) -> None:
+    shown = pretty(f'["{letter}", "\\u4f60"]', MOST)
+    assert shown == f'[\n  "{letter}",\n  "你"\n]'
+
+
+def test_a_long_text_is_cut() -> None:
+    shown = pretty(json.dumps(["\u4f60" * 50] * 100), 1000)
+    assert shown.startswith('[\n  "你你')
+    assert len(shown) == 1000 + len("\n…")
+
+
+def test_a_field_as_it_was_written() -> None:
+    assert with_raw({"a": "名"}, "b", '{"n": 1.10}') == '{"a":"名","b":{"n": 1.10}}'

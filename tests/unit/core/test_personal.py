@@ -1,0 +1,70 @@
+"""Personal data, masked for those who need not know whose it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from msgplatform.core import personal
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("13812345678", "138****5678"),
+        ("+44 20 7946 0958", "442****0958"),
+        (13812345678, "138****5678"),
+        ("wang.xiaoming@example.com", "w****@example.com"),
+        ("王小明", "王****"),
+        ("Ann Lee", "A****"),
+        ("call 13812345678 or ann@example.com", "call 138****5678 or a****@example.com"),
+        (41, 41),
+        (3.5, 3.5),
+        (True, True),
+        (None, None),
+        ("", ""),
+        (["王小明", 1], ["王****", 1]),
+        ({"a": {"b": "13812345678"}}, {"a": {"b": "138****5678"}}),
+    ],
+)
+def test_values_keep_their_shape(value: Any, shown: Any) -> None:
+    assert personal.masked(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Contact ann@example.com already exists", "Contact a****@example.com already exists"),
+        ("Data too long for column 'phone' at row 1", "Data too long for column 'phone' at row 1"),
+        ("138 1234 5678 is no number", "138****5678 is no number"),
+        ("HTTP 429 after 30 s, at 2026-11-22", "HTTP 429 after 30 s, at 2026-11-22"),
+        ("no record 250201404226577152", "no record 250201404226577152"),
+        ("duplicate 'a.b+c@mail.example.org'", "duplicate 'a****@mail.example.org'"),
+    ],
+)
+def test_sentences_stay_sentences(text: str, shown: str) -> None:
+    assert personal.in_sentence(text) == shown
+
+
+def test_the_texts_of_a_filter() -> None:
+    given = {
+        "number": "13812345678",
+        "since": "2026-11-23T08:00:00+08:00",
+        "ids": ["7" * 18],
+        "n": 3,
+    }
+    assert personal.in_sentences(given) == given | {"number": "138****5678"}
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ('{"card": "4111", "paid": true}', '{\n  "card": "4****",\n  "paid": true\n}'),
+        ("Your code is 123456", "**** (19)"),
+        ('{"cut": "off', "**** (12)"),
+        ("", ""),
+    ],
+)
+def test_a_content_of_its_own(content: str, shown: str) -> None:
+    assert personal.text(content) == shown

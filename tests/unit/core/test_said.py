@@ -1,0 +1,59 @@
+"""Texts that are stored once and read in several languages."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.utils import translation
+from django.utils.translation import gettext_lazy
+
+from msgplatform.core.said import Said, say, shown, stored
+
+FAILING = "The subscription %(name)s is failing"
+CHINESE = "zh-hans"
+
+
+def read(text: str, language: str) -> str:
+    """Through the database, by somebody of this language."""
+    kept = json.loads(json.dumps(stored(text)))
+    with translation.override(language):
+        return str(shown(kept))
+
+
+def test_it_is_in_the_language_of_the_settings_whoever_says_it() -> None:
+    with translation.override(CHINESE):
+        text = say(FAILING, name="shop → till")
+    assert text == "The subscription shop → till is failing"
+    assert isinstance(text, str)
+
+
+def test_each_reads_it_in_his_own_language() -> None:
+    text = say(FAILING, name="shop → till")
+    assert read(text, "en") == text
+    chinese = read(text, CHINESE)
+    assert "shop → till" in chinese
+    assert "subscription" not in chinese
+
+
+def test_what_stands_in_it_is_translated_too() -> None:
+    late = "%(flow)s: %(what)s has waited for more than %(minutes)s minutes"
+    text = say(
+        late, flow=gettext_lazy("Feed"), what=say("A message that was accepted"), minutes="5"
+    )
+    assert text == "Feed: A message that was accepted has waited for more than 5 minutes"
+    chinese = read(text, CHINESE)
+    assert chinese.startswith("动态")
+    assert "5" in chinese
+    assert "message" not in chinese
+
+
+@pytest.mark.parametrize("text", ["100 % full", "%(name)s", "", "错误"])
+def test_what_nobody_can_translate_stays(text: str) -> None:
+    assert read(text, CHINESE) == text
+    assert read(say(FAILING, name=text), "en") == f"The subscription {text} is failing"
+
+
+def test_a_message_without_parameters_may_hold_anything() -> None:
+    assert say("100 % of them") == "100 % of them"
+    assert isinstance(say("100 % of them"), Said)

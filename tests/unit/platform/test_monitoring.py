@@ -1,0 +1,79 @@
+"""The page of metrics, the rules of Prometheus and the dashboard agree with the code."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from msgplatform.core import metrics
+from msgplatform.env import BASE_DIR
+from msgplatform.reference import metrics as metrics_page
+
+RULES = BASE_DIR / "deploy" / "prometheus" / "rules.yml"
+DASHBOARD = BASE_DIR / "deploy" / "grafana" / "msgplatform.json"
+DECLARED = {metric.full_name: metric for _, group in metrics.declared() for metric in group}
+RECORDED = {rule["record"] for rule in metrics_page.read_rules(RULES) if "record" in rule}
+# Labels that Prometheus itself adds, or that belong to histograms.
+_OF_PROMETHEUS = {"job", "instance", "le"}
+
+
+def dashboard_expressions() -> Iterator[str]:
+    """What the panels ask."""
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        for target in panel.get("targets", []):
+            yield target["expr"]
+
+
+def rule_expressions() -> list[str]:
+    return [rule["expr"] for rule in metrics_page.read_rules(RULES)]
+
+
+@pytest.mark.parametrize("expression", [*rule_expressions(), *dashboard_expressions()])
+def test_every_metric_that_is_asked_for_is_declared(expression: str) -> None:
+    names = set(metrics_page.metrics_in(expression))
+    assert names <= DECLARED.keys()
+    recorded = set(re.findall(r"[\w:]*msgplatform_\w+:\w+", expression))
+    assert recorded <= RECORDED
+    assert names or recorded or "up{" in expression
+    labels = {label for name in names for label in DECLARED[name].labels} | _OF_PROMETHEUS
+    for name in recorded:
+        labels |= set(name.partition(":")[0].split("_")) & {"route", "outcome"}
+    for inside in re.findall(r"\{(?!__name__)([^}]*)\}", expression):
+        assert {part.split("=")[0].strip("!~ ") for part in inside.split(",")} <= labels
+    for inside in re.findall(r"(?:by|on) \(([^)]*)\)", expression):
+        assert {label.strip() for label in inside.split(",")} <= labels
+
+
+def test_every_alert_says_what_and_where_to_read_on() -> None:
+    operations = (BASE_DIR / "docs" / "operations.md").read_text(encoding="utf-8")
+    titles = re.findall(r"^#+ (.*)$", operations, re.MULTILINE)
+    sections = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+    alerts = [rule for rule in metrics_page.read_rules(RULES) if "alert" in rule]
+    assert len({rule["alert"] for rule in alerts}) == len(alerts) > 20
+    for rule in alerts:
+        page, _, section = rule["annotations"]["runbook"].partition("#")
+        assert (page, section in sections) == ("docs/operations.md", True), rule["alert"]
+        assert rule["annotations"]["summary"]
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        shown = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
+        known = {
+            label for name in metrics_page.metrics_in(rule["expr"])
+            for label in DECLARED[name].labels
+        }  # fmt: skip
+        assert shown <= known | {"instance", "route", "__name__"}, rule["alert"]
+
+
+def test_alerts_are_found_through_what_is_recorded() -> None:
+    found = metrics_page.alerts_by_metric(metrics_page.read_rules(RULES))
+    assert "MsgplatformWebErrors" in found["msgplatform_web_requests_total"]
+    assert "MsgplatformArchiveOverdue" in found["msgplatform_sms_archive_overdue_seconds"]
+
+
+def test_the_files_are_not_empty() -> None:
+    assert sum(map(len, dashboard_expressions())) > 1000
+    groups: Any = metrics_page.read_rules(RULES)
+    assert all({"expr"} < rule.keys() for rule in groups)
