@@ -3,12 +3,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from django.utils import timezone, translation
 
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings() -> None:
     """Each process of `pytest -n` has servers of its own, so databases keep their names: a child
     process finds what the test sees by DATABASE_URL."""
+
+
+@pytest.fixture(autouse=True)
+def language_and_time_zone_of_its_own() -> Iterator[None]:
+    """A request chooses both for its thread, and Django leaves them chosen after the answer."""
+    yield
+    translation.deactivate()
+    timezone.deactivate()
 
 
 @pytest.fixture
