@@ -114,8 +114,8 @@ class CrmsyncFlow(flows.Flow):
     def first_steps(self) -> Sequence[flows.FirstStep]:
         return first_steps.steps()
 
-    def first_call(self) -> flows.FirstCall:
-        return first_steps.call()
+    def first_calls(self) -> Sequence[flows.FirstCall]:
+        return [first_steps.call()]
 
     def demo_environment(self) -> Mapping[str, str]:
         # All leads of the demo come from one address; a CRM that fails is probed again soon.

@@ -150,8 +150,8 @@ class SmsFlow(flows.Flow):
     def first_steps(self) -> Sequence[flows.FirstStep]:
         return first_steps.steps()
 
-    def first_call(self) -> flows.FirstCall:
-        return first_steps.CALL
+    def first_calls(self) -> Sequence[flows.FirstCall]:
+        return [first_steps.CALL]
 
     def demo_environment(self) -> Mapping[str, str]:
         return {"SMS_RECEIVER_PORT": str(free_port())}

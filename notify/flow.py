@@ -159,8 +159,8 @@ class NotifyFlow(flows.Flow):
     def first_steps(self) -> Sequence[flows.FirstStep]:
         return first_steps.steps()
 
-    def first_call(self) -> flows.FirstCall:
-        return first_steps.CALL
+    def first_calls(self) -> Sequence[flows.FirstCall]:
+        return [first_steps.CALL]
 
     def snippets(self) -> Sequence[flows.Snippet]:
         return snippets.snippets()

@@ -38,6 +38,7 @@ MOST_CONNECTIONS = 32
 MOST_FROM_ADDRESS = 2 * MOST_CONNECTIONS
 MOST_IN_ALL, KEPT_FOR_KNOWN = 1024, 256
 _MOST_KNOWN = 1024  # addresses from which a gateway has logged in; the oldest is forgotten
+_STRANGER = "sms.stranger"
 _LOG_SECONDS = 10.0
 _ALERT_SECONDS = 3600.0
 
@@ -58,7 +59,7 @@ class Doorkeeper:
         self._silent: defaultdict[str, OrderedDict[Connection, None]] = defaultdict(OrderedDict)
         self._known: OrderedDict[str, None] = OrderedDict()
         self._refused: Counter[str] = Counter()
-        self._last_stranger = ""
+        self._last_stranger = self._alerted = ""
         self.next_log, self._next_alert = Every(_LOG_SECONDS), Every(_ALERT_SECONDS)
 
     def admit(self, connection: Connection) -> bool:
@@ -161,14 +162,18 @@ class Doorkeeper:
     def report_refused(self) -> None:
         """Log, once in a while and in one line, who was kept out; in the worker's thread."""
         self.wrong_logins.raise_alerts()
+        if self._alerted in self._known:  # it was a gateway's that was set up since
+            self._alerted = ""
+            alerts.resolve(_STRANGER)
         if not self._refused or not self.next_log.take():
             return
         refused, self._refused = self._refused, Counter()
         stranger = self._last_stranger
         log.warning("connections_refused", **refused, last_stranger=stranger)
         if refused["stranger"] and self._next_alert.take():
+            self._alerted = stranger
             alerts.raise_alert(
-                "sms.stranger",
+                _STRANGER,
                 say(_("Connections to the SMS receiver from addresses that are no gateway's")),
                 say(
                     _(
@@ -179,7 +184,7 @@ class Doorkeeper:
                     count=refused["stranger"],
                     address=stranger,
                 ),
-                key="sms.stranger",
+                key=_STRANGER,
             )
 
     def _closed(self, connection: Connection, event: sgip.Closed) -> None:

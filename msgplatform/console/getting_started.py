@@ -44,14 +44,14 @@ class Line:
 class Part:
     """The steps of the platform or of one flow.
 
-    `command` brings the first message, with a key that has the `scope`; of the `snippets` one is
+    `commands` bring the first message, with a key that has the `scope`; of the `snippets` one is
     `shown`. `anchor` names the part in the page's address.
     """
 
     anchor: str
     title: str
     steps: Sequence[Line]
-    command: str = ""
+    commands: str = ""
     scope: str = ""
     snippets: Sequence[flows.Snippet] = ()
     shown: flows.Snippet | None = None
@@ -120,16 +120,17 @@ def _lines(request: HttpRequest, steps: Sequence[flows.FirstStep]) -> list[Line]
 def _part(request: HttpRequest, flow: flows.Flow) -> Part:
     try:
         lines = _lines(request, flow.first_steps())
-        call = flow.first_call()
-        scope = call.scope if call else ""
-        command = curl(call, _key(request, scope)) if call else ""
+        calls = flow.first_calls()
+        scope = calls[0].scope if calls else ""
+        key = _key(request, scope) if calls else ""
+        commands = "\n\n".join(curl(call, key) for call in calls)
     except UNAVAILABLE as error:
         return Part(flow.name, str(flow.title), (), problem=str(error)[:200])
     snippets = flow.snippets()
     wanted = request.GET.get("language")
     chosen = [one for one in snippets if one.name == wanted] or snippets
     shown = chosen[0] if chosen else None
-    return Part(flow.name, str(flow.title), lines, command, scope, snippets, shown)
+    return Part(flow.name, str(flow.title), lines, commands, scope, snippets, shown)
 
 
 def curl(call: flows.FirstCall, key: str) -> str:

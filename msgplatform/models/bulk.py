@@ -8,6 +8,7 @@ from typing import ClassVar
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.core import flows
 from msgplatform.core.fields import ExactCharField
 
 
@@ -52,7 +53,10 @@ class BulkJob(models.Model):
         indexes = [models.Index(fields=["state", "lease_until"], name="bulk_job_claim")]
 
     def __str__(self) -> str:
-        return f"{self.action} {self.flow} #{self.pk}"
+        flow = flows.get(self.flow)
+        action = flow.bulk_actions.get(self.action) if flow else None
+        place, what = (flow.title, action.title) if flow and action else (self.flow, self.action)
+        return f"{place}: {what} #{self.pk}"
 
     # From which states people bring a job into another one.
     FROM: ClassVar[Mapping[str, Sequence[str]]] = {

@@ -107,8 +107,8 @@ class FeedFlow(flows.Flow):
     def first_steps(self) -> Sequence[flows.FirstStep]:
         return first_steps.steps()
 
-    def first_call(self) -> flows.FirstCall:
-        return first_steps.CALL
+    def first_calls(self) -> Sequence[flows.FirstCall]:
+        return first_steps.CALLS
 
     def demo_environment(self) -> Mapping[str, str]:
         # So low that even in a small town authors are merged and timelines trimmed.

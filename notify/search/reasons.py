@@ -135,12 +135,8 @@ def _exhausted(delivery: Any) -> str:
     if delivery.error == expiry.ERROR:
         return _("Given up: its breaker stayed open for as long as all attempts would have taken.")
     last = f"HTTP {delivery.http_status}" if delivery.http_status else delivery.error
-    text = ngettext(
-        "No attempt is left after %d failed; the last: %s",
-        "No attempt is left after %d failed; the last: %s",
-        delivery.send_times,
-    )
-    return text % (delivery.send_times, last or _("no answer"))
+    said = {"count": delivery.send_times, "answer": last or _("no answer")}
+    return _("No attempt is left after %(count)d failed; the last: %(answer)s") % said
 
 
 def _ahead(delivery: ReceiveMsg) -> int:

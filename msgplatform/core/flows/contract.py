@@ -203,9 +203,10 @@ class Flow(ABC):
         only; may raise errors of the database and of Redis."""
         return ()
 
-    def first_call(self) -> FirstCall | None:
-        """The request that hands over a first message. May raise errors of the database."""
-        return None
+    def first_calls(self) -> Sequence[FirstCall]:
+        """The requests that hand over a first message, in this order; their keys need the same
+        scope. May raise errors of the database."""
+        return ()
 
     def snippets(self) -> Sequence[Snippet]:
         """Code for those who get its messages: verify(secret, id, timestamp, signature, body)."""

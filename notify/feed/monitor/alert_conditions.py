@@ -13,14 +13,12 @@ from msgplatform.core.alerts import Condition
 from msgplatform.core.data import sql
 from msgplatform.core.flows import Finding
 from msgplatform.core.said import say
-from notify.feed.models import EventQueue
-from notify.feed.monitor import backlog
+from notify.feed.monitor import backlog, given_up
 
 SET_ASIDE, LATE = "feed.set_aside", "feed.late"
 # A receiver raises it as soon as it sets an event aside, with the reason; here it is resolved.
 SET_ASIDE_KEY = f"{SET_ASIDE}:events"
 EVERY_SECONDS = 10.0
-_COUNTED = 1000  # of each topic; more need not be counted to say that there are many
 
 
 def reconcile() -> None:
@@ -33,9 +31,10 @@ def reconcile() -> None:
 
 
 def _set_aside() -> Iterator[Condition]:
-    found = backlog.waiting(_COUNTED, [EventQueue.Status.SET_ASIDE])
-    if any(found.values()):
-        shown = ", ".join(f"{topic} {count}" for (topic, _), count in found.items() if count)
+    """What was set aside and was neither replayed nor acknowledged."""
+    counts = given_up.of_topics()
+    if counts:
+        shown = ", ".join(f"{topic} {count}" for topic, count in counts.items())
         yield Condition(
             SET_ASIDE_KEY,
             say(_("Feed: events were set aside: %(which)s"), which=shown),
@@ -66,7 +65,8 @@ def _late() -> Iterator[Condition]:
 
 
 def examine() -> Iterator[Finding]:
-    """What `doctor` reports about Feed. May raise errors of the database."""
+    """What `doctor` reports about Feed; the platform reports what was given up. May raise errors
+    of the database."""
     ages = backlog.oldest(sql.now())
     late = {topic: age for topic, age in ages.items() if age > settings.FEED_LATE_SECONDS}
     for topic, age in late.items():
@@ -76,9 +76,3 @@ def examine() -> Iterator[Finding]:
         )  # fmt: skip
     if not late:
         yield Finding("ok", "Feed: no event has waited for long")
-    aside = sum(backlog.waiting(_COUNTED, [EventQueue.Status.SET_ASIDE]).values())
-    if aside:
-        yield Finding(
-            "bad", f"Feed: events set aside: {aside}{' or more' if aside >= _COUNTED else ''}",
-            "read their reasons in the console, and replay them there",
-        )  # fmt: skip

@@ -7,10 +7,16 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.core.flows import FirstCall, FirstStep
 from notify.feed.models import Feed, FeedUser, Friend
 
-CALL = FirstCall(
-    "/api/v1/feed/posts",
-    {"uid": "ann", "data": "Hello", "idempotency_key": "ann-1"},
-    "feed:write",
+_SCOPE = "feed:write"
+CALLS = (
+    FirstCall(
+        "/api/v1/feed/relations", {"action": "befriend", "uid": "ann", "other": "bob"}, _SCOPE
+    ),
+    FirstCall(
+        "/api/v1/feed/posts",
+        {"uid": "ann", "data": "Hello", "idempotency_key": "ann-1"},
+        _SCOPE,
+    ),
 )
 
 
@@ -18,13 +24,13 @@ def steps() -> list[FirstStep]:
     return [
         FirstStep(
             _("Two users are friends"),
-            _('POST /api/v1/feed/relations with {"action": "befriend", "uid": "ann", '
-              '"other": "bob"}: your own user ids, nothing is registered first.'),
+            _("The first command below makes them so. The ids are those of your own users, "
+              "nothing is registered first."),
             Friend.objects.exists(),
         ),
         FirstStep(
             _("A post is accepted"),
-            _("Post something with the command below."),
+            _("The second command below posts something."),
             Feed.objects.exists(),
         ),
         FirstStep(

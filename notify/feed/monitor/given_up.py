@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -30,6 +31,15 @@ def take_back(events: Iterable[EventQueue]) -> None:
     """These events, which are set aside and locked, are replayed."""
     back = [Back(_TOPICS.index(e.topic), answer(e.reason), e.create_date) for e in events]
     given_up.take_back(FLOW, back)
+
+
+def of_topics() -> dict[str, int]:
+    """How many events of each topic were neither replayed nor acknowledged, topics without one
+    left out."""
+    counts: Counter[str] = Counter()
+    for group in given_up.groups(FLOW):
+        counts[_TOPICS[group.subject]] += group.count
+    return dict(sorted(counts.items()))
 
 
 def answer(reason: str) -> str:

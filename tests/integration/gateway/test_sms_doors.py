@@ -128,6 +128,17 @@ class TestNetworks:
         assert len(lines) == 1
         assert (lines[0]["stranger"], lines[0]["last_stranger"]) == (200, ELSEWHERE)
 
+    def test_a_stranger_that_becomes_a_gateway(self) -> None:
+        with listening() as receiver:
+            with Raw(receiver.port, ELSEWHERE) as raw:
+                assert is_closed(raw)
+            receiver.doorkeeper.next_log.at_once()
+            until(lambda: Alert.objects.exclude(open_key=None).filter(kind="sms.stranger"))
+            gateway(1, networks=[ELSEWHERE])
+            until(lambda: receiver.doorkeeper.networks.gateways(ELSEWHERE))
+            assert result_of(receiver, ELSEWHERE) == 0
+            until(lambda: Alert.objects.filter(kind="sms.stranger", open_key=None))
+
 
 class TestSilence:
     @pytest.mark.parametrize("dripping", [False, True])

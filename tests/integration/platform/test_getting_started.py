@@ -62,14 +62,14 @@ def done(client: Client, anchor: str) -> list[bool]:
     return [line.done for line in part(client, anchor).steps]
 
 
-def commands(client: Client) -> list[list[str]]:
-    """The commands that the page shows, as a shell reads them."""
+def commands(client: Client) -> list[list[list[str]]]:
+    """The commands that the page shows for each flow, as a shell reads them."""
     shown = re.findall(
         r'<pre class="code command" tabindex="0">(curl .*?)</pre>',
         client.get(PAGE).content.decode(),
         re.S,
     )
-    return [shlex.split(html.unescape(text)) for text in shown]
+    return [[shlex.split(one) for one in html.unescape(text).split("\n\n")] for text in shown]
 
 
 def test_the_list_fills_itself_in(admin_client: Client) -> None:
@@ -169,7 +169,7 @@ def test_the_commands_have_the_newest_key_that_may_and_never_its_secret(
     revoked, _ = keys.create(biz, "old", ["events:write"])
     keys.revoke(revoked)
     assert plain.encode() not in admin_client.get(PAGE).content
-    publishes, posts, _texts, _leads = commands(admin_client)
+    (publishes,), (posts, _), *_rest = commands(admin_client)
     assert publishes[publishes.index("-H") + 1] == f"Authorization: Bearer mp_{key.prefix}_…"
     assert posts[posts.index("-H") + 1] == "Authorization: Bearer mp_…"
     # Whoever may not see keys sees none of their prefixes.
@@ -185,20 +185,24 @@ def test_the_commands_are_taken_by_the_api(admin_client: Client, client: Client)
     page = admin_client.get(PAGE).content.decode()
     scopes = re.findall(r'the scope <b class="mono">([a-z:]+)</b>', page)
     answers = {}
-    for words, scope in zip(commands(admin_client), scopes, strict=True):
+    for of_flow, scope in zip(commands(admin_client), scopes, strict=True):
         _, plain = keys.create(biz, scope, [scope])
-        path = words[1].removeprefix("http://testserver")
-        body = words[words.index("-d") + 1]
-        json.loads(body)
-        answers[path] = client.post(
-            path,
-            body,
-            content_type="application/json",
-            headers={"Authorization": f"Bearer {plain}"},
-        )
+        for words in of_flow:
+            path = words[1].removeprefix("http://testserver")
+            body = words[words.index("-d") + 1]
+            json.loads(body)
+            answers[path] = client.post(
+                path,
+                body,
+                content_type="application/json",
+                headers={"Authorization": f"Bearer {plain}"},
+            )
     taken = {path: answer.status_code for path, answer in answers.items()}
     assert taken.pop("/api/v1/sms") == 400  # there is no account and no gateway yet
-    assert taken == {"/api/v1/messages": 202, "/api/v1/leads": 202, "/api/v1/feed/posts": 202}
+    assert taken == {
+        "/api/v1/messages": 202, "/api/v1/leads": 202, "/api/v1/feed/relations": 200,
+        "/api/v1/feed/posts": 202,
+    }  # fmt: skip
 
 
 def test_one_language_is_shown(admin_client: Client) -> None:
