@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import cache
 from typing import Any
 from zoneinfo import available_timezones
 
@@ -35,15 +35,18 @@ def _languages() -> list[tuple[str, Any]]:
 
 def _zones() -> list[Any]:
     platform = _("The platform's: %s") % timezone.get_default_timezone_name()
-    groups = [(region, list(_of_region(region))) for region in _REGIONS]
-    return [("", platform), ("UTC", "UTC"), *groups]
+    return [("", platform), ("UTC", "UTC"), *_regions()]
 
 
-def _of_region(region: str) -> Iterable[tuple[str, str]]:
+@cache
+def _regions() -> list[tuple[str, list[tuple[str, str]]]]:
+    """Region → (zone, place) of each; kept, because the zones are read from hundreds of files."""
+    found: dict[str, list[tuple[str, str]]] = {region: [] for region in _REGIONS}
     for name in sorted(available_timezones()):
-        area, _slash, place = name.partition("/")
-        if area == region:
-            yield name, place.replace("_", " ")
+        region, _slash, place = name.partition("/")
+        if region in found:
+            found[region].append((name, place.replace("_", " ")))
+    return list(found.items())
 
 
 class PreferencesForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
