@@ -33,7 +33,7 @@ ABOUT = (
     "1,000 messages, in another database of the same server, in turns: a page that takes many "
     "times as long beside the larger tables grows with them."
 )
-_ROUNDS = 3  # at least, the first of which fills caches
+_ROUNDS = 2  # at least, the first of which fills caches
 _SHOWN = 40  # pages of the document, the slowest ones
 _LOOK_SECONDS = 0.2
 _LONGEST_SECONDS = 1800.0

@@ -82,10 +82,12 @@ def test_the_longest_begins_first_and_what_runs_alone_last(
     suite = Suite(tmp_path, test_a_alone=ALONE, test_b=MANY)
     suite.run("-n", "1", "--record-times")
     recorded = spreading.measured(times)
-    assert recorded["test_b.py"] >= 0.3
-    assert recorded["test_b.py"] > recorded["test_a_alone.py"] > 0
+    assert recorded["test_b.py"] >= 0.3  # each of its tests rests for 0.05 s
+    assert recorded["test_a_alone.py"] > 0
     (tmp_path / "test_short.py").write_text("def test_short(): pass")
-    times.write_text(json.dumps({**recorded, "test_short.py": 0.1}))
+    # Not as measured: on a busy machine the single test can take as long as the six.
+    known = {"test_a_alone.py": 0.2, "test_b.py": 0.6, "test_short.py": 0.1}
+    times.write_text(json.dumps(known))
     (tmp_path / "test_new.py").write_text("def test_new(): pass")
     (tmp_path / "record").unlink()
     ran = list(suite.run("-n", "1"))
