@@ -78,10 +78,10 @@ class Chart:
 def labels(times: Sequence[datetime], by_day: bool = False) -> list[str]:
     """Times in the reader's time zone: without the date when all are of one day."""
     if by_day:
-        return [formats.date_format(at, "Y-m-d") for at in times]
+        return [f"{at:%Y-%m-%d}" for at in times]
     local = [timezone.localtime(at) for at in times]
-    form = "H:i" if len({at.date() for at in local}) < 2 else "m-d H:i"
-    return [formats.date_format(at, form) for at in local]
+    form = "%H:%M" if len({at.date() for at in local}) < 2 else "%m-%d %H:%M"
+    return [at.strftime(form) for at in local]
 
 
 def _number(value: float) -> str:

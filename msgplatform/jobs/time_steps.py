@@ -48,6 +48,23 @@ def rows(step: Step, since: datetime, until: datetime) -> list[QuerySet[Any]]:
     return [hours, minutes.annotate(at=TruncHour("minute", tzinfo=UTC))]
 
 
+def rows_of_sum(step: Step, since: datetime, until: datetime) -> list[QuerySet[Any]]:
+    """The counters of a period whose steps do not matter: `rows` without `at`, but with the hours
+    instead of the minutes of which they are the sum."""
+    first = start("hour", since)
+    if first < (begin := start("minute", since)):
+        first += _LENGTH["hour"]
+    done = HourCounter.done_until() if step == "minute" else None
+    last = min(done, start("hour", until)) if done else first
+    if step != "minute" or last <= first:
+        return rows(step, since, until)
+    return [
+        MinuteCounter.objects.filter(minute__gte=begin, minute__lt=first),
+        HourCounter.objects.filter(hour__gte=first, hour__lt=last),
+        MinuteCounter.objects.filter(minute__gte=last, minute__lt=until),
+    ]
+
+
 def in_order(found: QuerySet[Any]) -> QuerySet[Any]:
     """One of `rows` by time, in the order of an index: a file can be written while they are
     read."""

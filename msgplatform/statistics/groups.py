@@ -32,7 +32,7 @@ def sums(counted: Counted) -> Sums:
     read."""
     columns = ("biz_id", "subject", "name")
     found: Counter[Key] = Counter()
-    for rows in counted.rows_of_groups():
+    for rows in counted.rows_of_sum():
         for *key, value in rows.values_list(*columns).annotate(Sum("value")).order_by():
             found[Key(*key)] += value
     return found

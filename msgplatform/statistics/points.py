@@ -75,11 +75,14 @@ class Counted:
 
     def rows_of_groups(self) -> list[QuerySet[Any]]:
         """The same with the counters of dimensions that are counted apart."""
-        found = [
-            rows.filter(self.narrowed)
-            for rows in time_steps.rows(self.step, self.since, self.until)
-        ]
-        return [self._of_flow(rows) for rows in found]
+        found = time_steps.rows(self.step, self.since, self.until)
+        return [self._of_flow(rows.filter(self.narrowed)) for rows in found]
+
+    def rows_of_sum(self) -> list[QuerySet[Any]]:
+        """The same for the sum of the whole time: without `at`, and of minutes only those are read
+        that are in no hour."""
+        found = time_steps.rows_of_sum(self.step, self.since, self.until)
+        return [self._of_flow(rows.filter(self.narrowed)) for rows in found]
 
     def _of_flow(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         if rows.model is not MinuteCounter or self.activity.names_subjects(self.chosen):

@@ -140,13 +140,13 @@ def _by_step(
 ) -> Table:
     activity, without = counted.activity, counted.activity.without(counted.chosen)
     happened = [point for point in reversed(points) if any(point.counts.values())]
-    times = labels([point.at for point in happened], by_day)
+    shown = happened[:_STEPS_SHOWN]
     rows = [
         Row(time, _values(activity, point.counts, without))
-        for time, point in zip(times, happened[:_STEPS_SHOWN], strict=False)
+        for time, point in zip(labels([one.at for one in shown], by_day), shown, strict=True)
     ]
     file = _address(request, "console:statistics-csv")
-    more = max(0, len(happened) - _STEPS_SHOWN)
+    more = len(happened) - len(shown)
     title = _("Per %s, the latest first") % STEPS[counted.step]
     return Table(title, _("Time"), _columns(activity), rows, more, file)
 

@@ -10,9 +10,10 @@ from pytest_django import Settings
 from msgplatform.core import flows
 from msgplatform.core.data import sql
 from msgplatform.jobs import counters
+from msgplatform.jobs.time_steps import Step
 from msgplatform.models import HourCounter, MinuteCounter
 from msgplatform.statistics import files, groups
-from msgplatform.statistics.points import Counted
+from msgplatform.statistics.points import Counted, total
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -35,10 +36,10 @@ def count(at: datetime, value: int = 1) -> None:
     MinuteCounter.add("notify", dict.fromkeys(KEYS, value), at)
 
 
-def counted(since: datetime, until: datetime) -> Counted:
+def counted(since: datetime, until: datetime, step: Step = "hour") -> Counted:
     activity = next(flow.activity for flow in flows.all() if flow.name == "notify")
     assert activity
-    return Counted(activity, "hour", since, until)
+    return Counted(activity, step, since, until)
 
 
 def delivered(since: datetime, until: datetime) -> list[int]:
@@ -81,6 +82,23 @@ def test_a_time_that_ends_within_an_hour_has_a_part_of_it(closed: datetime) -> N
     since = closed - 3 * HOUR
     assert delivered(since, since + 25 * MINUTE) == [2]
     assert delivered(since, since + HOUR) == [3]
+
+
+@pytest.mark.parametrize("first", [-185, -180, -95, -60, -20])
+@pytest.mark.parametrize("last", [-15, -1, 0, 10])
+def test_the_sum_of_minutes_reads_their_hours(closed: datetime, first: int, last: int) -> None:
+    for minute in range(-200, 20, 5):
+        count(closed + minute * MINUTE, 1000 + minute)
+    counters.roll_up_hours()
+    wanted = counted(closed + first * MINUTE, closed + last * MINUTE, "minute")
+    sums = groups.whole(groups.sums(wanted))
+    assert sums == total(wanted.series())
+    assert sums["delivered"] == sum(1000 + m for m in range(-200, 20, 5) if first <= m < last)
+    whole_hours = range(-(-first // 60), last // 60)
+    MinuteCounter.objects.filter(
+        minute__gte=closed + whole_hours.start * HOUR, minute__lt=closed + whole_hours.stop * HOUR
+    ).delete()
+    assert groups.whole(groups.sums(wanted)) == sums
 
 
 def test_adding_up_can_be_repeated(closed: datetime) -> None:
