@@ -169,7 +169,8 @@ class BulkJobAdmin(ReadOnlyAdmin):
         # Only jobs in these states: one that has ended meanwhile must not start again.
         with transaction.atomic():
             for job in jobs.filter(state__in=allowed):
-                audit(request, f"bulk_{to}", str(job), changes={"state": [job.state, to]})
+                changes = {"state": [job.state, to]}
+                audit(request, f"bulk_{to}", job.audit_target, changes=changes)
             count = jobs.filter(state__in=allowed).update(state=to)
         messages.success(request, _("%d jobs changed.") % count)
 

@@ -66,6 +66,11 @@ class BulkJob(models.Model):
     }
 
     @property
+    def audit_target(self) -> str:
+        """As the audit log names it, whatever the language of who did something."""
+        return f"{self.action} {self.flow} #{self.pk}"
+
+    @property
     def is_open(self) -> bool:
         return self.state in self.FROM[self.State.CANCELLED]
 

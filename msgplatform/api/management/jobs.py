@@ -140,7 +140,7 @@ class _ChangeView(APIView):
             except BulkJob.DoesNotExist:
                 raise Http404 from None
             if changed:
-                audit(request, f"bulk_{job.state}", str(job))
+                audit(request, f"bulk_{job.state}", job.audit_target)
         return Response(JobSerializer(job).data)
 
 

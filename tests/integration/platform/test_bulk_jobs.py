@@ -6,6 +6,7 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
+from django.utils import translation
 
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import AuditLog, Biz, BulkJob
@@ -198,6 +199,16 @@ def test_the_admin_adds_no_job(admin_client: Client) -> None:
     for answer in (admin_client.get(add), admin_client.post(add, {"flow": "notify"})):
         assert answer.status_code == 403
     assert BulkJob.objects.count() == 0
+
+
+def test_a_job_has_its_action_s_name_for_people_and_another_for_the_audit_log() -> None:
+    job = BulkJob.objects.create(flow="notify", action="requeue", created_by="x")
+    assert str(job) == f"Notify: Send failed ones again #{job.pk}"
+    with translation.override("zh-hans"):
+        assert "Send failed" not in str(job)
+        assert job.audit_target == f"requeue notify #{job.pk}"
+    gone = BulkJob(pk=7, flow="pigeons", action="release")
+    assert str(gone) == "pigeons: release #7"
 
 
 def test_a_paused_job_is_resumed_only_by_who_could_start_it() -> None:
