@@ -14,14 +14,17 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from msgplatform.api.filters import business_system, number
+from msgplatform.api.filters import business_system
 from msgplatform.api.query import QueryView, moment
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows.activity import WHOLE
+from msgplatform.core.flows import Activity
+from msgplatform.core.flows.activity import SYSTEM
 from msgplatform.jobs import time_steps
 from msgplatform.jobs.time_steps import Step
+from msgplatform.statistics.points import Counted
 
+_PERIOD = ("flow", "step", "since", "until")
 _STEPS = ("minute", "hour", "day")
 _USUAL = timedelta(days=1)
 # Buckets of histograms, such as latency_le_250ms: percentiles are made of them, in the console.
@@ -40,6 +43,23 @@ class StatisticsSerializer(serializers.Serializer[dict[str, Any]]):
     points = PointSerializer(many=True, help_text="Steps in which something was counted")
 
 
+def _groups() -> list[OpenApiParameter]:
+    """A parameter for each further dimension of a flow, such as subscription."""
+    having: dict[str, list[str]] = defaultdict(list)
+    for flow in flows.all():
+        for dimension in flow.activity.dimensions if flow.activity else ():
+            if dimension.name != SYSTEM:
+                having[dimension.name].append(flow.name)
+    return [
+        OpenApiParameter(
+            name, str,
+            description=f"Only of this {name.replace('_', ' ')} (flow {', '.join(names)}), by its "
+            "id in the console's addresses",
+        )
+        for name, names in having.items()
+    ]  # fmt: skip
+
+
 class StatisticsView(QueryView):
     required_scope = "manage:statistics"
     query = [
@@ -48,9 +68,7 @@ class StatisticsView(QueryView):
         OpenApiParameter("since", OpenApiTypes.DATETIME, description="A day ago when left out"),
         OpenApiParameter("until", OpenApiTypes.DATETIME, description="Now when left out"),
         OpenApiParameter("system", str, description="Only of this business system, by its name"),
-        OpenApiParameter(
-            "subject", str, description="Only of the subscription, gateway or CRM of this id"
-        ),
+        *_groups(),
     ]
 
     @extend_schema(
@@ -62,24 +80,24 @@ class StatisticsView(QueryView):
         responses=StatisticsSerializer,
     )
     def get(self, request: Request) -> Response:
-        flow, step = self._flow(), self._step()
+        activity, step = self._activity(), self._step()
         since, until = self._period(step)
         counts: dict[datetime, Counter[str]] = defaultdict(Counter)
-        owner = self._owner()
-        for table in time_steps.rows(step, since, until):
-            rows = table.filter(WHOLE, flow=flow, **owner).exclude(name__contains=_BUCKET)
+        for table in Counted(activity, step, since, until, self._chosen(activity)).rows():
+            rows = table.exclude(name__contains=_BUCKET)
             for at, name, value in rows.values_list("at", "name").annotate(Sum("value")).order_by():
                 counts[time_steps.moment(at)][name] += value
         total: Counter[str] = sum(counts.values(), Counter())
         points = [{"at": at, "counts": dict(counts[at])} for at in sorted(counts)]
-        return Response({"flow": flow, "step": step, "total": dict(total), "points": points})
+        found = {"flow": self.asked["flow"], "step": step, "total": dict(total), "points": points}
+        return Response(found)
 
-    def _flow(self) -> str:
-        name = self.asked.get("flow", "")
-        if flows.get(name) is None:
-            known = ", ".join(flow.name for flow in flows.all())
+    def _activity(self) -> Activity:
+        flow = flows.get(self.asked.get("flow", ""))
+        if flow is None or flow.activity is None:
+            known = ", ".join(flow.name for flow in flows.all() if flow.activity)
             raise InvalidInput(f"Name one of these flows: {known}.", "flow")
-        return name
+        return flow.activity
 
     def _step(self) -> Step:
         step = self.asked.get("step", "hour")
@@ -100,10 +118,13 @@ class StatisticsView(QueryView):
     def _time(self, name: str, usual: datetime) -> datetime:
         return moment(self.asked[name], name) if name in self.asked else usual
 
-    def _owner(self) -> dict[str, int]:
-        owner = {}
-        if system := self.asked.get("system"):
-            owner["biz_id"] = business_system(system, "system")
-        if subject := self.asked.get("subject"):
-            owner["subject"] = number(subject, "subject")
-        return owner
+    def _chosen(self, activity: Activity) -> dict[str, str]:
+        """Dimension → key of the group that is asked for."""
+        has = [dimension.name for dimension in activity.dimensions]
+        chosen = {name: key for name, key in self.asked.items() if name not in _PERIOD}
+        for name in chosen:
+            if name not in has:
+                raise InvalidInput(f"This flow is counted by {', '.join(has)}.", name)
+        if SYSTEM in chosen:
+            chosen[SYSTEM] = str(business_system(chosen[SYSTEM], SYSTEM))
+        return chosen

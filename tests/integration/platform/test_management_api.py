@@ -347,12 +347,20 @@ def test_statistics(manager: Manager) -> None:
     assert everything["total"] == {"accepted": 15, "failed": 3}
     assert [point["counts"]["accepted"] for point in everything["points"]] == [5, 10]
     assert manager.send("GET", f"{asked}&system=stock").json()["total"]["accepted"] == 5
-    assert manager.send("GET", f"{asked}&subject=7").json()["total"] == {"failed": 3}
+    assert manager.send("GET", f"{asked}&subscription=7").json()["total"] == {"failed": 3}
+    of_type = manager.send("GET", f"{asked}&event_type=3").json()
+    assert of_type["total"] == {"accepted": 15, "failed": 3}
+    MinuteCounter.add("sms", {(orders.pk, -2, "sent"): 4, (orders.pk, 2, "sent"): 4}, now)
+    of_gateway = manager.send("GET", f"statistics?flow=sms&gateway=2&until={until}").json()
+    assert of_gateway["total"] == {"sent": 4}
     for wrong, field in (
         ("", "flow"),
         ("flow=letters", "flow"),
         ("flow=notify&step=year", "step"),
         ("flow=notify&system=none", "system"),
+        ("flow=notify&subscription=none", "subscription"),
+        ("flow=notify&gateway=2", "gateway"),
+        ("flow=notify&subscription=7&event_type=3", "subscription"),
         ("flow=notify&until=0001-01-01T00:00:00Z", "until"),
         ("flow=notify&step=minute&since=2020-01-01T00:00:00Z", "since"),
     ):
