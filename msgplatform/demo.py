@@ -23,11 +23,13 @@ from msgplatform import env
 from msgplatform.core import flows
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.secrets import encryption
+from msgplatform.core.servers.private_server import free_port
 
 # With fewer accepted messages a flow's demo counts as failed, unless it names a minimum of its own.
 MIN_MESSAGES = 1000
 ADMIN = "admin"
 _MARK = "MSGPLATFORM_DEMO"
+_HOST, _PORT = "127.0.0.1", 8000
 # A trickle keeps its pace for so many seconds. Then it goes on at a twentieth of it, so that a demo
 # that runs for days fills no disk.
 _BRISK_SECONDS = 3 * 3600
@@ -85,13 +87,14 @@ def enter(port: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, mode=0o700)
     write_encryption_key(folder)
-    port = port or _free_port(8000, 0)  # 8000 is where people expect it
+    port, held = _held(port)
+    held.set_inheritable(True)  # it is kept by the process that begins below
     kept = {name: value for name, value in os.environ.items() if not configures(name)}
     settings = {
-        _MARK: str(port),
+        _MARK: f"{port} {held.fileno()}",
         "STATE_DIR": str(folder),
         "SECRET_KEY": secrets.token_urlsafe(50),
-        "PUBLIC_URL": f"http://127.0.0.1:{port}",
+        "PUBLIC_URL": f"http://{_HOST}:{port}",
         "OUTBOUND_ALLOW": "127.0.0.0/8",
         "LOG_LEVEL": os.environ.get("LOG_LEVEL", "WARNING"),
     }
@@ -119,17 +122,19 @@ def configures(name: str) -> bool:
     )
 
 
-def _free_port(*wanted: int) -> int:
-    """The first of these ports that is free; 0 stands for any."""
-    for port in wanted:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise CommandError("no free port on 127.0.0.1")
+def _held(wanted: int) -> tuple[int, socket.socket]:
+    """The port that is wanted; for 0 the one where people expect it, or else any. It is kept for
+    this demo."""
+    from msgplatform.supervision import address
+    from msgplatform.supervision.run import Refused
+
+    try:
+        return wanted or _PORT, address.hold(_HOST, wanted or _PORT)
+    except Refused as error:
+        if wanted:
+            raise CommandError(str(error)) from None
+    port = free_port()
+    return port, address.hold(_HOST, port)
 
 
 class Demo:
@@ -140,11 +145,12 @@ class Demo:
 
         from msgplatform.supervision.platform import Platform
 
-        self.port = int(os.environ[_MARK])
+        self.port, held = map(int, os.environ[_MARK].split())
         self.run = Run(settings.PUBLIC_URL, messages, Path(settings.STATE_DIR), timeout)
         self.platform = Platform(
-            Path(settings.STATE_DIR), host="127.0.0.1", port=self.port, env=dict(os.environ)
-        )
+            Path(settings.STATE_DIR), host=_HOST, port=self.port, env=dict(os.environ),
+            held=socket.socket(fileno=held),
+        )  # fmt: skip
         self.password = secrets.token_urlsafe(12)
 
     def start(self) -> None:

@@ -7,6 +7,7 @@ import http.client
 import ipaddress
 import os
 import socket as sockets
+import sys
 
 from django.conf import settings
 
@@ -40,8 +41,29 @@ def public_url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def require_free(host: str, port: int) -> None:
-    """Raises Refused if a program listens on this address, or if this machine does not have it."""
+def hold(host: str, port: int) -> sockets.socket:
+    """Keep this address for one platform, until the socket that is returned is closed. Raises
+    Refused if it is kept already, if a program listens there, or if this machine does not have it.
+
+    The web server shares its port with others of the same user (granian sets SO_REUSEPORT): two
+    platforms that start on one port at the same time would each get a part of the requests. A name
+    in the kernel, which ends with its process, lets one of them in. Only Linux has such names.
+    """
+    name = sockets.socket(sockets.AF_UNIX)
+    try:
+        if sys.platform == "linux":
+            name.bind(f"\0msgplatform-{host}-{port}")
+        _require_free(host, port)
+    except OSError:
+        name.close()
+        raise _in_use(host, port) from None
+    except Refused:
+        name.close()
+        raise
+    return name
+
+
+def _require_free(host: str, port: int) -> None:
     found = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)
     family, kind, protocol, _, address = found[0]
     with sockets.socket(family, kind, protocol) as probe:
@@ -51,12 +73,14 @@ def require_free(host: str, port: int) -> None:
             probe.bind(address)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise Refused(
-                    f"Port {port} of {host} is in use by another program; choose one with --port."
-                ) from None
+                raise _in_use(host, port) from None
             raise Refused(
                 f"{host}:{port} cannot be used: {os.strerror(error.errno or 0)}"
             ) from None
+
+
+def _in_use(host: str, port: int) -> Refused:
+    return Refused(f"Port {port} of {host} is in use by another program; choose one with --port.")
 
 
 def answers(host: str, port: int) -> bool:

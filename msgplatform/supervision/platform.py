@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from socket import socket
 from typing import Self
 from xmlrpc.client import Error as RpcError
 
@@ -42,9 +43,10 @@ class Platform:
     """Redis if none is configured, the web server and every flow's daemons, supervised.
 
     `state_dir` must be the settings' STATE_DIR; `url` is the address that people open; `processes`
-    says how many processes of a command to run. While the platform runs, it starts and stops the
-    processes that subscriptions or gateways have of their own. Call `start` from a thread that
-    stays. Raises Refused.
+    says how many processes of a command to run; `held` is what `address.hold` returned, if the
+    caller keeps the address already. While the platform runs, it starts and stops the processes
+    that subscriptions or gateways have of their own. Call `start` from a thread that stays. Raises
+    Refused.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Platform:
         workers: int = 1,
         migrate: bool = False,
         processes: Mapping[str, int] | None = None,
+        held: socket | None = None,
     ) -> None:
         if Path(state_dir) != Path(settings.STATE_DIR):
             raise ValueError(f"{state_dir} is not the settings' STATE_DIR {settings.STATE_DIR}")
@@ -65,6 +68,7 @@ class Platform:
         self.migrate = migrate
         self.redis = embedded_redis(self.state_dir)
         self._lock = Lock(self.state_dir / "run")
+        self._held = held
         # supervisord first binds the name with its pid appended, and that must fit too.
         longest = environment.socket_path("supervisor.sock.1234567")
         self._supervisor = Supervisor(
@@ -89,13 +93,13 @@ class Platform:
         try:
             for server in self.redis.values():
                 server.prepare()
-            address.require_free(self.host, self.port)
+            self._held = self._held or address.hold(self.host, self.port)
             prepare_databases(self.migrate)
             static_files.collect()
             self._supervisor.start()
             self._follower.start()
         except BaseException:  # also of a signal: the next `up` must not be refused
-            self._lock.release()
+            self._release()
             raise
         return self
 
@@ -129,6 +133,12 @@ class Platform:
         """Stop everything in order: daemons drain, then web, then Redis."""
         self._follower.stop()  # first, or it would start processes again that are being stopped
         self._supervisor.stop()
+        self._release()
+
+    def _release(self) -> None:
+        if self._held:
+            self._held.close()
+            self._held = None
         self._lock.release()
 
     def _follow(self) -> None:

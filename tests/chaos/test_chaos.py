@@ -122,6 +122,7 @@ def _check_sms(platform: ChaosPlatform, systems: Business) -> None:
     systems.finish()
     account = Account(platform, systems, [])
     come_to(platform, account.unheard, "endings that nobody heard", 300)
+    come_to(platform, account.unanswered, "gateways that wait for answers", 300)
     come_to(platform, account.left_in_redis, "keys that stay in Redis", 300)
     count = account.check_what_was_accepted()
     account.check_what_was_heard()

@@ -57,6 +57,10 @@ class Account:
             missing += [mo[1::2] for mo in self.mos if mo[0] == name and mo[3] not in ear.mos]
         return missing
 
+    def unanswered(self) -> list[str]:
+        """Gateways that still wait for answers to Reports and MOs: they send them again."""
+        return [name for name, books in self.cluster.books.items() if books.owed()]
+
     def left_in_redis(self) -> list[bytes]:
         """Keys that are neither counters nor gone by themselves some day."""
         sms = self.cluster.sms
@@ -129,9 +133,11 @@ class Account:
         archived = {(node, ts, seqno, number, state) for _, node, ts, seqno, number, state in rows}
         told = set()
         for books in self.cluster.books.values():
-            answered = books.answered()
+            # In this order: one that is written down meanwhile may be answered meanwhile.
             reports = [r for r in books.put() if isinstance(r, sgip.Report)]
-            assert all(report.sequence in answered for report in reports)
+            answered = books.answered()
+            open_ones = [r for r in reports if r.sequence not in answered]
+            assert not open_ones, f"Reports that were not answered with 0: {open_ones[:5]}"
             told |= {(*r.submit_sequence, r.user_number, r.state) for r in reports}
         lost, made_up = sorted(told - archived)[:5], sorted(archived - told)[:5]
         assert not lost, f"Reports that were answered and are not archived: {lost}"

@@ -76,6 +76,7 @@ def test_nothing_is_lost_and_nothing_sent_twice(cluster: SmsCluster) -> None:
         account = Account(cluster, systems, fire.mos)
         print(f"{dict(fire.kills)} in {time.monotonic() - began:.0f} s")
         come_to(cluster, account.unheard, "endings that nobody heard", 600)
+        come_to(cluster, account.unanswered, "gateways that wait for answers", 300)
         come_to(cluster, account.left_in_redis, "keys that stay in Redis", 300)
         accepted = account.check_what_was_accepted()
         assert accepted >= MESSAGES

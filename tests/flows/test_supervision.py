@@ -20,7 +20,7 @@ import redis
 import requests
 
 from msgplatform.core.servers.private_server import free_port, private_directory
-from msgplatform.supervision.address import public_url, require_free, resolve
+from msgplatform.supervision.address import hold, public_url, resolve
 from msgplatform.supervision.config import Program
 from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running
 
@@ -171,10 +171,26 @@ def test_a_port_in_use_is_said_in_a_sentence():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with pytest.raises(Refused, match=f"Port {port} of 127.0.0.1 is in use"):
-            require_free("127.0.0.1", port)
-    require_free("127.0.0.1", port)
+            hold("127.0.0.1", port)
+    hold("127.0.0.1", port).close()
     with pytest.raises(Refused, match="cannot be used"):
-        require_free("192.0.2.1", port)  # an address of the documentation, not ours
+        hold("192.0.2.1", port)  # an address of the documentation, not ours
+
+
+def test_an_address_is_held_by_one_platform_before_anything_listens():
+    """Two that start at the same time would share it: the web server sets SO_REUSEPORT."""
+    port = free_port()
+    code = (
+        "import time, django; django.setup(); from msgplatform.supervision.address import hold; "
+        f"held = hold('127.0.0.1', {port}); print('held', flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(Refused, match=f"Port {port} of 127.0.0.1 is in use"):
+            hold("127.0.0.1", port)
+        other.kill()
+    hold("127.0.0.1", port).close()
 
 
 @pytest.mark.parametrize(
