@@ -33,7 +33,8 @@ def status() -> Status:
     facts: dict[str, int | float | str] = {
         str(_Status(one).label): count if count < backlog.MOST else _("%d or more") % count
         for one, count in by_status.items()
-        if count
+        # The backlog says how many wait, unless there are more than are counted.
+        if count and (one != _Status.WAITING or count >= backlog.MOST)
     }
     facts[_("handled in the last hour")] = hour[counters.HANDLED]
     facts[_("entries in the last hour")] = hour[counters.ENTRIES]

@@ -49,8 +49,9 @@ def make(folder: Path) -> Biz:
     feed_rows.make()
     crm_rows.make(str(folder))
     BulkJob.objects.create(
-        flow="sms", created_by="somebody", state=BulkJob.State.PAUSED, filter={"number": NUMBER}
-    )
+        flow="sms", action="resend", created_by="somebody", state=BulkJob.State.PAUSED,
+        filter={"number": NUMBER}, total=1_000_000, done=250_000,
+    )  # fmt: skip
     AuditLog.objects.create(
         actor="somebody", action="bulk_resend", target="sms #1", detail={"filter": NUMBER}
     )
