@@ -17,12 +17,14 @@ from django.db.models import QuerySet
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from gateway import sgip
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsGateway
 from msgplatform.core.flows import Failure
+from msgplatform.core.said import say
 from msgplatform.jobs import given_up
 from msgplatform.jobs.given_up import Back, Lost
 
@@ -102,8 +104,7 @@ def failures() -> list[Failure]:
         found.append(
             given_up.failure(
                 group,
-                where=names.get(pk) or (_("gateway %d, which was deleted") % pk if pk else
-                                        _("no gateway")),
+                where=names.get(pk) or _not_known(pk),
                 where_url=reverse("admin:gateway_smsgateway_change", args=[pk]) if is_known else "",
                 said="",  # a gateway answers with a code, and our own reasons are no content
                 meaning=_(sgip.result_text(int(code))) if code.isdigit() else group.said,
@@ -117,3 +118,10 @@ def failures() -> list[Failure]:
             )
         )  # fmt: skip
     return found
+
+
+def _not_known(gateway: int) -> str:
+    """What is said of a place that has no gateway."""
+    if gateway:
+        return say(gettext_noop("gateway %(id)d, which was deleted"), id=gateway)
+    return say(gettext_noop("no gateway"))

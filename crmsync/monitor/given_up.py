@@ -11,12 +11,13 @@ from datetime import datetime
 
 from django.db.models import QuerySet
 from django.urls import reverse
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as _
 
 from crmsync.models import Crm, RecoveryEntry
 from crmsync.monitor.counters import FLOW
 from msgplatform.core import personal
 from msgplatform.core.flows import Failure
+from msgplatform.core.said import say
 from msgplatform.jobs import given_up
 from msgplatform.jobs.given_up import Back, Lost
 
@@ -61,7 +62,7 @@ def failures() -> Sequence[Failure]:
         found.append(
             given_up.failure(
                 group,
-                where=names.get(pk) or _("CRM %d, which was deleted") % pk,
+                where=names.get(pk) or say(_("CRM %(id)d, which was deleted"), id=pk),
                 where_url=reverse("admin:crmsync_crm_change", args=[pk]) if pk in names else "",
                 list_url=reverse("admin:crmsync_recoveryentry_changelist") + query,
                 action="retry",

@@ -105,6 +105,7 @@ class AlertAdmin(RowsAdmin):
         return {
             "first": book.first if book else "",
             "paragraph": runbooks.paragraph(row.kind),
+            "paragraph_language": runbooks.page()[1],
             "anchor": runbooks.anchor(row.kind),
             "link": runbooks.link(row),
             "is_open": row.open_key is not None,

@@ -2,7 +2,8 @@
 
     text = say(_("The gateway %(name)s is down"), name="north")
     text                   a str in the language of the settings: for logs, webhooks and mails
-    shown(stored(text))    the same in the language of who reads it
+    read(text)             the same in the language of who reads it
+    shown(stored(text))    that too, after it was written down
 
 Messages are marked with `gettext_noop`, so that catalogues have them. A parameter is a number, a
 name, another text that was said, or a lazy translation without parameters of its own.
@@ -47,6 +48,22 @@ def shown(value: Any) -> Any:
         return value
     message, parameters = value
     return _filled(message, {name: shown(each) for name, each in parameters.items()})
+
+
+def read(text: Any) -> Any:
+    """What somebody said, in the language that is active; any other text as it is."""
+    return shown(stored(text)) if isinstance(text, Said) else text
+
+
+def said_again(value: Any) -> str:
+    """What `stored` returned, as `say` returned it: to be a parameter of another text."""
+    if not isinstance(value, list):
+        return str(value)
+    message, parameters = value
+    return say(message, **{
+        name: said_again(each) if isinstance(each, list) else each
+        for name, each in parameters.items()
+    })  # fmt: skip
 
 
 def _filled(message: str, parameters: Mapping[str, Any]) -> str:

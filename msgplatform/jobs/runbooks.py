@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from django.conf import settings
 from django.urls import NoReverseMatch, reverse
+from django.utils import translation
 from django.utils.html import escape
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
@@ -16,7 +17,9 @@ from msgplatform.core.daemons import watch
 from msgplatform.core.flows import Runbook
 from msgplatform.models import Alert
 
-_PAGE = settings.BASE_DIR / "docs" / "operations.md"
+_DOCS = settings.BASE_DIR / "docs"
+# The page that has the paragraphs in English. In other languages it is `runbook.<language>.md`.
+_ENGLISH = "operations.md"
 # Links lose their targets: the documents are not served.
 _MARKUP = re.compile(r"`([^`]+)`|\*([^*]+)\*|\[([^\]]+)\]\([^)]+\)")
 _PLATFORM: Mapping[str, Runbook] = {
@@ -60,19 +63,26 @@ def link(alert: Alert) -> str:
     return f"{address}?{book.query}" if book.query else address
 
 
+def page() -> tuple[str, str]:
+    """The document that has the paragraphs, and its language: the reader's, or else English."""
+    language = translation.get_language() or "en"
+    own = f"runbook.{language}.md"
+    return (own, language) if (_DOCS / own).is_file() else (_ENGLISH, "en")
+
+
 def anchor(kind: str) -> str:
-    """Where `docs/operations.md` has the paragraph about this kind."""
-    return "docs/operations.md#" + kind.partition(":")[0].replace(".", "")
+    """Where the documents have the paragraph about this kind."""
+    return f"docs/{page()[0]}#" + kind.partition(":")[0].replace(".", "")
 
 
 def paragraph(kind: str) -> SafeString:
     """What the runbook says about this kind, as HTML; '' where the documents are not installed."""
     try:
-        page = _PAGE.read_text(encoding="utf-8")
+        text = (_DOCS / page()[0]).read_text(encoding="utf-8")
     except OSError:
         return SafeString("")
     name = re.escape(kind.partition(":")[0])
-    found = re.search(rf"^### {name}\n+(.*?)\s*(?:^#|\Z)", page, re.MULTILINE | re.DOTALL)
+    found = re.search(rf"^### {name}\n+(.*?)\s*(?:^#|\Z)", text, re.MULTILINE | re.DOTALL)
     return SafeString(_MARKUP.sub(_html, escape(found[1]))) if found else SafeString("")
 
 

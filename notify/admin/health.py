@@ -133,5 +133,5 @@ def disabled_on(row: BizReceive) -> datetime | None:
 def why(row: BizReceive) -> str:
     """A sentence when something is wrong with it, otherwise ''."""
     if row.status == _Status.DISABLED:
-        return row.disabled_reason or _("disabled by the platform")
+        return row.why_disabled or _("disabled by the platform")
     return ""

@@ -21,12 +21,11 @@ from django.conf import settings
 from django.db.models import F, Q, QuerySet, Value
 from django.db.models.functions import Coalesce, Least
 from django.utils import timezone
-from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from msgplatform.core import alerts
 from msgplatform.core.data import claims, sql
-from msgplatform.core.said import say
+from msgplatform.core.said import said_again, say, stored
 from msgplatform.models import AuditLog
 from notify.models import BizReceive
 from notify.orders import Result
@@ -44,7 +43,7 @@ _ACTIVE = (_Status.NORMAL, _Status.SKIPPING)
 _MOST_FAILURES = 2**31 - 1  # that the column holds
 # What an alert names; secrets and headers are not read for that.
 _SHOWN = (
-    "status", "failing_since", "failures", "disabled_reason",
+    "status", "failing_since", "failures", "disabled_reason", "disabled_said",
     "biz__name", "biz__title", "receive__name", "receive__title",
 )  # fmt: skip
 
@@ -98,7 +97,7 @@ def update(results: Iterable[Result], rows: Mapping[int, Row], now: datetime) ->
         claims.update_by_key(succeeding, {"failing_since": None, "failures": 0})
         if any(row.disabled_reason and row.status != _Status.DISABLED for row in recovered):
             enabled = succeeding.exclude(status=_Status.DISABLED)
-            claims.update_by_key(enabled, {"disabled_reason": ""})
+            claims.update_by_key(enabled, {"disabled_reason": "", "disabled_said": {}})
     failing = {pk: streaks[pk] for pk in current if streaks[pk].failures}
     groups: dict[tuple[int, bool], list[int]] = defaultdict(list)
     for pk, streak in failing.items():
@@ -150,14 +149,14 @@ def _disable(row: Row, streak: _Streak, now: datetime) -> int:
     limit = _limit()
     is_over = limit is not None and since <= now - limit and failures >= MIN_FAILURES
     if streak.gone:
-        reason = _("the consumer answered 410 Gone, and wants no more messages")
+        reason = say(gettext_noop("the consumer answered 410 Gone, and wants no more messages"))
     elif is_over:
-        text = _("every attempt since %(since)s failed, %(failures)d in a row")
-        reason = text % {"since": _moment(since), "failures": failures}
+        text = gettext_noop("every attempt since %(since)s failed, %(failures)d in a row")
+        reason = say(text, since=_moment(since), failures=failures)
     else:
         return 0
     mine = BizReceive.objects.filter(id=row.id)
-    mine.update(status=_Status.DISABLED, disabled_reason=reason[:200])
+    mine.update(status=_Status.DISABLED, disabled_reason=reason[:200], disabled_said=stored(reason))
     AuditLog.objects.create(
         actor="platform",
         action="subscription_disabled",
@@ -196,7 +195,8 @@ def _conditions(now: datetime) -> Iterable[alerts.Condition]:
                         "The reason: %(why)s. Its deliveries wait; resume it in the console to "
                         "send them."
                     ),
-                    why=row.disabled_reason or say(gettext_noop("no reason is known")),
+                    why=said_again(row.disabled_said or row.disabled_reason)
+                    or say(gettext_noop("no reason is known")),
                 ),
             )
         elif row.failing_since:

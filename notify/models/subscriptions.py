@@ -10,6 +10,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.fields import EncryptedJSONField, EncryptedTextField
+from msgplatform.core.said import shown
 from msgplatform.models import Biz
 from notify.subscriptions import limits, signing
 
@@ -93,7 +94,7 @@ class BizReceive(models.Model):
 
     # A subscription that is resumed is not judged by its failures before that.
     RESUMED: ClassVar[Mapping[str, Any]] = {
-        "failing_since": None, "failures": 0, "disabled_reason": "",
+        "failing_since": None, "failures": 0, "disabled_reason": "", "disabled_said": {},
     }  # fmt: skip
 
     biz = models.ForeignKey(Biz, models.PROTECT, verbose_name=_("system"))
@@ -174,6 +175,8 @@ class BizReceive(models.Model):
     disabled_reason = models.CharField(
         _("why it is disabled"), max_length=200, blank=True, default="", editable=False
     )
+    # The reason as `core/said.py` stores it, for people of other languages.
+    disabled_said = models.JSONField(default=dict, editable=False)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:
@@ -185,3 +188,8 @@ class BizReceive(models.Model):
 
     def __str__(self) -> str:
         return f"{self.biz} → {self.receive}"
+
+    @property
+    def why_disabled(self) -> str:
+        """In the reader's language; '' while it is not disabled, or nobody knows."""
+        return str(shown(self.disabled_said or self.disabled_reason))

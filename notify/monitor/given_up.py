@@ -12,9 +12,10 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.urls import reverse
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.flows import Failure
+from msgplatform.core.said import say
 from msgplatform.jobs import given_up
 from msgplatform.jobs.given_up import Back, Lost
 from notify.models import BizReceive, ReceiveMsg
@@ -85,7 +86,7 @@ def failures() -> list[Failure]:
     found = []
     for group in groups:
         pk, place = group.subject, ""
-        where = _("subscription %d, which was deleted") % pk
+        where: str = say(_("subscription %(id)d, which was deleted"), id=pk)
         wanted = str(pk)
         if row := known.get(pk):
             place, where = reverse("admin:notify_bizreceive_change", args=[pk]), str(row)

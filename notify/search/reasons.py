@@ -118,7 +118,7 @@ class Circumstances:
         if subscription is None:
             return _("Its subscription was deleted.")
         if subscription.status == _Subscribed.DISABLED:
-            why = subscription.disabled_reason or _("too many failures")
+            why = subscription.why_disabled or _("too many failures")
             return _("Held: the platform disabled its subscription: %s") % why
         if subscription.status == _Subscribed.PAUSED:
             return _("Held: its subscription is paused.")

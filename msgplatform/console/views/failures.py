@@ -19,7 +19,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from msgplatform.admin import sees_personal
 from msgplatform.console.views.page import flow_of, page, visible
-from msgplatform.core import flows, personal
+from msgplatform.core import flows, personal, said
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.jobs import given_up
 from msgplatform.models import AuditLog, GivenUp
@@ -78,6 +78,7 @@ def _listed(flow: flows.Flow, may_send: bool, clear: bool) -> Listed:
         found = flow.failures()
     except UNAVAILABLE as error:
         return Listed(flow, [], str(error)[:200])
+    found = [replace(one, where=said.read(one.where)) for one in found]
     if not clear:  # an answer is a content, and may say whose it is
         found = [replace(one, said=personal.text(one.said)) for one in found]
     latest = sorted(found, key=lambda failure: failure.last_at, reverse=True)

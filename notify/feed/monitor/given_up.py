@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from django.urls import reverse
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.data import sql
 from msgplatform.core.flows import Failure
+from msgplatform.core.said import say
 from msgplatform.jobs import given_up
 from msgplatform.jobs.given_up import Back, Lost
 from notify.feed.models import EventQueue
@@ -56,7 +57,7 @@ def failures() -> list[Failure]:
         found.append(
             given_up.failure(
                 group,
-                where=_("events of topic %s") % topic.label,
+                where=say(_("events of topic %(topic)s"), topic=topic.label),
                 where_url=reverse("admin:feed_scheduler"),
                 message=str(group.sample),
                 list_url=reverse("admin:feed_eventqueue_changelist") + query,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import translation
 from pytest_django import Settings
 
 from msgplatform.core.data import sql
@@ -148,6 +149,13 @@ def test_gone_disables_and_the_delivery_waits(row: BizReceive) -> None:
     mark(result(delivery, 410))
     assert state(row) == (Status.DISABLED, True, 1)
     assert "410" in row.disabled_reason
+    assert row.why_disabled == row.disabled_reason
+    failing_subscriptions.reconcile_alerts()
+    alert = Alert.objects.get()
+    with translation.override("zh-hans"):
+        alert.translate()
+        assert "消费方应答 410" in row.why_disabled
+        assert row.why_disabled in alert.text
     delivery.refresh_from_db()
     assert (delivery.status, delivery.send_times, delivery.http_status) == (
         Delivery.PENDING,

@@ -13,14 +13,16 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import translation
 
 from msgplatform import doctor
 from msgplatform.core import alerts, flows
+from msgplatform.core.daemons import watch
 from msgplatform.core.data import sql
 from msgplatform.core.flows import Finding
 from msgplatform.jobs import given_up, runbooks
 from msgplatform.jobs.given_up import Lost
-from msgplatform.models import Acknowledgement, Alert, AuditLog, Biz, GivenUp
+from msgplatform.models import Acknowledgement, Alert, AuditLog, Biz, GivenUp, Preferences
 from notify.models import BizReceive
 from tests.integration.support.notify_rows import subscription
 
@@ -78,6 +80,12 @@ def test_it_says_where_what_and_how_many(admin_client: Client, row: BizReceive) 
     assert badge
     assert badge[1] == "2"
     assert "Messages were given up: 2 groups" in admin_client.get("/console/").content.decode()
+    watch.report_given_up()
+    alert = Alert.objects.get(key="notify.given_up:99")
+    assert alert.subject.endswith("subscription 99, which was deleted")
+    Preferences.objects.create(user=User.objects.get(), language="zh-hans")
+    for page in (PAGE, f"/admin/msgplatform/alert/{alert.pk}/change/"):
+        assert "订阅 99（已删除）" in admin_client.get(page).content.decode(), page
 
 
 def test_send_again_leads_to_the_count_of_this_group(admin_client: Client, row: BizReceive) -> None:
@@ -229,8 +237,10 @@ def test_who_may_not_change_alerts_is_not_offered_it() -> None:
     assert Alert.objects.get().open_key
 
 
-def test_every_kind_has_a_first_step_a_page_and_a_paragraph() -> None:
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_every_kind_has_a_first_step_a_page_and_a_paragraph(language: str) -> None:
     """Also the kinds of retention, which are made of an archive's name."""
+    translation.activate(language)
     code = [
         path.read_text() for app in ("msgplatform", "notify", "gateway", "crmsync")
         for path in (ROOT / app).rglob("*.py") if "runbooks" not in path.name
@@ -246,15 +256,16 @@ def test_every_kind_has_a_first_step_a_page_and_a_paragraph() -> None:
     others = {"platform.alert", "notify.feed"}  # an event, and an app
     assert found - known.keys() - others == set()
     assert len(found) > 25
-    operations = (ROOT / "docs/operations.md").read_text()
-    headings = re.findall(r"^### ([a-z._]+)$", operations, re.MULTILINE)
+    page, its_language = runbooks.page()
+    assert its_language == language
+    headings = re.findall(r"^### ([a-z._]+)$", (ROOT / "docs" / page).read_text(), re.MULTILINE)
     assert sorted(headings) == sorted(known)
     for kind, book in known.items():
-        assert str(book.first).endswith((".", "?")), kind
+        assert str(book.first).endswith((".", "?", "。", "？")), kind
         assert runbooks.link(Alert(kind=kind, key=f"{kind}:1")), kind
         # The page of an alert shows it as people read it, and nothing of the next one.
         shown = html.unescape(runbooks.paragraph(f"{kind}:1"))
-        assert len(shown) > 80, kind
+        assert len(shown) > (80 if language == "en" else 25), kind
         assert not re.search(r"[`*#\]]", shown), shown
 
 

@@ -8,7 +8,8 @@ import pytest
 from django.utils import translation
 from django.utils.translation import gettext_lazy
 
-from msgplatform.core.said import Said, say, shown, stored
+from msgplatform.core import said
+from msgplatform.core.said import Said, said_again, say, shown, stored
 
 FAILING = "The subscription %(name)s is failing"
 CHINESE = "zh-hans"
@@ -46,6 +47,19 @@ def test_what_stands_in_it_is_translated_too() -> None:
     assert chinese.startswith("动态")
     assert "5" in chinese
     assert "message" not in chinese
+
+
+def test_what_was_written_down_is_said_again_in_another_text() -> None:
+    inner = say(FAILING, name="shop → till")
+    kept = json.loads(json.dumps(stored(inner)))
+    outer = say("%(flow)s: %(what)s has waited for more than %(minutes)s minutes",
+                flow="A", what=said_again(kept), minutes=5)  # fmt: skip
+    assert inner in outer
+    assert "subscription" not in read(outer, CHINESE)
+    assert said_again("no code knows it") == "no code knows it"
+    with translation.override(CHINESE):
+        assert said.read(inner) == read(inner, CHINESE)
+        assert said.read("as it is") == "as it is"
 
 
 @pytest.mark.parametrize("text", ["100 % full", "%(name)s", "", "错误"])
