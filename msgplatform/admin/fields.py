@@ -10,6 +10,8 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 from django.core.validators import ProhibitNullCharactersValidator
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from msgplatform.admin import Textarea, TextInput
@@ -26,18 +28,31 @@ def each(check_list: Check) -> Check:
     return lambda item: check_list([item])
 
 
+class _Lines(Textarea):  # type: ignore[misc]  # the theme has no types
+    """A text area; on a page for looking only, the items of the list below each other."""
+
+    read_only = True  # the admin then has the widget show the stored value
+    show: Callable[[Any], str] = str
+
+    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
+        if isinstance(value, list | tuple):
+            return format_html_join(mark_safe("<br>"), "{}", ((self.show(one),) for one in value))
+        return SafeString(super().render(name, value, attrs, renderer))
+
+
 class LinesField(forms.Field):
     """A list of texts, one on each line, without repeats; an error for each invalid line.
 
     `check` raises ValidationError for an invalid item.
     """
 
-    widget = Textarea
+    widget = _Lines
     repeats = False  # whether an item may occur twice
 
     def __init__(self, *, check: Check, rows: int = 3, **kwargs: Any) -> None:
         kwargs.setdefault("required", False)
         super().__init__(widget=self.widget({"rows": rows, "class": "lines"}), **kwargs)
+        self.widget.show = self.show
         self.check_item = check
 
     def prepare_value(self, value: Any) -> Any:

@@ -277,6 +277,10 @@ def test_who_may_only_look_changes_nothing(biz: Biz) -> None:
         act(client, name, row, confirmed="yes")
     row.refresh_from_db()
     assert row.status == Status.NORMAL
+    BizReceive.objects.update(event_types=["order.*", "<i>"], schedule=[30, 5400], channels=[])
     text = page(client, row)
     assert "Test send" not in text
     assert "Discard" not in text
+    # Lists as the form writes them.
+    assert "order.*<br>&lt;i&gt;" in text
+    assert "30 s<br>90 min" in text
