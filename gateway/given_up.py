@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -27,6 +27,7 @@ from msgplatform.core.flows import Failure
 from msgplatform.core.said import say
 from msgplatform.jobs import given_up
 from msgplatform.jobs.given_up import Back, Lost
+from msgplatform.models.failures import MAX_ANSWER
 
 FLOW = "sms"
 OLDEST_DAYS = 30  # what was accepted before that is not sent again
@@ -40,16 +41,21 @@ def answer(final: str, result: int, error_code: int, error: str) -> str:
         return final
     if final != _Final.FAILED or (error_code and not result):
         return ""  # it was sent, or a Report says that it could not be delivered
-    return f"{_RESULT}{error_code}" if error_code else error or final
+    # As long as a group's name may be: who looks for the group finds its messages.
+    return f"{_RESULT}{error_code}" if error_code else (error or final)[:MAX_ANSWER]
 
 
 def narrowed(rows: QuerySet[SgipMt], wanted: str) -> QuerySet[SgipMt]:
     """Those of these rows that have this answer."""
     if wanted in (_Final.EXPIRED, _Final.UNKNOWN):
         return rows.filter(final=wanted)
-    if wanted.startswith(_RESULT) and wanted.removeprefix(_RESULT).isdigit():
-        return rows.filter(error_code=wanted.removeprefix(_RESULT), result__gt=0)
-    return rows.filter(error=wanted, error_code=0)
+    code = wanted.removeprefix(_RESULT)
+    if wanted.startswith(_RESULT) and code.isascii() and code.isdigit():
+        return rows.filter(error_code=code, result__gt=0)
+    said = Q(error__startswith=wanted) if len(wanted) >= MAX_ANSWER else Q(error=wanted)
+    if wanted == _Final.FAILED:
+        said |= Q(error="")
+    return rows.filter(said, error_code=0)
 
 
 def answer_of(row: SgipMt) -> str:

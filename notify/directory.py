@@ -62,7 +62,8 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         super().__init__({}, refresh_seconds)
         # Seconds by which this machine's clock is ahead of the database's, which leases go by.
         self.clock_ahead = 0.0
-        self._clock_is_wrong = False
+        # None before the first look: an earlier process may have left an alert open.
+        self._clock_is_wrong: bool | None = None
         self._rows = Rows(from_row, KIND, _unusable)
 
     def load(self) -> dict[int, Subscription]:
@@ -87,7 +88,7 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         """Raise or resolve the alert about this machine's clock when that has changed."""
         key = f"notify.clock:{socket.gethostname()}"
         if abs(self.clock_ahead) < CLOCK_TOLERANCE_SECONDS:
-            if self._clock_is_wrong:
+            if self._clock_is_wrong is not False:
                 self._clock_is_wrong = False
                 alerts.resolve(key)
         elif not self._clock_is_wrong:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from django.http import HttpResponse, HttpResponseBase
@@ -41,6 +42,9 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake.verdicts import Verdict
 
 _UNKNOWN = "There is no landing page with this APPKEY, or it is switched off."
+# The time of a change is that of its statement. By then its transaction has committed, or was
+# undone (`env.MYSQL_OPTIONS`): who follows the changes misses none.
+_SETTLED = timedelta(seconds=15)
 _FLAGS = {"": None, "true": True, "false": False}
 
 
@@ -49,8 +53,9 @@ _FLAGS = {"": None, "true": True, "false": False}
     get=extend_schema(
         summary="List leads",
         description="Your leads, newest first; with `updated_since` in the order of their "
-        "changes, so that you can follow them. Deleted leads are listed too, unless "
-        "`deleted=false`.",
+        "changes, so that you can follow them: go on from the last `update_time` that you have "
+        "seen. A change is in that list after 15 seconds, when its place is settled. Deleted leads "
+        "are listed too, unless `deleted=false`.",
     ),
 )
 class LeadListView(ListView):
@@ -96,7 +101,10 @@ class LeadListView(ListView):
         if uid := asked.get("uid"):
             rows = rows.filter(uid=uid)
         if since := asked.get("updated_since"):
-            rows = rows.filter(update_time__gte=moment(since, "updated_since"))
+            rows = rows.filter(
+                update_time__gte=moment(since, "updated_since"),
+                update_time__lte=sql.now() - _SETTLED,
+            )
         deleted = asked.get("deleted", "")
         if deleted not in _FLAGS:
             raise InvalidInput("Use true or false.", "deleted")

@@ -39,11 +39,13 @@ def outcome(action: str, ids: Sequence[str]) -> dict[str, Ending]:
     """What became of the records of these entries, or of these records."""
     records = _records_named(action, ids)
     rows = Record.objects.filter(id__in=[pk for pk in records.values() if pk is not None])
-    states = dict(rows.order_by().values_list("id", "state"))
+    # What is to be read again keeps its state until the poller has done so.
+    endings: dict[int, Ending] = {
+        pk: "waiting" if version < 0 else _ENDINGS.get(state, "waiting")
+        for pk, state, version in rows.order_by().values_list("id", "state", "version")
+    }
     found: dict[str, Ending] = {
-        pk: _ENDINGS.get(states[record], "waiting")
-        for pk, record in records.items()
-        if record in states
+        pk: endings[record] for pk, record in records.items() if record in endings
     }
     # An entry about an operation that its queue did not take has no record of its own.
     alone = [int(pk) for pk, record in records.items() if record is None]

@@ -11,6 +11,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.fields import EncryptedJSONField, ExactCharField
+from msgplatform.core.names import refuse_digits
 
 MAX_REMOTE_ID = 191
 # A record is given up after ten tries at most; a wait is a day at most.
@@ -78,3 +79,6 @@ class Crm(models.Model):
 
     def __str__(self) -> str:
         return str(self.name)
+
+    def clean(self) -> None:
+        refuse_digits(self, self.name)

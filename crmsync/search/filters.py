@@ -63,13 +63,7 @@ def parse(given: Mapping[str, Any], allowed: Iterable[str]) -> Filter:
 
 def crm(text: str, field: str) -> int:
     """A CRM's name, or its id."""
-    # Names of CRMs may be digits too; an id is what people mean then.
-    if text.isascii() and text.isdigit():
-        return filters.number(text, field)
-    found = Crm.objects.filter(name=filters.searchable(text, field)).values_list("id", flat=True)
-    if (crm_id := found.first()) is None:
-        raise InvalidInput(_("there is no CRM of this name"), field)
-    return crm_id
+    return filters.id_of(Crm.objects.all(), text, field, _("there is no CRM of this name"))
 
 
 def _state(text: str, field: str) -> int:

@@ -31,24 +31,27 @@ _LINKED = 10  # more are found in the list
 def send(request: HttpRequest, rows: Sequence[SgipMt]) -> list[str]:
     """Send them, show what was done, and record who did it; ids of the first new messages."""
     try:
-        count = 0
+        refused = ""
         for state in AGAIN:  # a bulk job's filter names one state
             ids = [str(row.pk) for row in rows if row.final == state]
             if ids:
                 given = {"ids": ",".join(ids), "state": state}
                 begun = resend.step(given, "", len(ids))
-                count += resend.step(given, begun.cursor, len(ids)).done
+                step = resend.step(given, begun.cursor, len(ids))
+                refused = refused or step.left_because
     except (RedisError, PlatformError) as error:
         log.warning("resend_failed", why=str(error)[:200])
         messages.error(
             request, gettext("Sending failed. Try again: no message is sent twice. %s") % error
         )
         return []
-    new = [id for row in rows[:_LINKED] for id in known(row)]
-    if count:
-        audit(request, "sms_sent_again", str(count), ids=[str(row.pk) for row in rows])
-        audit_messages(request, "sms", [row.pk for row in rows if row.final in AGAIN])
-    _show_result(request, count, len(rows) - count, new)
+    # Of those that were left alone nothing is recorded.
+    repeats = {row.pk: new for row in rows if row.final in AGAIN and (new := known(row))}
+    new = [id for found in list(repeats.values())[:_LINKED] for id in found]
+    if repeats:
+        audit(request, "sms_sent_again", str(len(repeats)), ids=[str(pk) for pk in repeats])
+        audit_messages(request, "sms", list(repeats))
+    _show_result(request, len(repeats), len(rows) - len(repeats), new, refused)
     return new
 
 
@@ -59,13 +62,22 @@ def known(row: SgipMt) -> list[str]:
     return []
 
 
-def _show_result(request: HttpRequest, count: int, left: int, new: Sequence[str]) -> None:
+def _show_result(
+    request: HttpRequest, count: int, left: int, new: Sequence[str], refused: str
+) -> None:
     if count:
         text = ngettext("%d message is sent again:", "%d messages are sent again:", count) % count
         links = format_html_join(", ", "{}", ((cells.message_link("sms", id),) for id in new))
         more = ", …" if count > len(new) else ""
         messages.success(request, format_html("{} {}{}", text, links, more))
-    if left:
+    if left and refused:
+        text = ngettext(
+            "%(count)d was left alone: %(why)s.",
+            "%(count)d were left alone, one because: %(why)s.",
+            left,
+        )  # fmt: skip
+        messages.warning(request, text % {"count": left, "why": refused})
+    elif left:
         text = ngettext(
             "%d was left alone: a message is sent again only if it failed, expired or is unknown, "
             "is at most 30 days old, and has an account that is enabled.",

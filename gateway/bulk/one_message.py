@@ -9,13 +9,13 @@ from gateway.models import SgipMt
 from gateway.search import resent
 from gateway.search.recipient import AGAIN
 from msgplatform.api.filters import number
-from msgplatform.core.errors import InvalidInput
+from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.flows import SentAgain
 
 
 def send_again(id: str, recipient: str) -> SentAgain:
     """Its only recipient is named by the message's own id. Raises RedisError, and InvalidInput for
-    a message that is not in the archive."""
+    a message that is not in the archive; NotNow for one that intake refuses."""
     row = SgipMt.objects.filter(pk=number(id)).first()
     if row is None or recipient not in ("", str(row.pk)):
         raise InvalidInput(_("there is no such message in the archive"), "id")
@@ -23,6 +23,9 @@ def send_again(id: str, recipient: str) -> SentAgain:
         return SentAgain(0, 1)
     given = {"ids": str(row.pk), "state": row.final}
     begun = resend.step(given, "", 1)
-    count = resend.step(given, begun.cursor, 1).done
+    step = resend.step(given, begun.cursor, 1)
+    if step.left_because:
+        raise NotNow(step.left_because)
+    count = step.done
     new = resent.again_as(row.biz_id, str(row.pk)) if count else []
     return SentAgain(count, 1 - count, new[-1] if new else "")

@@ -46,6 +46,7 @@ from msgplatform.core.flows import (
     Step,
     unnoted,
 )
+from msgplatform.core.intake.verdicts import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +130,14 @@ def step(given: Mapping[str, Any], cursor: str, limit: int, note: Note = unnoted
         return Step(BulkCursor.begin(), 0)
     at = BulkCursor.read(cursor)
     page = _page(filter, at.begun, at.position, limit)
-    sent = _send(page.ids) if page.ids else []
+    sent, refused = _send(page.ids) if page.ids else ([], [])
     # Afterwards: a step that is repeated makes no other messages, see the keys.
     note(sent)
-    return Step(at.moved_to(page.position), len(sent))
+    limits = [verdict.reason for verdict in refused if verdict.code == accept.LimitReached.code]
+    if limits:  # it is over tomorrow: the page is done again then, and counted whole
+        return Step(cursor, 0, limits[0], must_wait=True)
+    left = refused[0].reason if refused else ""
+    return Step(at.moved_to(page.position), len(sent), left)
 
 
 def outcome(ids: Sequence[str]) -> dict[str, Ending]:
@@ -187,19 +192,20 @@ def _fits(filter: Filter, row: SgipMt) -> bool:
     )
 
 
-def _send(ids: Sequence[int]) -> list[str]:
-    """The new messages as which they were accepted, by this call or by an earlier one."""
+def _send(ids: Sequence[int]) -> tuple[list[str], list[Verdict]]:
+    """The new messages as which they were accepted, by this call or by an earlier one, and what
+    intake refused."""
     rows = list(SgipMt.objects.filter(id__in=ids).order_by("id"))
     accounts = SmsAccount.objects.in_bulk({row.account_id for row in rows})
     rows = [row for row in rows if row.account_id in accounts]
     requests = [_request(row, accounts[row.account_id]) for row in rows]
     if not requests:
-        return []
+        return [], []
     verdicts = accept.intake().send_many(requests)
     done = [(r, v) for r, v in zip(requests, verdicts, strict=True) if v.outcome != "rejected"]
-    refused = [v.reason for v in verdicts if v.outcome == "rejected"]
+    refused = [v for v in verdicts if v.outcome == "rejected"]
     if refused:
-        log.warning("resend_refused", count=len(refused), why=refused[0])
+        log.warning("resend_refused", count=len(refused), why=refused[0].reason)
     # Intake keeps a key for a day; this one must outlast the time in which they may be sent again.
     with sms_redis().pipeline(transaction=False) as pipe:
         for request, _verdict in done:
@@ -209,7 +215,7 @@ def _send(ids: Sequence[int]) -> list[str]:
     # Failures shows them until somebody acknowledges them.
     fresh = [row for row, v in zip(rows, verdicts, strict=True) if v.outcome == "created"]
     transactions.retrying(lambda: given_up.sent_again(fresh))
-    return [new for _request, verdict in done for new in verdict.ids]
+    return [new for _request, verdict in done for new in verdict.ids], refused
 
 
 def _request(row: SgipMt, account: SmsAccount) -> Request:

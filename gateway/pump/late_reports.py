@@ -22,7 +22,7 @@ from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import ReportIn
 from gateway.models import SgipMt, SgipMtPart, SgipReport
 from gateway.pump import rows as archive
-from msgplatform.core import alerts, logging
+from msgplatform.core import alerts, logging, personal
 from msgplatform.core.daemons import bisect
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.failpoints import failpoint
@@ -73,7 +73,7 @@ def _set_aside(entry: str, error: Exception) -> alerts.AlertEvent:
     return alerts.AlertEvent(
         "sms.archive",
         say(_("A Report that found no message cannot be settled")),
-        f"{entry[:500]}: {type(error).__name__}: {error}"[:1000],
+        personal.in_sentence(f"{entry[:500]}: {type(error).__name__}: {error}"[:1000]),
         key="sms.archive:report",
     )
 

@@ -28,6 +28,7 @@ from gateway.receiver.wrong_logins import WrongLogins
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.said import say
+from msgplatform.models import Alert
 
 log = logging.get(__name__)
 
@@ -59,7 +60,8 @@ class Doorkeeper:
         self._silent: defaultdict[str, OrderedDict[Connection, None]] = defaultdict(OrderedDict)
         self._known: OrderedDict[str, None] = OrderedDict()
         self._refused: Counter[str] = Counter()
-        self._last_stranger = self._alerted = ""
+        self._last_stranger = ""
+        self._alerted: str | None = None  # not looked up yet: an earlier process may have raised it
         self.next_log, self._next_alert = Every(_LOG_SECONDS), Every(_ALERT_SECONDS)
 
     def admit(self, connection: Connection) -> bool:
@@ -162,6 +164,8 @@ class Doorkeeper:
     def report_refused(self) -> None:
         """Log, once in a while and in one line, who was kept out; in the worker's thread."""
         self.wrong_logins.raise_alerts()
+        if self._alerted is None:
+            self._alerted = _address_of_open_alert()
         if self._alerted in self._known:  # it was a gateway's that was set up since
             self._alerted = ""
             alerts.resolve(_STRANGER)
@@ -220,6 +224,13 @@ class Doorkeeper:
             if is_right and self.networks.may(gateway.id, connection.address):
                 found = gateway
         return found
+
+
+def _address_of_open_alert() -> str:
+    """Of which stranger an alert is open, '' when there is none."""
+    said = Alert.objects.filter(open_key=_STRANGER).values_list("said", flat=True).first() or {}
+    text = said.get("text")
+    return str(text[1].get("address", "")) if isinstance(text, list) else ""
 
 
 def _same(given: str, known: str) -> bool:

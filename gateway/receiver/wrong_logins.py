@@ -68,8 +68,8 @@ class WrongLogins:
                 say(
                     _(
                         "%(count)d wrong logins. Each one doubles the time until the next. If it "
-                        "is a gateway of yours, correct the SMG's login in the console; else close "
-                        "the network, and narrow the networks of your gateways."
+                        "is a gateway of yours, correct the SMG's login in the console; else block "
+                        "the address, and narrow the networks of your gateways."
                     ),
                     count=count,
                 ),

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from gateway import sgip
-from gateway.lifecycle.messages import Finished
+from gateway.lifecycle.messages import Finished, Mt
 from gateway.models import SgipMt, SmsAccount
 from msgplatform.api import filters
 from msgplatform.core.errors import InvalidInput
@@ -62,13 +62,15 @@ class Filter:
 
     def matches(self, found: Finished) -> bool:
         """The whole filter, for a message in Redis."""
-        mt = found.mt
+        return self.state in (None, found.final) and self.wants(found.mt)
+
+    def wants(self, mt: Mt) -> bool:
+        """All of the filter but how the message ended."""
         message_id = int(mt.id)
         return (
             self.fits(mt.biz, mt.reference, mt.key)
             and self.number in (None, mt.user_number)
             and self.account in (None, mt.account)
-            and self.state in (None, found.final)
             and (self.since is None or message_id >= self.since)
             and (self.until is None or message_id < self.until)
             and self.id in (None, message_id)

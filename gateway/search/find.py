@@ -1,5 +1,5 @@
 """Find messages, newest first: in the archive by its indexes, in Redis by id, idempotency key and,
-as far as a short walk gets, by number.
+as far as a short walk gets, by what else they have.
 
 What no index narrows (system, reference, key) is asked of a bounded number of rows a page; the
 cursor goes on from there.
@@ -41,7 +41,7 @@ FIELDS: Mapping[str, FilterField | Text] = {
 }
 BATCH = 2000  # rows of one query, when most of them may not fit
 SCANNED = 10_000  # rows that one page looks at
-WALK_SECONDS = 0.1  # in which messages in flight are looked at for a number
+WALK_SECONDS = 0.1  # in which messages in flight are looked at
 
 
 def search(query: str, limit: int, personal: bool = True) -> list[Hit]:
@@ -96,19 +96,23 @@ def _page(filter: Filter, limit: int, taken: Container[int], before: int) -> Can
 
 def _live(filter: Filter, limit: int) -> tuple[list[Hit], str]:
     """What is in Redis, and a sentence when not all of it was looked at. By id or key it is found
-    at once; by number as far as a short walk gets."""
+    at once, by what else a message has as far as a short walk gets."""
     if filter.id is not None:
         wanted, said = [str(filter.id)], ""
     elif filter.key is not None:
         wanted, said = ids_of_key(filter.key), ""
-    elif filter.number is not None:
-        part = in_flight.walk(lambda mt: mt.user_number == filter.number, 0, WALK_SECONDS, limit)
+    elif any(each is not None for each in (filter.number, filter.biz, filter.account)) or (
+        filter.reference is not None
+    ):
+        part = in_flight.walk(filter.wants, 0, WALK_SECONDS, limit)
         wanted, said = part.found, ""
         if part.cursor is not None:
-            said = _("%d messages in flight were looked at, not all; the box above goes on.")
+            said = _("%d messages in flight were looked at, not all; an id or a key finds each.")
             said %= part.seen
+    elif filter.state is not None:
+        return [], ""  # what is in flight has not ended
     else:
-        return [], ""
+        return [], _("Messages in flight were not looked at: narrow it by system or account.")
     return in_flight.hits(wanted, filter.matches), said
 
 

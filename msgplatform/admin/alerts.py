@@ -101,6 +101,8 @@ class AlertAdmin(RowsAdmin):
     # -- one -------------------------------------------------------------------------------------
     def page(self, request: HttpRequest, row: Alert) -> Mapping[str, Any]:
         same = Alert.objects.filter(key=row.key).order_by("-id")
+        earlier = list(same.exclude(pk=row.pk)[:_EARLIER_SHOWN])
+        self.mask(request, earlier)
         book = runbooks.of(row.kind)
         return {
             "first": book.first if book else "",
@@ -110,7 +112,7 @@ class AlertAdmin(RowsAdmin):
             "link": runbooks.link(row),
             "is_open": row.open_key is not None,
             "opened": same.order_by()[:_COUNTED].count(),
-            "earlier": same.exclude(pk=row.pk)[:_EARLIER_SHOWN],
+            "earlier": earlier,
             "max_note": MAX_NOTE,
         }
 

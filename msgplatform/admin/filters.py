@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django import forms
@@ -147,11 +147,12 @@ class IdTimeFilter(FieldListFilter):
         """An aware time; None if there is none, or it cannot be read."""
         try:
             moment = parse_datetime(self._text(name))
-        except ValueError:
+            if moment is not None and timezone.is_naive(moment):
+                moment = timezone.make_aware(moment)
+            # As databases have it; the first and the last day may overflow.
+            return moment.astimezone(UTC) if moment is not None else None
+        except (ValueError, OverflowError):
             return None
-        if moment is None:
-            return None
-        return timezone.make_aware(moment) if timezone.is_naive(moment) else moment
 
 
 class MomentFilter(IdTimeFilter):

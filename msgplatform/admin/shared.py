@@ -15,7 +15,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
@@ -143,9 +143,12 @@ class ApiKeyAdmin(ShowsSecret):
                 audit(request, "api_key_revoked", str(key), changes=changes)
             count = queryset.filter(revoked_at=None).update(revoked_at=now)
         keys.forget()
-        messages.success(
-            request, _("%d keys revoked; other processes refuse them within 30 seconds.") % count
+        text = ngettext(
+            "%d key revoked; other processes refuse it within 30 seconds.",
+            "%d keys revoked; other processes refuse them within 30 seconds.",
+            count,
         )
+        messages.success(request, text % count)
 
 
 @admin.register(BulkJob)
@@ -171,8 +174,8 @@ class BulkJobAdmin(ReadOnlyAdmin):
             for job in jobs.filter(state__in=allowed):
                 changes = {"state": [job.state, to]}
                 audit(request, f"bulk_{to}", job.audit_target, changes=changes)
-            count = jobs.filter(state__in=allowed).update(state=to)
-        messages.success(request, _("%d jobs changed.") % count)
+            count = jobs.filter(state__in=allowed).update(**BulkJob.brought_to(to))
+        messages.success(request, ngettext("%d job changed.", "%d jobs changed.", count) % count)
 
     @admin.action(description=_("Pause"), permissions=["operate"])
     def pause(self, request: HttpRequest, queryset: QuerySet[BulkJob]) -> None:

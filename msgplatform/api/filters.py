@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, time
 from typing import Any
 
+from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 from django.utils.translation import gettext as _
@@ -91,12 +92,25 @@ def first_id(text: str, field: str) -> int:
 
 def business_system(text: str, field: str) -> int:
     """The id of a business system, from its id or its name."""
+    none = _("no business system has this name; use its name or its id")
+    return id_of(Biz.objects.all(), text, field, none)
+
+
+def id_of(rows: QuerySet[Any], text: str, field: str, none: str) -> int:
+    """The id of one of these rows, from its id or its name; `none` is said when there is no such
+    name. Digits that are the id of one and, from earlier, the name of another are refused."""
+    named: int | None = (
+        rows.filter(name=searchable(text, field)).values_list("id", flat=True).first()
+    )
     if text.isascii() and text.isdigit():
-        return number(text, field)
-    found = Biz.objects.filter(name=searchable(text, field)).values_list("id", flat=True).first()
-    if found is None:
-        raise InvalidInput(_("no business system has this name; use its name or its id"), field)
-    return found
+        asked = number(text, field)
+        if named not in (None, asked):
+            sentence = _("This is a name too, of the one whose id is %d: use the other's name.")
+            raise InvalidInput(sentence % named, field)
+        return asked
+    if named is None:
+        raise InvalidInput(none, field)
+    return named
 
 
 def searchable(text: str, field: str) -> str:

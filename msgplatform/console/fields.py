@@ -111,7 +111,7 @@ class MomentField(forms.CharField):
         text = str(super().clean(value))
         try:
             found = timezone.localtime(moment(text, "")) if text else None
-        except InvalidInput:
+        except (InvalidInput, OverflowError):  # the first and the last day may have no local time
             return text
         if found is None:
             return ""
@@ -128,7 +128,7 @@ class MomentInput(TextInput):  # type: ignore[misc]  # unfold has no types
         context: dict[str, Any] = super().get_context(name, value, attrs)
         try:
             read = timezone.localtime(moment(str(value), name)) if value else None
-        except InvalidInput:
+        except (InvalidInput, OverflowError):
             return context
         widget = context["widget"]
         widget["type"] = "datetime-local"

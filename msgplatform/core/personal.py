@@ -14,8 +14,11 @@ from typing import Any
 PERMISSION = "msgplatform.view_personal"
 _EMAIL = re.compile(r"([^\s@<>\"'(),:;]{1,64})@([\w.-]+\.\w+)")
 # 7 to 15 digits (15 is the most of an international number), with what people write between them;
-# but no date.
-_PHONE = re.compile(r"(?<![\w.])(?!\d{4}-\d\d-\d\d)\+?\d(?:[ .()-]?\d){6,14}(?!\w)")
+# but no date, and no IPv4 address.
+_PHONE = re.compile(
+    r"(?<![\w.])(?!\d{4}-\d\d-\d\d|(?:\d{1,3}\.){3}\d{1,3}(?!\d|\.\d))"
+    r"\+?\d(?:[ .()-]?\d){6,14}(?!\w)"
+)
 _STARS = "****"
 
 

@@ -3,7 +3,7 @@ deletes counters, and deletes expired sessions.
 
     pending ── claim ──▶ running ── the last page ──▶ done
     running ── its flow raises ──▶ failed
-    pending or running ── pause ──▶ paused ── resume ──▶ pending
+    pending or running ── pause, or a step that must wait ──▶ paused ── resume ──▶ pending
     pending, running or paused ── cancel ──▶ cancelled
 
 The cursor is saved after each page, under the job's claim: a killed runner's job goes on after the
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -64,7 +65,9 @@ class BulkRunner(Worker):
             raise
         except Exception as error:
             # Only this job fails, with the reason in its row; the others go on.
-            _mine(job).update(state=_State.FAILED, error=str(error)[:2000], finished_at=Now())
+            _mine(job).filter(state__in=[_State.RUNNING, _State.PENDING]).update(
+                state=_State.FAILED, error=str(error)[:2000], finished_at=Now()
+            )
             raise
         return True
 
@@ -78,19 +81,26 @@ class BulkRunner(Worker):
         step = flow.bulk_step(job.action, job.filter, job.cursor, limit, batch.note)
         self.heartbeat.done += step.done
         finished = not step.cursor
-        _mine(job).update(
-            cursor=step.cursor,
-            done=F("done") + step.done,
-            claimed_by="",
-            # The job's rate holds for all runners: none can claim it before its next page is due.
-            lease_until=Now() + timedelta(seconds=step.done / job.rate) if job.rate else None,
-            **({"state": _State.DONE, "finished_at": timezone.now()} if finished else {}),
-        )
+        ended = {"state": _State.DONE, "finished_at": timezone.now()}
+        said = {"error": step.left_because[:2000]} if step.left_because else {}
+        with transaction.atomic():
+            # A pause or cancel that came meanwhile wins, but the page counts; the last page of a
+            # paused job ends it, for there is nothing to resume.
+            if finished:
+                _mine(job).exclude(state=_State.CANCELLED).update(**ended)
+            if step.must_wait:
+                _mine(job).filter(state=_State.RUNNING).update(state=_State.PAUSED)
+            _mine(job).update(
+                cursor=step.cursor,
+                done=F("done") + step.done,
+                claimed_by="",
+                **said,
+                # The job's rate holds for all runners: none claims it before its next page is due.
+                lease_until=Now() + timedelta(seconds=step.done / job.rate) if job.rate else None,
+            )
         batch.done()
 
 
 def _mine(job: BulkJob) -> QuerySet[BulkJob]:
-    """The job's row while we hold it and it runs: a pause or cancel in the console wins."""
-    return BulkJob.objects.filter(
-        pk=job.pk, claimed_by=job.claimed_by, state__in=[_State.RUNNING, _State.PENDING]
-    )
+    """The job's row while we hold it."""
+    return BulkJob.objects.filter(pk=job.pk, claimed_by=job.claimed_by)

@@ -49,6 +49,7 @@ def start(
             action=action,
             filter=dict(filter),
             total=counted.count,
+            more=counted.more,
             rate=rate,
             created_by=actor,
         )
@@ -79,6 +80,8 @@ def change(job_id: int, name: str) -> tuple[BulkJob, bool]:
             return job, False
         if job.state not in allowed:
             raise NotNow(f"This job has ended: it is {job.state}.")
-        job.state = to
-        job.save(update_fields=["state"])
+        values = BulkJob.brought_to(to)
+        for field, value in values.items():
+            setattr(job, field, value)
+        job.save(update_fields=list(values))
     return job, True

@@ -131,7 +131,7 @@ def take_back(flow: str, messages: Iterable[Back]) -> None:
 
 def groups(flow: str, most: int = MOST_FAILURES) -> list[GivenUp]:
     """A flow's groups with messages that somebody has to look at, the largest first."""
-    return list(GivenUp.objects.filter(flow=flow, count__gt=0).order_by("-count")[:most])
+    return list(GivenUp.objects.filter(flow=flow, count__gt=0).order_by("-count", "id")[:most])
 
 
 def failure(group: GivenUp, **place: Any) -> Failure:

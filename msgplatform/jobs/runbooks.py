@@ -20,8 +20,7 @@ from msgplatform.models import Alert
 _DOCS = settings.BASE_DIR / "docs"
 # The page that has the paragraphs in English. In other languages it is `runbook.<language>.md`.
 _ENGLISH = "operations.md"
-# Links lose their targets: the documents are not served.
-_MARKUP = re.compile(r"`([^`]+)`|\*([^*]+)\*|\[([^\]]+)\]\([^)]+\)")
+_MARKUP = re.compile(r"`([^`]+)`|\*([^*]+)\*|\[([^\]]+)\]\(([^)]+)\)")
 _PLATFORM: Mapping[str, Runbook] = {
     watch.SILENT: Runbook(
         _("Look at the log of the program that the alert names: it says why it ended."),
@@ -87,5 +86,9 @@ def paragraph(kind: str) -> SafeString:
 
 
 def _html(found: re.Match[str]) -> str:
-    code, emphasis, link = found.groups()
-    return f"<code>{code}</code>" if code else f"<em>{emphasis}</em>" if emphasis else str(link)
+    code, emphasis, link, target = found.groups()
+    if code or emphasis:
+        return f"<code>{code}</code>" if code else f"<em>{emphasis}</em>"
+    # The documents are not served: where to find it is said instead.
+    where = f"docs/{page()[0]}{target}" if target.startswith("#") else f"docs/{target}"
+    return f"<code>{where}</code>" if link in target else f"{link}: <code>{where}</code>"

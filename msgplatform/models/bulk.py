@@ -65,6 +65,12 @@ class BulkJob(models.Model):
         State.CANCELLED: (State.PENDING, State.RUNNING, State.PAUSED),
     }
 
+    @classmethod
+    def brought_to(cls, state: str) -> Mapping[str, str]:
+        """The values of a job that somebody brings to this state; resumed, it has to tell anew why
+        something was left alone."""
+        return {"state": state, "error": ""} if state == cls.State.PENDING else {"state": state}
+
     @property
     def audit_target(self) -> str:
         """As the audit log names it, whatever the language of who did something."""

@@ -6,6 +6,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.fields import ExactCharField
+from msgplatform.core.names import refuse_digits
 
 
 class Biz(models.Model):
@@ -42,6 +43,9 @@ class Biz(models.Model):
 
     def __str__(self) -> str:
         return self.title or self.name
+
+    def clean(self) -> None:
+        refuse_digits(self, self.name)
 
 
 class ApiKey(models.Model):

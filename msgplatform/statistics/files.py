@@ -37,7 +37,9 @@ def lines(counted: Counted, dimension: Dimension | None = None) -> Iterator[list
     ]  # fmt: skip
     columns = ("at", "biz_id", "subject", "name", "value")
     wanted = chain.from_iterable(
-        time_steps.in_order(rows).values_list(*columns).iterator(chunk_size=5000) for rows in tables
+        piece.values_list(*columns).iterator()
+        for rows in tables
+        for piece in time_steps.in_order(rows)
     )
     # The rows come in the order of their steps: no more than one step is in memory.
     for at, found in groupby(wanted, key=lambda row: row[0]):

@@ -33,15 +33,20 @@ _SETTABLE = (_Status.NORMAL, _Status.PAUSED, _Status.DISCARDED)
 
 
 class StatusField(serializers.ChoiceField):
-    """By name. The platform alone sets `skipping` and `disabled`."""
+    """By name. The platform alone sets `skipping` and `disabled`; what is read may be sent back."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(choices=[status.name.lower() for status in _Status], **options)
 
     def to_internal_value(self, data: Any) -> Any:
+        stored = getattr(self.parent.instance, "status", None)
+        if stored is not None and data == self.to_representation(stored):
+            return stored
         for settable in _SETTABLE:
             if data == settable.name.lower():
-                return int(settable)
+                # It becomes normal by itself, when what was held is skipped.
+                is_on_the_way = (stored, settable) == (_Status.SKIPPING, _Status.NORMAL)
+                return int(_Status.SKIPPING if is_on_the_way else settable)
         names = ", ".join(settable.name.lower() for settable in _SETTABLE)
         raise serializers.ValidationError(f"Use one of {names}.")
 

@@ -19,7 +19,7 @@ from datetime import timedelta
 import msgspec
 from django.db.models import Q
 
-from msgplatform.core import alerts, logging
+from msgplatform.core import alerts, logging, personal
 from msgplatform.core.data import ids, sql
 from msgplatform.jobs import alert_store
 from msgplatform.models import Alert, Biz
@@ -88,10 +88,11 @@ def _publish(events: Iterable[alerts.AlertEvent]) -> int:
 
 
 def _event(biz: int, event: alerts.AlertEvent) -> intake.Event:
+    """Without telephone numbers and addresses of people: it goes to chats, mails and pagers."""
     payload = {
         "kind": event.kind,
-        "subject": event.subject,
-        "text": event.text[:_TEXT_KEPT],
+        "subject": personal.in_sentence(event.subject),
+        "text": personal.in_sentence(event.text[:_TEXT_KEPT]),
         "key": event.key,
         "count": event.count,
     }

@@ -28,13 +28,16 @@ class JobSerializer(serializers.ModelSerializer[BulkJob]):
     total = serializers.IntegerField(
         read_only=True, help_text="How many messages the filter matched when the job was started"
     )
+    more = serializers.BooleanField(
+        read_only=True, help_text="Whether the count stopped there, and more may have matched"
+    )
     done = serializers.IntegerField(read_only=True, help_text="How many it has changed so far")
     error = serializers.CharField(read_only=True, help_text="Why it failed")
 
     class Meta:
         model = BulkJob
-        fields = ["id", "flow", "action", "filter", "rate", "state", "total", "done", "error",
-                  "created_by", "created_at", "finished_at"]  # fmt: skip
+        fields = ["id", "flow", "action", "filter", "rate", "state", "total", "more", "done",
+                  "error", "created_by", "created_at", "finished_at"]  # fmt: skip
         read_only_fields = fields
 
 

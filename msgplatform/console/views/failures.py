@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -22,7 +23,7 @@ from msgplatform.console.views.page import flow_of, page, visible
 from msgplatform.core import flows, personal, said
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.jobs import given_up
-from msgplatform.models import AuditLog, GivenUp
+from msgplatform.models import Acknowledgement, AuditLog, GivenUp
 from msgplatform.models.failures import MAX_NOTE
 
 ACKNOWLEDGED_SHOWN = 10
@@ -67,10 +68,18 @@ def failures(request: HttpRequest) -> HttpResponse:
         _("Failures"),
         listed=[one for one in listed if one.failures or one.problem],
         may_acknowledge=user.has_perm(MAY_ACKNOWLEDGE),
-        acknowledged=given_up.acknowledged([flow.name for flow in able], ACKNOWLEDGED_SHOWN),
+        acknowledged=_acknowledged(able, clear),
         titles={flow.name: flow.title for flow in able},
         max_note=MAX_NOTE,
     )
+
+
+def _acknowledged(able: Sequence[flows.Flow], clear: bool) -> list[Acknowledgement]:
+    """The latest, with what people wrote as this person may read it."""
+    rows = list(given_up.acknowledged([flow.name for flow in able], ACKNOWLEDGED_SHOWN))
+    for row in rows:
+        row.note = row.note if clear else personal.in_sentence(row.note)
+    return rows
 
 
 def _listed(flow: flows.Flow, may_send: bool, clear: bool) -> Listed:

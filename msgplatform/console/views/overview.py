@@ -53,7 +53,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "alerts": _alerts(request),
         "more_alerts": max(0, condition.open_alerts().count() - ALERTS_SHOWN),
         "late_after": settings.ALERT_BACKLOG_MINUTES * 60,
-        "jobs": BulkJob.objects.filter(state__in=["pending", "running", "paused"])[:20],
+        "jobs": _jobs(request),
         "seconds": seconds,
     }
     context["is_calm"] = not (found.number or found.acknowledged or context["problems"])
@@ -75,6 +75,15 @@ def _alerts(request: HttpRequest) -> list[Alert]:
         if not sees_personal(request):
             row.subject = personal.in_sentence(row.subject)
     return rows
+
+
+def _jobs(request: HttpRequest) -> list[BulkJob]:
+    """Those that have not ended, of flows that this person may see."""
+    user: Any = request.user
+    if not any(user.has_perm(f"msgplatform.{verb}_bulkjob") for verb in ("view", "add")):
+        return []
+    seen = [flow.name for flow in visible(request)]
+    return list(BulkJob.objects.filter(state__in=BulkJob.FROM["cancelled"], flow__in=seen)[:20])
 
 
 def _flows(request: HttpRequest, span: Span, step: str, chosen: str) -> dict[str, Any]:

@@ -12,7 +12,8 @@ import os
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
@@ -166,7 +167,8 @@ def redis_answers() -> dict[str, bool]:
 def report_backlogs() -> None:
     """An alert for each queue in which something has been due for too long."""
     for flow in flows.all():
-        _reconcile(flow, [_key(BACKLOG, flow.name)], _late)
+        with _left_at_errors(kinds := [_key(BACKLOG, flow.name)]):
+            alerts.reconcile(kinds, list(_late(flow)))
 
 
 def _late(flow: flows.Flow) -> Iterator[Condition]:
@@ -195,37 +197,44 @@ def report_given_up() -> None:
     """An alert for each place at which messages were given up, until they were sent again or
     somebody acknowledged them."""
     for flow in flows.all():
-        if not flow.given_up_alert:
-            _reconcile(flow, [f"{flow.name}.{GIVEN_UP}"], _given_up)
+        if flow.given_up_alert:
+            continue
+        with _left_at_errors(kinds := [f"{flow.name}.{GIVEN_UP}"]):
+            failures = flow.failures()
+            # An open alert may be about a place that the list has no room for.
+            undecided = _Every() if len(failures) >= flows.MOST_FAILURES else ()
+            alerts.reconcile(kinds, list(_given_up(flow, failures)), undecided)
 
 
 def report_conditions() -> None:
     """What flows ask the watch to look at."""
     for flow in flows.all():
         if flow.watched_alerts:
-            _reconcile(flow, flow.watched_alerts, lambda one: one.conditions())
+            with _left_at_errors(flow.watched_alerts):
+                alerts.reconcile(flow.watched_alerts, list(flow.conditions()))
 
 
-def _reconcile(
-    flow: flows.Flow,
-    kinds: Collection[str],
-    look: Callable[[flows.Flow], Iterable[Condition]],
-) -> None:
-    """Raise and resolve alerts of these kinds. An error leaves them as they are, and the other
-    flows are looked at all the same."""
+@contextmanager
+def _left_at_errors(kinds: Collection[str]) -> Iterator[None]:
+    """An error leaves alerts of these kinds as they are; other flows are looked at all the same."""
     try:
-        holding = list(look(flow))
+        yield
     except UNAVAILABLE as error:
         log.warning("conditions_not_read", kinds=list(kinds), why=str(error)[:200])
     except Exception:
         log.exception("conditions_not_read", kinds=list(kinds))
-    else:
-        alerts.reconcile(kinds, holding)
 
 
-def _given_up(flow: flows.Flow) -> Iterator[Condition]:
+class _Every(Container[str]):
+    """Holds every key."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+
+def _given_up(flow: flows.Flow, failures: Iterable[flows.Failure]) -> Iterator[Condition]:
     places: dict[int, list[flows.Failure]] = defaultdict(list)
-    for failure in flow.failures():
+    for failure in failures:
         places[failure.subject].append(failure)
     for subject, found in places.items():
         since = min(failure.since for failure in found)

@@ -67,10 +67,16 @@ class Preview:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a bulk action; `cursor` is '' when nothing is left."""
+    """One step of a bulk action; `cursor` is '' when nothing is left.
+
+    `left_because` says why some of its messages were left alone. A step that `must_wait` could not
+    do all of them yet: the job is paused, and the cursor is where this step began.
+    """
 
     cursor: str
     done: int
+    left_because: str = ""
+    must_wait: bool = False
 
 
 # What became of a message that was sent again.
