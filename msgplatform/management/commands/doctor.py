@@ -1,4 +1,5 @@
 import sys
+from collections import Counter
 from typing import Any
 
 from django.core.management.base import BaseCommand
@@ -13,13 +14,15 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:
-        bad = 0
+        levels: Counter[str] = Counter()
         for finding in doctor.examine():
-            bad += finding.level == "bad"
+            levels[finding.level] += 1
             self.stdout.write(f"{_MARKS[finding.level]}  {finding.what}")
             if finding.repair:
                 self.stdout.write(f"      → {finding.repair}")
-        if bad:
+        if bad := levels["bad"]:
             self.stdout.write(f"\n{bad} problem{'s' if bad > 1 else ''} found.")
             sys.exit(1)
-        self.stdout.write("\nNo problems found.")
+        warnings = levels["warn"]
+        also = f" {warnings} warning{'s' if warnings > 1 else ''}: see above." if warnings else ""
+        self.stdout.write(f"\nNo problems found.{also}")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from crmsync.api import views
 from crmsync.models import LandingPage, Lead
 from msgplatform.api.access import keys, throttling
 from tests.integration.crmsync.support import (
@@ -196,7 +197,9 @@ class TestRead:
             problem(other.send(method, kept, None if method == "GET" else {}), 404, "not-found")
         assert [row.version for row in stored()] == [1]
 
-    def test_filters(self, caller: Caller, page: LandingPage) -> None:
+    def test_filters(
+        self, caller: Caller, page: LandingPage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         landing_page(page.biz, "ad-2")
         for number, appkey in enumerate(["ad-1", "ad-1", "ad-2"]):
             body = {
@@ -221,6 +224,8 @@ class TestRead:
         assert uids(deleted="true") == ["u0"]
         assert uids(deleted="false") == ["u2", "u1"]
         since = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+        assert uids(updated_since=since) == [], "another transaction may still commit before these"
+        monkeypatch.setattr(views, "_SETTLED", timedelta(0))
         assert uids(updated_since=since) == ["u1", "u2", "u0"]
         assert uids(updated_since=(datetime.now(UTC) + timedelta(hours=1)).isoformat()) == []
 
@@ -231,10 +236,17 @@ class TestRead:
         wrong(caller.get(**parameters), *parameters)
 
     @pytest.mark.parametrize("since", [{}, {"updated_since": "2026-01-01T00:00:00Z"}])
-    def test_pages(self, caller: Caller, page: LandingPage, since: dict[str, str]) -> None:
+    def test_pages(
+        self,
+        caller: Caller,
+        page: LandingPage,
+        since: dict[str, str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
         """Ties of UpdateTime within a batch neither hide nor repeat a lead."""
         leads = [lead(page, uid=str(number)) for number in range(25)]
         caller.send("POST", f"{LEADS}/batch", {"leads": leads})
+        monkeypatch.setattr(views, "_SETTLED", timedelta(0))
         seen, address = [], f"{LEADS}?limit=10"
         response = caller.get(limit="10", **since)
         while True:

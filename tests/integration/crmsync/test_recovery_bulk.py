@@ -279,3 +279,18 @@ def test_the_preview_and_the_outcome(policy: Policy, action: str) -> None:
     arrived = [pk for pk, ending in found.items() if ending == "arrived"]
     (hit,) = flow.bulk_hits(action, [*arrived, "77"])
     assert "confirmed" in hit.state
+
+
+def test_what_is_to_be_read_again_still_waits(policy: Policy) -> None:
+    """Its state is that of before, until the poller has read it."""
+    dead(policy, "a")
+    settle()
+    noted: list[str] = []
+    begun = flow.bulk_step("retry", {"crm": "sales"}, "", 10)
+    flow.bulk_step(
+        "retry", {"crm": "sales"}, begun.cursor, 10, lambda ids: noted.extend(map(str, ids))
+    )
+    Record.objects.update(state=_State.DEAD, version=-1, digest="")
+    assert flow.bulk_outcome("retry", noted) == dict.fromkeys(noted, "waiting")
+    Record.objects.update(version=1)
+    assert flow.bulk_outcome("retry", noted) == dict.fromkeys(noted, "failed")

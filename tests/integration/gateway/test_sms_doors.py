@@ -134,6 +134,8 @@ class TestNetworks:
                 assert is_closed(raw)
             receiver.doorkeeper.next_log.at_once()
             until(lambda: Alert.objects.exclude(open_key=None).filter(kind="sms.stranger"))
+        # The receiver is started anew meanwhile.
+        with listening() as receiver:
             gateway(1, networks=[ELSEWHERE])
             until(lambda: receiver.doorkeeper.networks.gateways(ELSEWHERE))
             assert result_of(receiver, ELSEWHERE) == 0

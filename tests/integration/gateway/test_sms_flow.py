@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from gateway import given_up, presence
 from gateway.connections import sms_redis
 from gateway.flow import SmsFlow
 from gateway.forwarder.forwarder import Forwarder
+from gateway.intake import accept
 from gateway.lifecycle import keys, store
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.presence import LinkState
@@ -20,6 +22,10 @@ from gateway.pump.pump import Pump
 from gateway.search import find, in_flight, resent
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.jobs import control
+from msgplatform.jobs.bulk import BulkRunner
+from msgplatform.models import AuditLog, BulkJob
+from msgplatform.models.failures import MAX_ANSWER
 from tests.integration.support import sms_rows
 from tests.integration.support.sms_rows import Caller, report, respond, send, submit
 
@@ -111,6 +117,24 @@ class TestSearch:
         # Long after Redis has forgotten the key.
         sms_redis().flushall()
         assert [hit.id for hit in FLOW.search("order-7", 10)] == [message]
+
+    def test_those_in_flight_by_what_they_have(self, shop: Caller) -> None:
+        stock = Caller("stock")
+        sms_rows.account(stock.biz, "stock", sp_number="10657")
+        message = send(shop.biz, to="13800000077", reference="order-77")
+        other = send(stock.biz, account="stock", to="13900000000")
+        for given, wanted in (
+            ({"reference": "order-77"}, message), ({"biz": "shop"}, message),
+            ({"account": "stock"}, other), ({"biz": "stock", "since": "2026-01-01"}, other),
+        ):  # fmt: skip
+            found = FLOW.find(given, "", 10)
+            assert ([hit.id for hit in found.hits], found.notice) == ([wanted], ""), given
+        for nobody in ({"biz": "shop", "account": "stock"}, {"account": "stock", "number": "139"}):
+            assert FLOW.find(nobody, "", 10).hits == []
+        (hit,) = FLOW.search("order-77", 10)
+        assert hit.id == message
+        assert "not looked at" in FLOW.find({"since": "2026-01-01"}, "", 10).notice
+        assert not FLOW.find({"state": "failed"}, "", 10).notice, "those have ended"
 
     def test_one_in_flight_by_its_number(self, shop: Caller) -> None:
         message = send(shop.biz, to="13800000077", reference="order-77")
@@ -312,6 +336,12 @@ class TestSendAgain:
         assert "It was not sent again" in answer.content.decode()
 
 
+def configure(**fields: Any) -> None:
+    """Change the account, and let intake know at once."""
+    SmsAccount.objects.update(**fields)
+    accept.intake().directory.refresh(at_once=True)
+
+
 class TestResend:
     def job(self, limit: int = 2, **given: str) -> int:
         """All steps of a job; how many it sent."""
@@ -382,6 +412,55 @@ class TestResend:
         assert SgipMt.objects.filter(pk__in=[int(pk) for pk in made]).count() == 2
         assert FLOW.bulk_outcome("resend", [*made, "77"]) == expected, "nobody knows of this one"
         assert [hit.id for hit in FLOW.bulk_hits("resend", [*made, "77"])] == made
+
+    def test_a_job_waits_for_the_account_s_next_day(self, shop: Caller) -> None:
+        """The page is done again then: who was accepted is not sent twice, and counted once."""
+        originals = [archived(shop, result=5, to=f"1380000000{n}") for n in range(4)]
+        configure(daily_limit=3)
+        job = BulkJob.objects.create(
+            flow="sms", action="resend", filter={"since": "2026-01-01"}, created_by="x"
+        )
+        while BulkRunner().turn():
+            pass
+        job.refresh_from_db()
+        assert (job.state, job.done) == ("paused", 0)
+        assert "limit of 3 messages a day" in job.error
+        configure(daily_limit=0)
+        control.change(job.pk, "resume")
+        while BulkRunner().turn():
+            pass
+        job.refresh_from_db()
+        assert (job.state, job.done, job.error) == ("done", 4, "")
+        for original in originals:
+            assert len(resent.again_as(shop.biz.pk, original)) == 1
+
+    def test_who_is_refused_is_told_of(self, shop: Caller, admin_client: Client) -> None:
+        first, second = (archived(shop, result=5, to=f"1380000000{n}") for n in range(2))
+        self.job(ids=first)
+        configure(enabled=False)
+        step = FLOW.bulk_step("resend", {"ids": second}, "", 10)
+        step = FLOW.bulk_step("resend", {"ids": second}, step.cursor, 10)
+        assert (step.cursor, step.done) == ("", 0)
+        assert "account" in step.left_because
+        answer = admin_client.post(f"/console/sms/{second}/again", follow=True)
+        assert f"It was not sent again: {step.left_because}" in unescape(answer.content.decode())
+        chosen = {"action": "send_again", "_selected_action": [first, second]}
+        answer = admin_client.post("/admin/gateway/sgipmt/", chosen, follow=True)
+        assert step.left_because in unescape(answer.content.decode())
+        entry = AuditLog.objects.get(action="sms_sent_again")
+        assert entry.detail["ids"] == [first]
+        assert "Sent again by" not in admin_client.get(f"/console/sms/{second}").content.decode()
+
+    @pytest.mark.parametrize("why", ["", "no route " + "x" * 80])
+    def test_a_group_s_filter_finds_its_messages(self, shop: Caller, why: str) -> None:
+        message = archived(shop, result=5)
+        SgipMt.objects.filter(pk=int(message)).update(error=why, error_code=0, result=0)
+        row = SgipMt.objects.get(pk=int(message))
+        given = {"since": "2026-01-01", "answer": given_up.answer_of(row)}
+        assert len(given["answer"]) <= MAX_ANSWER
+        assert FLOW.bulk_count("resend", given).count == 1
+        assert self.job(answer=given["answer"]) == 1
+        assert FLOW.bulk_count("resend", {**given, "answer": "result ²"}).count == 0
 
     def test_both_pages_name_the_other(self, shop: Caller) -> None:
         original = archived(shop, result=5)

@@ -286,3 +286,10 @@ def test_titles_of_flows(admin_client: Client) -> None:
     shown = chinese(admin_client).get("/console/").content.decode()
     assert "CRM 同步" in shown
     assert "CRM sync" not in shown
+
+
+def test_no_telephone_number_goes_out(platform: Biz) -> None:
+    alerts.raise_alert("sms.mo", "From 10.20.30.40", "13800138000 at 192.168.100.200.", "sms.mo:1")
+    ((_type, payload),) = events()
+    assert payload["subject"] == "From 10.20.30.40"
+    assert payload["text"] == "138****8000 at 192.168.100.200."

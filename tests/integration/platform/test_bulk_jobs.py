@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 from django.utils import translation
 
+from msgplatform.core import flows
+from msgplatform.jobs import control
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import AuditLog, Biz, BulkJob
 from notify.bulk import actions
@@ -223,3 +227,46 @@ def test_a_paused_job_is_resumed_only_by_who_could_start_it() -> None:
     assert client.post(changelist, asked).status_code == 302
     job.refresh_from_db()
     assert job.state == "pending"
+
+
+# -- a page that is at work when somebody stops the job -------------------------------------------
+@pytest.mark.parametrize(
+    ("change", "page", "ended"),
+    [("cancel", 500, "cancelled"), ("pause", 500, "done"), ("pause", 8, "paused")],
+)
+def test_the_page_at_work_counts(
+    row: BizReceive, monkeypatch: pytest.MonkeyPatch, change: str, page: int, ended: str
+) -> None:
+    job = BulkJob.objects.create(flow="notify", action="requeue", filter={}, created_by="x")
+    runner = BulkRunner()
+    runner.turn()  # notes when it began
+    notify, step_of = flows.get("notify"), actions.step
+    assert notify
+
+    def stopped_meanwhile(*given: Any) -> flows.Step:
+        step = step_of(*given)
+        control.change(job.pk, change)
+        return step
+
+    monkeypatch.setattr("msgplatform.jobs.bulk.PAGE", page)
+    monkeypatch.setattr(type(notify), "bulk_step", lambda _self, *given: stopped_meanwhile(*given))
+    runner.turn()
+    monkeypatch.undo()
+    job.refresh_from_db()
+    assert (job.state, job.done) == (ended, min(page, 20))
+    if ended == "paused":
+        control.change(job.pk, "resume")
+        while runner.turn():
+            pass
+        job.refresh_from_db()
+        assert (job.state, job.done) == ("done", 20)
+
+
+def test_the_overview_shows_jobs_of_flows_that_one_may_see(row: BizReceive) -> None:
+    BulkJob.objects.create(flow="notify", action="requeue", created_by="x", total=7, more=True)
+    assert "requeue" not in staff("view_bizmsg").get("/console/").content.decode()
+    User.objects.all().delete()
+    assert "#1" not in staff("view_feed", "view_bulkjob").get("/console/").content.decode()
+    User.objects.all().delete()
+    shown = staff("view_bizmsg", "view_bulkjob").get("/console/").content.decode()
+    assert "more than 7" in shown

@@ -284,3 +284,19 @@ def test_doctor_names_what_is_open_and_what_was_given_up(row: BizReceive) -> Non
     Alert.objects.filter(pk=raised.pk).update(acknowledged_at=sql.now(), acknowledged_by="ann")
     (finding,) = [f for f in said() if "It fails" in f.what]
     assert (finding.level, "ann" in finding.what) == ("warn", True)
+
+
+def test_notes_are_masked_for_who_may_not_see_whose_number_it_is(row: BizReceive) -> None:
+    group = lose(row.pk)
+    given_up.acknowledge(
+        given_up.Seen(group.pk, 1, group.last_at), "orders", group.answer, "call 13800138000", "li"
+    )
+    earlier = alarm()
+    Alert.objects.update(note="call 13800138000", acknowledged_by="li", acknowledged_at=sql.now())
+    alerts.resolve(earlier.key)
+    again = alarm()
+    client = person("notify.view_bizmsg", "msgplatform.view_alert")
+    address = f"/admin/msgplatform/alert/{again.pk}/change/"
+    for page in (text(client), client.get(address).content.decode()):
+        assert "call 138****8000" in page
+        assert "13800138000" not in page

@@ -8,9 +8,10 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
+from msgplatform import roles
 from msgplatform.console.views import search
 from msgplatform.core import flows
-from msgplatform.models import Biz, SavedFilter
+from msgplatform.models import Biz, Role, SavedFilter
 from notify.models import BizReceive, ReceiveMsg
 from notify.search import find
 from tests.integration.support.archive_support import message
@@ -211,3 +212,21 @@ def test_filters_are_saved_by_who_may_use_them(row: BizReceive) -> None:
     assert save(stranger, "x", biz="orders").status_code == 403
     assert save(reader, "x", "nothing", biz="orders").status_code == 404
     assert not SavedFilter.objects.exists()
+
+
+def test_the_role_administrator_may_forget_what_others_share(row: BizReceive) -> None:
+    owner = User.objects.create_user("owner", is_staff=True)
+    shared, own = (
+        SavedFilter.objects.create(owner=owner, flow="notify", page="search", name=name, shared=on)
+        for name, on in (("shared", True), ("own", False))
+    )
+    roles.make()
+    for role, allowed in (("operator", False), ("administrator", True)):
+        user = User.objects.create_user(role, is_staff=True)
+        user.groups.add(Role.objects.get(name=role).group)
+        client = Client()
+        client.force_login(user)
+        addresses = [f"/console/filters/{each.pk}/delete" for each in (shared, own)]
+        codes = [client.post(address).status_code for address in addresses]
+        assert codes == ([302, 404] if allowed else [403, 404]), role
+    assert list(SavedFilter.objects.all()) == [own]

@@ -14,7 +14,9 @@ from django.test import Client
 from django.utils import timezone
 
 from msgplatform.api.access import keys, throttling
+from msgplatform.core import flows
 from msgplatform.core.data import sql
+from msgplatform.jobs import control
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import ApiKey, AuditLog, Biz, BulkJob, MinuteCounter
 from notify import catalogue
@@ -365,3 +367,50 @@ def test_statistics(manager: Manager) -> None:
         ("flow=notify&step=minute&since=2020-01-01T00:00:00Z", "since"),
     ):
         assert fields(manager.send("GET", f"statistics?{wrong}")) == [field]
+
+
+# -- names, statuses and values that are easily mistaken -----------------------------------------
+def test_a_name_is_no_number(manager: Manager) -> None:
+    """Filters take ids and names: digits would be another system's."""
+    assert fields(manager.send("PUT", "systems/12306", {})) == ["name"]
+    first = Biz.objects.create(name="orders")
+    earlier = Biz.objects.create(name=str(first.pk))  # before such names were refused
+    subscription(first)
+    assert manager.send("PUT", f"systems/{earlier.name}", {"title": "T"}).status_code == 200
+    query = f"subscriptions?system={first.pk}"
+    assert fields(manager.send("GET", query)) == ["system"]
+    assert manager.send("GET", "subscriptions?system=orders").json()["results"]
+    assert manager.send("GET", f"subscriptions?system={earlier.pk}").json()["results"] == []
+
+
+def test_what_was_to_be_skipped_is_not_sent_after_all(manager: Manager) -> None:
+    made(manager)
+    address = "subscriptions/orders/warehouse"
+    BizReceive.objects.update(status=BizReceive.Status.SKIPPING)
+    assert manager.send("PUT", address, {"status": "normal"}).json()["status"] == "skipping"
+    for status in (BizReceive.Status.SKIPPING, BizReceive.Status.DISABLED):
+        BizReceive.objects.update(status=status)
+        shown = manager.send("GET", address).json()
+        assert manager.send("PUT", address, shown).json() == shown, "as it was read"
+    assert manager.send("PUT", address, {"status": "normal"}).json()["status"] == "normal"
+    assert fields(manager.send("PUT", address, {"status": "disabled"})) == ["status"]
+
+
+def test_one_is_not_true(manager: Manager) -> None:
+    path = "event-types/order.paid"
+    manager.send("PUT", path, {"schema": {"enum": [0, 1]}, "example": 1})
+    answer = manager.send("PUT", path, {"schema": {"enum": [False, True]}, "example": True}).json()
+    assert manager.send("GET", path).json() == answer
+    assert EventType.objects.get().schema["enum"] == [False, True]
+    assert EventType.objects.get().example is True
+
+
+def test_a_job_says_that_its_count_was_cut(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = flows.Counted(100_000, more=True)
+    monkeypatch.setattr(control, "count", lambda *_: counted)
+    asked = {"flow": "notify", "action": "requeue", "filter": {"biz": "orders"}}
+    job = manager.send("POST", "jobs", asked).json()
+    assert (job["total"], job["more"]) == (100_000, True)
+    assert BulkJob.objects.get().more

@@ -120,3 +120,18 @@ def test_nobody_else_gets_it(in_shanghai: Client) -> None:
 def test_a_zone_that_is_no_longer_known(in_shanghai: Client) -> None:
     Preferences.objects.update(time_zone="Gone/Away", language="tlh")
     assert in_shanghai.get(PAGE).status_code == 200
+
+
+@pytest.mark.parametrize("zone", ["Asia/Shanghai", "America/New_York"])
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+def test_the_ends_of_the_calendar_in_a_person_s_zone(
+    admin_client: Client, zone: str, moment: str
+) -> None:
+    Preferences.objects.create(user=User.objects.get(), time_zone=zone)
+    for address in (
+        f"/console/search/notify?since={moment}", f"/console/search/sms?until={moment}",
+        f"/console/bulk/notify?action=requeue&since={moment}",
+        f"/admin/msgplatform/minutecounter/?minute_since={moment[:19]}",
+        f"/admin/msgplatform/auditlog/?at_until={moment[:16]}",
+    ):  # fmt: skip
+        assert admin_client.get(address).status_code == 200, address

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.db import connection
+from django.db.models import F
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from msgplatform.admin import cells
 from msgplatform.core.data import sql
+from msgplatform.jobs import time_steps
 from msgplatform.models import Biz, DayCounter, MinuteCounter, Preferences
 from notify.models import BizReceive
 from tests.integration.support.notify_rows import subscription
@@ -192,3 +194,16 @@ def test_the_cost_does_not_grow_with_the_rows(rows: list[BizReceive], admin_clie
     queries(1, PAGE)
     assert queries(20, PAGE) == queries(200, PAGE)
     assert queries(0, ALL) == queries(30, ALL)
+
+
+def test_a_file_is_read_in_pieces(admin_client: Client) -> None:
+    """MariaDB's driver holds a whole answer: one of weeks of minutes would be too much."""
+    now = sql.now().replace(minute=45)
+    for ago in (0, 7, 25, 44):
+        MinuteCounter.add("notify", {(1, 0, "accepted"): 1}, now - timedelta(minutes=ago))
+    counters = MinuteCounter.objects.annotate(at=F("minute"))
+    pieces = [list(piece.values_list("at", flat=True)) for piece in time_steps.in_order(counters)]
+    assert [len(piece) for piece in pieces] == [1, 1, 0, 1, 1]
+    times = [at for piece in pieces for at in piece]
+    assert times == sorted(times)
+    assert list(time_steps.in_order(counters.none())) == []

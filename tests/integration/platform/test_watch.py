@@ -19,7 +19,9 @@ from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.watch import Watch
 from msgplatform.core.data import sql
-from msgplatform.models import Alert, Biz
+from msgplatform.jobs import given_up
+from msgplatform.jobs.given_up import Lost
+from msgplatform.models import Alert, Biz, GivenUp
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from tests.integration.support.notify_rows import publish, subscription
@@ -365,3 +367,18 @@ def test_metrics_say_what_alerts_do() -> None:
     assert found["program_up", (("role", "maker"),)] == 0
     assert found["program_up", (("role", "bulk"),)] == 1
     assert found["database_up", ()] == 1
+
+
+def test_what_the_list_has_no_room_for_stays_open() -> None:
+    """Of the places that lost least nobody can tell while so many lost more."""
+    now = sql.now()
+    given_up.add("notify", [Lost(1, "timeout", 1)], now)
+    watch.report_given_up()
+    assert open_keys() == {"notify.given_up:1"}
+    many = [Lost(subject, "timeout", 1) for subject in range(2, 2 + flows.MOST_FAILURES)] * 2
+    given_up.add("notify", many, now)
+    watch.report_given_up()
+    assert "notify.given_up:1" in open_keys()
+    GivenUp.objects.exclude(subject=2).update(count=0)
+    watch.report_given_up()
+    assert open_keys() == {"notify.given_up:2"}
