@@ -42,7 +42,7 @@ def answer(final: str, result: int, error_code: int, error: str) -> str:
     if final != _Final.FAILED or (error_code and not result):
         return ""  # it was sent, or a Report says that it could not be delivered
     # As long as a group's name may be: who looks for the group finds its messages.
-    return f"{_RESULT}{error_code}" if error_code else (error or final)[:MAX_ANSWER]
+    return f"{_RESULT}{error_code}" if error_code else (error or final)[:MAX_ANSWER].strip()
 
 
 def narrowed(rows: QuerySet[SgipMt], wanted: str) -> QuerySet[SgipMt]:
@@ -52,7 +52,9 @@ def narrowed(rows: QuerySet[SgipMt], wanted: str) -> QuerySet[SgipMt]:
     code = wanted.removeprefix(_RESULT)
     if wanted.startswith(_RESULT) and code.isascii() and code.isdigit():
         return rows.filter(error_code=code, result__gt=0)
-    said = Q(error__startswith=wanted) if len(wanted) >= MAX_ANSWER else Q(error=wanted)
+    # Cut, maybe with a blank at its end: others with this beginning are counted too, but not sent.
+    is_cut = len(wanted) >= MAX_ANSWER - 1
+    said = Q(error__startswith=wanted) if is_cut else Q(error=wanted)
     if wanted == _Final.FAILED:
         said |= Q(error="")
     return rows.filter(said, error_code=0)

@@ -53,7 +53,7 @@ _FLAGS = {"": None, "true": True, "false": False}
     get=extend_schema(
         summary="List leads",
         description="Your leads, newest first; with `updated_since` in the order of their "
-        "changes, so that you can follow them: go on from the last `update_time` that you have "
+        "changes, so that you can follow them: go on from the last `updated_at` that you have "
         "seen. A change is in that list after 15 seconds, when its place is settled. Deleted leads "
         "are listed too, unless `deleted=false`.",
     ),

@@ -130,14 +130,19 @@ def step(given: Mapping[str, Any], cursor: str, limit: int, note: Note = unnoted
         return Step(BulkCursor.begin(), 0)
     at = BulkCursor.read(cursor)
     page = _page(filter, at.begun, at.position, limit)
-    sent, refused = _send(page.ids) if page.ids else ([], [])
+    tried = _send(page.ids) if page.ids else []
+    # A limit of today stops the job; what was sent behind it is found sent when the job goes on.
+    limited = (n for n, (_row, v) in enumerate(tried) if v.code == accept.LimitReached.code)
+    stop = next(limited, len(tried))
+    verdicts = [verdict for _row, verdict in tried[:stop]]
     # Afterwards: a step that is repeated makes no other messages, see the keys.
-    note(sent)
-    limits = [verdict.reason for verdict in refused if verdict.code == accept.LimitReached.code]
-    if limits:  # it is over tomorrow: the page is done again then, and counted whole
-        return Step(cursor, 0, limits[0], must_wait=True)
-    left = refused[0].reason if refused else ""
-    return Step(at.moved_to(page.position), len(sent), left)
+    note([new for verdict in verdicts for new in verdict.ids])
+    done = sum(verdict.outcome != "rejected" for verdict in verdicts)
+    if stop < len(tried):
+        following = at.moved_to(str(tried[stop - 1][0].pk)) if stop else cursor
+        return Step(following, done, tried[stop][1].reason, must_wait=True)
+    left = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
+    return Step(at.moved_to(page.position), done, left[0] if left else "")
 
 
 def outcome(ids: Sequence[str]) -> dict[str, Ending]:
@@ -192,30 +197,31 @@ def _fits(filter: Filter, row: SgipMt) -> bool:
     )
 
 
-def _send(ids: Sequence[int]) -> tuple[list[str], list[Verdict]]:
-    """The new messages as which they were accepted, by this call or by an earlier one, and what
-    intake refused."""
+def _send(ids: Sequence[int]) -> list[tuple[SgipMt, Verdict]]:
+    """Each in the order of their ids, with the new message as which it was accepted, by this call
+    or by an earlier one, or with why intake refused it."""
     rows = list(SgipMt.objects.filter(id__in=ids).order_by("id"))
     accounts = SmsAccount.objects.in_bulk({row.account_id for row in rows})
     rows = [row for row in rows if row.account_id in accounts]
     requests = [_request(row, accounts[row.account_id]) for row in rows]
     if not requests:
-        return [], []
+        return []
     verdicts = accept.intake().send_many(requests)
-    done = [(r, v) for r, v in zip(requests, verdicts, strict=True) if v.outcome != "rejected"]
-    refused = [v for v in verdicts if v.outcome == "rejected"]
+    refused = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
     if refused:
-        log.warning("resend_refused", count=len(refused), why=refused[0].reason)
+        log.warning("resend_refused", count=len(refused), why=refused[0])
     # Intake keeps a key for a day; this one must outlast the time in which they may be sent again.
     with sms_redis().pipeline(transaction=False) as pipe:
-        for request, _verdict in done:
-            pipe.expire(keys.idempotency(request.biz, request.idempotency_key), _KEY_SECONDS)
+        for request, verdict in zip(requests, verdicts, strict=True):
+            if verdict.outcome != "rejected":
+                pipe.expire(keys.idempotency(request.biz, request.idempotency_key), _KEY_SECONDS)
         pipe.execute()
     # Those that an earlier call sent are not counted twice. If this process dies before, the page
     # Failures shows them until somebody acknowledges them.
-    fresh = [row for row, v in zip(rows, verdicts, strict=True) if v.outcome == "created"]
+    tried = list(zip(rows, verdicts, strict=True))
+    fresh = [row for row, verdict in tried if verdict.outcome == "created"]
     transactions.retrying(lambda: given_up.sent_again(fresh))
-    return [new for _request, verdict in done for new in verdict.ids], refused
+    return tried
 
 
 def _request(row: SgipMt, account: SmsAccount) -> Request:

@@ -62,15 +62,16 @@ class Filter:
 
     def matches(self, found: Finished) -> bool:
         """The whole filter, for a message in Redis."""
-        return self.state in (None, found.final) and self.wants(found.mt)
+        return self.wants(found.mt, found.final)
 
-    def wants(self, mt: Mt) -> bool:
-        """All of the filter but how the message ended."""
+    def wants(self, mt: Mt, final: str) -> bool:
+        """The same, by a message and how it ended, '' while it has not."""
         message_id = int(mt.id)
         return (
             self.fits(mt.biz, mt.reference, mt.key)
             and self.number in (None, mt.user_number)
             and self.account in (None, mt.account)
+            and self.state in (None, final)
             and (self.since is None or message_id >= self.since)
             and (self.until is None or message_id < self.until)
             and self.id in (None, message_id)

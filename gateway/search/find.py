@@ -42,6 +42,7 @@ FIELDS: Mapping[str, FilterField | Text] = {
 BATCH = 2000  # rows of one query, when most of them may not fit
 SCANNED = 10_000  # rows that one page looks at
 WALK_SECONDS = 0.1  # in which messages in flight are looked at
+_MOST_WALKED = 5000  # of which the newest are shown
 
 
 def search(query: str, limit: int, personal: bool = True) -> list[Hit]:
@@ -101,18 +102,13 @@ def _live(filter: Filter, limit: int) -> tuple[list[Hit], str]:
         wanted, said = [str(filter.id)], ""
     elif filter.key is not None:
         wanted, said = ids_of_key(filter.key), ""
-    elif any(each is not None for each in (filter.number, filter.biz, filter.account)) or (
-        filter.reference is not None
-    ):
-        part = in_flight.walk(filter.wants, 0, WALK_SECONDS, limit)
-        wanted, said = part.found, ""
-        if part.cursor is not None:
+    else:
+        part = in_flight.walk(filter.wants, 0, WALK_SECONDS, _MOST_WALKED)
+        # The newest: all of them are on the first page.
+        wanted, said = sorted(part.found, key=int, reverse=True)[:limit], ""
+        if part.cursor is not None or len(part.found) > limit:
             said = _("%d messages in flight were looked at, not all; an id or a key finds each.")
             said %= part.seen
-    elif filter.state is not None:
-        return [], ""  # what is in flight has not ended
-    else:
-        return [], _("Messages in flight were not looked at: narrow it by system or account.")
     return in_flight.hits(wanted, filter.matches), said
 
 

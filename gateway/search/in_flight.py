@@ -38,28 +38,29 @@ class Walk:
     cursor: int | None = 0
 
 
-def walk(wanted: Callable[[Mt], bool], cursor: int, seconds: float, most: int) -> Walk:
+def walk(wanted: Callable[[Mt, str], bool], cursor: int, seconds: float, most: int) -> Walk:
     """Go on from a cursor, 0 at first, until the time is over or more than `most` are found.
-    Raises RedisError."""
+    `wanted` gets a message and how it ended, '' while it has not. Raises RedisError."""
     part, redis = Walk(cursor=cursor), sms_redis()
     until = time.monotonic() + seconds
     while True:
         # An older cursor is None only at the end, where nobody asks again.
         following, names = redis.scan(part.cursor or 0, match=keys.EVERY_MT, count=_STEP)
-        for mt in _messages(redis, names):
+        for mt, final in _messages(redis, names):
             part.seen += 1
-            if wanted(mt):
+            if wanted(mt, final):
                 part.found.append(mt.id)
         part.cursor = int(following) or None
         if part.cursor is None or len(part.found) >= most or time.monotonic() >= until:
             return part
 
 
-def _messages(redis: Any, names: Sequence[bytes | str]) -> Iterator[Mt]:
+def _messages(redis: Any, names: Sequence[bytes | str]) -> Iterator[tuple[Mt, str]]:
     with redis.pipeline(transaction=False) as pipe:
         for name in names:
-            pipe.hget(name, "msg")
-        yield from (decode_mt(row) for row in pipe.execute() if row)
+            pipe.hmget(name, "msg", "final")
+        rows = pipe.execute()
+    yield from ((decode_mt(row), (final or b"").decode()) for row, final in rows if row)
 
 
 def hits(ids: list[str], fits: Callable[[Finished], bool] = lambda _found: True) -> list[Hit]:

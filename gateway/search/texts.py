@@ -65,7 +65,7 @@ def _in_redis(query: str, cursor: str, seconds: float) -> TextFound:
     with suppress(InvalidInput):
         wanted_number = read_number(query, "number")
 
-    def wanted(mt: Mt) -> bool:
+    def wanted(mt: Mt, _final: str) -> bool:
         return query in mt.text or query == mt.reference or wanted_number == mt.user_number
 
     at = number(begin, "cursor") if begin else 0

@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.admin import Textarea, TextInput
 from msgplatform.core.fields import Unreadable
+from msgplatform.core.json.same import same
 
 Check = Callable[[Any], None]
 _no_null = ProhibitNullCharactersValidator()
@@ -70,7 +71,7 @@ class LinesField(forms.Field):
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         try:
-            return bool(self.to_python(data) != (initial or self.to_python("")))
+            return not same(self.to_python(data), initial or self.to_python(""))
         except ValidationError:
             return True
 
@@ -151,7 +152,7 @@ class ObjectField(forms.Field):
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         try:
-            return bool(self.to_python(data) != (initial or {}))
+            return not same(self.to_python(data), initial or {})
         except ValidationError:
             return True
 

@@ -154,9 +154,14 @@ class ApiKeyAdmin(ShowsSecret):
 @admin.register(BulkJob)
 class BulkJobAdmin(ReadOnlyAdmin):
     sentence_fields = ("filter", "error")
-    list_display = ["__str__", "state", "done", "total", "rate", "created_by", "created_at"]
+    list_display = ["__str__", "state", "done", "of", "rate", "created_by", "created_at"]
     list_filter = ["state", "flow"]
     actions = ["pause", "resume", "cancel"]
+
+    @admin.display(description=_("total"), ordering="total")
+    def of(self, job: BulkJob) -> str:
+        total = f"{job.total:,}"
+        return gettext("more than %(n)s") % {"n": total} if job.more else total
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
@@ -174,7 +179,7 @@ class BulkJobAdmin(ReadOnlyAdmin):
             for job in jobs.filter(state__in=allowed):
                 changes = {"state": [job.state, to]}
                 audit(request, f"bulk_{to}", job.audit_target, changes=changes)
-            count = jobs.filter(state__in=allowed).update(**BulkJob.brought_to(to))
+            count = jobs.filter(state__in=allowed).update(state=to)
         messages.success(request, ngettext("%d job changed.", "%d jobs changed.", count) % count)
 
     @admin.action(description=_("Pause"), permissions=["operate"])

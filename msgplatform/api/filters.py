@@ -104,10 +104,13 @@ def id_of(rows: QuerySet[Any], text: str, field: str, none: str) -> int:
     )
     if text.isascii() and text.isdigit():
         asked = number(text, field)
-        if named not in (None, asked):
-            sentence = _("This is a name too, of the one whose id is %d: use the other's name.")
-            raise InvalidInput(sentence % named, field)
-        return asked
+        if named in (None, asked):
+            return asked
+        if not rows.filter(pk=asked).exists():
+            return int(named)
+        sentence = _("%(text)s is the name of number %(named)d, and the id of another one: write "
+                     "%(named)d, or the other one's name.")  # fmt: skip
+        raise InvalidInput(sentence % {"text": text, "named": named}, field)
     if named is None:
         raise InvalidInput(none, field)
     return named

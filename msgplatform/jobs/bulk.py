@@ -82,7 +82,9 @@ class BulkRunner(Worker):
         self.heartbeat.done += step.done
         finished = not step.cursor
         ended = {"state": _State.DONE, "finished_at": timezone.now()}
-        said = {"error": step.left_because[:2000]} if step.left_because else {}
+        said: dict[str, bool | str] = {"waits": step.must_wait}
+        if step.left_because or job.waits:
+            said["error"] = step.left_because[:2000]
         with transaction.atomic():
             # A pause or cancel that came meanwhile wins, but the page counts; the last page of a
             # paused job ends it, for there is nothing to resume.

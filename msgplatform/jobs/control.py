@@ -80,8 +80,6 @@ def change(job_id: int, name: str) -> tuple[BulkJob, bool]:
             return job, False
         if job.state not in allowed:
             raise NotNow(f"This job has ended: it is {job.state}.")
-        values = BulkJob.brought_to(to)
-        for field, value in values.items():
-            setattr(job, field, value)
-        job.save(update_fields=list(values))
+        job.state = to
+        job.save(update_fields=["state"])
     return job, True

@@ -36,7 +36,10 @@ class BulkJob(models.Model):
     rate = models.PositiveIntegerField(
         _("messages per second"), default=0, help_text=_("0: as fast as it goes")
     )
+    # Why it failed, or waits, or left something alone.
     error = models.TextField(_("error"), blank=True, default="")
+    # Its flow has paused it: the error is over with the next page.
+    waits = models.BooleanField(default=False, db_default=False, editable=False)
     created_by = models.CharField(_("created by"), max_length=150)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     finished_at = models.DateTimeField(_("finished"), null=True, blank=True)
@@ -64,12 +67,6 @@ class BulkJob(models.Model):
         State.PENDING: (State.PAUSED,),
         State.CANCELLED: (State.PENDING, State.RUNNING, State.PAUSED),
     }
-
-    @classmethod
-    def brought_to(cls, state: str) -> Mapping[str, str]:
-        """The values of a job that somebody brings to this state; resumed, it has to tell anew why
-        something was left alone."""
-        return {"state": state, "error": ""} if state == cls.State.PENDING else {"state": state}
 
     @property
     def audit_target(self) -> str:

@@ -32,7 +32,10 @@ class JobSerializer(serializers.ModelSerializer[BulkJob]):
         read_only=True, help_text="Whether the count stopped there, and more may have matched"
     )
     done = serializers.IntegerField(read_only=True, help_text="How many it has changed so far")
-    error = serializers.CharField(read_only=True, help_text="Why it failed")
+    error = serializers.CharField(
+        read_only=True,
+        help_text="Why it failed, why the platform has paused it, or why messages were left alone",
+    )
 
     class Meta:
         model = BulkJob

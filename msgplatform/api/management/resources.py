@@ -29,6 +29,7 @@ from rest_framework.response import Response
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.management import fields
 from msgplatform.api.query import ListView, QueryView
+from msgplatform.core.json.same import same
 from msgplatform.models import AuditLog
 
 V = TypeVar("V", bound=type[Any])
@@ -147,7 +148,7 @@ class ResourceView(QueryView, GenericAPIView[Any]):
             self._fill(row, body)
             row.full_clean(validate_unique=False, validate_constraints=False)
             after = self._values(row)
-            changed = sorted(name for name in after if not _same(before[name], after[name]))
+            changed = sorted(name for name in after if not same(before[name], after[name]))
             more: Mapping[str, Any] = {}
             if created or changed:
                 also = self.also(row, changed)
@@ -195,14 +196,6 @@ class ResourceView(QueryView, GenericAPIView[Any]):
         else:
             both = {"fields": changed, "before": shown(before), "after": shown(after)}
             audit(request, f"{self.word}_changed", self.title(row), **both)
-
-
-def _same(before: Any, after: Any) -> bool:
-    """JSON tells 1 from true, which Python takes for equal."""
-    if before != after or not isinstance(before, bool | dict | list | int):
-        return bool(before == after)
-    shown = [msgspec.json.encode(each, order="deterministic") for each in (before, after)]
-    return shown[0] == shown[1]
 
 
 class ResourceListView(ListView):

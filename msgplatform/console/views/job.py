@@ -84,7 +84,7 @@ def _change(request: HttpRequest, found: BulkJob) -> HttpResponse:
         raise Http404(_("There is no such state."))
     # Only from these states: one that has ended meanwhile must not start again.
     rows = BulkJob.objects.filter(pk=found.pk, state__in=BulkJob.FROM[_State(to)])
-    if rows.update(**BulkJob.brought_to(to)):
+    if rows.update(state=to):
         audit(request, f"bulk_{to}", found.audit_target)
     else:
         messages.warning(request, _("The job was in another state by then."))

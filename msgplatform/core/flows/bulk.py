@@ -69,8 +69,8 @@ class Preview:
 class Step:
     """One step of a bulk action; `cursor` is '' when nothing is left.
 
-    `left_because` says why some of its messages were left alone. A step that `must_wait` could not
-    do all of them yet: the job is paused, and the cursor is where this step began.
+    `left_because` says why some of its messages were left alone. A step that `must_wait` stopped
+    before one that cannot be done today: the job is paused, and the cursor is behind what was done.
     """
 
     cursor: str

@@ -381,6 +381,9 @@ def test_a_name_is_no_number(manager: Manager) -> None:
     assert fields(manager.send("GET", query)) == ["system"]
     assert manager.send("GET", "subscriptions?system=orders").json()["results"]
     assert manager.send("GET", f"subscriptions?system={earlier.pk}").json()["results"] == []
+    subscription(Biz.objects.create(name="12306"), "till")
+    (found,) = manager.send("GET", "subscriptions?system=12306").json()["results"]
+    assert found["name"] == "12306/till", "nobody has that id"
 
 
 def test_what_was_to_be_skipped_is_not_sent_after_all(manager: Manager) -> None:
