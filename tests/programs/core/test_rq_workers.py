@@ -61,7 +61,7 @@ def test_these_are_the_commands_of_django_rq() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_says_what_to_use_instead(work_redis: redis.Redis, name: str) -> None:
-    jobs.put(QUEUE, [{"n": 1}], ttl=60)
+    jobs.put(QUEUE, [{"n": 1}], ttl=3600)
     before = set(work_redis.keys("*"))
     ended = manage(name, QUEUE, MARKER, "--burst", "--num-workers", "2")
     assert ended.returncode == 1
@@ -84,7 +84,7 @@ def test_help_says_it_too() -> None:
 # -- what a worker left --------------------------------------------------------------------------
 @pytest.mark.parametrize("together", [True, False])
 def test_what_a_worker_failed_is_cleaned(work_redis: redis.Redis, together: bool) -> None:
-    jobs.put(QUEUE, [{"n": n} for n in range(5)], ttl=60)
+    jobs.put(QUEUE, [{"n": n} for n in range(5)], ttl=3600)
     jobs.put(MARKER, [{"result": n} for n in range(3)], ttl=None)
     url = os.environ["REDIS_URL"]
     for names in ([QUEUE, MARKER],) if together else ([QUEUE], [MARKER]):
@@ -96,7 +96,7 @@ def test_what_a_worker_failed_is_cleaned(work_redis: redis.Redis, together: bool
     jobs.done([order for order in claimed if order])
     assert recovered() == 0
     assert kept(work_redis) == set()
-    jobs.put(QUEUE, [{"n": 6}], ttl=60)
+    jobs.put(QUEUE, [{"n": 6}], ttl=3600)
     following = jobs.claim(QUEUE, 30)
     assert following, "the queue works on"
     assert following.data == {"n": 6}
@@ -112,7 +112,7 @@ def start(client: redis.Redis, queue: str, score: float) -> str:
 
 def test_what_a_killed_worker_had_started_is_cleaned(work_redis: redis.Redis) -> None:
     jobs.put(MARKER, [{"n": 1}], ttl=None)
-    jobs.put(QUEUE, [{"n": 2}, {"n": 3}], ttl=60)
+    jobs.put(QUEUE, [{"n": 2}, {"n": 3}], ttl=3600)
     start(work_redis, MARKER, time.time() - 1)
     start(work_redis, QUEUE, time.time() - 1)
     at_it = start(work_redis, QUEUE, time.time() + 600)
@@ -155,7 +155,7 @@ def test_what_no_job_belongs_to_is_dropped(work_redis: redis.Redis) -> None:
 
 
 def test_a_killed_worker_is_forgotten(work_redis: redis.Redis) -> None:
-    jobs.put(QUEUE, [{"n": 1}], ttl=60)
+    jobs.put(QUEUE, [{"n": 1}], ttl=3600)
     work_redis.hset("rq:worker:alive", mapping={"state": "idle"})
     for name in (REDIS_WORKER_KEYS, f"rq:workers:{QUEUE}"):
         work_redis.sadd(name, "rq:worker:dead", "rq:worker:alive", b"\xff")
