@@ -136,6 +136,11 @@ def due(gateway: int, patience: float, most_repeats: int, count: int) -> list[tu
     return [(flat[i].decode(), flat[i + 1]) for i in range(0, len(flat), 2)]
 
 
+def waits(gateway: int) -> bool:
+    """Whether messages of a gateway could be sent now, or Submits be repeated."""
+    return bool(scripts.run("waits", [gateway]))
+
+
 def end(gateway: int, holder: str, endings: Iterable[tuple[str, str, str]]) -> int:
     """End claimed messages that are not sent: (id, final, error)."""
     flat = [value for ending in endings for value in ending]
@@ -233,5 +238,5 @@ def forget(archived: Iterable[Finished]) -> set[str]:
 __all__ = [
     "Call", "First", "Leased", "Member", "accept", "announce", "claim", "drop", "due", "end",
     "forget", "holds", "lease_some", "next_seqnos", "overdue", "pass_on", "published", "read",
-    "release", "report", "respond", "submit", "take",
+    "release", "report", "respond", "submit", "take", "waits",
 ]  # fmt: skip

@@ -48,8 +48,8 @@ class Client:
     """`connections` connections from one side to `host`:`port`, for as long as it runs.
 
     `next_sequence` numbers Bind and Unbind. A connection on which nothing happened is unbound;
-    it comes again at `wake()`. `bound` are those that take commands. Raises FieldError for a
-    login that does not fit.
+    it comes again at `wake()`. `bound` are those that take commands. `unreachable` is called when
+    there was nobody to connect to. Raises FieldError for a login that does not fit.
     """
 
     def __init__(
@@ -64,12 +64,14 @@ class Client:
         connections: int = 1,
         limits: Limits | None = None,
         backoff: Callable[[], Backoff] = lambda: Backoff(first=0.5, factor=2, cap=30),
+        unreachable: Callable[[Exception], object] = lambda _: None,
     ) -> None:
         # A login that no frame can hold is an error here, not at every attempt.
         Bind((0, 0, 0), login.login_type, login.name, login.password).encode()
         self._side, self._host, self._port = side, host, port
         self._login, self._handler, self._next_sequence = login, handler, next_sequence
         self._limits, self._backoff = limits or _LIMITS, backoff
+        self._unreachable = unreachable
         self._duplicates = Duplicates()
         self._count = connections
         self._tasks: set[asyncio.Task[None]] = set()
@@ -155,6 +157,7 @@ class Client:
                 )
         except (OSError, TimeoutError) as error:
             log.info("no connection to %s:%s: %s", self._host, self._port, error)
+            self._unreachable(error)
             return None
         try:
             await asyncio.shield(connection.closed)

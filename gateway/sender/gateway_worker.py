@@ -18,10 +18,11 @@ from gateway.directory import Gateway
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Claimed, Mt, Response
 from gateway.sender.congestion import Pace
+from gateway.sender.outs import Out
 from gateway.sender.packing import Pack, packs, submits
 from gateway.sender.rerouting import reroute
 from gateway.sender.results import ACCEPTED, MOST_TRIES
-from gateway.sender.uplink import Link, Out
+from gateway.sender.uplink import Link
 from msgplatform.core import logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.timer import Every
@@ -46,16 +47,16 @@ _POISON = (sgip.SgipError, ValueError, TypeError, ArithmeticError)
 class GatewayWorker:
     """One gateway of the sender; all of it runs in the worker's thread.
 
-    `hand_over` brings Submits to the link's loop. `done` and `failed` count Submits by response.
+    `in_loop` calls what the link does in its loop. `done` and `failed` count Submits by response.
     """
 
     def __init__(
-        self, gateway: Gateway, link: Link, holder: str, hand_over: Callable[[list[Out]], None]
+        self, gateway: Gateway, link: Link, holder: str, in_loop: Callable[..., None]
     ) -> None:
         self.gateway, self.link = gateway, link
         self.pace = Pace(gateway.id)
         self.done = self.failed = 0
-        self._holder, self._hand_over = holder, hand_over
+        self._holder, self._in_loop = holder, in_loop
         self._packs: deque[Pack] = deque()
         # By id, with the time of the claim: the oldest first.
         self._held: dict[str, tuple[Claimed, float]] = {}
@@ -85,7 +86,11 @@ class GatewayWorker:
                 self.release()
         down = self.link.down_since
         if not self.link.is_up:
-            if down is not None and time.monotonic() - down > DOWN_SECONDS:
+            # A link that sleeps is given nothing: perhaps its gateway is gone meanwhile.
+            if self.link.asleep and self.link.connections:
+                if self._held or store.waits(self.gateway.id):
+                    self._in_loop(self.link.wake)
+            elif down is not None and time.monotonic() - down > DOWN_SECONDS:
                 worked += self._reroute(up)
             return worked
         if self.pace.pauses:
@@ -211,7 +216,7 @@ class GatewayWorker:
     def _write(self, outs: list[Out]) -> None:
         if outs:
             self.link.give(outs)
-            self._hand_over(outs)
+            self._in_loop(self.link.put, outs)
 
     # -- not sending -----------------------------------------------------------------------------
     def _give_up(self, messages: Iterable[Mt], error: Exception) -> None:

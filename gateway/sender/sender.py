@@ -16,7 +16,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Collection
-from functools import partial
 
 from gateway import bells, presence
 from gateway.directory import Directory, Gateway
@@ -152,9 +151,7 @@ class SmsSender(Worker):
             if gateway_id not in self.workers:
                 link = Link(gateway, share, self.arrivals, self.changed)
                 self.net.call(link.start)
-                self.workers[gateway_id] = GatewayWorker(
-                    gateway, link, self.name, partial(self.net.call, link.put)
-                )
+                self.workers[gateway_id] = GatewayWorker(gateway, link, self.name, self.net.call)
             elif share != (link := self.workers[gateway_id].link).connections:
                 log.info("link_share", gateway=gateway.name, connections=share)
                 self.net.call(link.resize, share)

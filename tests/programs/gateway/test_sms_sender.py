@@ -372,6 +372,32 @@ def test_an_idle_link_is_unbound_and_comes_again(log: Path) -> None:
         assert finals(ids) == {"delivered": 1}
 
 
+def test_a_sleeping_link_whose_gateway_is_gone_takes_nothing(
+    tmp_path: Path, sms_redis: Any
+) -> None:
+    """What may goes another way; the rest waits, and no try of a repeat is counted meanwhile."""
+    sender = SmsSender()
+    with Smg(tmp_path / "b.log", on_submit_link()) as b, running(sender):
+        with Smg(tmp_path / "a.log", on_submit_link()) as a:
+            gone = gateway(a.port, name="gone", idle_timeout=0.5)
+            until(lambda: gone.pk in sender.workers and sender.workers[gone.pk].link.asleep, sender)
+            assert gone.pk in presence.bound(presence.live())
+        other = gateway(b.port, name="other")
+        only, free = accept(mt(1, [gone.pk])), accept(mt(2, [gone.pk, other.pk]))
+        written = submitted_by_the_dead(gone, 3)
+        (name,) = sms_redis.zrange(keys.submit_due(gone.pk), 0, -1)
+        until(lambda: ended(free), sender)
+        assert finals(free) == {"delivered": 1}
+        assert gone.pk not in presence.bound(presence.live())
+        assert any(link.problem.startswith("no connection") for link in presence.live())
+        assert not sms_redis.hexists(keys.mt(int(only[0])), "submits")
+        assert sms_redis.hget(f"{keys.PREFIX}submit:{name.decode()}", "tries") == b"0"
+        with Smg(tmp_path / "a.log", on_submit_link(), port=gone.port) as a:
+            until(lambda: len(ended(only + written)) == 2, sender)
+            assert finals(only + written) == {"delivered": 2}
+            assert len(accepted_once(a)) == 2
+
+
 def test_a_gateway_s_own_time_ends_the_link_in_order_and_ours_is_the_operator_s() -> None:
     """Bind, Submit and Unbind as they were written; Unbind's answer has another time."""
     sender, net, received = SmsSender(), NetThread(), list[sgip.Command]()
