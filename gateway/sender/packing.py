@@ -80,11 +80,14 @@ def submits(made: Sequence[Pack], gateway: Gateway) -> list[NewSubmit]:
 
 def _submit(pack: Pack, part: int, seqno: int, ts: int, gateway: Gateway) -> NewSubmit:
     mt = pack.messages[0]
+    users = tuple(message.user_number for message in pack.messages)
+    # Empty says that each recipient pays, of several only: a single one is named.
+    charge_number = mt.charge_number or (users[0] if len(users) == 1 else "")
     command = sgip.Submit(
         sequence=(gateway.node_id, ts, seqno),
         sp_number=mt.sp_number,
-        charge_number=mt.charge_number,
-        user_numbers=tuple(message.user_number for message in pack.messages),
+        charge_number=charge_number,
+        user_numbers=users,
         corp_id=mt.corp_id,
         service_type=mt.service_type,
         fee_type=mt.fee_type,

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from gateway import presence, sgip
+from gateway.directory import Directory, Gateway
 from gateway.lifecycle import keys, store
-from gateway.lifecycle.messages import Claimed, Member, NewSubmit
+from gateway.lifecycle.messages import Claimed, Member, Mt, NewSubmit
 from gateway.models import SmsGateway
 from gateway.net.thread import NetThread
 from gateway.receiver.receiver import SmsReceiver
+from gateway.sender.packing import packs, submits
 from gateway.sender.sender import SmsSender
 from gateway.simulator.behaviours import BEHAVIOURS, Behaviour, ReportTime
 from msgplatform.core.servers.private_server import free_port
@@ -109,6 +111,28 @@ def test_one_text_for_many_shares_submits_and_long_ones_are_parts(log: Path) -> 
         assert Counter(part for _, part in taken) == {"1/1": 200, "1/3": 30, "2/3": 30, "3/3": 30}
         short = {line[0] for line in smg.lines() if line[2] == "1/1"}
         assert len(short) < 50, "84 users fit in a Submit"
+
+
+def packed(row: SmsGateway, *messages: Mt) -> list[sgip.Submit]:
+    """The Submits that carry these messages, as they are written."""
+    known = Gateway(row, row.pk, 3010099999, (), "", "")
+    made = submits(packs([Claimed(message, (), 0, 0) for message in messages], known), known)
+    found = [sgip.decode(submit.frame) for submit in made]
+    return [command for command in found if isinstance(command, sgip.Submit)]
+
+
+def test_who_pays_is_named_unless_several_recipients_do() -> None:
+    row = gateway(1)
+    several = [mt(n, [row.pk], text="same", charge_number="") for n in range(2)]
+    alone = mt(2, [row.pk], charge_number="")
+    ours = mt(3, [row.pk], charge_number="0" * 21)
+    payers = {submit.user_numbers: submit.charge_number for submit in packed(row, *several, alone)}
+    assert payers == {
+        tuple(message.user_number for message in several): "",
+        (alone.user_number,): alone.user_number,
+    }
+    (submit,) = packed(row, ours)
+    assert submit.charge_number == ours.charge_number
 
 
 def test_a_window_is_never_exceeded(log: Path) -> None:
@@ -217,9 +241,6 @@ def submitted_by_the_dead(row: SmsGateway, number: int) -> list[str]:
     message = mt(number, [row.pk])
     ids = accept(message)
     store.claim(row.pk, "dead", 10, 30)
-    from gateway.directory import Directory
-    from gateway.sender.packing import packs, submits
-
     directory = Directory()
     directory.refresh(at_once=True)
     claimed = [Claimed(message, (), 0, 0)]
