@@ -34,11 +34,12 @@ def packs(claimed: Sequence[Claimed], gateway: Gateway) -> list[Pack]:
         # A part that is sent again must carry the reference of the others: it is the message's.
         parts = _split(first.mt.text, first.mt.signature, packed_ascii, first.mt.udh_reference)
         longest = max(map(len, parts.contents))
-        size = min(first.most or 100, gateway.row.users_per_submit, sgip.users_per_submit(longest))
+        allowed = gateway.row.users_per_submit
+        size = sgip.users_per_submit(longest, min(first.most or allowed, allowed))
         todo = first.todo or tuple(range(1, len(parts.contents) + 1))
         if todo[-1] > len(parts.contents):
             raise ValueError("its text has fewer parts since the gateway's ASCII limit was changed")
-        distinct = _distinct([item.mt for item in group], max(1, size))
+        distinct = _distinct([item.mt for item in group], size)
         made += [Pack(chosen, parts, todo) for chosen in distinct]
     return made
 

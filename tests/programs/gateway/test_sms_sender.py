@@ -135,6 +135,15 @@ def test_who_pays_is_named_unless_several_recipients_do() -> None:
     assert submit.charge_number == ours.charge_number
 
 
+def test_a_gateway_may_allow_more_users_a_submit_than_usual() -> None:
+    """Of a short text; a packet has at most 2 KB all the same."""
+    row = gateway(1, users_per_submit=100)
+    for text, most in (("short", 90), ("长" * 70, 84)):
+        found = packed(row, *(mt(n, [row.pk], text=text) for n in range(200)))
+        assert [submit.user_count for submit in found] == [most, most, 200 - 2 * most]
+        assert max(len(submit.encode()) for submit in found) <= sgip.MAX_PACKET
+
+
 def test_a_window_is_never_exceeded(log: Path) -> None:
     sender = SmsSender()
     behaviour = on_submit_link(response_delay=0.05)
