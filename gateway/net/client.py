@@ -77,7 +77,7 @@ class Client:
         self._tasks: set[asyncio.Task[None]] = set()
         self._wanted = asyncio.Event()  # there is something to send, or too many connections
         self._stopping = False
-        self._reasons: dict[Connection, CloseReason] = {}  # of those that were bound
+        self._ends: dict[Connection, Closed] = {}  # of those that were bound
         self.bound: list[Connection] = []
         self.attempts = 0
 
@@ -121,7 +121,7 @@ class Client:
                 connection.unbind(self._next_sequence())
             elif type(event) is Closed and connection in self.bound:
                 self.bound.remove(connection)
-                self._reasons[connection] = event.reason
+                self._ends[connection] = event
                 if event.unanswered:
                     self.wake()
         self._handler.on_events(connection, events)
@@ -135,19 +135,19 @@ class Client:
                 return
             self._wanted.clear()
             began = asyncio.get_running_loop().time()
-            reason = await self._once()
+            end = await self._once()
             lasted = asyncio.get_running_loop().time() - began
             # After a connection that worked, the shortest pause is enough.
-            failed = reason in (None, CloseReason.LOST_AFTER_BIND, CloseReason.SILENT)
+            failed = _is_failure(end)
             if not failed or lasted > _PROVEN:
                 backoff.reset()
-            if reason is CloseReason.UNBOUND:
+            if end and end.reason is CloseReason.UNBOUND and not failed:
                 await self._wanted.wait()
             else:
                 await asyncio.sleep(backoff.next())
 
-    async def _once(self) -> CloseReason | None:
-        """Connects and stays to the end; gives its reason, None if it was never bound."""
+    async def _once(self) -> Closed | None:
+        """Connects and stays to the end; None if it was never bound."""
         self.attempts += 1
         loop = asyncio.get_running_loop()
         try:
@@ -164,9 +164,17 @@ class Client:
         except asyncio.CancelledError:
             connection.drop()
             raise
-        return self._reasons.pop(connection, None)
+        return self._ends.pop(connection, None)
 
     def _open_session(self, now: float) -> Session:
         login = self._login
         bind = Bind(self._next_sequence(), login.login_type, login.name, login.password)
         return Session(self._side, now, bind=bind, limits=self._limits, duplicates=self._duplicates)
+
+
+def _is_failure(end: Closed | None) -> bool:
+    """Whether a connection that ended so may end so again at once. One that the peer unbound
+    instead of answering did not work either."""
+    if end is None or end.reason in (CloseReason.LOST_AFTER_BIND, CloseReason.SILENT):
+        return True
+    return end.reason is CloseReason.UNBOUND and bool(end.unanswered)

@@ -215,7 +215,8 @@ class Link:
         elif type(event) is sgip.Closed:
             self._outs.take_back(event)
             was_bound = self.bound_since.pop(connection, None) is not None
-            if was_bound and event.reason is sgip.CloseReason.UNBOUND:
+            in_order = event.reason is sgip.CloseReason.UNBOUND and not event.unanswered
+            if was_bound and in_order:
                 self.asleep = not self.bound_since
             elif event.reason is not sgip.CloseReason.REFUSED:  # BindRefused said more
                 why = f": {event.error}" if event.error else ""
