@@ -135,10 +135,11 @@ class GatewayWorker:
         """Submits that nobody answered, also those of a process that is gone."""
         if not self._next_repeat.is_due:
             return 0
+        began = time.monotonic()
         found = store.due(self.gateway.id, self.patience, self.gateway.row.resends, capacity)
         if len(found) < capacity:
             self._next_repeat.restart()
-        self._write([Out(name, frame, tries=1, repeated=True) for name, frame in found])
+        self._write([Out(name, frame, began, tries=1, repeated=True) for name, frame in found])
         return len(found)
 
     def _send(self, capacity: int) -> int:
@@ -187,11 +188,7 @@ class GatewayWorker:
 
     def _submit(self, chosen: list[Pack]) -> int:
         """Remembered first: from here on Redis repeats them whatever becomes of this process."""
-        tries = {
-            message.id: self._held.pop(message.id)[0].tries
-            for pack in chosen
-            for message in pack.messages
-        }
+        tries = {mt.id: self._held.pop(mt.id)[0].tries for pack in chosen for mt in pack.messages}
         new = bisect.isolate(
             chosen,
             lambda some: submits(some, self.gateway),
@@ -202,12 +199,13 @@ class GatewayWorker:
             return len(chosen)
         failpoint("sms_sender_before_submit")
         report_wait = float(self.gateway.row.report_hours) * 3600
+        began = time.monotonic()
         # Without those of which another sender has a message by now: it sends them.
         mine = store.submit(self.gateway.id, self._holder, new, self.patience, report_wait)
         failpoint("sms_sender_after_submit")
         self._write(
             [
-                Out(one.name, one.frame, tries=max(tries[member.id] for member in one.members))
+                Out(one.name, one.frame, began, max(tries[member.id] for member in one.members))
                 for one in mine
             ]
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections import deque
 from dataclasses import dataclass
 
@@ -13,18 +13,20 @@ from gateway.sgip import Closed
 class Out:
     """A Submit that is to be written, or was; `repeated`: perhaps not for the first time.
 
-    `tries` is how often its messages were put off, `at` when the link got it, on the loop's clock.
+    `at`: since then, of the monotonic clock, Redis waits for its response. `tries` is how often its
+    messages were put off.
     """
 
     name: str
     frame: bytes
+    at: float
     tries: int = 0
     repeated: bool = False
-    at: float = 0.0
 
 
 class Outs:
-    """None stays for longer than a response may take: Redis hands it out again.
+    """None is written later than a response may take: Redis has handed it out again, and what
+    another sender got for it may have brought its messages into another Submit.
 
     `ready` are to be written, in this order. All of it runs in the net's loop; others only ask for
     the length.
@@ -41,9 +43,17 @@ class Outs:
     def add(self, out: Out) -> None:
         """What is in flight is not written twice."""
         if out.name not in self._known:
-            out.at = self._now()
             self._known[out.name] = out
             self.ready.append(out)
+
+    def next(self) -> Out | None:
+        """The next one to be written."""
+        while self.ready:
+            out = self.ready.popleft()
+            if self._is_in_time(out):
+                return out
+            self.forget(out.name)
+        return None
 
     def forget(self, name: str) -> None:
         """It has its response, or its time is over."""
@@ -51,20 +61,17 @@ class Outs:
 
     def take_back(self, closed: Closed) -> None:
         """What a connection left without a response comes before what was never written."""
-        oldest = self._now() - self._timeout
         for out, _frame in reversed(closed.unanswered):
             out.repeated = True
-            if out.at > oldest:
+            if self._is_in_time(out):
                 self.ready.appendleft(out)
             else:
                 self.forget(out.name)
 
     def sweep(self) -> None:
         """Forget what waited for too long."""
-        oldest = self._now() - self._timeout
-        while self.ready and self.ready[0].at < oldest:
+        while self.ready and not self._is_in_time(self.ready[0]):
             self.forget(self.ready.popleft().name)
 
-    @staticmethod
-    def _now() -> float:
-        return asyncio.get_running_loop().time()
+    def _is_in_time(self, out: Out) -> bool:
+        return time.monotonic() - out.at < self._timeout

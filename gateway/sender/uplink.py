@@ -186,8 +186,7 @@ class Link:
         if client is None or not ready:
             return
         for connection in sorted(client.bound, key=lambda one: -one.capacity):
-            for _ in range(min(connection.capacity, len(ready))):
-                out = ready.popleft()
+            while connection.capacity > 0 and (out := self._outs.next()):
                 connection.send(out.frame, out)
                 self.sent += 1
         if ready and not client.bound:

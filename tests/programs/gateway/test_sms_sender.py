@@ -22,6 +22,7 @@ from gateway.sender.packing import packs, submits
 from gateway.sender.sender import SmsSender
 from gateway.simulator.behaviours import BEHAVIOURS, Behaviour, ReportTime
 from msgplatform.core.servers.private_server import free_port
+from tests.integration.support.children import child
 from tests.integration.support.sgip_support import OwnTimeSmg
 from tests.integration.support.sms_net_support import (
     Smg,
@@ -40,6 +41,14 @@ pytestmark = [
 ]
 
 LONG = "长" * 150  # three parts
+# A process with nothing else.
+SENDER = """
+from gateway.sender.sender import SmsSender
+sender = SmsSender()
+sender.start()
+while True:
+    sender.turn()
+"""
 OPERATOR = timezone(timedelta(hours=8))
 
 
@@ -258,6 +267,27 @@ def submitted_by_the_dead(row: SmsGateway, number: int) -> list[str]:
     assert new.members == [Member(message.id, message.user_number)]
     assert store.submit(row.pk, "dead", [new], 0.0)
     return ids
+
+
+def test_a_sender_that_was_frozen_writes_no_old_bytes(log: Path, sms_redis: Any) -> None:
+    """Another one may have repeated them meanwhile, and sent the message under a new sequence."""
+    with Smg(log, on_submit_link()) as smg:
+        row = gateway(smg.port)
+        old, new = mt(1, [row.pk]), mt(2, [row.pk])
+        accept(old)
+        with child(SENDER, MSGPLATFORM_FAILPOINT="sms_sender_after_submit:1:STOP") as process:
+            process.frozen()
+            since, due = time.monotonic(), keys.submit_due(row.pk)
+            (name,) = sms_redis.zrange(due, 0, -1)
+            sms_redis.zadd(due, {name: 4e9})  # only what was frozen would write it
+            until(lambda: time.monotonic() - since > row.response_timeout)
+            accept(new)
+            process.thaw()
+            until(lambda: ended([new.id]))
+            assert [line[1] for line in smg.lines()] == [new.user_number]
+            sms_redis.zadd(due, {name: 0})
+            until(lambda: ended([old.id]))
+            assert len(accepted_once(smg)) == 2
 
 
 def test_what_a_dead_sender_remembered_is_written_by_the_next(log: Path) -> None:
