@@ -92,7 +92,8 @@ class SmsSender(Worker):
                 self.heartbeat.failed += 1
                 log.exception("despatch_failed", gateway=worker.gateway.name)
         if not self._only:
-            worked += self._stranded.turn_if_due(self.directory.closed, self._bound)
+            closed = self.directory.closed
+            worked += self._stranded.turn_if_due(closed, self._absent(), self._bound)
         if worked:
             self._idle.reset()
         else:
@@ -173,6 +174,12 @@ class SmsSender(Worker):
     def _bound(self) -> Collection[int]:
         """Gateways with a link in any process."""
         return presence.bound(self._links)
+
+    def _absent(self) -> list[int]:
+        """Gateways with a process of their own that nobody runs."""
+        present = {link.gateway for link in self._links if link.kind in ("submit", "standby")}
+        gateways = self.directory.gateways.items()
+        return [id for id, one in gateways if one.row.own_process and id not in present]
 
     def _report_links(self) -> None:
         """Every two seconds, changes at once: to others what we have, to us what they have."""

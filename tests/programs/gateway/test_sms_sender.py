@@ -369,6 +369,20 @@ def test_a_gateway_that_is_switched_off_strands_nobody(log: Path, sms_redis: Any
         assert len(accepted_once(smg)) == 1519
 
 
+def test_a_gateway_whose_own_process_is_not_running_strands_nobody(
+    log: Path, sms_redis: Any
+) -> None:
+    sender = SmsSender()
+    with Smg(log, on_submit_link()) as smg, running(sender):
+        own = gateway(free_port(), name="own", own_process=True)
+        on = gateway(smg.port, name="on")
+        only, free = accept(mt(1, [own.pk])), accept(mt(2, [own.pk, on.pk]))
+        late = accept(mt(3, [own.pk], expire_at=time.time() + 1))
+        until(lambda: ended(free) and ended(late), sender)
+        assert (finals(free), finals(late)) == ({"delivered": 1}, {"expired": 1})
+        assert sms_redis.lrange(keys.pending(own.pk), 0, -1) == [only[0].encode()]
+
+
 def test_the_speed_limit_holds_for_all_senders_together(log: Path) -> None:
     senders = SmsSender(), SmsSender()
     with Smg(log, on_submit_link()) as smg:
