@@ -15,7 +15,6 @@ import pytest
 from gateway.net import Connection, Login, Server
 from gateway.sgip import (
     Bind,
-    BindResp,
     CloseReason,
     Command,
     Event,
@@ -36,7 +35,15 @@ from gateway.sgip import (
 )
 from gateway.simulator.behaviours import BEHAVIOURS, Behaviour
 from gateway.simulator.smg import Simulator
-from tests.integration.support.sgip_support import LOGIN, NODE, WAIT, OwnTimeSmg, Sp, logged
+from tests.integration.support.sgip_support import (
+    LOGIN,
+    NODE,
+    WAIT,
+    OwnTimeSmg,
+    Sp,
+    UnbindingSmg,
+    logged,
+)
 
 VECTORS = {
     entry["name"]: bytes.fromhex(entry["hex"])
@@ -429,19 +436,6 @@ def test_what_the_peer_unbound_without_an_answer_is_sent_again(log: Path) -> Non
             await sp.until(lambda: client.attempts == 2 and client.bound)
 
     run(scenario)
-
-
-class UnbindingSmg(OwnTimeSmg):
-    """One that accepts every login, and answers each Submit with Unbind."""
-
-    def data_received(self, data: bytes) -> None:
-        for frame in self._stream.feed(data):
-            command = decode(frame)
-            self._received.append(command)
-            if isinstance(command, Bind):
-                self._transport.write(BindResp(command.sequence).encode())  # type: ignore[attr-defined]
-            elif isinstance(command, Submit):
-                self._transport.write(VECTORS["unbind"])  # type: ignore[attr-defined]
 
 
 def test_a_gateway_that_unbinds_instead_of_answering_is_tried_later_and_later() -> None:

@@ -23,7 +23,7 @@ from gateway.sender.sender import SmsSender
 from gateway.simulator.behaviours import BEHAVIOURS, Behaviour, ReportTime
 from msgplatform.core.servers.private_server import free_port
 from tests.integration.support.children import child
-from tests.integration.support.sgip_support import OwnTimeSmg
+from tests.integration.support.sgip_support import OwnTimeSmg, UnbindingSmg
 from tests.integration.support.sms_net_support import (
     Smg,
     accept,
@@ -499,6 +499,32 @@ def test_a_gateway_s_own_time_ends_the_link_in_order_and_ours_is_the_operator_s(
     moments = [began + timedelta(seconds=n) for n in range(seconds)]
     times = {int(moment.strftime("%m%d%H%M%S")) for moment in moments}
     assert {command.sequence[1] for command in received} <= times
+
+
+def test_a_gateway_that_unbinds_instead_of_answering_is_down() -> None:
+    """It does not sleep: what never went to it may go another way."""
+    sender, net = SmsSender(), NetThread()
+
+    async def listen() -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(lambda: UnbindingSmg([]), "127.0.0.1", 0)
+
+    net.start()
+    try:
+        server = net.run(listen())
+        with running(sender):
+            row = gateway(server.sockets[0].getsockname()[1])
+            accept(mt(1, [row.pk]))
+            until(
+                lambda: (
+                    row.pk in sender.workers
+                    and sender.workers[row.pk].link.problem == "link unbound"
+                ),
+                sender,
+            )
+        net.call(server.close)
+    finally:
+        net.stop()
 
 
 def test_drain_gives_back_what_was_claimed_and_awaits_the_rest(log: Path, sms_redis: Any) -> None:
