@@ -27,6 +27,7 @@ from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.gather import Gather
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.errors import Conflict
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.said import say
 from notify import intake
@@ -132,7 +133,10 @@ def _publish(made: Sequence[intake.Event]) -> None:
     """All of them durable, or an exception. One that Notify refuses is our own fault: it raises an
     alert, and must not hold up the archive."""
     for event, verdict in zip(made, intake.publish_many(made) if made else (), strict=True):
-        if verdict.outcome == "rejected":
+        if verdict.code == Conflict.code:
+            # Published by a forwarder that was killed; more of it, as another Report, is known now.
+            log.info("event_known", key=event.idempotency_key)
+        elif verdict.outcome == "rejected":
             log.error("event_refused", key=event.idempotency_key, why=verdict.reason)
             alerts.raise_alert(
                 "sms.event",

@@ -205,6 +205,8 @@ def spend(account: Account, count: int) -> None:
     limit = account.row.daily_limit
     if not limit:
         return
-    name = keys.spent(account.id, timezone.localdate().isoformat())
+    # Whoever sends from the console may have another zone active.
+    today = timezone.localdate(timezone=timezone.get_default_timezone())
+    name = keys.spent(account.id, today.isoformat())
     if _quota.spend(name, limit, _SPENT_KEPT_SECONDS, count):
         raise LimitReached(f"the account's limit of {limit} messages a day is reached", "account")

@@ -136,6 +136,11 @@ def due(gateway: int, patience: float, most_repeats: int, count: int) -> list[tu
     return [(flat[i].decode(), flat[i + 1]) for i in range(0, len(flat), 2)]
 
 
+def waits(gateway: int) -> bool:
+    """Whether messages of a gateway could be sent now, or Submits be repeated."""
+    return bool(scripts.run("waits", [gateway]))
+
+
 def end(gateway: int, holder: str, endings: Iterable[tuple[str, str, str]]) -> int:
     """End claimed messages that are not sent: (id, final, error)."""
     flat = [value for ending in endings for value in ending]
@@ -163,7 +168,8 @@ def report(reports: Sequence[ReportIn]) -> list[str]:
 
 
 def overdue(count: int) -> int:
-    """End as `unknown` what waited too long for its Report; how many."""
+    """End as `unknown`, or with report flag 0 as `accepted`, what waited too long for its Report;
+    how many."""
     return int(scripts.run("overdue", [count]))
 
 
@@ -233,5 +239,5 @@ def forget(archived: Iterable[Finished]) -> set[str]:
 __all__ = [
     "Call", "First", "Leased", "Member", "accept", "announce", "claim", "drop", "due", "end",
     "forget", "holds", "lease_some", "next_seqnos", "overdue", "pass_on", "published", "read",
-    "release", "report", "respond", "submit", "take",
+    "release", "report", "respond", "submit", "take", "waits",
 ]  # fmt: skip

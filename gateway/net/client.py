@@ -48,8 +48,8 @@ class Client:
     """`connections` connections from one side to `host`:`port`, for as long as it runs.
 
     `next_sequence` numbers Bind and Unbind. A connection on which nothing happened is unbound;
-    it comes again at `wake()`. `bound` are those that take commands. Raises FieldError for a
-    login that does not fit.
+    it comes again at `wake()`. `bound` are those that take commands. `unreachable` is called when
+    there was nobody to connect to. Raises FieldError for a login that does not fit.
     """
 
     def __init__(
@@ -64,18 +64,20 @@ class Client:
         connections: int = 1,
         limits: Limits | None = None,
         backoff: Callable[[], Backoff] = lambda: Backoff(first=0.5, factor=2, cap=30),
+        unreachable: Callable[[Exception], object] = lambda _: None,
     ) -> None:
         # A login that no frame can hold is an error here, not at every attempt.
         Bind((0, 0, 0), login.login_type, login.name, login.password).encode()
         self._side, self._host, self._port = side, host, port
         self._login, self._handler, self._next_sequence = login, handler, next_sequence
         self._limits, self._backoff = limits or _LIMITS, backoff
+        self._unreachable = unreachable
         self._duplicates = Duplicates()
         self._count = connections
         self._tasks: set[asyncio.Task[None]] = set()
         self._wanted = asyncio.Event()  # there is something to send, or too many connections
         self._stopping = False
-        self._reasons: dict[Connection, CloseReason] = {}  # of those that were bound
+        self._ends: dict[Connection, Closed] = {}  # of those that were bound
         self.bound: list[Connection] = []
         self.attempts = 0
 
@@ -119,7 +121,7 @@ class Client:
                 connection.unbind(self._next_sequence())
             elif type(event) is Closed and connection in self.bound:
                 self.bound.remove(connection)
-                self._reasons[connection] = event.reason
+                self._ends[connection] = event
                 if event.unanswered:
                     self.wake()
         self._handler.on_events(connection, events)
@@ -133,19 +135,19 @@ class Client:
                 return
             self._wanted.clear()
             began = asyncio.get_running_loop().time()
-            reason = await self._once()
+            end = await self._once()
             lasted = asyncio.get_running_loop().time() - began
             # After a connection that worked, the shortest pause is enough.
-            failed = reason in (None, CloseReason.LOST_AFTER_BIND, CloseReason.SILENT)
+            failed = _is_failure(end)
             if not failed or lasted > _PROVEN:
                 backoff.reset()
-            if reason is CloseReason.UNBOUND:
+            if end and end.reason is CloseReason.UNBOUND and not failed:
                 await self._wanted.wait()
             else:
                 await asyncio.sleep(backoff.next())
 
-    async def _once(self) -> CloseReason | None:
-        """Connects and stays to the end; gives its reason, None if it was never bound."""
+    async def _once(self) -> Closed | None:
+        """Connects and stays to the end; None if it was never bound."""
         self.attempts += 1
         loop = asyncio.get_running_loop()
         try:
@@ -155,15 +157,24 @@ class Client:
                 )
         except (OSError, TimeoutError) as error:
             log.info("no connection to %s:%s: %s", self._host, self._port, error)
+            self._unreachable(error)
             return None
         try:
             await asyncio.shield(connection.closed)
         except asyncio.CancelledError:
             connection.drop()
             raise
-        return self._reasons.pop(connection, None)
+        return self._ends.pop(connection, None)
 
     def _open_session(self, now: float) -> Session:
         login = self._login
         bind = Bind(self._next_sequence(), login.login_type, login.name, login.password)
         return Session(self._side, now, bind=bind, limits=self._limits, duplicates=self._duplicates)
+
+
+def _is_failure(end: Closed | None) -> bool:
+    """Whether a connection that ended so may end so again at once. One that the peer unbound
+    instead of answering did not work either."""
+    if end is None or end.reason in (CloseReason.LOST_AFTER_BIND, CloseReason.SILENT):
+        return True
+    return end.reason is CloseReason.UNBOUND and bool(end.unanswered)

@@ -20,6 +20,7 @@ from msgplatform.core import logging
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.http.environment import allow_sockets
 
 log = logging.get(__name__)
@@ -83,7 +84,14 @@ class SmsReceiver(Worker):
     def drain(self, deadline: float) -> None:
         """Answer what came; what comes from now on gateways send again, to another receiver."""
         while self.arrivals.open and time.monotonic() < deadline:
-            self.arrivals.turn()
+            self.changed.clear()
+            done = 0
+            try:
+                done = self.arrivals.turn()
+            except UNAVAILABLE as error:
+                log.warning("draining_waits", why=str(error)[:200])
+            if not done:  # Redis is away, or the database, for which MOs wait
+                self.changed.wait(0.1)
 
     def stop(self) -> None:
         self._refresher.stop()

@@ -18,10 +18,11 @@ from gateway.directory import Gateway
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Claimed, Mt, Response
 from gateway.sender.congestion import Pace
+from gateway.sender.outs import Out
 from gateway.sender.packing import Pack, packs, submits
 from gateway.sender.rerouting import reroute
 from gateway.sender.results import ACCEPTED, MOST_TRIES
-from gateway.sender.uplink import Link, Out
+from gateway.sender.uplink import Link
 from msgplatform.core import logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.timer import Every
@@ -46,16 +47,16 @@ _POISON = (sgip.SgipError, ValueError, TypeError, ArithmeticError)
 class GatewayWorker:
     """One gateway of the sender; all of it runs in the worker's thread.
 
-    `hand_over` brings Submits to the link's loop. `done` and `failed` count Submits by response.
+    `in_loop` calls what the link does in its loop. `done` and `failed` count Submits by response.
     """
 
     def __init__(
-        self, gateway: Gateway, link: Link, holder: str, hand_over: Callable[[list[Out]], None]
+        self, gateway: Gateway, link: Link, holder: str, in_loop: Callable[..., None]
     ) -> None:
         self.gateway, self.link = gateway, link
         self.pace = Pace(gateway.id)
         self.done = self.failed = 0
-        self._holder, self._hand_over = holder, hand_over
+        self._holder, self._in_loop = holder, in_loop
         self._packs: deque[Pack] = deque()
         # By id, with the time of the claim: the oldest first.
         self._held: dict[str, tuple[Claimed, float]] = {}
@@ -85,7 +86,11 @@ class GatewayWorker:
                 self.release()
         down = self.link.down_since
         if not self.link.is_up:
-            if down is not None and time.monotonic() - down > DOWN_SECONDS:
+            # A link that sleeps is given nothing: perhaps its gateway is gone meanwhile.
+            if self.link.asleep and self.link.connections:
+                if self._held or store.waits(self.gateway.id):
+                    self._in_loop(self.link.wake)
+            elif down is not None and time.monotonic() - down > DOWN_SECONDS:
                 worked += self._reroute(up)
             return worked
         if self.pace.pauses:
@@ -130,10 +135,11 @@ class GatewayWorker:
         """Submits that nobody answered, also those of a process that is gone."""
         if not self._next_repeat.is_due:
             return 0
+        began = time.monotonic()
         found = store.due(self.gateway.id, self.patience, self.gateway.row.resends, capacity)
         if len(found) < capacity:
             self._next_repeat.restart()
-        self._write([Out(name, frame, tries=1, repeated=True) for name, frame in found])
+        self._write([Out(name, frame, began, tries=1, repeated=True) for name, frame in found])
         return len(found)
 
     def _send(self, capacity: int) -> int:
@@ -182,11 +188,7 @@ class GatewayWorker:
 
     def _submit(self, chosen: list[Pack]) -> int:
         """Remembered first: from here on Redis repeats them whatever becomes of this process."""
-        tries = {
-            message.id: self._held.pop(message.id)[0].tries
-            for pack in chosen
-            for message in pack.messages
-        }
+        tries = {mt.id: self._held.pop(mt.id)[0].tries for pack in chosen for mt in pack.messages}
         new = bisect.isolate(
             chosen,
             lambda some: submits(some, self.gateway),
@@ -197,12 +199,13 @@ class GatewayWorker:
             return len(chosen)
         failpoint("sms_sender_before_submit")
         report_wait = float(self.gateway.row.report_hours) * 3600
+        began = time.monotonic()
         # Without those of which another sender has a message by now: it sends them.
         mine = store.submit(self.gateway.id, self._holder, new, self.patience, report_wait)
         failpoint("sms_sender_after_submit")
         self._write(
             [
-                Out(one.name, one.frame, tries=max(tries[member.id] for member in one.members))
+                Out(one.name, one.frame, began, max(tries[member.id] for member in one.members))
                 for one in mine
             ]
         )
@@ -211,7 +214,7 @@ class GatewayWorker:
     def _write(self, outs: list[Out]) -> None:
         if outs:
             self.link.give(outs)
-            self._hand_over(outs)
+            self._in_loop(self.link.put, outs)
 
     # -- not sending -----------------------------------------------------------------------------
     def _give_up(self, messages: Iterable[Mt], error: Exception) -> None:

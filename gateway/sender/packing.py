@@ -34,11 +34,12 @@ def packs(claimed: Sequence[Claimed], gateway: Gateway) -> list[Pack]:
         # A part that is sent again must carry the reference of the others: it is the message's.
         parts = _split(first.mt.text, first.mt.signature, packed_ascii, first.mt.udh_reference)
         longest = max(map(len, parts.contents))
-        size = min(first.most or 100, gateway.row.users_per_submit, sgip.users_per_submit(longest))
+        allowed = gateway.row.users_per_submit
+        size = sgip.users_per_submit(longest, min(first.most or allowed, allowed))
         todo = first.todo or tuple(range(1, len(parts.contents) + 1))
         if todo[-1] > len(parts.contents):
             raise ValueError("its text has fewer parts since the gateway's ASCII limit was changed")
-        distinct = _distinct([item.mt for item in group], max(1, size))
+        distinct = _distinct([item.mt for item in group], size)
         made += [Pack(chosen, parts, todo) for chosen in distinct]
     return made
 
@@ -80,11 +81,14 @@ def submits(made: Sequence[Pack], gateway: Gateway) -> list[NewSubmit]:
 
 def _submit(pack: Pack, part: int, seqno: int, ts: int, gateway: Gateway) -> NewSubmit:
     mt = pack.messages[0]
+    users = tuple(message.user_number for message in pack.messages)
+    # Empty says that each recipient pays, of several only: a single one is named.
+    charge_number = mt.charge_number or (users[0] if len(users) == 1 else "")
     command = sgip.Submit(
         sequence=(gateway.node_id, ts, seqno),
         sp_number=mt.sp_number,
-        charge_number=mt.charge_number,
-        user_numbers=tuple(message.user_number for message in pack.messages),
+        charge_number=charge_number,
+        user_numbers=users,
         corp_id=mt.corp_id,
         service_type=mt.service_type,
         fee_type=mt.fee_type,

@@ -50,7 +50,7 @@ def reroute(
 
 
 class Stranded:
-    """Messages of gateways that are switched off, which no link serves.
+    """Messages of gateways that no link serves: switched off, or without their own process.
 
     Every sender that serves all gateways looks after them; leases keep the senders apart.
     """
@@ -58,16 +58,21 @@ class Stranded:
     def __init__(self, holder: str) -> None:
         self._holder = holder
         self._next = Every(LOOK_SECONDS)
+        self._absent: frozenset[int] = frozenset()  # at the last look
 
-    def turn_if_due(self, closed: Collection[int], up: Callable[[], Collection[int]]) -> int:
-        """How many messages of the gateways `closed` found another way or their end.
+    def turn_if_due(
+        self, closed: Collection[int], absent: Collection[int], up: Callable[[], Collection[int]]
+    ) -> int:
+        """How many messages of these gateways found another way or their end: of those that are
+        `closed`, and of those whose process is `absent` for the second time: it may be starting.
 
         What only that one may send waits for it.
         """
         if not self._next.take():
             return 0
         moved = 0
-        for gateway in closed:
+        gone, self._absent = self._absent.intersection(absent), frozenset(absent)
+        for gateway in (*closed, *gone):
             bound = up()
             waiting: list[str] = []
             for _ in range(_MOST_BATCHES):

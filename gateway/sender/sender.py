@@ -16,7 +16,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Collection
-from functools import partial
 
 from gateway import bells, presence
 from gateway.directory import Directory, Gateway
@@ -93,7 +92,8 @@ class SmsSender(Worker):
                 self.heartbeat.failed += 1
                 log.exception("despatch_failed", gateway=worker.gateway.name)
         if not self._only:
-            worked += self._stranded.turn_if_due(self.directory.closed, self._bound)
+            closed = self.directory.closed
+            worked += self._stranded.turn_if_due(closed, self._absent(), self._bound)
         if worked:
             self._idle.reset()
         else:
@@ -152,9 +152,7 @@ class SmsSender(Worker):
             if gateway_id not in self.workers:
                 link = Link(gateway, share, self.arrivals, self.changed)
                 self.net.call(link.start)
-                self.workers[gateway_id] = GatewayWorker(
-                    gateway, link, self.name, partial(self.net.call, link.put)
-                )
+                self.workers[gateway_id] = GatewayWorker(gateway, link, self.name, self.net.call)
             elif share != (link := self.workers[gateway_id].link).connections:
                 log.info("link_share", gateway=gateway.name, connections=share)
                 self.net.call(link.resize, share)
@@ -176,6 +174,12 @@ class SmsSender(Worker):
     def _bound(self) -> Collection[int]:
         """Gateways with a link in any process."""
         return presence.bound(self._links)
+
+    def _absent(self) -> list[int]:
+        """Gateways with a process of their own that nobody runs."""
+        present = {link.gateway for link in self._links if link.kind in ("submit", "standby")}
+        gateways = self.directory.gateways.items()
+        return [id for id, one in gateways if one.row.own_process and id not in present]
 
     def _report_links(self) -> None:
         """Every two seconds, changes at once: to others what we have, to us what they have."""

@@ -1,8 +1,9 @@
 """The connections of one gateway as the sender uses them: all of this runs in the net's loop.
 
     connecting ── Bound ──▶ up ── unbound, because nothing happened ──▶ asleep
-        ▲                   │                                             │ put, once a second
-        └───── down ◀───────┘ Closed for any other reason                 └──▶ connecting
+     ▲      │               │                                             │ wake, put: at most
+     │      │ no Bound      │ Closed for any other reason                 │ once a second
+     └──── down ◀───────────┘                                             └──▶ connecting
 
 Only numbers are read from outside. What a link lost is written again when it is back, but not for
 longer than a response may take: from then on Redis hands the same bytes out again, and counts.
@@ -10,13 +11,11 @@ longer than a response may take: from then on Redis hands the same bytes out aga
 
 from __future__ import annotations
 
-import asyncio
 import random
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gateway import sgip
@@ -25,6 +24,7 @@ from gateway.inbox.arrivals import Arrivals
 from gateway.lifecycle.messages import Response
 from gateway.net import Client, Connection, Login
 from gateway.presence import LinkState
+from gateway.sender.outs import Out, Outs
 from gateway.sender.results import response
 from msgplatform.core import logging
 from msgplatform.core.daemons.timer import Every
@@ -36,20 +36,6 @@ log = logging.get(__name__)
 _LONGEST_PAUSE = 60.0
 _WAKE_EVERY = 1.0
 _IDLE_MARGIN = 0.8  # we unbind before the gateway closes an idle connection
-
-
-@dataclass(eq=False, slots=True)
-class Out:
-    """A Submit that is to be written, or was; `repeated`: perhaps not for the first time.
-
-    `tries` is how often its messages were put off, `at` when the link got it, on the loop's clock.
-    """
-
-    name: str
-    frame: bytes
-    tries: int = 0
-    repeated: bool = False
-    at: float = 0.0
 
 
 class Link:
@@ -69,8 +55,7 @@ class Link:
         self.bound_since: dict[Connection, float] = {}
         self.sent = self.received = 0
         self._arrivals, self._changed = arrivals, changed
-        self._ready: deque[Out] = deque()  # to be written
-        self._in_flight: dict[str, Out] = {}  # written or ready, without a response
+        self._outs = Outs(gateway.row.response_timeout)
         # Counted by the worker's thread and by the loop: the difference is between the two.
         self._given = self._got = 0
         self._answers: deque[Response] = deque()  # the loop appends, the worker's thread takes
@@ -80,22 +65,20 @@ class Link:
     # -- from outside ----------------------------------------------------------------------------
     @property
     def capacity(self) -> int:
-        """How many Submits may be given now; also to a link that sleeps, for they wake it."""
-        coming = len(self._ready) + self._given - self._got
+        """How many Submits may be given now."""
+        coming = len(self._outs.ready) + self._given - self._got
         if not self.connections:
             return 0
-        if self.asleep:
-            return int(self.gateway.row.window * self.connections) - coming
         return sum(connection.capacity for connection in list(self.bound_since)) - coming
 
     @property
     def open(self) -> int:
         """Submits that were given and have no response."""
-        return len(self._in_flight) + self._given - self._got
+        return len(self._outs) + self._given - self._got
 
     @property
     def is_up(self) -> bool:
-        return self.connections > 0 and (bool(self.bound_since) or self.asleep)
+        return self.connections > 0 and bool(self.bound_since)
 
     def give(self, outs: list[Out]) -> None:
         """Called by the thread that remembered them, which hands them over with `put`."""
@@ -145,6 +128,7 @@ class Link:
                 packet=sgip.MAX_FRAME,
             ),
             backoff=lambda: Backoff(first=0.5, factor=2, cap=_LONGEST_PAUSE),
+            unreachable=self._unreachable,
         )
         self._client.start()
 
@@ -157,15 +141,16 @@ class Link:
         if self._client:
             await self._client.stop(timeout)
 
+    def wake(self) -> None:
+        """Something is to be written: a link that sleeps connects again."""
+        if self._client and self._next_wake.take():
+            self._client.wake()
+
     def put(self, outs: Iterable[Out]) -> None:
         """Write these as soon as the windows allow it; what is in flight is not written twice."""
-        now = asyncio.get_running_loop().time()
         for out in outs:
             self._got += 1
-            if out.name not in self._in_flight:
-                out.at = now
-                self._in_flight[out.name] = out
-                self._ready.append(out)
+            self._outs.add(out)
         self._pump()
 
     def on_events(self, connection: Connection, events: list[sgip.Event]) -> None:
@@ -173,7 +158,7 @@ class Link:
         for event in events:
             if type(event) is sgip.Answered:
                 out: Out = event.context
-                self._in_flight.pop(out.name, None)
+                self._outs.forget(out.name)
                 result: int = event.response.result  # type: ignore[attr-defined]  # Submit_Resp
                 self._answers.append(
                     response(out.name, result, repeated=out.repeated, tries=out.tries)
@@ -183,7 +168,7 @@ class Link:
             elif type(event) is sgip.Ignored:
                 self._late(event)
             elif type(event) is sgip.TimedOut:
-                self._in_flight.pop(event.context.name, None)  # Redis hands it out again
+                self._outs.forget(event.context.name)  # Redis hands it out again
             else:
                 self._link_event(connection, event)
         if requests:
@@ -193,22 +178,19 @@ class Link:
         self._changed.set()
 
     def sweep(self) -> None:
-        """Forget what waited for longer than a response may take: Redis hands it out again."""
-        oldest = asyncio.get_running_loop().time() - self.gateway.row.response_timeout
-        while self._ready and self._ready[0].at < oldest:
-            self._in_flight.pop(self._ready.popleft().name, None)
+        """Forget what waited for longer than a response may take."""
+        self._outs.sweep()
 
     def _pump(self) -> None:
-        client = self._client
-        if client is None or not self._ready:
+        client, ready = self._client, self._outs.ready
+        if client is None or not ready:
             return
         for connection in sorted(client.bound, key=lambda one: -one.capacity):
-            for _ in range(min(connection.capacity, len(self._ready))):
-                out = self._ready.popleft()
+            while connection.capacity > 0 and (out := self._outs.next()):
                 connection.send(out.frame, out)
                 self.sent += 1
-        if self._ready and not client.bound and self._next_wake.take():
-            client.wake()
+        if ready and not client.bound:
+            self.wake()
 
     def _late(self, event: sgip.Ignored) -> None:
         """A response after its time counts; but a refused sequence may be that of a repeat."""
@@ -217,7 +199,7 @@ class Link:
         late = sgip.decode(event.frame)
         if isinstance(late, sgip.SubmitResp) and late.result != sgip.Result.SEQUENCE:
             name = f"{late.sequence[2]}:{late.sequence[1]}"
-            self._in_flight.pop(name, None)
+            self._outs.forget(name)
             self._answers.append(response(name, late.result, repeated=True, tries=0))
 
     def _link_event(self, connection: Connection, event: sgip.Event) -> None:
@@ -227,22 +209,27 @@ class Link:
             self.down_since, self.asleep, self.problem = None, False, ""
             log.info("gateway_bound", gateway=self.gateway.name, peer=connection.peer)
         elif type(event) is sgip.BindRefused:
-            self.problem = f"login refused: {event.result} {sgip.result_text(event.result)}"
             log.warning("gateway_refused", gateway=self.gateway.name, result=event.result)
+            self._down(f"login refused: {event.result} {sgip.result_text(event.result)}")
         elif type(event) is sgip.Closed:
-            now = asyncio.get_running_loop().time()
-            for out, _frame in reversed(event.unanswered):
-                out.repeated = True
-                if now - out.at < self.gateway.row.response_timeout:
-                    self._ready.appendleft(out)  # before what was never written
-                else:
-                    self._in_flight.pop(out.name, None)
-            if self.bound_since.pop(connection, None) is None or self.bound_since:
-                return  # it was never bound, or others are
-            if event.reason is sgip.CloseReason.UNBOUND:
-                self.asleep = True
-                return
+            self._outs.take_back(event)
+            was_bound = self.bound_since.pop(connection, None) is not None
+            in_order = event.reason is sgip.CloseReason.UNBOUND and not event.unanswered
+            if was_bound and in_order:
+                self.asleep = not self.bound_since
+            elif event.reason is not sgip.CloseReason.REFUSED:  # BindRefused said more
+                why = f": {event.error}" if event.error else ""
+                self._down(f"link {event.reason.value}{why}")
+
+    def _unreachable(self, error: Exception) -> None:
+        self._down(f"no connection: {str(error) or 'it took too long'}")
+        self._changed.set()
+
+    def _down(self, why: str) -> None:
+        """A connection ended, or none came; nothing changes while there is another."""
+        if self.bound_since:
+            return
+        if self.down_since is None:
             self.down_since = time.monotonic()
-            why = f": {event.error}" if event.error else ""
-            self.problem = f"link {event.reason.value}{why}"
-            log.warning("gateway_lost", gateway=self.gateway.name, why=self.problem)
+            log.warning("gateway_lost", gateway=self.gateway.name, why=why)
+        self.asleep, self.problem, self.state_changed = False, why, True

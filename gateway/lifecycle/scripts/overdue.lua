@@ -1,8 +1,14 @@
--- Messages whose Report did not come in time end as unknown. ARGV: how many. Returns how many.
+-- Messages whose Report did not come in time. With report flag 0 (on failure) this means that nothing
+-- failed: accepted, if all parts were. Others end as unknown. ARGV: how many. Returns how many.
 local due = P .. 'zset:report-due'
 local ids = redis.call('ZRANGEBYSCORE', due, '-inf', STAMP, 'LIMIT', 0, ARGV[1])
 for _, id in ipairs(ids) do
   zrem(due, id)
-  lose(id, 'no report')
+  local m = redis.call('HMGET', P .. 'mt:' .. id, 'report_flag', 'parts', 'ok', 'final')
+  if m[1] == '0' and m[2] and m[2] == m[3] then
+    finish(id, m[4], 'accepted', '0')
+  else
+    lose(id, 'no report')
+  end
 end
 return done(#ids)

@@ -168,6 +168,18 @@ class TestForwarder:
         event = json.loads(bytes(BizMsg.objects.get().payload))
         assert (event["state"], event["account"]) == ("unknown", "marketing")
 
+    def test_who_takes_over_knows_more(self, shop: Caller, sms_redis: Any) -> None:
+        """One that was killed after it published; then another part's Report came."""
+        message = send(shop.biz)
+        first, second = submit(SmsGateway.objects.get().pk, parts=2)[message]
+        report(first, state=2, error=25)
+        with frozen(FORWARDER, "forwarder_after_publish") as process:
+            assert report(second) == "matched"
+            process.kill()
+        until(both, lambda: is_gone(sms_redis, message))
+        assert states() == ["failed"]
+        assert not Alert.objects.exists()
+
 
 def test_a_pump_with_another_late_report(shop: Caller) -> None:
     """Two Reports that contradict each other: the first one written counts, and is published."""

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from gateway import directory, presence
 from gateway.intake import accept
@@ -201,6 +202,14 @@ class TestLimits:
         ask(shop.biz)
         (name,) = sms_redis.keys(f"{keys.PREFIX}spent:*")
         assert 86_400 < sms_redis.ttl(name) <= 2 * 86_400
+
+    def test_the_day_is_the_platform_s(self, shop: Caller) -> None:
+        """Also where somebody's own zone is active, as in the console."""
+        SmsAccount.objects.update(daily_limit=1)
+        assert ask(shop.biz).outcome == "created"
+        for hours in (-12, 14):  # one of them has another day now
+            with timezone.override(timezone.get_fixed_timezone(hours * 60)):
+                assert ask(shop.biz).code == "limit"
 
     def test_no_limit_counts_nothing(self, shop: Caller, sms_redis: Any) -> None:
         ask(shop.biz)

@@ -208,6 +208,22 @@ class OwnTimeSmg(asyncio.Protocol):
                 self._transport.write(answer.encode())  # type: ignore[attr-defined]
 
 
+class UnbindingSmg(OwnTimeSmg):
+    """One that accepts every login, and answers each Submit with Unbind."""
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._stream.feed(data):
+            command = decode(frame)
+            self._received.append(command)
+            answer: Command | None = None
+            if isinstance(command, Bind):
+                answer = BindResp(command.sequence)
+            elif isinstance(command, Submit):
+                answer = Unbind(command.sequence)
+            if answer:
+                self._transport.write(answer.encode())  # type: ignore[attr-defined]
+
+
 def logged(log: Path) -> Iterator[tuple[SequenceNumber, str, str, int]]:
     """Sequence, user, part and result of every line of a simulator's log."""
     for line in log.read_text(encoding="ascii").splitlines():

@@ -258,7 +258,8 @@ class Model:
     def overdue(self) -> None:
         for message in self.messages.values():
             if message.is_open and message.waits:
-                self.end(message, "unknown")
+                is_well = message.mt.report_flag == 0 and len(message.accepted) == message.parts
+                self.end(message, "accepted" if is_well else "unknown")
 
     def pass_on(self, published: dict[str, str]) -> None:
         for id, final in published.items():

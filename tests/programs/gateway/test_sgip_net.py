@@ -35,7 +35,15 @@ from gateway.sgip import (
 )
 from gateway.simulator.behaviours import BEHAVIOURS, Behaviour
 from gateway.simulator.smg import Simulator
-from tests.integration.support.sgip_support import LOGIN, NODE, WAIT, OwnTimeSmg, Sp, logged
+from tests.integration.support.sgip_support import (
+    LOGIN,
+    NODE,
+    WAIT,
+    OwnTimeSmg,
+    Sp,
+    UnbindingSmg,
+    logged,
+)
 
 VECTORS = {
     entry["name"]: bytes.fromhex(entry["hex"])
@@ -426,6 +434,24 @@ def test_what_the_peer_unbound_without_an_answer_is_sent_again(log: Path) -> Non
             assert sp.ends[0].reason is CloseReason.UNBOUND
             assert len(sp.ends[0].unanswered) == 5
             await sp.until(lambda: client.attempts == 2 and client.bound)
+
+    run(scenario)
+
+
+def test_a_gateway_that_unbinds_instead_of_answering_is_tried_later_and_later() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        received: list[Command] = []
+        server = await loop.create_server(lambda: UnbindingSmg(received), "127.0.0.1", 0)
+        async with server, Sp() as sp:
+            began = loop.time()
+            client = sp.connect(server.sockets[0].getsockname()[1])
+            sp.submit(1)
+            await sp.until(lambda: len(sp.ends) == 8)
+            # Pauses of 0.01 s, and each twice as long as the one before, up to 0.2 s.
+            assert loop.time() - began > 0.5
+            assert sp.reasons() == {CloseReason.UNBOUND: 8}
+            assert client.attempts == 8
 
     run(scenario)
 

@@ -47,7 +47,7 @@ class Endings(Steps):
     def kept(self) -> list[Message]:
         return [message for message in self.model.messages.values() if not message.gone]
 
-    @initialize(counts=st.lists(st.integers(1, 3), max_size=2), flag=st.sampled_from([1, 1, 2]))
+    @initialize(counts=st.lists(st.integers(1, 3), max_size=2), flag=st.sampled_from([0, 1, 1, 2]))
     def some_were_sent(self, counts: list[int], flag: int) -> None:
         for count, text in zip(counts, TEXTS, strict=False):
             self.take_in(count, text, GATEWAYS[0], report_flag=flag)
@@ -108,7 +108,7 @@ class Life(Endings):
     @rule(
         count=st.integers(1, 4),
         text=st.sampled_from(list(TEXTS)),
-        flag=st.sampled_from([1, 1, 2]),
+        flag=st.sampled_from([0, 1, 1, 2]),
         priority=st.sampled_from([0, 0, 9]),
         when=st.sampled_from([0.0, 1.0, 4e9]),
         way=gateways,

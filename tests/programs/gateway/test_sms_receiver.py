@@ -28,6 +28,7 @@ from tests.integration.support.sms_net_support import (
     ended,
     gateway,
     mt,
+    running,
     turning,
     until,
 )
@@ -169,6 +170,25 @@ class TestReports:
         raw.socket.settimeout(30.0)
         assert raw.receive().result == 0
         assert ended([name])[name].final == "delivered"
+
+    def test_draining_waits_for_redis(self, sms_redis: Any, settings: Any) -> None:
+        """Without a whole core, and what came is answered when Redis is back."""
+        gateway(1, pk=7)
+        receiver, url = SmsReceiver("127.0.0.1", 0), settings.SMS_REDIS_URL
+        with running(receiver):
+            until(lambda: receiver.port, receiver)
+            with Raw(receiver.port) as raw:
+                assert raw.bind() == 0
+                raw.send(report(raw, 1, 1))
+                until(lambda: receiver.arrivals.open)
+                settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
+                used = time.thread_time()
+                receiver.drain(time.monotonic() + 2)
+                assert time.thread_time() - used < 1
+                assert receiver.arrivals.open == 1
+                settings.SMS_REDIS_URL = url
+                receiver.drain(time.monotonic() + 30)
+                assert raw.receive().result == 0
 
 
 class TestMos:

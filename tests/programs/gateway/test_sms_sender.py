@@ -12,15 +12,18 @@ from typing import Any
 import pytest
 
 from gateway import presence, sgip
+from gateway.directory import Directory, Gateway
 from gateway.lifecycle import keys, store
-from gateway.lifecycle.messages import Claimed, Member, NewSubmit
+from gateway.lifecycle.messages import Claimed, Member, Mt, NewSubmit
 from gateway.models import SmsGateway
 from gateway.net.thread import NetThread
 from gateway.receiver.receiver import SmsReceiver
+from gateway.sender.packing import packs, submits
 from gateway.sender.sender import SmsSender
 from gateway.simulator.behaviours import BEHAVIOURS, Behaviour, ReportTime
 from msgplatform.core.servers.private_server import free_port
-from tests.integration.support.sgip_support import OwnTimeSmg
+from tests.integration.support.children import child
+from tests.integration.support.sgip_support import OwnTimeSmg, UnbindingSmg
 from tests.integration.support.sms_net_support import (
     Smg,
     accept,
@@ -38,6 +41,14 @@ pytestmark = [
 ]
 
 LONG = "长" * 150  # three parts
+# A process with nothing else.
+SENDER = """
+from gateway.sender.sender import SmsSender
+sender = SmsSender()
+sender.start()
+while True:
+    sender.turn()
+"""
 OPERATOR = timezone(timedelta(hours=8))
 
 
@@ -109,6 +120,37 @@ def test_one_text_for_many_shares_submits_and_long_ones_are_parts(log: Path) -> 
         assert Counter(part for _, part in taken) == {"1/1": 200, "1/3": 30, "2/3": 30, "3/3": 30}
         short = {line[0] for line in smg.lines() if line[2] == "1/1"}
         assert len(short) < 50, "84 users fit in a Submit"
+
+
+def packed(row: SmsGateway, *messages: Mt) -> list[sgip.Submit]:
+    """The Submits that carry these messages, as they are written."""
+    known = Gateway(row, row.pk, 3010099999, (), "", "")
+    made = submits(packs([Claimed(message, (), 0, 0) for message in messages], known), known)
+    found = [sgip.decode(submit.frame) for submit in made]
+    return [command for command in found if isinstance(command, sgip.Submit)]
+
+
+def test_who_pays_is_named_unless_several_recipients_do() -> None:
+    row = gateway(1)
+    several = [mt(n, [row.pk], text="same", charge_number="") for n in range(2)]
+    alone = mt(2, [row.pk], charge_number="")
+    ours = mt(3, [row.pk], charge_number="0" * 21)
+    payers = {submit.user_numbers: submit.charge_number for submit in packed(row, *several, alone)}
+    assert payers == {
+        tuple(message.user_number for message in several): "",
+        (alone.user_number,): alone.user_number,
+    }
+    (submit,) = packed(row, ours)
+    assert submit.charge_number == ours.charge_number
+
+
+def test_a_gateway_may_allow_more_users_a_submit_than_usual() -> None:
+    """Of a short text; a packet has at most 2 KB all the same."""
+    row = gateway(1, users_per_submit=100)
+    for text, most in (("short", 90), ("长" * 70, 84)):
+        found = packed(row, *(mt(n, [row.pk], text=text) for n in range(200)))
+        assert [submit.user_count for submit in found] == [most, most, 200 - 2 * most]
+        assert max(len(submit.encode()) for submit in found) <= sgip.MAX_PACKET
 
 
 def test_a_window_is_never_exceeded(log: Path) -> None:
@@ -217,9 +259,6 @@ def submitted_by_the_dead(row: SmsGateway, number: int) -> list[str]:
     message = mt(number, [row.pk])
     ids = accept(message)
     store.claim(row.pk, "dead", 10, 30)
-    from gateway.directory import Directory
-    from gateway.sender.packing import packs, submits
-
     directory = Directory()
     directory.refresh(at_once=True)
     claimed = [Claimed(message, (), 0, 0)]
@@ -228,6 +267,27 @@ def submitted_by_the_dead(row: SmsGateway, number: int) -> list[str]:
     assert new.members == [Member(message.id, message.user_number)]
     assert store.submit(row.pk, "dead", [new], 0.0)
     return ids
+
+
+def test_a_sender_that_was_frozen_writes_no_old_bytes(log: Path, sms_redis: Any) -> None:
+    """Another one may have repeated them meanwhile, and sent the message under a new sequence."""
+    with Smg(log, on_submit_link()) as smg:
+        row = gateway(smg.port)
+        old, new = mt(1, [row.pk]), mt(2, [row.pk])
+        accept(old)
+        with child(SENDER, MSGPLATFORM_FAILPOINT="sms_sender_after_submit:1:STOP") as process:
+            process.frozen()
+            since, due = time.monotonic(), keys.submit_due(row.pk)
+            (name,) = sms_redis.zrange(due, 0, -1)
+            sms_redis.zadd(due, {name: 4e9})  # only what was frozen would write it
+            until(lambda: time.monotonic() - since > row.response_timeout)
+            accept(new)
+            process.thaw()
+            until(lambda: ended([new.id]))
+            assert [line[1] for line in smg.lines()] == [new.user_number]
+            sms_redis.zadd(due, {name: 0})
+            until(lambda: ended([old.id]))
+            assert len(accepted_once(smg)) == 2
 
 
 def test_what_a_dead_sender_remembered_is_written_by_the_next(log: Path) -> None:
@@ -309,6 +369,20 @@ def test_a_gateway_that_is_switched_off_strands_nobody(log: Path, sms_redis: Any
         assert len(accepted_once(smg)) == 1519
 
 
+def test_a_gateway_whose_own_process_is_not_running_strands_nobody(
+    log: Path, sms_redis: Any
+) -> None:
+    sender = SmsSender()
+    with Smg(log, on_submit_link()) as smg, running(sender):
+        own = gateway(free_port(), name="own", own_process=True)
+        on = gateway(smg.port, name="on")
+        only, free = accept(mt(1, [own.pk])), accept(mt(2, [own.pk, on.pk]))
+        late = accept(mt(3, [own.pk], expire_at=time.time() + 1))
+        until(lambda: ended(free) and ended(late), sender)
+        assert (finals(free), finals(late)) == ({"delivered": 1}, {"expired": 1})
+        assert sms_redis.lrange(keys.pending(own.pk), 0, -1) == [only[0].encode()]
+
+
 def test_the_speed_limit_holds_for_all_senders_together(log: Path) -> None:
     senders = SmsSender(), SmsSender()
     with Smg(log, on_submit_link()) as smg:
@@ -372,6 +446,32 @@ def test_an_idle_link_is_unbound_and_comes_again(log: Path) -> None:
         assert finals(ids) == {"delivered": 1}
 
 
+def test_a_sleeping_link_whose_gateway_is_gone_takes_nothing(
+    tmp_path: Path, sms_redis: Any
+) -> None:
+    """What may goes another way; the rest waits, and no try of a repeat is counted meanwhile."""
+    sender = SmsSender()
+    with Smg(tmp_path / "b.log", on_submit_link()) as b, running(sender):
+        with Smg(tmp_path / "a.log", on_submit_link()) as a:
+            gone = gateway(a.port, name="gone", idle_timeout=0.5)
+            until(lambda: gone.pk in sender.workers and sender.workers[gone.pk].link.asleep, sender)
+            assert gone.pk in presence.bound(presence.live())
+        other = gateway(b.port, name="other")
+        only, free = accept(mt(1, [gone.pk])), accept(mt(2, [gone.pk, other.pk]))
+        written = submitted_by_the_dead(gone, 3)
+        (name,) = sms_redis.zrange(keys.submit_due(gone.pk), 0, -1)
+        until(lambda: ended(free), sender)
+        assert finals(free) == {"delivered": 1}
+        assert gone.pk not in presence.bound(presence.live())
+        assert any(link.problem.startswith("no connection") for link in presence.live())
+        assert not sms_redis.hexists(keys.mt(int(only[0])), "submits")
+        assert sms_redis.hget(f"{keys.PREFIX}submit:{name.decode()}", "tries") == b"0"
+        with Smg(tmp_path / "a.log", on_submit_link(), port=gone.port) as a:
+            until(lambda: len(ended(only + written)) == 2, sender)
+            assert finals(only + written) == {"delivered": 2}
+            assert len(accepted_once(a)) == 2
+
+
 def test_a_gateway_s_own_time_ends_the_link_in_order_and_ours_is_the_operator_s() -> None:
     """Bind, Submit and Unbind as they were written; Unbind's answer has another time."""
     sender, net, received = SmsSender(), NetThread(), list[sgip.Command]()
@@ -399,6 +499,32 @@ def test_a_gateway_s_own_time_ends_the_link_in_order_and_ours_is_the_operator_s(
     moments = [began + timedelta(seconds=n) for n in range(seconds)]
     times = {int(moment.strftime("%m%d%H%M%S")) for moment in moments}
     assert {command.sequence[1] for command in received} <= times
+
+
+def test_a_gateway_that_unbinds_instead_of_answering_is_down() -> None:
+    """It does not sleep: what never went to it may go another way."""
+    sender, net = SmsSender(), NetThread()
+
+    async def listen() -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(lambda: UnbindingSmg([]), "127.0.0.1", 0)
+
+    net.start()
+    try:
+        server = net.run(listen())
+        with running(sender):
+            row = gateway(server.sockets[0].getsockname()[1])
+            accept(mt(1, [row.pk]))
+            until(
+                lambda: (
+                    row.pk in sender.workers
+                    and sender.workers[row.pk].link.problem == "link unbound"
+                ),
+                sender,
+            )
+        net.call(server.close)
+    finally:
+        net.stop()
 
 
 def test_drain_gives_back_what_was_claimed_and_awaits_the_rest(log: Path, sms_redis: Any) -> None:

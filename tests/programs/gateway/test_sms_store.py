@@ -309,6 +309,21 @@ class TestSilence:
         assert store.due(GATEWAY, 0.0, 2, 10) == []
         assert finals() == {mt(1).id: "unknown"}
 
+    def test_with_report_flag_0_it_means_that_nothing_failed(self) -> None:
+        """But not of a part that nobody answered."""
+        whole, half = mt(1, report_flag=0), mt(2, report_flag=0)
+        accept(whole, half)
+        claim()
+        parts = [
+            NewSubmit(seqno, TS, NODE, part, 2, b"", [Member(message.id, message.user_number)])
+            for seqno, (message, part) in enumerate([(whole, 1), (whole, 2), (half, 1), (half, 2)])
+        ]
+        assert store.submit(GATEWAY, "me", parts, 60.0, 1e-6) == parts
+        for seqno in (0, 1, 2):
+            respond(seqno)
+        assert store.overdue(10) == 2
+        assert finals() == {whole.id: "accepted", half.id: "unknown"}
+
     def test_an_answer_ends_it(self) -> None:
         accept(mt(1))
         claim()
