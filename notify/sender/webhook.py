@@ -9,7 +9,7 @@ from msgplatform.core.http import engine as http
 from msgplatform.core.http.response_headers import kept_headers, retry_after
 from notify.directory import Subscription
 from notify.orders import RESPONSE_BODY_KEPT, RESPONSE_HEADERS_KEPT, Item, Order, Result
-from notify.sender.claimer import ClaimedOrder
+from notify.sender.claimed_order import ClaimedOrder
 from notify.subscriptions import signing
 
 _MAX_RETRY_AFTER = 24 * 3600.0
