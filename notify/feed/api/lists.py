@@ -97,7 +97,7 @@ class Fitting(Merged):
                 found.reached = last
                 return found
             rest = rest.filter(Q((beyond, getattr(last, name.lstrip("-")))))
-            count = _AT_ONCE
+            count = max(count, min(8 * count, _AT_ONCE))
 
 
 def _aware(value: Any) -> Any:

@@ -77,7 +77,8 @@ def newest(wanted: Wanted, sources: Sequence[Source], limit: int, most: float = 
         if seen >= most:
             return Merged(found, part.reached)
         wanted = replace(wanted, before=part.reached)
-        depth = max(limit, _ROWS // len(sources))
+        # One deleted post is made up for by few others; what hardly ever fits needs long strides.
+        depth = max(depth, min(8 * depth, _ROWS // len(sources)))
     return Merged(found)
 
 
