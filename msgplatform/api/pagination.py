@@ -61,16 +61,18 @@ class KeysetPagination(BasePagination):
         sign = "-" if order[0].startswith("-") else ""
         within = [f"{sign}{name}" for name in getattr(view, "keyset_within", ())]
         # One row more than the page: it says whether there is a next one, without a COUNT.
-        found = list(queryset.order_by(*within, *order)[: limit + 1])
-        page, more = found[:limit], len(found) > limit
+        rows = queryset.order_by(*within, *order)[: limit + 1]
+        # A list that looks at a bounded number of rows may end early, at this one.
+        reached = getattr(rows, "reached", None)
+        found = list(rows)
+        page, more = found[:limit], len(found) > limit or reached is not None
         if cursor is not None and cursor.backward:
             page.reverse()  # read from the cursor upwards, shown in the list's own order
-            self._next, self._previous = self._link(page, False), self._link(page, True, more)
+            self._next = self._link(page, False)
+            self._previous = self._link(page, True, more, reached)
         else:
-            self._next, self._previous = (
-                self._link(page, False, more),
-                self._link(page, True, cursor is not None),
-            )
+            self._next = self._link(page, False, more, reached)
+            self._previous = self._link(page, True, cursor is not None)
         return page
 
     def get_paginated_response(self, data: Any) -> Response:
@@ -98,14 +100,17 @@ class KeysetPagination(BasePagination):
             ) from None
         return cursor
 
-    def _link(self, page: Sequence[Any], backward: bool, there_is: bool = True) -> str | None:
-        """The address of the page after the last row or before the first one."""
+    def _link(
+        self, page: Sequence[Any], backward: bool, there_is: bool = True, reached: Any = None
+    ) -> str | None:
+        """The address of the page after the last row or before the first one, or beyond the row
+        that was reached."""
         url = self._request.build_absolute_uri()
         if not there_is:
             return None
-        if not page:  # all rows beyond the cursor have been deleted: start at the first page
-            return remove_query_param(url, self.cursor_param)
-        row = page[0] if backward else page[-1]
+        if not page and reached is None:  # all rows beyond the cursor have been deleted
+            return remove_query_param(url, self.cursor_param)  # start at the first page
+        row = reached if reached is not None else page[0] if backward else page[-1]
         names = [name.lstrip("-") for name in self._ordering]
         values = [row[name] if isinstance(row, Mapping) else getattr(row, name) for name in names]
         packed = base64.urlsafe_b64encode(msgspec.json.encode(Cursor(backward, values))).decode()

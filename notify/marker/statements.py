@@ -48,7 +48,6 @@ class Delivery:
     status: int
     claimed_by: str
     created_at: datetime
-    generation: int = 0
 
     def still_carries(self, claim: str) -> bool:
         return self.status == _Status.QUEUED and self.claimed_by == claim
@@ -70,7 +69,7 @@ def lock(results: Iterable[Result]) -> dict[int, Delivery]:
     found: dict[int, Delivery] = {}
     for chunk in chunks(row_ids, claims.CHUNK):
         rows = ReceiveMsg.objects.select_for_update().filter(id__in=chunk).order_by("id")
-        for row in rows.values_list("id", "status", "claimed_by", "created_at", "generation"):
+        for row in rows.values_list("id", "status", "claimed_by", "created_at"):
             found[row[0]] = Delivery(*row[1:])
     return found
 
@@ -126,12 +125,9 @@ def failed(
     """
     applied = _carried(results, deliveries)
     delays = {
-        result.id: _delay(
-            result, deliveries[result.id], known.get(result.subscription),
-            rows.get(result.subscription), now,
-        )
+        result.id: _delay(result, known.get(result.subscription), rows.get(result.subscription))
         for result in applied
-    }  # fmt: skip
+    }
     for (claim, attempt, status, error, over), row_ids in _grouped(
         applied, lambda r: (r.claim, r.attempt, r.http_status, r.error, delays[r.id] is None)
     ):
@@ -177,13 +173,7 @@ def _carried(results: Iterable[Result], deliveries: Deliveries) -> list[Result]:
     return applied
 
 
-def _delay(
-    result: Result,
-    delivery: Delivery,
-    subscription: Subscription | None,
-    row: Row | None,
-    now: datetime,
-) -> float | None:
+def _delay(result: Result, subscription: Subscription | None, row: Row | None) -> float | None:
     """Seconds until the next attempt; None when there is none."""
     if result.http_status == GONE:
         # This delivery is not to blame: it waits, with all the others, for whoever resumes the
@@ -192,12 +182,8 @@ def _delay(
     if subscription is None and row:
         return UNREADABLE_SECONDS
     waits = subscription.schedule if subscription else ()  # it was deleted: no further attempt
-    if row and row.failing_since and not delivery.generation:
-        # A breaker may have kept it from most of its attempts. When the delivery, and the failing
-        # of its subscription, are older than the whole schedule, that is over (see `expiry.py`).
-        begun = max(delivery.created_at, row.failing_since)
-        if begun + timedelta(seconds=sum(waits)) < now:
-            return None
+    # Only attempts count, whatever they took; what a breaker kept from its own ends by time in
+    # the maker (`expiry.py`), which knows that it is open.
     if result.attempt > len(waits):
         return None
     delay = backoff.delay(result.attempt, waits)

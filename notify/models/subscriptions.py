@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.core.errors import Undecryptable
 from msgplatform.core.fields import EncryptedJSONField, EncryptedTextField
 from msgplatform.core.said import shown
 from msgplatform.models import Biz
@@ -80,6 +82,10 @@ class Receive(models.Model):
 
     def __str__(self) -> str:
         return self.title or self.name
+
+    def clean(self) -> None:
+        with suppress(Undecryptable):  # then they must be written again
+            limits.headers_beside(self.header_prefix, self.headers)
 
 
 class BizReceive(models.Model):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from sys import getsizeof
 
 from django.conf import settings
@@ -20,6 +19,7 @@ from msgplatform.core.rates.backoff import Backoff
 from notify import bells, lane_status, orders
 from notify.directory import Subscription, Subscriptions
 from notify.orders import Order
+from notify.sender.claimed_order import ClaimedOrder
 
 log = logging.get(__name__)
 
@@ -39,22 +39,6 @@ _BUSY_SECONDS = 0.25
 _IDLE_SECONDS = 2.0
 _ALL = 1_000_000
 _JOIN_SECONDS = 5.0  # a Redis that hangs must not hold up the end of the process
-
-
-@dataclass(eq=False, slots=True)
-class ClaimedOrder:
-    """An order in hand; `item_size` is what each of its items takes, in bytes of memory.
-
-    `before` is the report of the sender that had this subscription's queue until now, if any.
-    """
-
-    claimed: jobs.Claimed
-    order: Order
-    # Counts down to the moment when the order can be forgotten. Only the result writer's thread
-    # changes it; the claiming thread reads it, and may see it late.
-    open_items: int
-    item_size: int
-    before: lane_status.Live | None = None
 
 
 class OrderClaimer:
@@ -83,6 +67,7 @@ class OrderClaimer:
         self._only = frozenset(only)
         self._wake = wake
         self._next_report = Every(REPORT_SECONDS)  # the sending thread may bring it forward
+        self._claims = True  # until `stop_claiming`
         # All that follows belongs to the claiming thread. Orders in hand, by queue:
         self._held: dict[str, list[ClaimedOrder]] = {}
         self._known: dict[int, lane_status.Live] = {}
@@ -96,6 +81,10 @@ class OrderClaimer:
     def start(self) -> None:
         self._loop.start()
         self._listener.start()
+
+    def stop_claiming(self) -> None:
+        """Take no further orders, and go on owning the queues of those in hand."""
+        self._claims = False
 
     def stop(self) -> None:
         self._listener.stop()
@@ -123,6 +112,9 @@ class OrderClaimer:
     # -- the thread ------------------------------------------------------------------------------
     def round(self) -> float:
         """Report, then claim; seconds until the next round."""
+        if not self._claims:
+            self._keep()
+            return _BUSY_SECONDS
         self.report()
         if not self.claim():
             pause = self._idle.next()
@@ -173,8 +165,8 @@ class OrderClaimer:
         lane_status.report(left)
         self._known.update(left)
 
-    def claim(self) -> int:
-        """Take orders from the queues that this sender owns or may own; how many."""
+    def _keep(self) -> None:
+        """Stay the owner of queues with orders in hand, and of no others."""
         for held in self._held.values():
             held[:] = [order for order in held if order.open_items > 0]
         finished = [name for name, held in self._held.items() if not held]
@@ -182,7 +174,14 @@ class OrderClaimer:
             del self._held[name]
         if self._senders > 1:
             owners.disown(finished, self.owner)
-        owners.renew(list(self._held), self.owner, OWNERSHIP_SECONDS)
+        # Another owns one when this process, or Redis, was away for longer than the ownership.
+        for name in owners.renew(list(self._held), self.owner, OWNERSHIP_SECONDS):
+            for order in self._held[name]:
+                order.is_lost = True
+
+    def claim(self) -> int:
+        """Take orders from the queues that this sender owns or may own; how many."""
+        self._keep()
         wanted = self._wanted()
         ready = owners.own(list(wanted), self.owner, OWNERSHIP_SECONDS)
         self._share = _ALL
@@ -237,7 +236,7 @@ class OrderClaimer:
                 # Text that is not ASCII takes two or four bytes a character.
                 bodies = sum(getsizeof(item.body) for item in order.items)
                 item_size = _ITEM_BYTES + bodies // max(1, len(order.items))
-                held_order = ClaimedOrder(job, order, len(order.items), item_size, before)
+                held_order = ClaimedOrder(job, order, len(order.items), item_size, before=before)
                 self._held.setdefault(job.queue, []).append(held_order)
                 self._inbox.append(held_order)
             claimed += len(found)

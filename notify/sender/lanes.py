@@ -16,7 +16,7 @@ from msgplatform.core.rates.rate_limit import RateLimit
 from notify.directory import Subscription
 from notify.lane_status import Live
 from notify.orders import Item
-from notify.sender.claimer import ClaimedOrder
+from notify.sender.claimed_order import ClaimedOrder
 
 # A consumer that answers with one of these is not there at all, or not for us.
 _NOT_THERE = frozenset({401, 403, 404, 405, 408, 410, 425, 429})

@@ -12,7 +12,7 @@ from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs
 from notify import orders
 from notify.orders import Result
-from notify.sender.claimer import ClaimedOrder
+from notify.sender.claimed_order import ClaimedOrder
 
 log = logging.get(__name__)
 

@@ -107,17 +107,19 @@ class Sender(Worker):
     def drain(self, deadline: float) -> None:
         """Finish what is in flight; give back, unsent, what has not been started.
 
-        It takes as long as the longest request may: one that is cut off is delivered twice.
+        It takes as long as the longest request may: one that is cut off is delivered twice. Until
+        then the queues stay this sender's, so that nobody sends beside it.
         """
-        self.claimer.stop()
-        self._take_in()
-        for lane in self.lanes:
-            self._give_back_all(lane)
+        self.claimer.stop_claiming()
+        self._give_back_unstarted()
         rows = [self.subscriptions.get(lane.subscription) for lane in self.lanes if lane.in_flight]
         longest = max((row.timeout for row in rows if row), default=0.0)
         deadline = max(deadline, time.monotonic() + longest)
         while self.engine.in_flight and time.monotonic() < deadline:
             self._answered(self.engine.poll(_POLL_SECONDS))
+            self._give_back_unstarted()  # a claim was under way, perhaps
+        self.claimer.stop()
+        self._give_back_unstarted()
 
     def stop(self) -> None:
         self.refresher.stop()
@@ -170,9 +172,13 @@ class Sender(Worker):
         here = wall - self.subscriptions.clock_ahead
         horizon = here + subscription.timeout + LEASE_MARGIN_SECONDS
         entries: list[webhook.Entry] = []
-        while lane.waiting and len(entries) < allowed:
-            order, item = lane.waiting.popleft()
-            if order.order.lease_until < horizon:
+        while lane.waiting:
+            order, item = lane.waiting[0]
+            goes_back = order.is_lost or order.order.lease_until < horizon
+            if not goes_back and len(entries) >= allowed:
+                break
+            lane.waiting.popleft()
+            if goes_back:
                 self.results.put(order, webhook.unsent(order.order, item))
             else:
                 entries.append((order, item))
@@ -183,6 +189,11 @@ class Sender(Worker):
         if lane.must_give_back:
             self._give_back_all(lane)
         return len(entries)
+
+    def _give_back_unstarted(self) -> None:
+        self._take_in()
+        for lane in self.lanes:
+            self._give_back_all(lane)
 
     def _give_back_all(self, lane: Lane) -> None:
         while lane.waiting:

@@ -20,7 +20,7 @@ from msgplatform.core.http import engine as http
 from notify import directory, orders
 from notify.models import BizReceive
 from notify.sender import webhook
-from notify.sender.claimer import ClaimedOrder
+from notify.sender.claimed_order import ClaimedOrder
 from notify.subscriptions.shown import MASK
 
 EVENT_TYPE = "webhook.test"

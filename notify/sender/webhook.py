@@ -9,8 +9,8 @@ from msgplatform.core.http import engine as http
 from msgplatform.core.http.response_headers import kept_headers, retry_after
 from notify.directory import Subscription
 from notify.orders import RESPONSE_BODY_KEPT, RESPONSE_HEADERS_KEPT, Item, Order, Result
-from notify.sender.claimer import ClaimedOrder
-from notify.subscriptions import signing
+from notify.sender.claimed_order import ClaimedOrder
+from notify.subscriptions import limits, signing
 
 _MAX_RETRY_AFTER = 24 * 3600.0
 
@@ -28,7 +28,7 @@ class Envelope:
             [("content-type", "application/json"), *subscription.headers],
             subscription.timeout,
             networks=subscription.networks,
-            own=[f"{prefix}-id", f"{prefix}-timestamp", f"{prefix}-signature"],
+            own=limits.signature_headers(prefix),
         )
         self._sign = signing.signer(subscription.keys)
         self._id, self._timestamp = f"{prefix}-id: ", f"{prefix}-timestamp: "

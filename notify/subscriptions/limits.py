@@ -80,6 +80,19 @@ def header_prefix(value: str) -> None:
         raise ValidationError(_("Use small letters, digits and - such as webhook."))
 
 
+def signature_headers(prefix: str) -> list[str]:
+    """The headers that sign a message."""
+    return [f"{prefix}-id", f"{prefix}-timestamp", f"{prefix}-signature"]
+
+
+def headers_beside(prefix: str, value: Any) -> None:
+    """None of the further headers is one that signs: a request would carry both."""
+    taken = signature_headers(prefix)
+    for name in value if isinstance(value, dict) else ():
+        if name.lower() in taken:
+            raise ValidationError({"headers": _("%r cannot be set as a header.") % name})
+
+
 def networks(value: Any) -> None:
     """A list of networks in CIDR form."""
     if not isinstance(value, list) or len(value) > MAX_PATTERNS:

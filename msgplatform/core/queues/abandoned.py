@@ -37,7 +37,8 @@ def drop(names: Sequence[str]) -> list[str]:
     """Drop the orders claimed from those of these queues that nobody owns; returns those queues.
 
     Only for orders that can be made again: the lease of their rows brings the work back. If the
-    holder lives after all, it finishes its orders, and `jobs.done` finds nothing to remove.
+    holder lives after all, it finishes its orders or gives them back, and `jobs.done` finds nothing
+    to remove.
     """
     if not names:
         return []

@@ -28,10 +28,19 @@ for i = 1, #ARGV - 2 do
 end
 return won
 """
+# KEYS: owner keys. ARGV: me, milliseconds. Returns the indices of those that another has. A missing
+# key (it ran out, or Redis was flushed) is taken again: its work is still in hand.
 _RENEW = """
+local lost = {}
 for i = 1, #KEYS do
-  if redis.call('GET', KEYS[i]) == ARGV[1] then redis.call('PEXPIRE', KEYS[i], ARGV[2]) end
+  local holder = redis.call('GET', KEYS[i])
+  if holder and holder ~= ARGV[1] then
+    lost[#lost + 1] = i
+  else
+    redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
+  end
 end
+return lost
 """
 _DISOWN = """
 for i = 1, #KEYS do
@@ -60,11 +69,14 @@ def own_groups(groups: Mapping[str, Sequence[str]], owner: str, seconds: float) 
     return [names[index - 1] for index in won]
 
 
-def renew(names: Sequence[str], owner: str, seconds: float) -> None:
-    """Keep owning queues whose messages are still in flight."""
-    if names:
-        script = work_redis().register_script(_RENEW)
-        script(keys=[OWNER + name for name in names], args=[owner, int(seconds * 1000)])
+def renew(names: Sequence[str], owner: str, seconds: float) -> list[str]:
+    """Keep owning queues whose messages are still in flight; returns those that another process
+    owns by now."""
+    if not names:
+        return []
+    script = work_redis().register_script(_RENEW)
+    lost: Any = script(keys=[OWNER + name for name in names], args=[owner, int(seconds * 1000)])
+    return [names[index - 1] for index in lost]
 
 
 def disown(names: Sequence[str], owner: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +13,10 @@ from django.db.models import Model, Q, QuerySet
 from msgplatform.core.data import sql
 from notify.feed.models import Feed, Friend
 from notify.feed.models.posts import Topic
+
+# Rows that a page looks at, and at once after the first ones: deleted posts stay in the table, and
+# a filter may fit hardly any.
+MOST, _AT_ONCE = 5_000, 1_000
 
 
 class Merged:
@@ -39,13 +43,16 @@ class Merged:
         return other
 
     def __getitem__(self, wanted: slice) -> list[Any]:
+        return self._first(wanted.stop)
+
+    def _first(self, count: int) -> list[Any]:
         names = [field.attname for field in self.model._meta.concrete_fields if field.column]
         statements: list[str] = []
         given: list[Any] = []
         # All rows are one system's, and their indexes begin with it (see `sql.of_one`).
         first = "-biz_id" if self._order[0].startswith("-") else "biz_id"
         for number, part in enumerate(self._parts):
-            rows = part.order_by(first, *self._order).values(*names)[: wanted.stop]
+            rows = part.order_by(first, *self._order).values(*names)[:count]
             statement, parameters = rows.query.sql_with_params()
             statements.append(f"SELECT * FROM ({statement}) AS part{number}")  # noqa: S608
             given += parameters
@@ -57,7 +64,40 @@ class Merged:
         for name in reversed(self._order):
             column = name.lstrip("-")
             found.sort(key=lambda row: getattr(row, column), reverse=name.startswith("-"))
-        return found[: wanted.stop]
+        return found[:count]
+
+
+class Rows(list[Any]):
+    """Rows of a page; `reached` is the last one that was looked at, when the page ends there
+    because it has looked at enough."""
+
+    reached: Any = None
+
+
+class Fitting(Merged):
+    """Of all rows those that fit, which may be hardly any. Ordered by one unique column."""
+
+    def __init__(self, parts: Sequence[QuerySet[Any]], fits: Callable[[Any], bool]) -> None:
+        super().__init__(parts)
+        self._fits = fits
+
+    def __getitem__(self, wanted: slice) -> Rows:
+        rest: Merged = self
+        found, seen, count = Rows(), 0, wanted.stop
+        (name,) = self._order
+        beyond = f"{name.lstrip('-')}__{'lt' if name.startswith('-') else 'gt'}"
+        while True:
+            some = rest._first(count)
+            found += filter(self._fits, some)
+            if len(found) >= wanted.stop or len(some) < count:
+                del found[wanted.stop :]
+                return found
+            last, seen = some[-1], seen + count
+            if seen >= MOST:
+                found.reached = last
+                return found
+            rest = rest.filter(Q((beyond, getattr(last, name.lstrip("-")))))
+            count = max(count, min(8 * count, _AT_ONCE))
 
 
 def _aware(value: Any) -> Any:
@@ -67,13 +107,18 @@ def _aware(value: Any) -> Any:
 
 def posts(
     biz: int, uid: str, topic: str | None = None, app_id: str = "", src_type: str = ""
-) -> Merged:
+) -> Fitting:
     """Posts of an author that are not deleted, to be ordered by id."""
-    rows = _of(Feed, biz).filter(uid=uid, delete_date=None)
-    for name, value in (("app_id", app_id), ("src_type", src_type)):
-        if value:
-            rows = rows.filter(**{name: value})
-    return Merged([rows.filter(topic=each) for each in ([topic] if topic else Topic.values)])
+    rows = _of(Feed, biz).filter(uid=uid)
+    parts = [rows.filter(topic=each) for each in ([topic] if topic else Topic.values)]
+    return Fitting(
+        parts,
+        lambda post: (
+            post.delete_date is None
+            and app_id in ("", post.app_id)
+            and src_type in ("", post.src_type)
+        ),
+    )
 
 
 def recipients(biz: int, uid: str, relation: str) -> Merged:

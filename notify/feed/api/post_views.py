@@ -56,7 +56,8 @@ SRC_TYPE = OpenApiParameter("src_type", str, description="Only posts of this kin
 @extend_schema_view(
     get=extend_schema(
         summary="List an author's posts",
-        description="The posts of one author, newest first.",
+        description="The posts of one author, newest first. A page may be short, or empty, and "
+        "have a `next`: go on until there is none.",
     ),
 )
 class PostListView(ListView):

@@ -148,7 +148,7 @@ class UnreadSerializer(serializers.Serializer[dict[str, Any]]):
     count = serializers.IntegerField(
         help_text="Posts of others that are newer than the last post that was read"
     )
-    more = serializers.BooleanField(help_text="There are more than `count`")
+    more = serializers.BooleanField(help_text="There may be more than `count`")
 
 
 class ReadSerializer(serializers.Serializer[dict[str, Any]]):

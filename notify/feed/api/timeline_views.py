@@ -73,7 +73,8 @@ class TimelineView(QueryView):
         summary="Read a timeline",
         description="The posts that a user may see: of friends, of those whom the user follows, "
         "and their own; newest first. New posts are on the first page; reading the first page "
-        "counts as a visit of the user.",
+        "counts as a visit of the user. A page may be short, or empty, and have a `next`: go on "
+        "until there is none.",
         parameters=[_UID],
         responses=TimelineSerializer,
     )

@@ -47,7 +47,7 @@ def backfill(event: Event) -> tuple[bool, int]:
     sources = merge.of_relations(relations) + (merge.own(uid) if rebuild else [])
     limit = settings.FEED_REBUILD_LENGTH if rebuild else settings.FEED_TIMELINE_LENGTH
     floor = 0 if rebuild else reader.floor
-    posts = merge.newest(Wanted(biz, uid, after=floor), sources, limit + 1)
+    posts = merge.newest(Wanted(biz, uid, after=floor), sources, limit + 1).posts
     oldest = oldest_kept()
     fresh = [post for post in posts[:limit] if post > oldest]
     if len(fresh) < len(posts):

@@ -19,13 +19,18 @@ from notify.feed.timeline import entries, merge
 from notify.feed.timeline.entries import Reader
 from notify.feed.timeline.wanted import Wanted
 
+# Posts of authors merged at read that a page looks at, give or take one look at each author.
+MOST = 20_000
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Posts, newest first."""
+    """Posts, newest first. When fewer than the limit were found after looking at so many, what is
+    older than `reached` was not looked at; 0: everything was."""
 
     posts: Sequence[int]
     reader: Reader
+    reached: int = 0
 
 
 def newest(wanted: Wanted, limit: int) -> Found:
@@ -37,16 +42,18 @@ def newest(wanted: Wanted, limit: int) -> Found:
     # When entries fill the page, older merged posts are not on it.
     full = posts[-1] if len(posts) == limit else 0
     above = replace(wanted, after=max(wanted.after, reader.floor, full))
-    posts = _together(posts, merge.newest(above, merged, limit), limit)
+    more = merge.newest(above, merged, limit, MOST)
+    posts = _together(posts, more, limit)
     below = replace(wanted, before=min(wanted.before, reader.floor + 1))
-    if len(posts) < limit and not below.nothing:
+    if len(posts) < limit and not more.reached and not below.nothing:
         everybody = merge.sources(wanted.biz, wanted.uid)
         if wanted.own:
             everybody += merge.own(wanted.uid)
-        more = merge.newest(below, everybody, limit - len(posts))
+        more = merge.newest(below, everybody, limit - len(posts), MOST)
         posts = _together(posts, more, limit)
-    return Found(posts, reader)
+    return Found(posts, reader, more.reached)
 
 
-def _together(some: Sequence[int], others: Sequence[int], limit: int) -> list[int]:
-    return sorted({*some, *others}, reverse=True)[:limit]
+def _together(some: Sequence[int], others: merge.Merged, limit: int) -> list[int]:
+    both = sorted({*some, *others.posts}, reverse=True)
+    return [post for post in both if post >= others.reached][:limit]

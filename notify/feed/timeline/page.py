@@ -27,7 +27,8 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Newest first; `next` is the `before` of the next page, None on the last one."""
+    """Newest first; `next` is the `before` of the next page, None on the last one. A page with a
+    next one may be short, or empty, when so many posts were looked at in vain."""
 
     posts: Sequence[Post]
     next: int | None
@@ -61,4 +62,5 @@ def read(
         visits.note(biz, uid, found)
     more = len(found.posts) > limit
     # A post that was deleted meanwhile is missing; the next page begins where this one ends anyway.
-    return Page([rows[id] for id in ids if id in rows], ids[-1] if more else None)
+    following = ids[-1] if more else found.reached or None
+    return Page([rows[id] for id in ids if id in rows], following)

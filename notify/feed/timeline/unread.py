@@ -17,7 +17,7 @@ MOST = 1000  # counted
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """`more`: there are more than `count`, which was not counted any further."""
+    """`more`: there may be more than `count`, which was not counted any further."""
 
     count: int
     more: bool
@@ -28,8 +28,9 @@ def unread(biz: int, uid: str) -> Unread:
     rows = FeedUser.objects.filter(biz_id=biz, uid=uid)
     read_id = rows.values_list("read_id", flat=True).first()
     wanted = Wanted(biz, uid, after=read_id or 0, own=False)
-    found = len(find.newest(wanted, MOST + 1).posts)
-    return Unread(min(found, MOST), found > MOST)
+    found = find.newest(wanted, MOST + 1)
+    count = len(found.posts)
+    return Unread(min(count, MOST), count > MOST or found.reached > 0)
 
 
 def mark_read(biz: int, uid: str, up_to: int) -> None:

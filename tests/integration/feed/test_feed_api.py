@@ -14,6 +14,7 @@ from django.urls import get_resolver
 
 from msgplatform.api.access import keys, throttling
 from msgplatform.core.data import ids, sql
+from notify.feed.api import lists
 from notify.feed.api.serializers import PostSerializer
 from notify.feed.models import EventQueue, Feed, FeedUser, Friend
 from tests.integration.feed.support import drain
@@ -483,3 +484,35 @@ def test_a_page_costs_the_same_wherever_it_is(
     with connection.cursor() as cursor:
         steps = [str(step).lower() for step in sql.plan(cursor, statement.replace("%", "%%"))]
     assert not [step for step in steps if "filesort" in step or "temp b-tree" in step], steps
+
+
+def test_posts_that_hardly_ever_fit_are_found_page_by_page(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No page looks at all of an author's posts, in either direction."""
+    fill(system.biz.pk)
+    monkeypatch.setattr(lists, "MOST", 150)
+    monkeypatch.setattr(lists, "_AT_ONCE", 75)
+    of_star = Feed.objects.filter(uid="star").order_by("-id")
+    wanted = [of_star[MANY // 2].pk, of_star[MANY - 1].pk]
+    of_star.filter(pk__in=wanted).update(app_id="rare")
+    of_star.filter(pk__lt=wanted[0], pk__gt=wanted[1]).update(delete_date=sql.now())
+
+    def walk(first: str, link: str, **asked: str) -> tuple[list[int], int]:
+        found, pages, address = list[int](), 0, first
+        while address:
+            before = rows_read()
+            page = system.get(address, **asked).json()
+            assert rows_read() - before < MANY
+            found += [int(row["id"]) for row in page["results"]]
+            address, asked, pages = page[link], {}, pages + 1
+            last.append(page)
+        return found, pages
+
+    last: list[Any] = []
+    found, pages = walk(POSTS, "next", uid="star", app_id="rare", limit="10")
+    assert found == wanted
+    assert 4 < pages < 20
+    back, pages = walk(last[-1]["previous"], "previous")
+    assert back == wanted[:1]
+    assert pages > 4

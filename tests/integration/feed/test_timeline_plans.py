@@ -14,8 +14,9 @@ from django.test.utils import CaptureQueriesContext
 from msgplatform.core.data import ids, sql
 from notify.feed import events, timeline
 from notify.feed.intake import posts
-from notify.feed.models import EventQueue, FeedUser
+from notify.feed.models import EventQueue, Feed, FeedUser
 from notify.feed.models.users import NOTHING_WRITTEN
+from notify.feed.timeline import find, merge
 from tests.integration.feed.support import BIZ, change, drain, user, written
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -118,6 +119,51 @@ def test_every_step_of_a_page_goes_by_an_index_and_none_sorts(floor: int) -> Non
     check(lambda: timeline.read(BIZ, "bob", app_id="none", visit=False))
     check(lambda: timeline.unread(BIZ, "bob"))
     check(lambda: timeline.mark_read(BIZ, "bob", middle))
+
+
+def rows_read() -> int:
+    """By this connection, from indexes; SQLite does not count it."""
+    if connection.vendor != "mysql":
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read%%'")
+        return sum(int(value) for name, value in cursor.fetchall() if "_rnd" not in name)
+
+
+@pytest.mark.parametrize("rare", ["app_id", "not deleted"])
+def test_a_page_looks_at_a_bounded_number_of_posts(
+    rare: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here at a few of each author's, of 3,000 in all; those that fit are found page by page."""
+    fill()
+    FeedUser.objects.update(floor=NOTHING_WRITTEN)
+    monkeypatch.setattr(find, "MOST", 200)
+    monkeypatch.setattr(merge, "_ROWS", 300)
+    oldest = Feed.objects.order_by("id")[0].pk
+    others = Feed.objects.exclude(pk=oldest)
+    others.update(app_id="usual") if rare == "app_id" else others.update(delete_date=sql.now())
+    Feed.objects.filter(pk=oldest).update(app_id="rare")
+    app_id = "rare" if rare == "app_id" else ""
+    found, before, pages = list[int](), None, 0
+    while pages == 0 or before is not None:
+        read = rows_read()
+        page = timeline.read(BIZ, "bob", before, 5, app_id, visit=False)
+        assert rows_read() - read < 1000
+        found += [post.id for post in page.posts]
+        before, pages = page.next, pages + 1
+    assert found == [oldest]
+    assert 3 < pages < 50
+
+
+def test_for_one_deleted_post_few_others_are_looked_at() -> None:
+    fill()
+    FeedUser.objects.update(floor=NOTHING_WRITTEN)
+    theirs = Feed.objects.filter(uid="author0").order_by("-id")
+    Feed.objects.filter(pk=theirs[1].pk).update(delete_date=sql.now())
+    read = rows_read()
+    page = timeline.read(BIZ, "author0", limit=5, visit=False)
+    assert rows_read() - read < 0.9 * POSTS
+    assert [post.id for post in page.posts] == [theirs[n].pk for n in (0, 2, 3, 4, 5)]
 
 
 def test_every_step_of_upkeep_goes_by_an_index_and_none_sorts() -> None:

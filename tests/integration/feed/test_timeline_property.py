@@ -25,7 +25,7 @@ from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.dispatcher.upkeep import Upkeep
 from notify.feed.intake import posts
 from notify.feed.models import EventQueue, FeedUser
-from notify.feed.timeline import merge
+from notify.feed.timeline import find, merge
 from tests.integration.feed.naive import Made, World
 from tests.integration.feed.support import BIZ, change, drain, post
 
@@ -49,6 +49,7 @@ def small(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     settings.FEED_TIMELINE_LENGTH, settings.FEED_REBUILD_LENGTH = 5, 4
     for module, name, value in (
         (removal, "MOST", 3), (backfill, "AUTHORS", 2), (merge, "_BRANCHES", 3),
+        (merge, "_ROWS", 20),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
 
@@ -125,16 +126,20 @@ class Generator:
 
 
 def whole(uid: str, limit: int, app_id: str = "", visit: bool = False) -> list[timeline.Post]:
-    """All pages."""
+    """All pages; those of some sizes are short, because they may look at few posts only."""
     found: list[timeline.Post] = []
     before = None
-    while True:
-        page = timeline.read(BIZ, uid, before, limit, app_id, visit=visit)
-        assert len(page.posts) == limit or page.next is None
-        found += page.posts
-        if page.next is None:
-            return found
-        before = page.next
+    with pytest.MonkeyPatch.context() as patch:
+        if is_short := limit % 2 == 0:
+            patch.setattr(find, "MOST", 4 * limit)
+        while True:
+            page = timeline.read(BIZ, uid, before, limit, app_id, visit=visit)
+            assert is_short or len(page.posts) == limit or page.next is None
+            found += page.posts
+            if page.next is None:
+                return found
+            assert before is None or page.next < before
+            before = page.next
 
 
 def plain(seen: list[timeline.Post]) -> list[tuple[int, str, str, str, str]]:
@@ -163,7 +168,8 @@ def check_drained(world: World, uid: str, sizes: list[int]) -> None:
     for size in sizes:
         assert plain(whole(uid, size)) == expected(world, uid), f"pages of {size} for {uid}"
     for app_id in ("a", "b"):
-        assert plain(whole(uid, 2, app_id)) == expected(world, uid, app_id)
+        for size in (2, 3):
+            assert plain(whole(uid, size, app_id)) == expected(world, uid, app_id)
     assert timeline.unread(BIZ, uid) == timeline.Unread(world.unread(uid), False)
 
 

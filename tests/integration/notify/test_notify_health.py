@@ -375,18 +375,17 @@ def test_auto_disable_fires_and_the_operator_is_told_by_webhook(
     assert AuditLog.objects.get().actor == "platform"
 
 
-def test_a_probe_of_a_dead_consumer_ends_with_its_schedule(row: BizReceive) -> None:
-    """It was kept from its attempts by the breaker; its time is over like the others'."""
-    BizReceive.objects.update(schedule=[60, 60])
+def test_however_long_its_attempts_take_a_delivery_has_all_of_them(row: BizReceive) -> None:
+    """Timeouts, a Retry-After and a backlog take longer than the waits of the schedule."""
+    BizReceive.objects.update(schedule=[5], attempts_limit=4)
     (delivery,) = queued(row)
-    ReceiveMsg.objects.update(created_at=sql.now() - timedelta(seconds=121))
-    BizReceive.objects.update(failing_since=sql.now() - timedelta(seconds=100), failures=3)
-    mark(result(delivery, 503))
-    delivery.refresh_from_db()
-    assert delivery.status == Delivery.PENDING, "its consumer has not failed for as long"
-    ReceiveMsg.objects.update(status=Delivery.QUEUED, claimed_by=delivery.claimed_by or "c" * 32)
-    BizReceive.objects.update(failing_since=sql.now() - timedelta(seconds=121))
-    delivery.refresh_from_db()
-    mark(result(delivery, 503))
-    delivery.refresh_from_db()
-    assert delivery.status == Delivery.EXHAUSTED
+    ReceiveMsg.objects.update(created_at=sql.now() - timedelta(days=1))
+    failing_for(row, hours=9)
+    seen = []
+    for _attempt in range(4):
+        ReceiveMsg.objects.update(status=Delivery.QUEUED, claimed_by="c" * 32)
+        delivery.refresh_from_db()
+        mark(result(delivery, 503))
+        delivery.refresh_from_db()
+        seen.append(delivery.status)
+    assert seen == [Delivery.PENDING] * 3 + [Delivery.EXHAUSTED]

@@ -330,6 +330,19 @@ def test_what_waited_for_a_whole_schedule_behind_a_breaker_is_exhausted(biz: Biz
     assert sum(counted.values_list("value", flat=True)) == expiry.PAGE + 13
 
 
+def test_a_probe_that_failed_ends_when_it_has_waited_as_long_again(biz: Biz) -> None:
+    row = subscription(biz, schedule=[60, 60])
+    publish(biz, 1)
+    Maker().splitter.split()
+    ReceiveMsg.objects.update(send_times=1, next_at=Now() - timedelta(seconds=100))
+    dead(row, HOUR)
+    run(Maker())
+    assert deliveries(row, Status.EXHAUSTED) == 0
+    ReceiveMsg.objects.update(next_at=Now() - timedelta(seconds=121))
+    run(Maker())
+    assert deliveries(row, Status.EXHAUSTED) == 1
+
+
 @pytest.mark.parametrize("reason", ["a success lately", "breaker closed", "nothing known"])
 def test_who_is_not_known_to_be_dead_keeps_its_deliveries(biz: Biz, reason: str) -> None:
     row = subscription(biz, schedule=[60, 60], rate_limit=0.01)

@@ -28,7 +28,8 @@ from notify.directory import Subscriptions
 from notify.maker.capacity import Capacity
 from notify.models import BizReceive, Receive
 from notify.orders import Item, Order, Result
-from notify.sender.claimer import ClaimedOrder, OrderClaimer
+from notify.sender.claimed_order import ClaimedOrder
+from notify.sender.claimer import OrderClaimer
 from notify.sender.sender import Sender
 from notify.sender.unserved import Unserved
 from tests.integration.support.http_sinks import Sink, answering, refusing_port
@@ -610,3 +611,57 @@ def test_draining_gives_back_what_was_not_started(biz: Biz, hanging: Hanging) ->
     for thread in own:
         thread.join(10)
     assert not [thread.name for thread in own if thread.is_alive()]
+
+
+class TestOneSenderAtATime:
+    """Whoever has requests in flight owns their queue; else limits would count twice."""
+
+    def owner(self, row: BizReceive) -> str:
+        holder: Any = work_redis().get(OWNER + queue_of(row))
+        return (holder or b"").decode()
+
+    def test_after_a_flush_who_has_orders_in_hand_owns_their_queue_again(
+        self, biz: Biz, hanging: Hanging
+    ) -> None:
+        row = subscribed(biz, "one", hanging.url)
+        put(row, 2, items=1)
+        with running() as sender:
+            turn_until(sender, lambda: _in_flight(sender, row) == 2)
+            work_redis().flushdb()
+            turn_until(sender, lambda: self.owner(row) == sender.name)
+            hanging.hang_up()
+
+    def test_what_another_sender_has_by_now_goes_back_unsent(
+        self, biz: Biz, hanging: Hanging
+    ) -> None:
+        row = subscribed(biz, "one", hanging.url, in_flight_limit=1)
+        put(row, 1, items=50)
+        with running() as sender:
+            turn_until(sender, lambda: _in_flight(sender, row) == 1)
+            work_redis().set(OWNER + queue_of(row), "another", px=600_000)
+            found: list[Result] = []
+            turn_until(sender, lambda: bool(found.extend(results()) or len(found) == 49))
+            assert {result.outcome for result in found} == {"unsent"}
+            assert self.owner(row) == "another"
+            hanging.hang_up()
+
+    def test_its_queue_is_nobody_else_s_while_it_drains(self, biz: Biz, hanging: Hanging) -> None:
+        row = subscribed(biz, "one", hanging.url, in_flight_limit=1, timeout=60)
+        put(row, 1, items=2)
+        sender = Sender()
+        sender.start()
+        turn_until(sender, lambda: _in_flight(sender, row) == 1)
+        draining = threading.Thread(target=sender.drain, args=(time.monotonic(),))
+        draining.start()
+        deadline, found = time.monotonic() + 30, list[Result]()
+        while not found and time.monotonic() < deadline:
+            found += results()  # what it had not begun: no order is claimed any more
+        work_redis().delete(OWNER + queue_of(row))
+        while not self.owner(row) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        owner = self.owner(row)
+        hanging.hang_up()
+        draining.join(60)
+        sender.stop()
+        assert [result.outcome for result in found] == ["unsent"]
+        assert owner == sender.name

@@ -173,6 +173,8 @@ def test_wrong_values_are_named_as_in_the_console(manager: Manager) -> None:
         ("consumers/c", {"url": "ftp://a.example/"}, "url"),
         ("consumers/c", {"url": "https://a.example/", "networks": ["10.0.0.0/99"]}, "networks"),
         ("consumers/c", {"url": "https://a.example/", "headers": {"Host": "x"}}, "headers"),
+        ("consumers/c", {"url": "https://a.example/", "header_prefix": "acme",
+                         "headers": {"Acme-Signature": "x"}}, "headers"),
         ("subscriptions/orders/warehouse", {"event_types": ["or der"]}, "event_types"),
         ("subscriptions/orders/warehouse", {"timeout": 500}, "timeout"),
         ("subscriptions/orders/warehouse", {"rate_limit": "nan"}, "rate_limit"),
@@ -192,6 +194,14 @@ def test_wrong_values_are_named_as_in_the_console(manager: Manager) -> None:
     assert Receive.objects.count() == 1
     problem(manager.send("PUT", "subscriptions/none/warehouse", {}), 404, "not-found")
     problem(manager.send("PUT", "subscriptions/orders/none", {}), 404, "not-found")
+
+
+def test_a_prefix_that_makes_a_stored_header_one_that_signs_is_refused(manager: Manager) -> None:
+    body = {"url": "https://a.example/", "headers": {"Acme-Signature": "x"}}
+    assert manager.send("PUT", "consumers/c", body).status_code == 201
+    answer = manager.send("PUT", "consumers/c", {"url": body["url"], "header_prefix": "acme"})
+    assert fields(answer) == ["headers"]
+    assert Receive.objects.get().header_prefix == "webhook"
 
 
 def test_two_that_create_the_same(manager: Manager) -> None:

@@ -35,6 +35,7 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("receive", {"headers": "Host: x"}, "headers", "cannot be set"),
     ("receive", {"headers": "Content-Length: 1"}, "headers", "cannot be set"),
     ("receive", {"headers": "webhook-id: 1"}, "headers", "cannot be set"),
+    ("receive", {"header_prefix": "acme", "headers": "Acme-Id: 1"}, "headers", "cannot be set"),
     ("receive", {"headers": "X-Name"}, "headers", "Name: value"),
     ("receive", {"headers": "X-Name: ü"}, "headers", "visible ASCII"),
     ("receive", {"networks": "10.0.0.0/33"}, "networks", "not a network"),

@@ -1,0 +1,27 @@
+"""An order that a sender has in hand, from its claim to its last result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgplatform.core.queues import jobs
+from notify import lane_status
+from notify.orders import Order
+
+
+@dataclass(eq=False, slots=True)
+class ClaimedOrder:
+    """An order in hand; `item_size` is what each of its items takes, in bytes of memory.
+
+    `before` is the report of the sender that had this subscription's queue until now, if any.
+    """
+
+    claimed: jobs.Claimed
+    order: Order
+    # Counts down to the moment when the order can be forgotten. Only the result writer's thread
+    # changes it; the claiming thread reads it, and may see it late.
+    open_items: int
+    item_size: int
+    # Set by the claiming thread when another sender owns the queue: what was not sent yet is its.
+    is_lost: bool = False
+    before: lane_status.Live | None = None
