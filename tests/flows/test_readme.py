@@ -205,9 +205,10 @@ class Receiver:
         return self
 
     def line(self) -> str:
-        """The next line that it prints, within a minute."""
+        """The next line that it prints, within three minutes: a busy machine starts twenty programs
+        slowly."""
         assert self._process.stdout
-        ready, _, _ = select.select([self._process.stdout], [], [], 60)
+        ready, _, _ = select.select([self._process.stdout], [], [], 180)
         assert ready, "nothing was delivered"
         return self._process.stdout.readline()
 
