@@ -21,13 +21,12 @@ from msgplatform.core.http.engine import Response
 # of the second need a person.
 _NOT_SENT = ("dns", "connect", "tls")
 _NEVER_SENT = ("address_forbidden", "bad_url")
-# Waits for statuses that ask for one without saying how long.
+# The wait for statuses that ask for one without saying how long.
 _LOCKED_SECONDS = 2.0
-_THROTTLED_SECONDS = 10.0
 
 
 def judged(
-    response: Response, size: int, is_upsert: bool, throttled: float = _THROTTLED_SECONDS
+    response: Response, size: int, is_upsert: bool, throttled: float = client.THROTTLED_SECONDS
 ) -> Outcome | None:
     """What the status alone means for `size` records; None for a whole answer with 2xx.
 

@@ -12,7 +12,7 @@ import msgspec
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from crmsync.adapters.base import CredentialsRefused
+from crmsync.adapters.base import CredentialsRefused, TooManyCalls
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Request, Response, engine_from_settings
 from msgplatform.core.http.response_headers import retry_after
@@ -22,6 +22,8 @@ TIMEOUT_SECONDS = 30.0
 # the CRM.
 _GRACE_SECONDS = 5.0
 _ANSWER_CAP = 8 * 1024 * 1024  # bytes
+# The wait after a 429 that does not say how long.
+THROTTLED_SECONDS = 10.0
 _JSON = ("content-type", "application/json")
 # Where answers put the sentence for people.
 _MESSAGES = ("message", "detail", "error_description", "errmsg", "error", "title")
@@ -137,8 +139,11 @@ def described(response: Response) -> str:
     return f"HTTP {response.status}: {words}" if words else f"HTTP {response.status}"
 
 
-def raise_for(response: Response) -> None:
-    """Raises what `fields` and `read` may raise, unless a whole 2xx came."""
+def raise_for(response: Response, throttled: float = THROTTLED_SECONDS) -> None:
+    """Raises what `fields` and `read` may raise, unless a whole 2xx came.
+
+    `throttled` is how long to wait in seconds after a 429 that does not say so.
+    """
     if is_whole(response):
         return
     text = described(response)
@@ -148,7 +153,10 @@ def raise_for(response: Response) -> None:
         raise InvalidInput(_("The CRM's address cannot be used: %s") % text, "url")
     if 300 <= response.status < 500 and response.status not in (408, 423, 425, 429):
         raise InvalidInput(_("The CRM refuses the request: %s") % text, "url")
-    raise Unavailable(_("The CRM cannot be reached: %s") % text)
+    text = _("The CRM cannot be reached: %s") % text
+    if response.status == 429 and not response.error:
+        raise TooManyCalls(text, wait_seconds(response) or throttled)
+    raise Unavailable(text)
 
 
 def _words(body: Any) -> str:

@@ -7,6 +7,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from types import UnionType
 
 from crmsync.adapters.base import CRMAdapter, Record
 from crmsync.adapters.outcomes import (
@@ -19,7 +20,7 @@ from crmsync.adapters.outcomes import (
     Throttled,
     Unknown,
 )
-from crmsync.handler.answers import Answer, Delivered, FailedCall, Fault, Unsent
+from crmsync.handler.answers import Answer, Delivered, FailedCall, Fault, Unsent, kind_of
 from crmsync.handler.gate import Gate
 from crmsync.handler.hand import Hand
 from crmsync.monitor.counters import CALL_MS, CALLS
@@ -61,7 +62,7 @@ class Delivery:
         rest = deque(sorted(entries, key=lambda entry: not self._is_unsure(entry)))
         while rest:
             if self._refusing:
-                self._made.answers += [Answer(entry, self._refusing) for entry in rest]
+                self._answered(rest, self._refusing)
                 return
             unsure = self._is_unsure(rest[0])
             # One call looks up or stores. At the front are records of one kind, but more of them
@@ -110,7 +111,8 @@ class Delivery:
     def _look_up(self, batch: Sequence[Entry]) -> list[Entry]:
         """Ask the CRM what it holds. Answers the records that are certain now, returns those that
         are to be sent."""
-        outcomes = self._call(batch, self._adapter.look_up)
+        # A CRM that does not hold a record has answered all the same.
+        outcomes = self._call(batch, self._adapter.look_up, Unknown)
         if outcomes is None:
             return []
         to_send = []
@@ -129,7 +131,7 @@ class Delivery:
     def _store(self, batch: Sequence[Entry]) -> list[Entry]:
         """Send a batch. Answers the records that are certain now, returns those that are sent once
         more: the CRM said under which id it holds them."""
-        outcomes = self._call(batch, self._adapter.send)
+        outcomes = self._call(batch, self._adapter.send, Retry | Unknown)
         if outcomes is None:
             return []
         again, refused = [], []
@@ -160,8 +162,10 @@ class Delivery:
         self,
         batch: Sequence[Entry],
         work: Callable[[Sequence[Record]], Sequence[Outcome]],
+        failing: type | UnionType,
     ) -> Sequence[Outcome] | None:
-        """Call the adapter once. Returns the outcomes, or None when the whole batch is answered."""
+        """Call the adapter once; it has failed when all outcomes are `failing` ones. Returns the
+        outcomes, or None when the whole batch is answered."""
         while (is_probe := self._gate.begin(len(batch))) is None:
             if (after := self._refused()) is not None:
                 self._unsent(batch, after)
@@ -175,7 +179,7 @@ class Delivery:
                 raise ValueError(f"{len(outcomes)} outcomes for {len(batch)} records")
         except Exception as error:  # noqa: BLE001 - an adapter may be anybody's
             fault, outcomes = error, ()
-        failed = bool(outcomes) and all(isinstance(each, Retry | Unknown) for each in outcomes)
+        failed = bool(outcomes) and all(isinstance(each, failing) for each in outcomes)
         self._gate.answered(len(batch), started, failed)
         self._milliseconds, self._is_free = int((time.monotonic() - started) * 1000), is_probe
         self._made.counts[CALLS] += self._adapter.calls(len(batch))
@@ -195,7 +199,13 @@ class Delivery:
         )
 
     def _unsent(self, entries: Collection[Entry], after: float) -> None:
-        self._made.answers += [Answer(entry, Unsent(after)) for entry in entries]
+        self._answered(entries, Unsent(after))
+
+    def _answered(self, entries: Collection[Entry], outcome: Outcome | Unsent) -> None:
+        """These are not sent; what a look-up found is kept."""
+        self._made.answers += [
+            Answer(entry, outcome, remote_id=entry.remote_id) for entry in entries
+        ]
 
     def _note(self, batch: Sequence[Entry], outcomes: Sequence[Outcome], failed: bool) -> None:
         """Keep what concerns more than one record: a CRM that refuses, a call that failed."""
@@ -208,7 +218,7 @@ class Delivery:
             except RedisError:
                 log.warning("crm_not_held", crm=self._hand.order.crm)
         if refusing or failed:
-            kind, message = _kind(refusing or outcomes[0])
+            kind, message = kind_of(refusing or outcomes[0])
             self._made.failed_calls.append(
                 FailedCall(kind, message, batch[0].operation, len(batch))
             )
@@ -227,17 +237,3 @@ class Delivery:
         kind = type(error).__name__
         log.error("crm_adapter_failed", crm=self._hand.order.crm, error=kind, where=where)
         self._made.answers.append(Answer(batch[0], Fault(text), remote_id=batch[0].remote_id))
-
-
-def _kind(outcome: Outcome) -> tuple[str, str]:
-    """Kind and message of a call that failed as a whole, for the exception log."""
-    match outcome:
-        case Auth(message=text):
-            return "auth", text
-        case Throttled(after=seconds):
-            return "throttled", f"The CRM wants no call for {seconds:.0f} s."
-        case Unknown(message=text):
-            return "unknown", text
-        case Retry(why=text):
-            return ("unavailable" if text.startswith("HTTP") else "network"), text
-    return "unknown", str(outcome)

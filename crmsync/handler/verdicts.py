@@ -115,7 +115,9 @@ class Verdicts:
         else:
             match outcome:
                 case Unsent(after=after):
-                    kept = error if entry.check else row.error_class
+                    # Without `check` it was looked up, and needs no second look.
+                    known = "" if row.error_class == UNKNOWN else row.error_class
+                    kept = UNKNOWN if entry.check else known
                     self._leave(row, _State.WAITING, self._in(after), row.attempt, kept)
                 case Throttled(after=after):
                     self._leave(row, _State.WAITING, self._in(after), row.attempt, error)

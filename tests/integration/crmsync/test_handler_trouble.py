@@ -109,6 +109,35 @@ class TestThrottled:
         assert Item.objects.count() == 5
 
 
+    def test_of_a_look_up_too(self, work_redis: Redis) -> None:
+        store = Store()
+
+        def full(request: Any) -> Answer:
+            limit = Answer({}, 429, Retry_After="300")
+            return limit if request.method == "GET" else store(request)
+
+        with serving(full) as server:
+            crm = sync.http_crm(server, store)
+            queued = sync.queued(sync.policy(crm), sync.requests("a"), check=True)
+            before = sql.now()
+            sync.handled(queued)
+        record = queued.record("a")
+        assert (record.state, record.attempt, record.error_class) == (WAITING, 0, "unknown")
+        assert record.next_at - before >= timedelta(seconds=300)
+        assert work_redis.pttl(f"crm:hold:{crm.pk}") > 200_000
+
+    def test_what_a_look_up_found_is_kept_until_the_record_is_sent(self) -> None:
+        store = Store()
+        store.leads = {key: {"id": key, "name": "an older one", "v": 0} for key in "ab"}
+        with serving(store) as server:
+            crm = sync.http_crm(server, store, settings={"concurrency": 2, "per_day": 3})
+            queued = sync.queued(sync.policy(crm), sync.requests("ab"), check=True)
+            sync.handled(queued)
+        assert store.changed == ["a"]  # two calls to look up, and one to store
+        left = queued.record("b")
+        assert (left.state, left.error_class, left.remote_id) == (WAITING, "", "r-b")
+
+
 class TestCredentials:
     def test_a_refusal_pauses_the_crm_until_somebody_resumes_it(
         self, server: Sink, store: Store
@@ -181,6 +210,18 @@ class TestBreaker:
                 handler, lambda: live(crm).handler == handler.name and not live(crm).is_open
             )
         assert queued.counts() == (6, 0, 0, 1)
+
+    def test_a_crm_that_does_not_hold_a_record_has_answered(self) -> None:
+        store = Store()
+        slow = breaker.Policy(failures_in_a_row=1, first=600, cap=600, jitter=0.0)
+        with serving(store) as server:
+            crm = sync.http_crm(server, store)
+            open_until_now = crm_status.Live("x", breaker=breaker.State.OPEN, retry_in=0.0)
+            crm_status.report({crm.pk: open_until_now})
+            queued = sync.queued(sync.policy(crm), sync.requests("a"), check=True)
+            sync.handled(queued, policy=slow)
+        assert queued.record("a").state == CONFIRMED  # looked up by the probe, then sent
+        assert not ExceptionEntry.objects.exists()
 
     def test_another_handler_goes_on_with_an_open_breaker(self, server: Sink, store: Store) -> None:
         slow = breaker.Policy(failures_in_a_row=1, first=600, cap=600, jitter=0.0)
