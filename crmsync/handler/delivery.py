@@ -14,6 +14,7 @@ from crmsync.adapters.outcomes import (
     Auth,
     Conflict,
     Invalid,
+    Ok,
     Outcome,
     Refused,
     Retry,
@@ -51,9 +52,13 @@ class Delivery:
         # About the call that was answered last:
         self._milliseconds, self._is_free = 0, False
 
-    def run(self, entries: Collection[Entry], replaced: Collection[Entry]) -> Delivered:
-        """Deliver `entries`; `replaced` have a newer version, and are not sent."""
+    def run(
+        self, entries: Collection[Entry], replaced: Collection[Entry], kept: Collection[Entry]
+    ) -> Delivered:
+        """Deliver `entries`. The others are not sent: `replaced` have a newer version, and `kept`
+        are deletions of what another record uses."""
         self._unsent(replaced, 0.0)
+        self._made.answers += [Answer(entry, Ok(entry.remote_id, created=False)) for entry in kept]
         self._send(entries)
         return self._made
 

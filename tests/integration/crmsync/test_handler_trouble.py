@@ -108,7 +108,6 @@ class TestThrottled:
             assert record.next_at - before > timedelta(hours=23)
         assert Item.objects.count() == 5
 
-
     def test_of_a_look_up_too(self, work_redis: Redis) -> None:
         store = Store()
 
