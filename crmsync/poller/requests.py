@@ -33,7 +33,7 @@ def wanted(policy: Policy, rows: Iterable[Row], operation: int) -> list[Wanted]:
     """Requests for the rows that this policy carries.
 
     Where the source has no versions, the operation's id is the version: ids grow with time, so that
-    what is read later counts as newer.
+    what is read later counts as newer. A version that is NULL is older than all others.
 
     Raises SourceMismatch for a key that is too long.
     """
@@ -46,7 +46,7 @@ def wanted(policy: Policy, rows: Iterable[Row], operation: int) -> list[Wanted]:
         key = str(row.key)
         if len(key) > MAX_KEY:
             raise SourceMismatch(f"there is a key of more than {MAX_KEY} characters")
-        version = operation if row.version is None else row.version
+        version = (row.version or 0) if policy.source.version_column else operation
         request, problem = Request(policy.key_prefix + key, version, {}, row.deleted), None
         if not row.deleted:
             try:

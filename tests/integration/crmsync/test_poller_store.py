@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -161,6 +162,15 @@ class TestChanged:
         confirm(1)
         _, stored = poller.round(lead(1, 2, "older"))
         assert (stored.entries, record().version) == ([], 3)
+
+    def test_a_row_without_a_version_is_older_than_any_with_one(self, poller: Poller) -> None:
+        poller.round(replace(lead(1), version=None))
+        confirm(1)
+        _, same_version = poller.round(replace(lead(1, name="Li"), version=None))
+        confirm(1)
+        _, stored = poller.round(lead(1, 1, "Zhang"))
+        assert [len(each.entries) for each in (same_version, stored)] == [1, 1]
+        assert record().version == 1
 
     def test_a_deletion_has_no_fields(self, poller: Poller) -> None:
         poller.round(lead(1))
