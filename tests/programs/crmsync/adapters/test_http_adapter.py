@@ -180,6 +180,24 @@ def test_failures_listed_by_a_field(open_adapter: Open) -> None:
         assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize("fails", [{"139": "bad number"}, {"+86139": None}])
+def test_a_failure_of_which_nobody_knows_whose_it_is(
+    open_adapter: Open, fails: dict[str, Any]
+) -> None:
+    """Nobody is confirmed who may have been refused; what may be stored is not sent twice."""
+    given = {
+        "body": {"leads": "{records}"}, "record": "{fields}", "records_per_call": 200,
+        "answer": {"failures": "fail_list", "failures_by": "phone"},
+    }  # fmt: skip
+    both = [lead("a", phone="+86138"), lead("b", phone="+86139")]
+    with serving(lambda _: Answer({"fail_list": fails})) as server:
+        upsert = open_adapter(server.url(), is_upsert=True, **given)
+        assert {type(outcome) for outcome in upsert.send(both)} == {Refused}
+        assert upsert.send(both[1:]) == [Invalid("", fails.get("139") or "HTTP 200")]
+        once = open_adapter(server.url(), **given)
+        assert {type(outcome) for outcome in once.send(both)} == {Unknown}
+
+
 def test_a_result_for_each_record_in_order(open_adapter: Open) -> None:
     def answer(request: Asked) -> Answer:
         results = [
@@ -204,6 +222,12 @@ def test_a_result_for_each_record_in_order(open_adapter: Open) -> None:
         ]  # fmt: skip
         short = adapter.send([lead(key) for key in "aceg"])  # a list of another length says nothing
         assert {type(outcome) for outcome in short} == {Unknown}
+        upsert = open_adapter(
+            server.url(), body={"data": "{records}"}, records_per_call=100, is_upsert=True,
+            answer={"results": "data", "result": result},
+        )  # fmt: skip
+        short = upsert.send([lead(key) for key in "aceg"])  # its halves have a result for each
+        assert {type(outcome) for outcome in short} == {Refused}
 
 
 def test_a_batch_that_is_refused_says_so_and_the_record_alone_is_invalid(
