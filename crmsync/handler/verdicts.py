@@ -23,6 +23,7 @@ from crmsync.adapters.outcomes import (
     Unknown,
 )
 from crmsync.handler.answers import Answer, Fault, Unsent
+from crmsync.handler.gate import DAY_SECONDS
 from crmsync.models import Record
 from crmsync.models.crms import MAX_REMOTE_ID
 from crmsync.models.operations import UNKNOWN
@@ -156,7 +157,7 @@ class Verdicts:
         self.changed.append((row, due))
 
     def _in(self, seconds: float) -> datetime:
-        return self._now + timedelta(seconds=seconds)
+        return self._now + timedelta(seconds=min(seconds, DAY_SECONDS))  # whatever a CRM asks for
 
 
 def _usable(remote_id: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from crmsync.directory import Crm, Crms
 from crmsync.handler import marks
 from crmsync.handler.answers import Answer, Delivered, Unsent
 from crmsync.models import ExceptionEntry, Item, Operation, Policy, Record, RecoveryEntry
+from msgplatform.core.data import sql
 from tests.integration.crmsync import sync_support as sync
 from tests.integration.crmsync.sync_support import Queued
 
@@ -149,6 +151,14 @@ class TestRepeated:
         queued = sync.on_its_way(policy, sync.requests("a"))
         mark(queued, Ok("x" * 300))
         assert (queued.record("a").state, queued.record("a").remote_id) == (CONFIRMED, "")
+
+
+def test_no_record_waits_for_longer_than_a_day(policy: Policy) -> None:
+    queued = sync.on_its_way(policy, sync.requests("abc"))
+    mark(queued, Throttled(31 * 86_400.0), Retry(31 * 86_400.0, "busy"), Throttled(1e30))
+    latest = sql.now() + timedelta(days=1)
+    assert queued.states() == {"a": WAITING, "b": RETRY, "c": WAITING}
+    assert all(record.next_at <= latest for record in queued.records())
 
 
 def test_the_number_of_statements_does_not_grow_with_the_records(policy: Policy) -> None:
