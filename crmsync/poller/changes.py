@@ -19,7 +19,8 @@ class Changes:
 
     def __init__(self, policy: Policy, holder: str, center: DistributionCenter) -> None:
         self._holder, self._center = holder, center
-        self.run = next((r.pk for r in runs.unfinished(policy.id) if r.kind != _Kind.SWEEP), 0)
+        left = runs.unfinished(policy.id, (_Kind.CHANGES, _Kind.FULL))
+        self.run = left.pk if left else 0
         self._watermark = stored_watermark(policy.id)
         self.facts: Facts | None = None
 

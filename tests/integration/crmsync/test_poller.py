@@ -21,7 +21,7 @@ from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.poller.poller import Poll
 from crmsync.queues import MainQueue, RetryQueue
 from msgplatform.core.daemons.thread_loop import ThreadLoop
-from msgplatform.core.data import sql
+from msgplatform.core.data import ids, sql
 from msgplatform.core.queues import jobs
 from msgplatform.models import Biz
 from tests.integration.crmsync.sync_support import crm
@@ -195,10 +195,19 @@ class TestRuns:
         while sql.now() < written + timedelta(seconds=4):  # MariaDB's horizon has passed it then
             time.sleep(0.1)
         run = Run.objects.create(
-            id=1, policy_id=polled.row.pk, kind="changes", started_at=sql.now()
+            id=ids.new(0), policy_id=polled.row.pk, kind="changes", started_at=sql.now()
         )
         polled.turn_until(lambda: Run.objects.get(pk=run.pk).state == Run.State.READ)
         assert Run.objects.get().read == 1
+
+    def test_so_is_a_comparison_behind_many_looks_for_changes(self, polled: Polled) -> None:
+        row_ids = ids.reserve(31).ids([0] * 31)
+        begun = {"policy_id": polled.row.pk, "started_at": sql.now()}
+        left = Run.objects.create(id=row_ids[0], kind="sweep", after=0, **begun)
+        Run.objects.bulk_create(
+            Run(id=row_id, kind="changes", state=Run.State.READ, **begun) for row_id in row_ids[1:]
+        )
+        polled.turn_until(lambda: Run.objects.get(pk=left.pk).state == Run.State.READ)
 
 
 class TestTrouble:
