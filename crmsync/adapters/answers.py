@@ -17,9 +17,9 @@ from crmsync.adapters.outcomes import (
 )
 from msgplatform.core.http.engine import Response
 
-# Errors of the engine before a byte was sent. Those of the first kind go away by themselves; those
-# of the second need a person.
-_NOT_SENT = ("dns", "connect", "tls")
+# Errors before a byte was sent. Those of the first kind go away by themselves; those of the second
+# need a person.
+_NOT_SENT = ("dns", "connect", "tls", "unsent")
 _NEVER_SENT = ("address_forbidden", "bad_url")
 # The wait for statuses that ask for one without saying how long.
 _LOCKED_SECONDS = 2.0

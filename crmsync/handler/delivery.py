@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from types import UnionType
 
 from crmsync.adapters.base import CRMAdapter, Record
+from crmsync.adapters.client import only_while
 from crmsync.adapters.outcomes import (
     Auth,
     Conflict,
@@ -179,7 +180,8 @@ class Delivery:
         outcomes: Sequence[Outcome] = ()
         fault: Exception | None = None
         try:
-            outcomes = list(work([entry.to_send() for entry in batch]))
+            with only_while(lambda: not self._hand.is_lost):
+                outcomes = list(work([entry.to_send() for entry in batch]))
             if len(outcomes) != len(batch):
                 raise ValueError(f"{len(outcomes)} outcomes for {len(batch)} records")
         except Exception as error:  # noqa: BLE001 - an adapter may be anybody's
