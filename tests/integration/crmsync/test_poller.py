@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 import redis
+from django.utils import timezone
 
 from crmsync import models
 from crmsync.directory import Crms, Page, Policies
@@ -208,6 +209,21 @@ class TestRuns:
             Run(id=row_id, kind="changes", state=Run.State.READ, **begun) for row_id in row_ids[1:]
         )
         polled.turn_until(lambda: Run.objects.get(pk=left.pk).state == Run.State.READ)
+
+    def test_a_comparison_that_is_due_waits_for_the_hours(self, polled: Polled) -> None:
+        key = polled.lead("a")
+        later = [timezone.localtime() + timedelta(hours=hours) for hours in (2, 3)]
+        rows = models.Policy.objects.filter(pk=polled.row.pk)
+        rows.update(
+            sweep_cron="* * * * *", swept_at=sql.now() - timedelta(days=1),
+            hours="-".join(f"{each:%H:%M}" for each in later),
+        )  # fmt: skip
+        for _ in range(3):
+            assert polled.turn() > 0
+        assert not Run.objects.exists()
+        rows.update(hours="")
+        polled.turn_until(is_read(key))
+        assert Run.objects.filter(kind="sweep").exists()
 
 
 class TestTrouble:
