@@ -210,6 +210,16 @@ class TestRuns:
         )
         polled.turn_until(lambda: Run.objects.get(pk=left.pk).state == Run.State.READ)
 
+    def test_what_is_written_after_the_clock_went_back_is_read(self, polled: Polled) -> None:
+        first = polled.lead("a")
+        polled.turn_until(is_read(first))
+        ahead = sql.now() + timedelta(hours=1)
+        rows = models.Watermark.objects.filter(policy_id=polled.row.pk)
+        rows.update(update_time=f"{ahead:%Y-%m-%d %H:%M:%S.%f}")
+        polled.poll._parts = None  # another poller begins here, an hour later by the watermark
+        second = polled.lead("b")
+        polled.turn_until(is_read(second))
+
     def test_a_comparison_that_is_due_waits_for_the_hours(self, polled: Polled) -> None:
         key = polled.lead("a")
         later = [timezone.localtime() + timedelta(hours=hours) for hours in (2, 3)]
