@@ -2,7 +2,8 @@
 
 Marks are monotone: a success applies whatever the state; anything else applies only while the
 record carries the order's claim, since otherwise it belongs to somebody else. When a newer version
-came meanwhile, that one is sent next, with all its attempts.
+came meanwhile, that one is sent next, with all its attempts. When an older version arrives after a
+newer one was confirmed, the newest is sent once more: the CRM may hold the older one now.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from crmsync.handler.gate import DAY_SECONDS
 from crmsync.models import Record
 from crmsync.models.crms import MAX_REMOTE_ID
 from crmsync.models.operations import UNKNOWN
-from crmsync.orders import digest
+from crmsync.orders import Request, digest
 
 # A CRM that was paused is asked again no sooner, however quickly it is resumed.
 _PAUSED_SECONDS = 5.0
@@ -66,7 +67,8 @@ class Verdicts:
 
     Rows are `confirmed` (the CRM holds the newest version), `changed` (with when they are due), or
     `late`: they are somebody else's, and only what was sent is noted. `ended` says how records of
-    operations ended, `dead` which answers were the last try, `counted` which outcomes applied.
+    operations ended, and `reopened` which of them end anew; `dead` which answers were the last try,
+    `counted` which outcomes applied.
     """
 
     def __init__(self, claim: str, waits: Sequence[float], now: datetime) -> None:
@@ -75,6 +77,7 @@ class Verdicts:
         self.changed: list[tuple[Row, datetime | None]] = []
         self.late: list[Row] = []
         self.ended: Counter[tuple[int, str]] = Counter()
+        self.reopened: Counter[tuple[int, str]] = Counter()
         self.dead: list[tuple[Row, Answer, str]] = []
         self.counted: Counter[tuple[int, str]] = Counter()  # (policy, outcome)
 
@@ -83,6 +86,8 @@ class Verdicts:
         if isinstance(outcome := answer.outcome, Ok):
             if carries or row.sent_version < answer.entry.request.version:
                 self._confirm(row, answer, outcome, carries)
+            elif row.state == _State.CONFIRMED:
+                self._overtaken(row, answer.entry.request)
         elif carries:
             self._fail(row, answer)
 
@@ -105,6 +110,11 @@ class Verdicts:
             self._leave(row, _State.WAITING, self._now, attempt=0)
         else:
             self.late.append(row)
+
+    def _overtaken(self, row: Row, older: Request) -> None:
+        if older.version < row.sent_version and digest(older) != row.sent_digest:
+            self.reopened[row.operation_id, "confirmed"] += 1
+            self._leave(row, _State.WAITING, self._now, 0, UNKNOWN)
 
     def _fail(self, row: Row, answer: Answer) -> None:
         entry, outcome = answer.entry, answer.outcome

@@ -82,7 +82,9 @@ class TestWhoseClaimItIs:
         assert not RecoveryEntry.objects.exists()
         assert Item.objects.count() == 1  # that it was said is known all the same
 
-    def test_an_older_version_never_overwrites_a_newer(self, policy: Policy) -> None:
+    def test_after_an_older_version_that_is_late_the_newest_is_sent_again(
+        self, policy: Policy
+    ) -> None:
         old = sync.on_its_way(policy, sync.requests("a"))
         operation = sync.newer(old, "a", version=5)
         Record.objects.update(claimed_by=ANOTHER, sending_operation=operation.pk)
@@ -93,9 +95,21 @@ class TestWhoseClaimItIs:
         old.order = order
         mark(old, Ok("r-a"))
         record = old.record("a")
-        assert (record.state, record.sent_version) == (CONFIRMED, 5)
+        assert (record.state, record.sent_version, record.error_class) == (WAITING, 5, "unknown")
         assert record.sent_digest == record.digest
+        assert new.counts() == (0, 0, 0, None)
+        new.order = sync.again(new)
+        assert [entry.request.version for entry in new.order.entries] == [5]
+        mark(new, Ok("r-a"))
+        assert (new.record("a").state, new.record("a").sent_version) == (CONFIRMED, 5)
         assert new.counts() == (1, 0, 0, 1)
+
+    def test_one_with_the_same_values_changes_nothing(self, policy: Policy) -> None:
+        queued = sync.on_its_way(policy, sync.requests("a"))
+        mark(queued, Ok("r-a"))
+        Record.objects.update(version=2, sent_version=2)  # read later, and no call was needed
+        mark(queued, Ok("r-a"))
+        assert queued.record("a").state == CONFIRMED
 
     def test_a_late_success_of_an_older_version_leaves_what_is_on_its_way(
         self, policy: Policy
