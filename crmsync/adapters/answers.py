@@ -44,7 +44,7 @@ def judged(
     if status == 429:
         return Throttled(client.wait_seconds(response) or throttled)
     if status in (401, 403, 407):
-        return Auth(text)
+        return Auth(text, of_record=status == 403)
     if status in (408, 423, 425, 477):
         return Retry(client.wait_seconds(response) or _LOCKED_SECONDS, text)
     if 300 <= status < 400:

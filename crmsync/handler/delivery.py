@@ -22,6 +22,7 @@ from crmsync.adapters.outcomes import (
     Throttled,
     Unknown,
 )
+from crmsync.handler import refusals
 from crmsync.handler.answers import Answer, Delivered, FailedCall, Fault, Unsent, kind_of
 from crmsync.handler.gate import Gate
 from crmsync.handler.hand import Hand
@@ -49,9 +50,9 @@ class Delivery:
         self._adapter, self._gate, self._hand, self._stopping = adapter, gate, hand, stopping
         self._refusing: Auth | Throttled | None = None  # what all further records get too
         self._in_conflict: set[int] = set()  # records that are sent once more already
+        self._suspects: list[tuple[Entry, Auth]] = []  # refused by 403 when they were alone
         self._made = Delivered()
-        # About the call that was answered last:
-        self._milliseconds, self._is_free = 0, False
+        self._milliseconds, self._is_free = 0, False  # of the call that was answered last
 
     def run(
         self, entries: Collection[Entry], replaced: Collection[Entry], kept: Collection[Entry]
@@ -59,8 +60,10 @@ class Delivery:
         """Deliver `entries`. The others are not sent: `replaced` have a newer version, and `kept`
         are deletions of what another record uses."""
         self._unsent(replaced, 0.0)
-        self._made.answers += [Answer(entry, Ok(entry.remote_id, created=False)) for entry in kept]
         self._send(entries)
+        for entry, outcome in refusals.settled(self._suspects, self._adapter, self._made.answers):
+            self._answer(entry, outcome)
+        self._made.answers += [Answer(entry, Ok(entry.remote_id, created=False)) for entry in kept]
         return self._made
 
     def _send(self, entries: Collection[Entry]) -> None:
@@ -143,8 +146,10 @@ class Delivery:
         again, refused = [], []
         for entry, outcome in zip(batch, outcomes, strict=True):
             match outcome:
-                case Refused() if len(batch) > 1:  # one record spoils the others: find out which
+                case Refused() | Auth(of_record=True) if len(batch) > 1:  # find out by which record
                     refused.append(entry)
+                case Auth(of_record=True):
+                    self._suspects.append((entry, outcome))
                 case Refused(message=text):
                     self._answer(entry, Invalid("", text))
                 case Conflict(existing_id=remote_id) if (
@@ -216,7 +221,7 @@ class Delivery:
 
     def _note(self, batch: Sequence[Entry], outcomes: Sequence[Outcome], failed: bool) -> None:
         """Keep what concerns more than one record: a CRM that refuses, a call that failed."""
-        refusing = next((o for o in outcomes if isinstance(o, Auth | Throttled)), None)
+        refusing = next(filter(refusals.is_of_all, outcomes), None)
         if refusing:
             self._refusing = refusing
         if isinstance(refusing, Throttled):
@@ -225,10 +230,8 @@ class Delivery:
             except RedisError:
                 log.warning("crm_not_held", crm=self._hand.order.crm)
         if refusing or failed:
-            kind, message = kind_of(refusing or outcomes[0])
-            self._made.failed_calls.append(
-                FailedCall(kind, message, batch[0].operation, len(batch))
-            )
+            said = kind_of(refusing or outcomes[0])
+            self._made.failed_calls.append(FailedCall(*said, batch[0].operation, len(batch)))
 
     def _fault(self, batch: Sequence[Entry], error: Exception) -> None:
         """The adapter raised an error: halve the batch until the record is found that causes it.
@@ -241,6 +244,6 @@ class Delivery:
         text = self._adapter.clean(f"{type(error).__name__}: {error}")
         # The error's own text may hold values of the record: the log says only where it was raised.
         where = traceback.format_tb(error.__traceback__)[-_FRAMES:]
-        kind = type(error).__name__
-        log.error("crm_adapter_failed", crm=self._hand.order.crm, error=kind, where=where)
+        error_class, crm = type(error).__name__, self._hand.order.crm
+        log.error("crm_adapter_failed", crm=crm, error=error_class, where=where)
         self._made.answers.append(Answer(batch[0], Fault(text), remote_id=batch[0].remote_id))

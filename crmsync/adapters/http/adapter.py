@@ -163,6 +163,11 @@ class HttpAdapter(CRMAdapter):
         is_upsert = self.is_upsert or bool(call and call is given.delete)
         understood = understand(given.answer, response, group, is_upsert)
         # An answer without a body leaves the id as it is known.
+        # Without a test nobody can find out whether only this record is refused.
+        understood = [
+            Auth(each.message) if isinstance(each, Auth) and not given.test else each
+            for each in understood
+        ]
         return [
             Ok(record.remote_id) if outcome == Ok("") else outcome
             for record, outcome in zip(group, understood, strict=True)

@@ -62,7 +62,8 @@ def of_call(response: Response, size: int) -> Outcome:
     if code == "REQUEST_LIMIT_EXCEEDED":
         return Throttled(client.wait_seconds(response) or _LIMIT_SECONDS)
     if code in _AUTH or isinstance(general, Auth):
-        return Auth(_message(error) or client.described(response))
+        of_record = code not in _AUTH and response.status == 403
+        return Auth(_message(error) or client.described(response), of_record)
     if code and size == 1:
         return _meaning(code, error)
     return general or Retry(0.0, client.described(response))

@@ -166,6 +166,30 @@ class TestCredentials:
                 handler, lambda: Alert.objects.get(key=alert.key).resolved_at is not None
             )
 
+    @pytest.mark.parametrize("calls", [{}, sync.BATCHES])
+    def test_a_403_of_one_record_is_that_records(
+        self, server: Sink, store: Store, calls: dict[str, Any]
+    ) -> None:
+        test = {"url": server.url("/leads/d")}
+        crm = sync.http_crm(server, store, settings={"test": test, **calls})
+        store.says["b"] = [Answer({"message": "owned by the board"}, 403) for _ in range(4)]
+        queued = sync.queued(sync.policy(crm), sync.requests("abcd"))
+        store.leads["d"] = {"id": "d", "name": "an older one", "v": 0}
+        sync.handled(queued)
+        assert queued.states() == {**dict.fromkeys("acd", CONFIRMED), "b": DEAD}
+        assert RecoveryEntry.objects.get().error_class == "invalid"
+        assert Crm.objects.get().paused_at is None
+
+    def test_a_403_of_each_record_is_the_crms(self, server: Sink, store: Store) -> None:
+        """Also where the credentials are good for a test: nothing dies of it."""
+        crm = sync.http_crm(server, store, settings={"test": {"url": server.url("/leads/d")}})
+        store.leads["d"] = {"id": "d", "name": "d", "v": 1}
+        store.always = Answer({"message": "read only"}, 403)
+        queued = sync.queued(sync.policy(crm), sync.requests("abcd"))
+        sync.handled(queued)
+        assert set(queued.states().values()) == {WAITING}
+        assert Crm.objects.get().paused_because == "HTTP 403: read only"
+
     def test_an_old_refusal_does_not_pause_what_was_corrected(
         self, server: Sink, store: Store
     ) -> None:
