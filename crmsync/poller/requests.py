@@ -21,7 +21,7 @@ MAX_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One row as the CRM is to hold it. With a `problem` the mapping could not make a request."""
+    """One row as the CRM is to hold it. With a `problem` there is no request that can be stored."""
 
     key: str
     request: Request
@@ -50,11 +50,18 @@ def wanted(policy: Policy, rows: Iterable[Row], operation: int) -> list[Wanted]:
         request, problem = Request(policy.key_prefix + key, version, {}, row.deleted), None
         if not row.deleted:
             try:
-                request = Request(request.key, version, policy.mapping.apply(row.values))
+                request = _storable(Request(request.key, version, policy.mapping.apply(row.values)))
             except InvalidInput as error:
                 problem = error
         found.append(Wanted(key, request, digest(request), problem))
     return found
+
+
+def _storable(request: Request) -> Request:
+    """Raises InvalidInput for one that the database would refuse, however often it is repeated."""
+    if (size := len(msgspec.json.encode(request))) > MAX_BYTES:
+        raise InvalidInput(f"The row has {size} bytes, and at most {MAX_BYTES} can be carried.")
+    return request
 
 
 def is_too_large(wanted: Sequence[Wanted]) -> bool:

@@ -222,6 +222,16 @@ class TestMapping:
         assert [entry.record for entry in stored.entries] == [record(2).pk]
         assert (record(1).state, record(1).error_class) == (State.DEAD, "mapping")
 
+    def test_one_that_is_too_large_to_be_stored_holds_up_no_other(
+        self, poller: Poller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("crmsync.poller.requests.MAX_BYTES", 400)
+        this, stored = poller.round(lead(1, name="x" * 400), lead(2))
+        assert [entry.record for entry in stored.entries] == [record(2).pk]
+        assert (record(1).state, record(1).error_class) == (State.DEAD, "mapping")
+        assert len(bytes(Operation.objects.get(pk=this.operation).data)) < 400
+        assert "400 can be carried" in RecoveryEntry.objects.get().reason
+
     def test_a_newer_row_that_can_be_goes_out(self, poller: Poller) -> None:
         poller.round(lead(1, extra="no json"))
         _, stored = poller.round(lead(1, 2))
