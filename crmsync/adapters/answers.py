@@ -17,17 +17,16 @@ from crmsync.adapters.outcomes import (
 )
 from msgplatform.core.http.engine import Response
 
-# Errors of the engine before a byte was sent. Those of the first kind go away by themselves; those
-# of the second need a person.
-_NOT_SENT = ("dns", "connect", "tls")
+# Errors before a byte was sent. Those of the first kind go away by themselves; those of the second
+# need a person.
+_NOT_SENT = ("dns", "connect", "tls", "unsent")
 _NEVER_SENT = ("address_forbidden", "bad_url")
-# Waits for statuses that ask for one without saying how long.
+# The wait for statuses that ask for one without saying how long.
 _LOCKED_SECONDS = 2.0
-_THROTTLED_SECONDS = 10.0
 
 
 def judged(
-    response: Response, size: int, is_upsert: bool, throttled: float = _THROTTLED_SECONDS
+    response: Response, size: int, is_upsert: bool, throttled: float = client.THROTTLED_SECONDS
 ) -> Outcome | None:
     """What the status alone means for `size` records; None for a whole answer with 2xx.
 
@@ -45,7 +44,7 @@ def judged(
     if status == 429:
         return Throttled(client.wait_seconds(response) or throttled)
     if status in (401, 403, 407):
-        return Auth(text)
+        return Auth(text, of_record=status == 403)
     if status in (408, 423, 425, 477):
         return Retry(client.wait_seconds(response) or _LOCKED_SECONDS, text)
     if 300 <= status < 400:

@@ -43,6 +43,7 @@ __all__ = [
     "Field",
     "Record",
     "Stored",
+    "TooManyCalls",
     "UnknownField",
 ]
 
@@ -51,6 +52,14 @@ _LONGEST_TEXT = 500  # characters of a message
 
 class CredentialsRefused(Permanent):
     """The CRM does not accept the credentials."""
+
+
+class TooManyCalls(Unavailable):
+    """The CRM wants fewer calls; `after` in seconds."""
+
+    def __init__(self, message: str, after: float) -> None:
+        super().__init__(message)
+        self.after = after
 
 
 class UnknownField(InvalidInput):
@@ -154,12 +163,15 @@ class CRMAdapter(ABC):
         """What became of records whose outcome was Unknown, in order.
 
         Ok: the CRM holds this version. Retry: it does not, so it can be sent again. Conflict: it
-        holds the record with other values: send with that remote id. Unknown: it cannot be asked.
+        holds the record with other values: send with that remote id. Unknown: it cannot be asked;
+        Throttled: not yet.
         """
         try:
             stored = self.read({record.key for record in records})
         except CredentialsRefused as error:
             return [Auth(self.clean(str(error)))] * len(records)
+        except TooManyCalls as error:
+            return [Throttled(error.after)] * len(records)
         except (Unavailable, InvalidInput) as error:
             return [Unknown(self.clean(str(error)))] * len(records)
         return [compared(record, stored.get(record.key)) for record in records]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -12,7 +13,7 @@ import msgspec
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from crmsync.adapters.base import CredentialsRefused
+from crmsync.adapters.base import CredentialsRefused, TooManyCalls
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Request, Response, engine_from_settings
 from msgplatform.core.http.response_headers import retry_after
@@ -22,6 +23,8 @@ TIMEOUT_SECONDS = 30.0
 # the CRM.
 _GRACE_SECONDS = 5.0
 _ANSWER_CAP = 8 * 1024 * 1024  # bytes
+# The wait after a 429 that does not say how long.
+THROTTLED_SECONDS = 10.0
 _JSON = ("content-type", "application/json")
 # Where answers put the sentence for people.
 _MESSAGES = ("message", "detail", "error_description", "errmsg", "error", "title")
@@ -42,34 +45,57 @@ def recorded() -> Iterator[list[Response]]:
         _recorded.reset(token)
 
 
+_is_ours: ContextVar[Callable[[], bool]] = ContextVar("is_ours", default=lambda: True)
+
+
+@contextmanager
+def only_while(is_ours: Callable[[], bool]) -> Iterator[None]:
+    """This thread asks before each request whether it still may send: another process may have
+    taken over what it sends, while this one was stopped between two requests of a call."""
+    token = _is_ours.set(is_ours)
+    try:
+        yield
+    finally:
+        _is_ours.reset(token)
+
+
 class HttpClient:
     """`window` requests at a time, on connections that are kept alive. The address guard and the
     proxy are those of the settings OUTBOUND_*."""
 
     def __init__(self, window: int = 1, timeout: float = TIMEOUT_SECONDS) -> None:
-        # A process that was stopped for longer than its lease must not go on with a call: another
-        # process may have made it meanwhile. libcurl gives up a late request before it sends it.
+        # A process that was stopped for longer than its lease must not go on with a request that
+        # another one may have made meanwhile. libcurl gives up a late request before it sends it.
         self.timeout = min(timeout, settings.CRM_LEASE_SECONDS / 4)
         self._engine = engine_from_settings(window=window, body_cap=_ANSWER_CAP)
 
     def exchange(self, requests: Sequence[Request]) -> list[Response]:
-        """The answers, in the order of the requests."""
+        """The answers, in the order of the requests. Each has a deadline of its own, from when it
+        is sent. What is left is not sent once nothing was answered for as long, or the caller has
+        lost what it sends (`only_while`)."""
         mine = object()  # an answer that comes too late belongs to no later exchange
-        for number, request in enumerate(requests):
-            request.tag = (mine, number)
-            self._engine.submit(request)
-        answers = [
-            Response(request, 0, b"", b"", self.timeout, "timeout", _("No answer came."), "")
-            for request in requests
-        ]
-        missing = len(requests)
-        end = time.monotonic() + self.timeout + _GRACE_SECONDS
-        while missing and (left := end - time.monotonic()) > 0:
-            for response in self._engine.poll(left):
+        answers = [_nothing(request, "unsent", _("not sent")) for request in requests]
+        waiting, missing = deque(range(len(requests))), 0
+        answered = time.monotonic()
+        end = answered + self.timeout + _GRACE_SECONDS
+        while (waiting or missing) and (left := end - time.monotonic()) > 0:
+            while waiting and self._engine.free > 0:
+                if time.monotonic() - answered >= self.timeout or not _is_ours.get()():
+                    waiting.clear()
+                    break
+                number = waiting.popleft()
+                requests[number].tag = (mine, number)
+                answers[number] = _nothing(requests[number], "timeout", _("No answer came."))
+                self._engine.submit(requests[number])
+                missing += 1
+                end = time.monotonic() + self.timeout + _GRACE_SECONDS
+            for response in self._engine.poll(left) if missing or waiting else ():
                 owner, number = response.request.tag
                 if owner is mine:
                     answers[number] = response
                     missing -= 1
+                if response.status:
+                    answered = time.monotonic()
         if (record := _recorded.get()) is not None:
             record.extend(answers)
         return answers
@@ -99,6 +125,10 @@ class HttpClient:
 
     def close(self) -> None:
         self._engine.close()
+
+
+def _nothing(request: Request, error: str, detail: str) -> Response:
+    return Response(request, 0, b"", b"", 0.0, error, detail, "")
 
 
 def decoded(response: Response) -> Any:
@@ -137,8 +167,11 @@ def described(response: Response) -> str:
     return f"HTTP {response.status}: {words}" if words else f"HTTP {response.status}"
 
 
-def raise_for(response: Response) -> None:
-    """Raises what `fields` and `read` may raise, unless a whole 2xx came."""
+def raise_for(response: Response, throttled: float = THROTTLED_SECONDS) -> None:
+    """Raises what `fields` and `read` may raise, unless a whole 2xx came.
+
+    `throttled` is how long to wait in seconds after a 429 that does not say so.
+    """
     if is_whole(response):
         return
     text = described(response)
@@ -148,7 +181,10 @@ def raise_for(response: Response) -> None:
         raise InvalidInput(_("The CRM's address cannot be used: %s") % text, "url")
     if 300 <= response.status < 500 and response.status not in (408, 423, 425, 429):
         raise InvalidInput(_("The CRM refuses the request: %s") % text, "url")
-    raise Unavailable(_("The CRM cannot be reached: %s") % text)
+    text = _("The CRM cannot be reached: %s") % text
+    if response.status == 429 and not response.error:
+        raise TooManyCalls(text, wait_seconds(response) or throttled)
+    raise Unavailable(text)
 
 
 def _words(body: Any) -> str:

@@ -58,7 +58,10 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Auth:
+    """`of_record`: perhaps only this record is refused, as with a 403."""
+
     message: str
+    of_record: bool = False
 
 
 @dataclass(frozen=True, slots=True)

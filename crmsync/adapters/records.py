@@ -62,7 +62,9 @@ def compared(record: Record, stored: Stored | None) -> Outcome:
         is_same = stored.version >= record.version
     else:
         is_same = all(same(value, stored.fields.get(n)) for n, value in record.fields.items())
-    return Ok(stored.remote_id, created=False) if is_same else Conflict(stored.remote_id)
+    # Not every CRM says the id in what it returns; it may be known from an earlier answer.
+    remote_id = stored.remote_id or record.remote_id
+    return Ok(remote_id, created=False) if is_same else Conflict(remote_id)
 
 
 def same(sent: Any, held: Any) -> bool:

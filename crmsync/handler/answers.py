@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from crmsync.adapters.outcomes import Outcome
+from crmsync.adapters.outcomes import Auth, Outcome, Retry, Throttled, Unknown
 from crmsync.orders import Entry
 
 
@@ -55,3 +55,17 @@ class Delivered:
     answers: list[Answer] = field(default_factory=list)
     failed_calls: list[FailedCall] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)  # calls, call_ms
+
+
+def kind_of(outcome: Outcome) -> tuple[str, str]:
+    """Kind and message of a call that failed as a whole, for the exception log."""
+    match outcome:
+        case Auth(message=text):
+            return "auth", text
+        case Throttled(after=seconds):
+            return "throttled", f"The CRM wants no call for {seconds:.0f} s."
+        case Unknown(message=text):
+            return "unknown", text
+        case Retry(why=text):
+            return ("unavailable" if text.startswith("HTTP") else "network"), text
+    return "unknown", str(outcome)

@@ -7,19 +7,23 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from types import UnionType
 
 from crmsync.adapters.base import CRMAdapter, Record
+from crmsync.adapters.client import only_while
 from crmsync.adapters.outcomes import (
     Auth,
     Conflict,
     Invalid,
+    Ok,
     Outcome,
     Refused,
     Retry,
     Throttled,
     Unknown,
 )
-from crmsync.handler.answers import Answer, Delivered, FailedCall, Fault, Unsent
+from crmsync.handler import refusals
+from crmsync.handler.answers import Answer, Delivered, FailedCall, Fault, Unsent, kind_of
 from crmsync.handler.gate import Gate
 from crmsync.handler.hand import Hand
 from crmsync.monitor.counters import CALL_MS, CALLS
@@ -46,14 +50,20 @@ class Delivery:
         self._adapter, self._gate, self._hand, self._stopping = adapter, gate, hand, stopping
         self._refusing: Auth | Throttled | None = None  # what all further records get too
         self._in_conflict: set[int] = set()  # records that are sent once more already
+        self._suspects: list[tuple[Entry, Auth]] = []  # refused by 403 when they were alone
         self._made = Delivered()
-        # About the call that was answered last:
-        self._milliseconds, self._is_free = 0, False
+        self._milliseconds, self._is_free = 0, False  # of the call that was answered last
 
-    def run(self, entries: Collection[Entry], replaced: Collection[Entry]) -> Delivered:
-        """Deliver `entries`; `replaced` have a newer version, and are not sent."""
+    def run(
+        self, entries: Collection[Entry], replaced: Collection[Entry], kept: Collection[Entry]
+    ) -> Delivered:
+        """Deliver `entries`. The others are not sent: `replaced` have a newer version, and `kept`
+        are deletions of what another record uses."""
         self._unsent(replaced, 0.0)
         self._send(entries)
+        for entry, outcome in refusals.settled(self._suspects, self._adapter, self._made.answers):
+            self._answer(entry, outcome)
+        self._made.answers += [Answer(entry, Ok(entry.remote_id, created=False)) for entry in kept]
         return self._made
 
     def _send(self, entries: Collection[Entry]) -> None:
@@ -61,7 +71,7 @@ class Delivery:
         rest = deque(sorted(entries, key=lambda entry: not self._is_unsure(entry)))
         while rest:
             if self._refusing:
-                self._made.answers += [Answer(entry, self._refusing) for entry in rest]
+                self._answered(rest, self._refusing)
                 return
             unsure = self._is_unsure(rest[0])
             # One call looks up or stores. At the front are records of one kind, but more of them
@@ -110,7 +120,8 @@ class Delivery:
     def _look_up(self, batch: Sequence[Entry]) -> list[Entry]:
         """Ask the CRM what it holds. Answers the records that are certain now, returns those that
         are to be sent."""
-        outcomes = self._call(batch, self._adapter.look_up)
+        # A CRM that does not hold a record has answered all the same.
+        outcomes = self._call(batch, self._adapter.look_up, Unknown)
         if outcomes is None:
             return []
         to_send = []
@@ -129,14 +140,16 @@ class Delivery:
     def _store(self, batch: Sequence[Entry]) -> list[Entry]:
         """Send a batch. Answers the records that are certain now, returns those that are sent once
         more: the CRM said under which id it holds them."""
-        outcomes = self._call(batch, self._adapter.send)
+        outcomes = self._call(batch, self._adapter.send, Retry | Unknown)
         if outcomes is None:
             return []
         again, refused = [], []
         for entry, outcome in zip(batch, outcomes, strict=True):
             match outcome:
-                case Refused() if len(batch) > 1:  # one record spoils the others: find out which
+                case Refused() | Auth(of_record=True) if len(batch) > 1:  # find out by which record
                     refused.append(entry)
+                case Auth(of_record=True):
+                    self._suspects.append((entry, outcome))
                 case Refused(message=text):
                     self._answer(entry, Invalid("", text))
                 case Conflict(existing_id=remote_id) if (
@@ -160,8 +173,10 @@ class Delivery:
         self,
         batch: Sequence[Entry],
         work: Callable[[Sequence[Record]], Sequence[Outcome]],
+        failing: type | UnionType,
     ) -> Sequence[Outcome] | None:
-        """Call the adapter once. Returns the outcomes, or None when the whole batch is answered."""
+        """Call the adapter once; it has failed when all outcomes are `failing` ones. Returns the
+        outcomes, or None when the whole batch is answered."""
         while (is_probe := self._gate.begin(len(batch))) is None:
             if (after := self._refused()) is not None:
                 self._unsent(batch, after)
@@ -170,12 +185,13 @@ class Delivery:
         outcomes: Sequence[Outcome] = ()
         fault: Exception | None = None
         try:
-            outcomes = list(work([entry.to_send() for entry in batch]))
+            with only_while(lambda: not self._hand.is_lost):
+                outcomes = list(work([entry.to_send() for entry in batch]))
             if len(outcomes) != len(batch):
                 raise ValueError(f"{len(outcomes)} outcomes for {len(batch)} records")
         except Exception as error:  # noqa: BLE001 - an adapter may be anybody's
             fault, outcomes = error, ()
-        failed = bool(outcomes) and all(isinstance(each, Retry | Unknown) for each in outcomes)
+        failed = bool(outcomes) and all(isinstance(each, failing) for each in outcomes)
         self._gate.answered(len(batch), started, failed)
         self._milliseconds, self._is_free = int((time.monotonic() - started) * 1000), is_probe
         self._made.counts[CALLS] += self._adapter.calls(len(batch))
@@ -195,11 +211,17 @@ class Delivery:
         )
 
     def _unsent(self, entries: Collection[Entry], after: float) -> None:
-        self._made.answers += [Answer(entry, Unsent(after)) for entry in entries]
+        self._answered(entries, Unsent(after))
+
+    def _answered(self, entries: Collection[Entry], outcome: Outcome | Unsent) -> None:
+        """These are not sent; what a look-up found is kept."""
+        self._made.answers += [
+            Answer(entry, outcome, remote_id=entry.remote_id) for entry in entries
+        ]
 
     def _note(self, batch: Sequence[Entry], outcomes: Sequence[Outcome], failed: bool) -> None:
         """Keep what concerns more than one record: a CRM that refuses, a call that failed."""
-        refusing = next((o for o in outcomes if isinstance(o, Auth | Throttled)), None)
+        refusing = next(filter(refusals.is_of_all, outcomes), None)
         if refusing:
             self._refusing = refusing
         if isinstance(refusing, Throttled):
@@ -208,10 +230,8 @@ class Delivery:
             except RedisError:
                 log.warning("crm_not_held", crm=self._hand.order.crm)
         if refusing or failed:
-            kind, message = _kind(refusing or outcomes[0])
-            self._made.failed_calls.append(
-                FailedCall(kind, message, batch[0].operation, len(batch))
-            )
+            said = kind_of(refusing or outcomes[0])
+            self._made.failed_calls.append(FailedCall(*said, batch[0].operation, len(batch)))
 
     def _fault(self, batch: Sequence[Entry], error: Exception) -> None:
         """The adapter raised an error: halve the batch until the record is found that causes it.
@@ -224,20 +244,6 @@ class Delivery:
         text = self._adapter.clean(f"{type(error).__name__}: {error}")
         # The error's own text may hold values of the record: the log says only where it was raised.
         where = traceback.format_tb(error.__traceback__)[-_FRAMES:]
-        kind = type(error).__name__
-        log.error("crm_adapter_failed", crm=self._hand.order.crm, error=kind, where=where)
+        error_class, crm = type(error).__name__, self._hand.order.crm
+        log.error("crm_adapter_failed", crm=crm, error=error_class, where=where)
         self._made.answers.append(Answer(batch[0], Fault(text), remote_id=batch[0].remote_id))
-
-
-def _kind(outcome: Outcome) -> tuple[str, str]:
-    """Kind and message of a call that failed as a whole, for the exception log."""
-    match outcome:
-        case Auth(message=text):
-            return "auth", text
-        case Throttled(after=seconds):
-            return "throttled", f"The CRM wants no call for {seconds:.0f} s."
-        case Unknown(message=text):
-            return "unknown", text
-        case Retry(why=text):
-            return ("unavailable" if text.startswith("HTTP") else "network"), text
-    return "unknown", str(outcome)

@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from crmsync.models import Record
+from crmsync.models import Policy, Record
 from crmsync.orders import Entry, Order
 from msgplatform.core import logging
 from msgplatform.core.data import claims, sql
+from msgplatform.core.data.chunks import chunks
 from msgplatform.core.queues import jobs
 
 log = logging.get(__name__)
@@ -37,9 +38,10 @@ class Hand:
         self._ends = 0.0  # of the lease, monotonic
         self._ids: Sequence[int] = ()
 
-    def check(self) -> tuple[list[Entry], list[Entry]]:
+    def check(self) -> tuple[list[Entry], list[Entry], list[Entry]]:
         """Read the records, and drop those that no longer carry the order's claim. Returns entries
-        that are still to be sent, and those that a newer version has replaced.
+        that are still to be sent, those that a newer version has replaced, and deletions of what
+        another record still uses.
 
         Raises what an unavailable database raises.
         """
@@ -57,10 +59,29 @@ class Hand:
             self._ends = time.monotonic() + (min(row[2] for row in rows) - now).total_seconds()
         ours: list[Entry] = []
         replaced: list[Entry] = []
+        kept: list[Entry] = []
+        used = self._used()
         for row_id, operation, _ in rows:
             entry = wanted[row_id]
-            (ours if operation == entry.operation else replaced).append(entry)
-        return ours, replaced
+            if operation != entry.operation:
+                replaced.append(entry)
+            elif entry.request.deleted and entry.remote_id in used:
+                kept.append(entry)
+            else:
+                ours.append(entry)
+        return ours, replaced, kept
+
+    def _used(self) -> set[str]:
+        """Of the remote ids that the order's deletions name, those that a record has which is not
+        deleted: after a conflict two records have one id."""
+        deletions = [entry for entry in self.order.entries if entry.request.deleted]
+        remote_ids = sorted({entry.remote_id for entry in deletions} - {""})
+        policies = Policy.objects.filter(crm_id=self.order.crm).values("id")
+        used: set[str] = set()
+        for some in chunks(remote_ids, claims.CHUNK):
+            rows = Record.objects.filter(remote_id__in=some, deleted=False, policy_id__in=policies)
+            used.update(rows.order_by().values_list("remote_id", flat=True))
+        return used
 
     def _read(self, row_ids: Sequence[int]) -> tuple[list[tuple[int, int, datetime]], datetime]:
         rows = Record.objects.filter(

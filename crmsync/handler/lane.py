@@ -115,9 +115,9 @@ class Lane:
             if self._unmarked is None:
                 if self._adapter is None:
                     self._adapter = self._crm.open()
-                ours, replaced = hand.check()
+                checked = hand.check()
                 delivery = Delivery(self._adapter, self._gate, hand, self._stopping)
-                self._unmarked = delivery.run(ours, replaced)
+                self._unmarked = delivery.run(*checked)
                 # Killed here: the lease runs out, and the records are looked up before they are
                 # sent again.
                 failpoint("after_send_before_mark")

@@ -93,6 +93,7 @@ def _write(crm: Crm, verdicts: Verdicts, now: datetime) -> None:
     sql.insert_or_update(
         table, (*_COLUMNS, "updated_at"), [(*_values(row), now) for row in verdicts.late]
     )
+    endings.take_back(verdicts.reopened)
     endings.add(verdicts.ended, now)
     recovery_entries.open_for(verdicts.dead, crm.id, now)
     recovery_entries.solve([row.id for row, _ in verdicts.confirmed], crm.id, now)

@@ -2,7 +2,8 @@
 
 Marks are monotone: a success applies whatever the state; anything else applies only while the
 record carries the order's claim, since otherwise it belongs to somebody else. When a newer version
-came meanwhile, that one is sent next, with all its attempts.
+came meanwhile, that one is sent next, with all its attempts. When an older version arrives after a
+newer one was confirmed, the newest is sent once more: the CRM may hold the older one now.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from crmsync.adapters.outcomes import (
     Unknown,
 )
 from crmsync.handler.answers import Answer, Fault, Unsent
+from crmsync.handler.gate import DAY_SECONDS
 from crmsync.models import Record
 from crmsync.models.crms import MAX_REMOTE_ID
 from crmsync.models.operations import UNKNOWN
-from crmsync.orders import digest
+from crmsync.orders import Request, digest
 
 # A CRM that was paused is asked again no sooner, however quickly it is resumed.
 _PAUSED_SECONDS = 5.0
@@ -65,7 +67,8 @@ class Verdicts:
 
     Rows are `confirmed` (the CRM holds the newest version), `changed` (with when they are due), or
     `late`: they are somebody else's, and only what was sent is noted. `ended` says how records of
-    operations ended, `dead` which answers were the last try, `counted` which outcomes applied.
+    operations ended, and `reopened` which of them end anew; `dead` which answers were the last try,
+    `counted` which outcomes applied.
     """
 
     def __init__(self, claim: str, waits: Sequence[float], now: datetime) -> None:
@@ -74,6 +77,7 @@ class Verdicts:
         self.changed: list[tuple[Row, datetime | None]] = []
         self.late: list[Row] = []
         self.ended: Counter[tuple[int, str]] = Counter()
+        self.reopened: Counter[tuple[int, str]] = Counter()
         self.dead: list[tuple[Row, Answer, str]] = []
         self.counted: Counter[tuple[int, str]] = Counter()  # (policy, outcome)
 
@@ -82,6 +86,8 @@ class Verdicts:
         if isinstance(outcome := answer.outcome, Ok):
             if carries or row.sent_version < answer.entry.request.version:
                 self._confirm(row, answer, outcome, carries)
+            elif row.state == _State.CONFIRMED:
+                self._overtaken(row, answer.entry.request)
         elif carries:
             self._fail(row, answer)
 
@@ -105,6 +111,11 @@ class Verdicts:
         else:
             self.late.append(row)
 
+    def _overtaken(self, row: Row, older: Request) -> None:
+        if older.version < row.sent_version and digest(older) != row.sent_digest:
+            self.reopened[row.operation_id, "confirmed"] += 1
+            self._leave(row, _State.WAITING, self._now, 0, UNKNOWN)
+
     def _fail(self, row: Row, answer: Answer) -> None:
         entry, outcome = answer.entry, answer.outcome
         row.remote_id = _usable(answer.remote_id) or row.remote_id
@@ -115,7 +126,9 @@ class Verdicts:
         else:
             match outcome:
                 case Unsent(after=after):
-                    kept = error if entry.check else row.error_class
+                    # Without `check` it was looked up, and needs no second look.
+                    known = "" if row.error_class == UNKNOWN else row.error_class
+                    kept = UNKNOWN if entry.check else known
                     self._leave(row, _State.WAITING, self._in(after), row.attempt, kept)
                 case Throttled(after=after):
                     self._leave(row, _State.WAITING, self._in(after), row.attempt, error)
@@ -154,7 +167,7 @@ class Verdicts:
         self.changed.append((row, due))
 
     def _in(self, seconds: float) -> datetime:
-        return self._now + timedelta(seconds=seconds)
+        return self._now + timedelta(seconds=min(seconds, DAY_SECONDS))  # whatever a CRM asks for
 
 
 def _usable(remote_id: str) -> str:

@@ -59,6 +59,14 @@ def spans(text: str) -> Sequence[Span]:
     return found
 
 
+def is_open(hours: str, moment: datetime) -> bool:
+    """Whether a moment is within the hours. Raises InvalidInput."""
+    open_spans = spans(hours)
+    # Hours are those of a wall clock.
+    local = timezone.localtime(moment).time()
+    return not open_spans or any(span.has(local) for span in open_spans)
+
+
 def next_look(
     now: datetime, last: datetime | None, interval: float, cron: str, hours: str
 ) -> datetime:
@@ -74,18 +82,14 @@ def next_look(
             due = now
     else:
         due = max(now, last + timedelta(seconds=interval)) if last else now
-    open_spans = spans(hours)
-    if not open_spans:
+    if is_open(hours, due):
         return due
-    # Hours are those of a wall clock.
     local = timezone.localtime(due)
-    if any(span.has(local.time()) for span in open_spans):
-        return due
     begins = [
         timezone.make_aware(datetime.combine(day, span.begin), local.tzinfo)
         # All of today's spans may be over.
         for day in (local.date(), local.date() + _DAY)
-        for span in open_spans
+        for span in spans(hours)
     ]
     return min(begin for begin in begins if begin >= due)
 

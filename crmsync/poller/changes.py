@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from functools import partial
+
 from crmsync import models
 from crmsync.directory import Crm, Policy
 from crmsync.models.sources import MOST_UNREAD
@@ -9,7 +12,7 @@ from crmsync.poller import requests, runs
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.increment import Facts, Increment, Watermark
 from crmsync.poller.store import Round, store
-from msgplatform.core.data import ids
+from msgplatform.core.data import ids, transactions
 
 _Kind = models.Policy.Kind
 
@@ -19,7 +22,8 @@ class Changes:
 
     def __init__(self, policy: Policy, holder: str, center: DistributionCenter) -> None:
         self._holder, self._center = holder, center
-        self.run = next((r.pk for r in runs.unfinished(policy.id) if r.kind != _Kind.SWEEP), 0)
+        left = runs.unfinished(policy.id, (_Kind.CHANGES, _Kind.FULL))
+        self.run = left.pk if left else 0
         self._watermark = stored_watermark(policy.id)
         self.facts: Facts | None = None
 
@@ -44,6 +48,9 @@ class Changes:
         """
         page = increment.read(self._watermark, limit)
         self.facts = page.facts
+        if self._watermark and page.facts.clock_back:
+            self._go_back(policy, increment, self._watermark, page.facts.clock_back)
+            page = increment.read(self._watermark, limit)
         if not page.rows:
             self._finish()
             return False
@@ -67,6 +74,16 @@ class Changes:
         if stored.operation:
             self._center.distribute(crm, this, stored)
         return page.more
+
+    def _go_back(
+        self, policy: Policy, increment: Increment, watermark: Watermark, back: timedelta
+    ) -> None:
+        """The source's clock went back: what was written since lies behind the watermark."""
+        self._watermark = increment.before(watermark, back)
+        # Without a look at the lease: to go back makes rows be read again, and loses none.
+        rows = models.Watermark.objects.filter(policy_id=policy.id)
+        transactions.retrying(partial(rows.update, update_time=self._watermark.time))
+        increment.went_back()
 
     def _finish(self) -> None:
         if self.run:

@@ -37,7 +37,7 @@ class Comparison:
     def __init__(self, policy: Policy, holder: str, center: DistributionCenter) -> None:
         self._holder, self._center = holder, center
         # An earlier holder of the policy may have left a run unfinished: it goes on from its place.
-        left = next((r for r in runs.unfinished(policy.id) if r.kind == _Kind.SWEEP), None)
+        left = runs.unfinished(policy.id, (_Kind.SWEEP,))
         self.run = left.pk if left else 0
         self._after: Key | None = left.after if left else None
         self._pages = 0

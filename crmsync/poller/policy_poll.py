@@ -179,7 +179,8 @@ class PolicyPoll:
         if not policy.sweep_cron or not policy.source.version_column:
             return False
         last = max(policy.swept_at, self._compared or policy.swept_at)
-        return schedule.next_time(policy.sweep_cron, last) <= now
+        is_due = schedule.next_time(policy.sweep_cron, last) <= now
+        return is_due and schedule.is_open(policy.hours, now)  # else when they begin
 
     # -- the source ------------------------------------------------------------------------------
     def _opened(self, policy: Policy) -> tuple[Source, Increment]:

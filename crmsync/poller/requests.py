@@ -21,7 +21,7 @@ MAX_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One row as the CRM is to hold it. With a `problem` the mapping could not make a request."""
+    """One row as the CRM is to hold it. With a `problem` there is no request that can be stored."""
 
     key: str
     request: Request
@@ -33,7 +33,7 @@ def wanted(policy: Policy, rows: Iterable[Row], operation: int) -> list[Wanted]:
     """Requests for the rows that this policy carries.
 
     Where the source has no versions, the operation's id is the version: ids grow with time, so that
-    what is read later counts as newer.
+    what is read later counts as newer. A version that is NULL is older than all others.
 
     Raises SourceMismatch for a key that is too long.
     """
@@ -46,15 +46,22 @@ def wanted(policy: Policy, rows: Iterable[Row], operation: int) -> list[Wanted]:
         key = str(row.key)
         if len(key) > MAX_KEY:
             raise SourceMismatch(f"there is a key of more than {MAX_KEY} characters")
-        version = operation if row.version is None else row.version
+        version = (row.version or 0) if policy.source.version_column else operation
         request, problem = Request(policy.key_prefix + key, version, {}, row.deleted), None
         if not row.deleted:
             try:
-                request = Request(request.key, version, policy.mapping.apply(row.values))
+                request = _storable(Request(request.key, version, policy.mapping.apply(row.values)))
             except InvalidInput as error:
                 problem = error
         found.append(Wanted(key, request, digest(request), problem))
     return found
+
+
+def _storable(request: Request) -> Request:
+    """Raises InvalidInput for one that the database would refuse, however often it is repeated."""
+    if (size := len(msgspec.json.encode(request))) > MAX_BYTES:
+        raise InvalidInput(f"The row has {size} bytes, and at most {MAX_BYTES} can be carried.")
+    return request
 
 
 def is_too_large(wanted: Sequence[Wanted]) -> bool:

@@ -8,7 +8,8 @@ A run begins with the first rows that are read, so that looks that find nothing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
+from datetime import timedelta
 
 from django.db import transaction
 
@@ -18,6 +19,9 @@ from crmsync.models import Run, Watermark
 from msgplatform.core.data import ids, sql, transactions
 
 _MESSAGE = 500
+# An unfinished run is gone on with for so long. It may lie behind thousands of others: while rows
+# are compared for hours, each look for changes is a run.
+_LONGEST = timedelta(days=7)
 
 
 def begin(policy: Policy, kind: str, unread: int, requested: bool = False) -> int | None:
@@ -54,7 +58,8 @@ def finish(run_id: int, problem: str = "") -> None:
     )
 
 
-def unfinished(policy_id: int) -> Sequence[Run]:
-    """Runs that an earlier holder of the policy did not finish, newest first."""
-    rows = Run.objects.filter(policy_id=policy_id).order_by("-id")[:20]
-    return [run for run in rows if run.state == Run.State.READING]
+def unfinished(policy_id: int, kinds: Collection[str]) -> Run | None:
+    """The newest run of these kinds that an earlier holder of the policy did not finish."""
+    since = ids.first_id_at(sql.now() - _LONGEST)
+    rows = Run.objects.filter(policy_id=policy_id, id__gte=since)
+    return rows.filter(state=Run.State.READING, kind__in=kinds).order_by("-id").first()

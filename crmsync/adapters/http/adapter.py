@@ -11,13 +11,29 @@ import msgspec
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from crmsync.adapters.base import CredentialsRefused, CRMAdapter, Field, Record, Stored
+from crmsync.adapters.base import (
+    CredentialsRefused,
+    CRMAdapter,
+    Field,
+    Record,
+    Stored,
+    TooManyCalls,
+)
 from crmsync.adapters.client import HttpClient, decoded, described, raise_for
 from crmsync.adapters.http import template
 from crmsync.adapters.http.answer import at, understand
-from crmsync.adapters.http.settings import Call, HttpCredentials, HttpSettings
+from crmsync.adapters.http.settings import Call, HttpCredentials, HttpSettings, check_templates
 from crmsync.adapters.http.template import places
-from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Refused, Retry, sentence
+from crmsync.adapters.outcomes import (
+    Auth,
+    Invalid,
+    Ok,
+    Outcome,
+    Refused,
+    Retry,
+    Throttled,
+    sentence,
+)
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Request, Response
@@ -38,7 +54,7 @@ class HttpAdapter(CRMAdapter):
     def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
         super().__init__(settings, {"values": dict(credentials)})
         given = self.settings
-        self._check_templates()
+        check_templates(given, self.credentials.values)
         self.is_upsert = given.is_upsert
         self.batch_size = given.batch_size or given.records_per_call * given.concurrency
         self._secret = {f"secret.{name}": v for name, v in self.credentials.values.items()}
@@ -57,24 +73,6 @@ class HttpAdapter(CRMAdapter):
     def calls(self, count: int) -> int:
         # Records whose ids are known, which may be all of them, go one by one.
         return count if self.settings.update else -(-count // self.settings.records_per_call)
-
-    def _check_templates(self) -> None:
-        given, secrets = self.settings, self.credentials.values
-        template.check(given.record, "record", secrets)
-        template.check(given.body, "body", secrets, "record", "records")
-        template.check(dict(given.headers), "headers", secrets)
-        if given.records_per_call > 1 and "records" not in places(given.body):
-            raise InvalidInput(_("body needs {records} when a call takes several records."), "body")
-        # One URL serves all records of a call, so it can hold secrets only.
-        if given.records_per_call > 1 and any(places(given.url)):
-            for place in places(given.url):
-                if not place.startswith("secret."):
-                    raise InvalidInput(_("url is the same for all records of a call."), "url")
-        for name in ("url", "update", "delete", "read", "test"):
-            call = getattr(given, name)
-            template.check(call.url if isinstance(call, Call) else call, name, secrets)
-            if isinstance(call, Call):
-                template.check(call.body, name, secrets, "record")
 
     # -- writing ---------------------------------------------------------------------------------
     def deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
@@ -128,6 +126,8 @@ class HttpAdapter(CRMAdapter):
             other: Outcome = Ok("", created=False)  # the CRM does not hold it: it is deleted
         except CredentialsRefused as error:
             other = Auth(str(error))
+        except TooManyCalls as error:
+            other = Throttled(error.after)
         except Unavailable as error:
             other = Retry(0.0, str(error))
         except InvalidInput:  # there is no call that reads a record, or it is refused
@@ -163,6 +163,11 @@ class HttpAdapter(CRMAdapter):
         is_upsert = self.is_upsert or bool(call and call is given.delete)
         understood = understand(given.answer, response, group, is_upsert)
         # An answer without a body leaves the id as it is known.
+        # Without a test nobody can find out whether only this record is refused.
+        understood = [
+            Auth(each.message) if isinstance(each, Auth) and not given.test else each
+            for each in understood
+        ]
         return [
             Ok(record.remote_id) if outcome == Ok("") else outcome
             for record, outcome in zip(group, understood, strict=True)
@@ -225,7 +230,7 @@ class HttpAdapter(CRMAdapter):
         for key, response in zip(keys, self._client.exchange(requests), strict=True):
             if response.status in (404, 410):
                 continue
-            raise_for(response)
+            raise_for(response, self.settings.answer.throttled_seconds)
             body = decoded(response)
             record = at(body, call.record) if call.record else body
             if not isinstance(record, Mapping):

@@ -88,7 +88,8 @@ class AnswerRules(Rules, frozen=True, kw_only=True):
 
     With several records in one call: `results` is the path of a list with a result for each, in
     order, which `result` says how to read; or `failures` is the path of an object with the reasons
-    of those that failed, by their `failures_by` (`key`, or the name of a field).
+    of those that failed, by their `failures_by` (`key`, or the name of a field), spelled as they
+    were sent.
     """
 
     statuses: Mapping[str, Kind] = {}
@@ -130,35 +131,51 @@ def understand(
                 % {"text": text, "path": rules.code}
             )
         ] * size
-    return _each(rules, body, records, text)
+    return _each(rules, body, records, text, is_upsert)
 
 
-def _each(rules: AnswerRules, body: Any, records: Sequence[Record], text: str) -> list[Outcome]:
+def _each(
+    rules: AnswerRules, body: Any, records: Sequence[Record], text: str, is_upsert: bool
+) -> list[Outcome]:
     if rules.results:
         # Results are in the order of the records: with another number nobody knows whose they are.
         results = at(body, rules.results)
         if not isinstance(results, list) or len(results) != len(records):
-            return [Unknown(_("%s, without a result for each record.") % text)] * len(records)
+            text = _("%s, without a result for each record.") % text
+            return [_unclear(Unknown(text), len(records), is_upsert, text)] * len(records)
         return [_result(rules.result, result, text) for result in results]
-    ok = rules.outcome("ok", body, text, len(records), 0.0)
     if rules.failures:
-        failures = at(body, rules.failures) or {}
-        if not isinstance(failures, Mapping):
-            return [
-                Unknown(
-                    _("%(text)s, and %(path)s is no object.")
-                    % {"text": text, "path": rules.failures}
-                )
-            ] * len(records)
-        # A record that is not listed is stored.
-        by, outcomes = rules.failures_by, list[Outcome]()
-        for record in records:
-            value = record.key if by == "key" else record.fields.get(by)
-            reason = failures.get(str(value))
-            failed = Invalid("" if by == "key" else by, str(reason))
-            outcomes.append(ok if reason is None else failed)
-        return outcomes
-    return [ok] * len(records)
+        return _listed(rules, body, records, text, is_upsert)
+    return [rules.outcome("ok", body, text, len(records), 0.0)] * len(records)
+
+
+def _unclear(alone: Outcome, size: int, is_upsert: bool, text: str) -> Outcome:
+    """Nobody knows whose results these are; `alone` is what they mean for a record that is alone.
+
+    Others may be stored: halves are sent only where that makes no second record.
+    """
+    if size == 1:
+        return alone
+    return Refused(text) if is_upsert else Unknown(text)
+
+
+def _listed(
+    rules: AnswerRules, body: Any, records: Sequence[Record], text: str, is_upsert: bool
+) -> list[Outcome]:
+    """Those that failed are listed; a record that is not listed is stored."""
+    size, by = len(records), rules.failures_by
+    failures = at(body, rules.failures) or {}
+    if not isinstance(failures, Mapping):
+        why = _("%(text)s, and %(path)s is no object.") % {"text": text, "path": rules.failures}
+        return [Unknown(why)] * size
+    values = [str(each.key if by == "key" else each.fields.get(by)) for each in records]
+    # Listed under another spelling than was sent, or without a reason: it failed all the same.
+    for name, reason in failures.items():
+        if name not in values or reason is None:
+            why = text if reason is None else str(reason)
+            return [_unclear(Invalid("", why), size, is_upsert, why)] * size
+    ok, field = rules.outcome("ok", body, text, size, 0.0), "" if by == "key" else by
+    return [Invalid(field, str(failures[value])) if value in failures else ok for value in values]
 
 
 def _result(rules: Rules, result: Any, text: str) -> Outcome:

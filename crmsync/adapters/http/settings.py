@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
+from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings
+from crmsync.adapters.http import template
 from crmsync.adapters.http.answer import AnswerRules
+from crmsync.adapters.http.template import places
+from msgplatform.core.errors import InvalidInput
 
 _RECORD = {
     "id": "{key}", "version": "{version}", "deleted": "{deleted}", "fields": "{fields}",
@@ -66,3 +70,22 @@ class HttpCredentials(AdapterCredentials, frozen=True, kw_only=True):
     """Secrets by the names that templates use: {secret.token}."""
 
     values: Mapping[str, str] = {}
+
+
+def check_templates(given: HttpSettings, secrets: Mapping[str, str]) -> None:
+    """Raises InvalidInput for a template that cannot be filled."""
+    template.check(given.record, "record", secrets)
+    template.check(given.body, "body", secrets, "record", "records")
+    template.check(dict(given.headers), "headers", secrets)
+    if given.records_per_call > 1 and "records" not in places(given.body):
+        raise InvalidInput(_("body needs {records} when a call takes several records."), "body")
+    # One URL serves all records of a call, so it can hold secrets only.
+    if given.records_per_call > 1 and any(places(given.url)):
+        for place in places(given.url):
+            if not place.startswith("secret."):
+                raise InvalidInput(_("url is the same for all records of a call."), "url")
+    for name in ("url", "update", "delete", "read", "test"):
+        call = getattr(given, name)
+        template.check(call.url if isinstance(call, Call) else call, name, secrets)
+        if isinstance(call, Call):
+            template.check(call.body, name, secrets, "record")

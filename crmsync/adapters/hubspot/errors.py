@@ -32,6 +32,8 @@ def of_batch(response: Response, size: int, time_zone: str) -> Outcome:
     if status == 429 and not response.error:
         return Throttled(client.wait_seconds(response) or _limit(error, time_zone))
     general = answers.judged(response, size, is_upsert=True)
+    if isinstance(general, Auth) and error.get("category") in _AUTH:
+        return Auth(general.message)  # of all records, not of one
     # A single record was refused: HubSpot's own object says more than the status.
     if isinstance(general, Invalid | Conflict) and error:
         return of_record(error, time_zone)

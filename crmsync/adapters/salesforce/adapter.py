@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 
 from django.utils.translation import gettext as _
 
-from crmsync.adapters.base import CredentialsRefused, Field, Record, Stored
+from crmsync.adapters.base import CredentialsRefused, Field, Record, Stored, TooManyCalls
 from crmsync.adapters.client import decoded, is_whole, json_object
 from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry, Throttled
 from crmsync.adapters.rest import RestAdapter
@@ -68,7 +68,7 @@ class SalesforceAdapter(RestAdapter):
                 outcomes.update(self._deleted(deleted))
         except CredentialsRefused as error:
             outcomes.update((r.key, Auth(str(error))) for r in batch if r.key not in outcomes)
-        except errors.LimitReached as error:
+        except TooManyCalls as error:
             left = [record.key for record in batch if record.key not in outcomes]
             outcomes.update(dict.fromkeys(left, Throttled(error.after)))
         except (Unavailable, InvalidInput) as error:

@@ -13,6 +13,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from crmsync.adapters import answers, client
+from crmsync.adapters.base import TooManyCalls
 from crmsync.adapters.outcomes import (
     Auth,
     Conflict,
@@ -23,7 +24,6 @@ from crmsync.adapters.outcomes import (
     Throttled,
     Unknown,
 )
-from msgplatform.core.errors import Unavailable
 from msgplatform.core.http.engine import Response
 
 _RETRY = {
@@ -41,19 +41,11 @@ _ID = re.compile(r"\b([a-zA-Z0-9]{15}(?:[a-zA-Z0-9]{3})?)\b")
 _LIMIT_SECONDS = 900.0
 
 
-class LimitReached(Unavailable):
-    """The calls of a day are used up; `after` in seconds."""
-
-    def __init__(self, message: str, after: float) -> None:
-        super().__init__(message)
-        self.after = after
-
-
 def raise_for(response: Response) -> None:
-    """As that of `client`, and LimitReached."""
+    """As that of `client`, but the calls of a day may be used up too."""
     outcome = None if client.is_whole(response) else of_call(response, 1)
     if isinstance(outcome, Throttled):
-        raise LimitReached(client.described(response), outcome.after)
+        raise TooManyCalls(client.described(response), outcome.after)
     client.raise_for(response)
 
 
@@ -70,7 +62,8 @@ def of_call(response: Response, size: int) -> Outcome:
     if code == "REQUEST_LIMIT_EXCEEDED":
         return Throttled(client.wait_seconds(response) or _LIMIT_SECONDS)
     if code in _AUTH or isinstance(general, Auth):
-        return Auth(_message(error) or client.described(response))
+        of_record = code not in _AUTH and response.status == 403
+        return Auth(_message(error) or client.described(response), of_record)
     if code and size == 1:
         return _meaning(code, error)
     return general or Retry(0.0, client.described(response))

@@ -104,6 +104,9 @@ class Horizon(Protocol):
     def read(self) -> Reading:
         """The horizon now. Raises SourceUnavailable, SourceRefused."""
 
+    def spelled(self, moment: datetime) -> str:
+        """A moment as the column would have it."""
+
 
 def horizon_of(source: Source, database: Database, zone: tzinfo) -> Horizon:
     """The horizon of a source whose column is written in `zone`."""
@@ -133,15 +136,15 @@ class MysqlHorizon:
                 self._exact = False
         if not self._exact:
             assumed = now - self._lag
-            early = self._spelled(now - min(MARGIN, self._lag))
-            return Reading(now, assumed, self._spelled(assumed), early, False)
+            early = self.spelled(now - min(MARGIN, self._lag))
+            return Reading(now, assumed, self.spelled(assumed), early, False)
         bounds = [begun]  # the oldest copy of INNODB_TRX that is accepted is as old
         if running is not None:
             bounds.append(now - timedelta(seconds=int(running)) - _SECOND)
         if oldest is not None:
             bounds.append(oldest)
         horizon = min(bounds) - MARGIN
-        until = self._spelled(horizon)
+        until = self.spelled(horizon)
         return Reading(now, horizon, until, until, True)
 
     def _oldest_transaction(self, since: datetime) -> datetime | None:
@@ -164,7 +167,7 @@ class MysqlHorizon:
             "server does not renew it: ask less often than every 0.1 s"
         )
 
-    def _spelled(self, moment: datetime) -> str:
+    def spelled(self, moment: datetime) -> str:
         return f"{earliest_wall_clock(moment, self._zone):%Y-%m-%d %H:%M:%S.%f}"
 
     def _is_written_here(self) -> bool:
@@ -193,17 +196,17 @@ class SqliteHorizon:
     def read(self) -> Reading:
         now = self._now_under_lock() if self._can_lock else None
         if now is not None:
-            until = self._spelled(now)
+            until = self.spelled(now)
             return Reading(now, now, until, until, True)
         now = self._now()
         newest = self._database.rows(
             f"SELECT {self._time} || '' FROM {self._table} WHERE {self._time} <= %s "  # noqa: S608
             f"ORDER BY {self._time} DESC LIMIT 1",
-            [self._spelled(now)],
+            [self.spelled(now)],
         )
-        until = newest[0][0] if newest else self._spelled(now - self._lag)
+        until = newest[0][0] if newest else self.spelled(now - self._lag)
         if not self._can_lock:  # the newest row is not below itself: it would never be read
-            until = max(until, self._spelled(now - self._lag))
+            until = max(until, self.spelled(now - self._lag))
         horizon = datetime.fromisoformat(until).replace(tzinfo=self._zone).astimezone(UTC)
         return Reading(now, horizon, until, until, self._can_lock)
 
@@ -233,7 +236,7 @@ class SqliteHorizon:
         ((text,),) = self._database.rows("SELECT STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW')")
         return _utc(text)
 
-    def _spelled(self, moment: datetime) -> str:
+    def spelled(self, moment: datetime) -> str:
         wall = earliest_wall_clock(moment, self._zone)
         return f"{wall:%Y-%m-%d %H:%M:%S}.{wall.microsecond // 1000:03d}"
 

@@ -28,6 +28,7 @@ Key = int | str
 WAITING_CAP = 1_000  # rows beyond the horizon that are counted
 _KEYS_AT_ONCE = 500
 _CLOCK_TOLERANCE = timedelta(seconds=1)
+_MORE = timedelta(minutes=1)
 # A horizon stays true, so pages that follow each other closely share one. MariaDB's and MySQL's
 # list of transactions is renewed only when nobody asked for 0.1 s.
 _HORIZON_SECONDS = 0.2
@@ -62,7 +63,7 @@ class Facts:
     `horizon`: nothing can appear before it. Its `age` grows while a transaction is left open.
     `waiting` rows lie beyond it, counted up to WAITING_CAP. `exact` is False where the horizon is
     only assumed, by the source's `lag`. `clock_back` is by how much the server's clock went back,
-    0 when it did not: then rows may lie behind the watermark, which the sweep by version finds.
+    0 when it did not: rows that were written since may lie behind the watermark (see `before`).
     """
 
     horizon: datetime
@@ -129,10 +130,19 @@ class Increment:
 
     def stored(self, page: Page) -> None:
         """Call after the page's rows and its watermark are committed."""
-        self._clock_back = timedelta(0)
         settled = page.watermark.time if page.watermark else ""
         self._early |= {row.key: row.time for row in page.rows}
         self._early = {key: when for key, when in self._early.items() if when > settled}
+
+    def before(self, watermark: Watermark, back: timedelta) -> Watermark:
+        """Where to go on from when the clock went `back`; a little more is read again."""
+        return Watermark(
+            self._horizon.spelled(self._moment(watermark) - back - _MORE), watermark.key
+        )
+
+    def went_back(self) -> None:
+        """Call after the watermark that `before` gave is stored."""
+        self._clock_back = timedelta(0)
 
     def rows(self, keys: Sequence[Key]) -> list[Row]:
         """The rows with these keys as they are now; keys without a row are left out."""
@@ -155,12 +165,14 @@ class Increment:
             self._clock_back = max(self._clock_back, back)
         return reading
 
+    def _moment(self, watermark: Watermark) -> datetime:
+        local = datetime.fromisoformat(watermark.time).replace(tzinfo=self._zone, fold=0)
+        return local.astimezone(UTC)
+
     def _facts(self, reading: Reading, watermark: Watermark | None) -> Facts:
         back = self._clock_back
         if watermark:  # it lay below a horizon once: a clock that shows less has gone back
-            reached = datetime.fromisoformat(watermark.time).replace(tzinfo=self._zone, fold=0)
-            ahead = reached.astimezone(UTC) - reading.now
-            back = max(back, ahead)
+            back = max(back, self._moment(watermark) - reading.now)
         waiting = self._select.count_from(reading.until)
         age = max(reading.now - reading.horizon, timedelta(0))
         return Facts(reading.horizon, age, waiting, reading.exact, back)

@@ -175,6 +175,15 @@ def newer(queued: Queued, keys: Iterable[str], version: int = 2) -> Operation:
     return operation
 
 
+def deleted(queued: Queued, key: str) -> None:
+    """It was read that this record is deleted; `again` queues it."""
+    request = Request(key, 2, {}, deleted=True)
+    Record.objects.filter(policy_id=queued.policy.pk, key=key).update(
+        version=2, deleted=True, operation_id=new_operation(queued.policy, [request]).pk,
+        digest=orders.digest(request), state=Record.State.WAITING,
+    )  # fmt: skip
+
+
 def aside(work: Callable[[], T]) -> T:
     """`work()` in a thread of its own: the event loop of a sink may not use the database."""
 
@@ -229,6 +238,7 @@ class Store:
         self.always: Answer | None = None
         self.token = "hush"
         self.changed: list[str] = []  # keys, at each call that stores
+        self.deleted: list[str] = []  # remote ids
         self.calls = 0
 
     def __call__(self, request: Asked) -> Answer:
@@ -239,6 +249,9 @@ class Store:
         if request.method == "GET":
             found = self.leads.get(last)
             return Answer({"lead": found, "rid": f"r-{last}"}) if found else Answer({}, 404)
+        if request.method == "DELETE":
+            self.deleted.append(last)
+            return Answer(status=204)
         rows = request.body if isinstance(request.body, list) else [request.body]
         for row in rows:
             if self.says.get(row["id"]):

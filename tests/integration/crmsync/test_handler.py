@@ -299,6 +299,23 @@ class TestConflict:
         assert RecoveryEntry.objects.get().error_class == "conflict"
         assert creating.calls == len(answers)
 
+    def test_a_record_that_two_share_is_deleted_with_the_last_of_them(
+        self, creating_server: Sink, creating: Store
+    ) -> None:
+        delete = {"method": "DELETE", "url": creating_server.url("/leads/{remote_id}")}
+        crm = sync.http_crm(creating_server, creating, settings={"delete": delete})
+        policy = sync.policy(crm)
+        creating.says["b"] = [Answer({"rid": "r-a"}, 409)]
+        queued = sync.queued(policy, sync.requests("ab"))
+        sync.handled(queued)
+        assert [record.remote_id for record in queued.records()] == ["r-a", "r-a"]
+        for key, gone in (("a", []), ("b", ["r-a"])):
+            sync.deleted(queued, key)
+            queued.order = sync.again(queued)
+            sync.handled(queued)
+            assert queued.record(key).state == CONFIRMED
+            assert creating.deleted == gone
+
 
 class TestNewerVersions:
     def test_one_that_came_before_sending_is_not_sent(self, customers: Customers) -> None:

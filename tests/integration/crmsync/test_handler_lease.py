@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import redis
 from django.conf import settings
 
+from crmsync.adapters.outcomes import Ok, Retry
+from crmsync.directory.crms import from_row
+from crmsync.handler.delivery import Delivery
+from crmsync.handler.gate import Gate
 from crmsync.handler.hand import Hand
-from crmsync.models import Record
+from crmsync.models import Crm, Record
 from crmsync.queues import MainQueue
-from tests.integration.crmsync.sync_support import Customers, policy, queued, requests
+from msgplatform.core.rates import breaker
+from tests.integration.crmsync.sync_support import (
+    Customers,
+    Store,
+    http_crm,
+    policy,
+    queued,
+    requests,
+)
+from tests.integration.support.json_stub import Answer, Asked, serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -35,6 +50,32 @@ def hand(work_redis: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_it_is_renewed(hand: Hand) -> None:
     hand.renew_if_due()
     assert not hand.is_lost
+
+
+def test_a_process_that_was_stopped_sends_no_further_request(
+    work_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    """Also within one call of the adapter, which may take several."""
+    settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+    store = Store(is_upsert=True)
+
+    def stopped_meanwhile(request: Asked) -> Answer:
+        later = time.monotonic() + settings.CRM_LEASE_SECONDS
+        monkeypatch.setattr("crmsync.handler.hand.time", SimpleNamespace(monotonic=lambda: later))
+        return store(request)
+
+    with serving(stopped_meanwhile) as server:
+        limits = {"concurrency": 1, "batch_size": 3}
+        crm = from_row(http_crm(server, store, settings=limits))
+        queued(policy(Crm.objects.get()), requests(["1", "2", "3"]))
+        claimed = MainQueue(crm.name).claim()
+        assert claimed is not None
+        hand, adapter = Hand(claimed), crm.open()
+        gate = Gate(crm.id, breaker.Policy())
+        made = Delivery(adapter, gate, hand, threading.Event()).run(*hand.check())
+        adapter.close()
+    assert store.changed == ["1"]
+    assert [type(answer.outcome) for answer in made.answers] == [Ok, Retry, Retry]
 
 
 def test_records_of_which_another_process_has_one_are_not_sent(hand: Hand) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from crmsync.directory import Crm, Crms
 from crmsync.handler import marks
 from crmsync.handler.answers import Answer, Delivered, Unsent
 from crmsync.models import ExceptionEntry, Item, Operation, Policy, Record, RecoveryEntry
+from msgplatform.core.data import sql
 from tests.integration.crmsync import sync_support as sync
 from tests.integration.crmsync.sync_support import Queued
 
@@ -80,7 +82,9 @@ class TestWhoseClaimItIs:
         assert not RecoveryEntry.objects.exists()
         assert Item.objects.count() == 1  # that it was said is known all the same
 
-    def test_an_older_version_never_overwrites_a_newer(self, policy: Policy) -> None:
+    def test_after_an_older_version_that_is_late_the_newest_is_sent_again(
+        self, policy: Policy
+    ) -> None:
         old = sync.on_its_way(policy, sync.requests("a"))
         operation = sync.newer(old, "a", version=5)
         Record.objects.update(claimed_by=ANOTHER, sending_operation=operation.pk)
@@ -91,9 +95,21 @@ class TestWhoseClaimItIs:
         old.order = order
         mark(old, Ok("r-a"))
         record = old.record("a")
-        assert (record.state, record.sent_version) == (CONFIRMED, 5)
+        assert (record.state, record.sent_version, record.error_class) == (WAITING, 5, "unknown")
         assert record.sent_digest == record.digest
+        assert new.counts() == (0, 0, 0, None)
+        new.order = sync.again(new)
+        assert [entry.request.version for entry in new.order.entries] == [5]
+        mark(new, Ok("r-a"))
+        assert (new.record("a").state, new.record("a").sent_version) == (CONFIRMED, 5)
         assert new.counts() == (1, 0, 0, 1)
+
+    def test_one_with_the_same_values_changes_nothing(self, policy: Policy) -> None:
+        queued = sync.on_its_way(policy, sync.requests("a"))
+        mark(queued, Ok("r-a"))
+        Record.objects.update(version=2, sent_version=2)  # read later, and no call was needed
+        mark(queued, Ok("r-a"))
+        assert queued.record("a").state == CONFIRMED
 
     def test_a_late_success_of_an_older_version_leaves_what_is_on_its_way(
         self, policy: Policy
@@ -149,6 +165,14 @@ class TestRepeated:
         queued = sync.on_its_way(policy, sync.requests("a"))
         mark(queued, Ok("x" * 300))
         assert (queued.record("a").state, queued.record("a").remote_id) == (CONFIRMED, "")
+
+
+def test_no_record_waits_for_longer_than_a_day(policy: Policy) -> None:
+    queued = sync.on_its_way(policy, sync.requests("abc"))
+    mark(queued, Throttled(31 * 86_400.0), Retry(31 * 86_400.0, "busy"), Throttled(1e30))
+    latest = sql.now() + timedelta(days=1)
+    assert queued.states() == {"a": WAITING, "b": RETRY, "c": WAITING}
+    assert all(record.next_at <= latest for record in queued.records())
 
 
 def test_the_number_of_statements_does_not_grow_with_the_records(policy: Policy) -> None:

@@ -108,6 +108,34 @@ class TestThrottled:
             assert record.next_at - before > timedelta(hours=23)
         assert Item.objects.count() == 5
 
+    def test_of_a_look_up_too(self, work_redis: Redis) -> None:
+        store = Store()
+
+        def full(request: Any) -> Answer:
+            limit = Answer({}, 429, Retry_After="300")
+            return limit if request.method == "GET" else store(request)
+
+        with serving(full) as server:
+            crm = sync.http_crm(server, store)
+            queued = sync.queued(sync.policy(crm), sync.requests("a"), check=True)
+            before = sql.now()
+            sync.handled(queued)
+        record = queued.record("a")
+        assert (record.state, record.attempt, record.error_class) == (WAITING, 0, "unknown")
+        assert record.next_at - before >= timedelta(seconds=300)
+        assert work_redis.pttl(f"crm:hold:{crm.pk}") > 200_000
+
+    def test_what_a_look_up_found_is_kept_until_the_record_is_sent(self) -> None:
+        store = Store()
+        store.leads = {key: {"id": key, "name": "an older one", "v": 0} for key in "ab"}
+        with serving(store) as server:
+            crm = sync.http_crm(server, store, settings={"concurrency": 2, "per_day": 3})
+            queued = sync.queued(sync.policy(crm), sync.requests("ab"), check=True)
+            sync.handled(queued)
+        assert store.changed == ["a"]  # two calls to look up, and one to store
+        left = queued.record("b")
+        assert (left.state, left.error_class, left.remote_id) == (WAITING, "", "r-b")
+
 
 class TestCredentials:
     def test_a_refusal_pauses_the_crm_until_somebody_resumes_it(
@@ -137,6 +165,30 @@ class TestCredentials:
             sync.turn_until(
                 handler, lambda: Alert.objects.get(key=alert.key).resolved_at is not None
             )
+
+    @pytest.mark.parametrize("calls", [{}, sync.BATCHES])
+    def test_a_403_of_one_record_is_that_records(
+        self, server: Sink, store: Store, calls: dict[str, Any]
+    ) -> None:
+        test = {"url": server.url("/leads/d")}
+        crm = sync.http_crm(server, store, settings={"test": test, **calls})
+        store.says["b"] = [Answer({"message": "owned by the board"}, 403) for _ in range(4)]
+        queued = sync.queued(sync.policy(crm), sync.requests("abcd"))
+        store.leads["d"] = {"id": "d", "name": "an older one", "v": 0}
+        sync.handled(queued)
+        assert queued.states() == {**dict.fromkeys("acd", CONFIRMED), "b": DEAD}
+        assert RecoveryEntry.objects.get().error_class == "invalid"
+        assert Crm.objects.get().paused_at is None
+
+    def test_a_403_of_each_record_is_the_crms(self, server: Sink, store: Store) -> None:
+        """Also where the credentials are good for a test: nothing dies of it."""
+        crm = sync.http_crm(server, store, settings={"test": {"url": server.url("/leads/d")}})
+        store.leads["d"] = {"id": "d", "name": "d", "v": 1}
+        store.always = Answer({"message": "read only"}, 403)
+        queued = sync.queued(sync.policy(crm), sync.requests("abcd"))
+        sync.handled(queued)
+        assert set(queued.states().values()) == {WAITING}
+        assert Crm.objects.get().paused_because == "HTTP 403: read only"
 
     def test_an_old_refusal_does_not_pause_what_was_corrected(
         self, server: Sink, store: Store
@@ -181,6 +233,18 @@ class TestBreaker:
                 handler, lambda: live(crm).handler == handler.name and not live(crm).is_open
             )
         assert queued.counts() == (6, 0, 0, 1)
+
+    def test_a_crm_that_does_not_hold_a_record_has_answered(self) -> None:
+        store = Store()
+        slow = breaker.Policy(failures_in_a_row=1, first=600, cap=600, jitter=0.0)
+        with serving(store) as server:
+            crm = sync.http_crm(server, store)
+            open_until_now = crm_status.Live("x", breaker=breaker.State.OPEN, retry_in=0.0)
+            crm_status.report({crm.pk: open_until_now})
+            queued = sync.queued(sync.policy(crm), sync.requests("a"), check=True)
+            sync.handled(queued, policy=slow)
+        assert queued.record("a").state == CONFIRMED  # looked up by the probe, then sent
+        assert not ExceptionEntry.objects.exists()
 
     def test_another_handler_goes_on_with_an_open_breaker(self, server: Sink, store: Store) -> None:
         slow = breaker.Policy(failures_in_a_row=1, first=600, cap=600, jitter=0.0)

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 import redis
+from django.utils import timezone
 
 from crmsync import models
 from crmsync.directory import Crms, Page, Policies
@@ -21,7 +22,7 @@ from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.poller.poller import Poll
 from crmsync.queues import MainQueue, RetryQueue
 from msgplatform.core.daemons.thread_loop import ThreadLoop
-from msgplatform.core.data import sql
+from msgplatform.core.data import ids, sql
 from msgplatform.core.queues import jobs
 from msgplatform.models import Biz
 from tests.integration.crmsync.sync_support import crm
@@ -195,10 +196,44 @@ class TestRuns:
         while sql.now() < written + timedelta(seconds=4):  # MariaDB's horizon has passed it then
             time.sleep(0.1)
         run = Run.objects.create(
-            id=1, policy_id=polled.row.pk, kind="changes", started_at=sql.now()
+            id=ids.new(0), policy_id=polled.row.pk, kind="changes", started_at=sql.now()
         )
         polled.turn_until(lambda: Run.objects.get(pk=run.pk).state == Run.State.READ)
         assert Run.objects.get().read == 1
+
+    def test_so_is_a_comparison_behind_many_looks_for_changes(self, polled: Polled) -> None:
+        row_ids = ids.reserve(31).ids([0] * 31)
+        begun = {"policy_id": polled.row.pk, "started_at": sql.now()}
+        left = Run.objects.create(id=row_ids[0], kind="sweep", after=0, **begun)
+        Run.objects.bulk_create(
+            Run(id=row_id, kind="changes", state=Run.State.READ, **begun) for row_id in row_ids[1:]
+        )
+        polled.turn_until(lambda: Run.objects.get(pk=left.pk).state == Run.State.READ)
+
+    def test_what_is_written_after_the_clock_went_back_is_read(self, polled: Polled) -> None:
+        first = polled.lead("a")
+        polled.turn_until(is_read(first))
+        ahead = sql.now() + timedelta(hours=1)
+        rows = models.Watermark.objects.filter(policy_id=polled.row.pk)
+        rows.update(update_time=f"{ahead:%Y-%m-%d %H:%M:%S.%f}")
+        polled.poll._parts = None  # another poller begins here, an hour later by the watermark
+        second = polled.lead("b")
+        polled.turn_until(is_read(second))
+
+    def test_a_comparison_that_is_due_waits_for_the_hours(self, polled: Polled) -> None:
+        key = polled.lead("a")
+        later = [timezone.localtime() + timedelta(hours=hours) for hours in (2, 3)]
+        rows = models.Policy.objects.filter(pk=polled.row.pk)
+        rows.update(
+            sweep_cron="* * * * *", swept_at=sql.now() - timedelta(days=1),
+            hours="-".join(f"{each:%H:%M}" for each in later),
+        )  # fmt: skip
+        for _ in range(3):
+            assert polled.turn() > 0
+        assert not Run.objects.exists()
+        rows.update(hours="")
+        polled.turn_until(is_read(key))
+        assert Run.objects.filter(kind="sweep").exists()
 
 
 class TestTrouble:

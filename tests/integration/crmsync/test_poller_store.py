@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -162,6 +163,15 @@ class TestChanged:
         _, stored = poller.round(lead(1, 2, "older"))
         assert (stored.entries, record().version) == ([], 3)
 
+    def test_a_row_without_a_version_is_older_than_any_with_one(self, poller: Poller) -> None:
+        poller.round(replace(lead(1), version=None))
+        confirm(1)
+        _, same_version = poller.round(replace(lead(1, name="Li"), version=None))
+        confirm(1)
+        _, stored = poller.round(lead(1, 1, "Zhang"))
+        assert [len(each.entries) for each in (same_version, stored)] == [1, 1]
+        assert record().version == 1
+
     def test_a_deletion_has_no_fields(self, poller: Poller) -> None:
         poller.round(lead(1))
         confirm(1)
@@ -211,6 +221,16 @@ class TestMapping:
         _, stored = poller.round(lead(1, extra=deep), lead(2))
         assert [entry.record for entry in stored.entries] == [record(2).pk]
         assert (record(1).state, record(1).error_class) == (State.DEAD, "mapping")
+
+    def test_one_that_is_too_large_to_be_stored_holds_up_no_other(
+        self, poller: Poller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("crmsync.poller.requests.MAX_BYTES", 400)
+        this, stored = poller.round(lead(1, name="x" * 400), lead(2))
+        assert [entry.record for entry in stored.entries] == [record(2).pk]
+        assert (record(1).state, record(1).error_class) == (State.DEAD, "mapping")
+        assert len(bytes(Operation.objects.get(pk=this.operation).data)) < 400
+        assert "400 can be carried" in RecoveryEntry.objects.get().reason
 
     def test_a_newer_row_that_can_be_goes_out(self, poller: Poller) -> None:
         poller.round(lead(1, extra="no json"))

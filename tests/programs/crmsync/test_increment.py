@@ -274,7 +274,7 @@ def test_a_future_time_waits(foreign: MakeSource, mariadb: MariaDb) -> None:
 
 
 def test_the_servers_clock_goes_back(foreign: MakeSource, mariadb: MariaDb) -> None:
-    """A fact, until the page that says so is stored: a sweep is due."""
+    """A fact, until reading has gone back too."""
     source = foreign()
     run_as_owner(mariadb, insert("a"))
     follower = Follower(source)
@@ -291,9 +291,15 @@ def test_the_servers_clock_goes_back(foreign: MakeSource, mariadb: MariaDb) -> N
     assert timedelta(minutes=59) < again.facts.clock_back < timedelta(minutes=61)
     Database(source).rows("SET timestamp = DEFAULT")
     time.sleep(0.3)
-    assert increment.read(mark, 10).facts.clock_back > timedelta(minutes=59)
-    increment.stored(page)
-    assert increment.read(mark, 10).facts.clock_back == timedelta(0)
+    page = increment.read(mark, 10)
+    assert page.facts.clock_back > timedelta(minutes=59)
+    run_as_owner(mariadb, "SET timestamp = UNIX_TIMESTAMP() - 3630", insert("b"))
+    assert mark is not None
+    earlier = increment.before(mark, page.facts.clock_back)
+    increment.went_back()
+    page = increment.read(earlier, 10)
+    assert [row.values["uid"] for row in page.rows] == ["b", "a"]
+    assert page.facts.clock_back == timedelta(0)
 
 
 def test_an_empty_poll_costs_the_same_in_a_large_table(

@@ -17,6 +17,7 @@ from crmsync.adapters.base import (
     Field,
     Record,
     Stored,
+    TooManyCalls,
 )
 from crmsync.adapters.outcomes import (
     Auth,
@@ -156,8 +157,13 @@ def test_looking_up_says_what_to_do_next() -> None:
     }
     kinds = [type(o) for o in paper.look_up(records("same", "other", "newer", "gone", "none"))]
     assert kinds == [Ok, Conflict, Ok, Retry, Retry]
+    paper.stored["nameless"] = Stored("", {"phone": "139"})
+    known = Record("nameless", 1, {"phone": "138"}, remote_id="5")
+    assert paper.look_up([known]) == [Conflict("5")]
     deleted = [Record(key, 2, {}, deleted=True) for key in ("same", "gone", "none")]
     assert [type(outcome) for outcome in paper.look_up(deleted)] == [Retry, Ok, Ok]
+    paper.trouble = TooManyCalls("busy", 7.0)
+    assert paper.look_up(records("same")) == [Throttled(7.0)]
     paper.trouble = CredentialsRefused("bad")
     assert [type(outcome) for outcome in paper.look_up(records("same"))] == [Auth]
 

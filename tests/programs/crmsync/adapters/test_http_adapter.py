@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from crmsync.adapters.base import Record, Stored
+from crmsync.adapters.client import only_while
 from crmsync.adapters.http.adapter import HttpAdapter
 from crmsync.adapters.outcomes import (
     Auth,
@@ -80,6 +83,43 @@ def test_calls_are_made_at_once_on_kept_connections(open_adapter: Open) -> None:
         assert adapter.send(records) == [Ok(f"r-{number}", True) for number in range(60)]
         assert adapter.calls(60) == 60
         assert server.connections <= 3
+
+
+def test_each_call_has_a_deadline_of_its_own(open_adapter: Open) -> None:
+    """However many of them wait for one of the few that are made at once."""
+
+    def slowly(request: Asked) -> Answer:
+        time.sleep(1.5)
+        return Answer({})
+
+    with serving(slowly) as server:
+        adapter = open_adapter(server.url(), concurrency=1, timeout=6, batch_size=5)
+        assert adapter.send([lead(key) for key in "abcde"]) == [Ok("")] * 5
+
+
+def test_nothing_more_is_sent_to_a_crm_that_hangs(open_adapter: Open) -> None:
+    released = threading.Event()
+
+    def hang(request: Asked) -> Answer:
+        released.wait(60)
+        return Answer({})
+
+    with serving(hang) as server:
+        adapter = open_adapter(server.url(), concurrency=1, timeout=0.5, batch_size=50)
+        outcomes = [type(outcome) for outcome in adapter.send([lead(str(n)) for n in range(50)])]
+        released.set()
+        sent = outcomes.count(Unknown)
+        assert 1 <= sent < 5
+        assert outcomes == [Unknown] * sent + [Retry] * (50 - sent)
+
+
+def test_nothing_more_is_sent_once_it_is_somebody_elses(open_adapter: Open) -> None:
+    with serving(lambda _: Answer({})) as server:
+        adapter = open_adapter(server.url(), concurrency=1, batch_size=3)
+        with only_while(lambda: len(server.requests) < 2):
+            outcomes = adapter.send([lead(key) for key in "abc"])
+        assert outcomes == [Ok(""), Ok(""), Retry(0.0, "not sent")]
+        assert len(server.requests) == 2
 
 
 STATUSES: list[tuple[Answer, Outcome]] = [
@@ -180,6 +220,24 @@ def test_failures_listed_by_a_field(open_adapter: Open) -> None:
         assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize("fails", [{"139": "bad number"}, {"+86139": None}])
+def test_a_failure_of_which_nobody_knows_whose_it_is(
+    open_adapter: Open, fails: dict[str, Any]
+) -> None:
+    """Nobody is confirmed who may have been refused; what may be stored is not sent twice."""
+    given = {
+        "body": {"leads": "{records}"}, "record": "{fields}", "records_per_call": 200,
+        "answer": {"failures": "fail_list", "failures_by": "phone"},
+    }  # fmt: skip
+    both = [lead("a", phone="+86138"), lead("b", phone="+86139")]
+    with serving(lambda _: Answer({"fail_list": fails})) as server:
+        upsert = open_adapter(server.url(), is_upsert=True, **given)
+        assert {type(outcome) for outcome in upsert.send(both)} == {Refused}
+        assert upsert.send(both[1:]) == [Invalid("", fails.get("139") or "HTTP 200")]
+        once = open_adapter(server.url(), **given)
+        assert {type(outcome) for outcome in once.send(both)} == {Unknown}
+
+
 def test_a_result_for_each_record_in_order(open_adapter: Open) -> None:
     def answer(request: Asked) -> Answer:
         results = [
@@ -204,6 +262,12 @@ def test_a_result_for_each_record_in_order(open_adapter: Open) -> None:
         ]  # fmt: skip
         short = adapter.send([lead(key) for key in "aceg"])  # a list of another length says nothing
         assert {type(outcome) for outcome in short} == {Unknown}
+        upsert = open_adapter(
+            server.url(), body={"data": "{records}"}, records_per_call=100, is_upsert=True,
+            answer={"results": "data", "result": result},
+        )  # fmt: skip
+        short = upsert.send([lead(key) for key in "aceg"])  # its halves have a result for each
+        assert {type(outcome) for outcome in short} == {Refused}
 
 
 def test_a_batch_that_is_refused_says_so_and_the_record_alone_is_invalid(
