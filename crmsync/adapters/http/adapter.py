@@ -162,12 +162,12 @@ class HttpAdapter(CRMAdapter):
         # A deletion can be repeated whatever the storing call is.
         is_upsert = self.is_upsert or bool(call and call is given.delete)
         understood = understand(given.answer, response, group, is_upsert)
-        # An answer without a body leaves the id as it is known.
         # Without a test nobody can find out whether only this record is refused.
         understood = [
             Auth(each.message) if isinstance(each, Auth) and not given.test else each
             for each in understood
         ]
+        # An answer without a body leaves the id as it is known.
         return [
             Ok(record.remote_id) if outcome == Ok("") else outcome
             for record, outcome in zip(group, understood, strict=True)
