@@ -69,8 +69,8 @@ class GatewayForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
             "corp_id": _("Five digits, from the operator's contract"),
             "area_code": _("Of the operator's city, with its leading 0: 010, 0755"),
             "users_per_submit": _(
-                "Recipients of one text in one packet; with more than 84 a full one has more "
-                "than the 2 KB of the specification"
+                "Recipients of one text in one packet; at most 90 fit into the 2 KB of the "
+                "specification"
             ),
             "response_timeout": _("Seconds; without a response the same bytes are sent again"),
             "idle_timeout": _("Seconds without traffic after which the SMG closes a connection"),

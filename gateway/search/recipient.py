@@ -95,7 +95,7 @@ def _ending(final: str, code: int, sentence: str) -> str:
     if final == SgipMt.Final.EXPIRED:
         return _("Its time was over before it could be sent.")
     if final == SgipMt.Final.ACCEPTED:
-        return _("The gateway took it; no Report was asked for.")
+        return _("The gateway took it; no Report was asked for, or only one of a failure.")
     if code:
         return f"{code} {sentence or sgip.result_text(code)}"
     return sentence
