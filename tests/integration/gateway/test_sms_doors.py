@@ -194,7 +194,10 @@ class TestGuesses:
         lines = [record.msg for record in caplog.records if "refused" in str(record.msg)]
         assert len(lines) <= 4
 
-    def test_connections_that_were_open_before_wait_too(self) -> None:
+    def test_connections_that_were_open_before_wait_too(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(wrong_logins, "FIRST_DELAY", 60.0)
         gateway(1)
         with listening() as receiver, contextlib.ExitStack() as stack:
             raws = [stack.enter_context(Raw(receiver.port)) for _ in range(20)]

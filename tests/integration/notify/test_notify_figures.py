@@ -105,9 +105,9 @@ def test_while_a_consumer_is_dead_and_after_its_deliveries_expired(
 ) -> None:
     assert count(Delivery.PENDING) == WAITING
     compare(dead, admin_client)
-    assert scraped()["notify_oldest_seconds", ""] == pytest.approx(oldest(), abs=5)
+    assert scraped()["notify_oldest_seconds", ""] == pytest.approx(oldest(), abs=60)
     _pass(seconds=2 * SPAN)
-    assert scraped()["notify_oldest_seconds", ""] == pytest.approx(oldest(), abs=5)
+    assert scraped()["notify_oldest_seconds", ""] == pytest.approx(oldest(), abs=60)
     maker, deadline = Maker(), time.monotonic() + 60
     while count(Delivery.PENDING, Delivery.QUEUED):
         assert time.monotonic() < deadline
@@ -123,7 +123,7 @@ def test_while_nobody_splits(dead: BizReceive, admin_client: Client) -> None:
         created_at=sql.now() - timedelta(hours=3)
     )
     compare(dead, admin_client)
-    assert scraped()["notify_oldest_seconds", ""] == pytest.approx(3 * 3600, abs=5)
+    assert scraped()["notify_oldest_seconds", ""] == pytest.approx(3 * 3600, abs=60)
 
 
 def test_while_no_sender_runs(admin_client: Client) -> None:

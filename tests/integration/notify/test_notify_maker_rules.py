@@ -132,10 +132,10 @@ def test_a_slow_consumer_gets_small_orders(biz: Biz, settings: Settings) -> None
 def test_beyond_the_total_a_first_order_is_small(biz: Biz) -> None:
     row = subscription(biz)
     elsewhere: list[tuple[str, dict[str, Any]]] = [
-        (f"notify-{biz.pk}-9{n % 64}", {}) for n in range(ORDERS_IN_TOTAL)
+        (f"notify-{biz.pk}-{10**6 + n % 64}", {}) for n in range(ORDERS_IN_TOTAL)
     ]
     for n in range(64):
-        receive = Receive.objects.create(id=int(f"9{n}"), name=f"r{n}", url="http://127.0.0.1:9/")
+        receive = Receive.objects.create(id=10**6 + n, name=f"r{n}", url="http://127.0.0.1:9/")
         BizReceive.objects.create(biz=biz, receive=receive, status=BizReceive.Status.PAUSED)
     jobs.put_all(elsewhere, ttl=60)
     publish(biz, 20, payload=b'"' + b"x" * 10_000 + b'"')
