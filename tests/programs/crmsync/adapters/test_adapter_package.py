@@ -165,6 +165,6 @@ def test_the_example_delivers(installed: str) -> None:
     assert seen["checked"] == [
         "ok", "Rolodex has no field nam. Did you mean name?", "credentials",
     ]  # fmt: skip
-    assert seen["refused"] == ["Auth(message='HTTP 401: Unknown token.')"]
+    assert seen["refused"] == ["Auth(message='HTTP 401: Unknown token.', of_record=False)"]
     assert "hush" not in seen["shown"]
     assert "other-secret" not in seen["shown"]
