@@ -9,6 +9,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -153,7 +154,7 @@ def first_message(console: Console, readme: str, clone: Path) -> None:
     (publish,) = _PUBLISH.findall(readme)
     publish = publish.replace("http://127.0.0.1:8000", console.address).replace("mp_…", key)
 
-    with Receiver(program, secret, clone) as receiver:
+    with Receiver(program, secret, clone, port) as receiver:
         done = run(publish, clone)
         assert json.loads(done.stdout)["outcome"] == "created", (done.stdout, done.stderr)
         assert receiver.line().startswith('genuine {"type":"order.paid","timestamp":')
@@ -161,7 +162,7 @@ def first_message(console: Console, readme: str, clone: Path) -> None:
     message = json.loads(again.stdout)["id"]
     found = f"/admin/notify/receivemsg/?q={message}"
     until(lambda: status(console.get(found).text) == "exhausted")
-    with Receiver(program, secret, clone) as receiver:
+    with Receiver(program, secret, clone, port) as receiver:
         chosen = re.findall(r'name="_selected_action" value="(\d+)"', console.get(found).text)
         assert len(chosen) == 1
         console.submit(found, action="send_again", _selected_action=chosen)
@@ -195,14 +196,21 @@ def set_up(console: Console, url: str) -> tuple[str, str]:
 class Receiver:
     """The README's receiver as a process, and what it prints."""
 
-    def __init__(self, program: Path, secret: str, clone: Path) -> None:
+    def __init__(self, program: Path, secret: str, clone: Path, port: int) -> None:
+        self._port = port
         self._process = subprocess.Popen(
             ["python3", str(program), secret],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **newcomer(clone),
         )  # fmt: skip
 
     def __enter__(self) -> Receiver:
+        # The subscription tries once: who starts later than the first attempt gets nothing.
+        until(self._listens)
         return self
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._port)) == 0
 
     def line(self) -> str:
         """The next line that it prints, within three minutes: a busy machine starts twenty programs
