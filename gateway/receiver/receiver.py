@@ -90,7 +90,7 @@ class SmsReceiver(Worker):
                 done = self.arrivals.turn()
             except UNAVAILABLE as error:
                 log.warning("draining_waits", why=str(error)[:200])
-            if not done:  # Redis is away, or the database, for which MOs wait
+            if not done:  # Redis is unavailable, or the database is and MOs wait for it
                 self.changed.wait(0.1)
 
     def stop(self) -> None:

@@ -61,7 +61,10 @@ class Stranded:
         self._absent: frozenset[int] = frozenset()  # at the last look
 
     def turn_if_due(
-        self, closed: Collection[int], absent: Collection[int], up: Callable[[], Collection[int]]
+        self,
+        closed: Collection[int],
+        absent: Callable[[], Collection[int]],
+        up: Callable[[], Collection[int]],
     ) -> int:
         """How many messages of these gateways found another way or their end: of those that are
         `closed`, and of those whose process is `absent` for the second time: it may be starting.
@@ -71,7 +74,8 @@ class Stranded:
         if not self._next.take():
             return 0
         moved = 0
-        gone, self._absent = self._absent.intersection(absent), frozenset(absent)
+        absent_now = frozenset(absent())
+        gone, self._absent = self._absent & absent_now, absent_now
         for gateway in (*closed, *gone):
             bound = up()
             waiting: list[str] = []

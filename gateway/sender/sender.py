@@ -93,7 +93,7 @@ class SmsSender(Worker):
                 log.exception("despatch_failed", gateway=worker.gateway.name)
         if not self._only:
             closed = self.directory.closed
-            worked += self._stranded.turn_if_due(closed, self._absent(), self._bound)
+            worked += self._stranded.turn_if_due(closed, self._absent, self._bound)
         if worked:
             self._idle.reset()
         else:

@@ -8,7 +8,7 @@ import msgspec
 
 
 def same(one: Any, other: Any) -> bool:
-    """JSON tells 1 from true, which Python takes for equal; the order of members says nothing."""
+    """In JSON 1 and true differ; Python compares them as equal. The order of members is ignored."""
     if one != other or not isinstance(one, bool | int | dict | list):
         return bool(one == other)
     encoded = [msgspec.json.encode(each, order="deterministic") for each in (one, other)]

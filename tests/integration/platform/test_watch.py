@@ -370,7 +370,7 @@ def test_metrics_say_what_alerts_do() -> None:
 
 
 def test_what_the_list_has_no_room_for_stays_open() -> None:
-    """Of the places that lost least nobody can tell while so many lost more."""
+    """The list is full of places that lost more, so it does not say whether this one is over."""
     now = sql.now()
     given_up.add("notify", [Lost(1, "timeout", 1)], now)
     watch.report_given_up()

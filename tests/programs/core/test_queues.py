@@ -53,7 +53,7 @@ def test_a_queue_belongs_to_one_sender_at_a_time(work_redis: redis.Redis) -> Non
     assert owners.own([QUEUE, "notify-1-1"], "a", 10) == [QUEUE], "only queues with work"
     assert owners.own([QUEUE], "b", 10) == []
     assert owners.own([QUEUE], "a", 10) == [QUEUE]
-    assert owners.renew([QUEUE], "b", 1000) == [QUEUE], "it is told that another has it"
+    assert owners.renew([QUEUE], "b", 1000) == [QUEUE], "another process owns it"
     assert work_redis.pttl(f"queues:owner:{QUEUE}") <= 10_000, "only the owner renews"
     owners.disown([QUEUE], "b")
     assert owners.own([QUEUE], "b", 10) == []
