@@ -67,10 +67,15 @@ class Claimed(msgspec.Struct, frozen=True):
     most: int
     tries: int
 
-    @property
-    def was_sent(self) -> bool:
-        """In a Submit before, which was answered with "again": it stays with its gateway."""
-        return bool(self.todo)
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A pending message that nobody holds. Before it in the list of its `priority` stand as many as
+    `position` says. `was_sent`: it was in a Submit, so that it stays with its gateway."""
+
+    mt: Mt
+    was_sent: bool
+    priority: int
+    position: int
 
 
 class Member(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@
                  ▲                    │    │                               │ report, overdue
                  └─ respond: again ◀──┘    │ respond: refused; report      ▼
                  │                         └───────────────────────────▶ reported ─ published ─▶
-                 └─ end: expired, cannot be sent ─────────────────────────▲   archived, forget
+                 └─ end, divert: expired, cannot be sent ─────────────────▲   archived, forget
 
 Silence ends it too: `due` after the last repeat without a response, `overdue` without a Report.
 How it ended is in `final` (messages.RANK): a higher ending replaces a lower one until `forget`.
@@ -30,13 +30,19 @@ from gateway.lifecycle.messages import (
     NewSubmit,
     ReportIn,
     Response,
+    Waiting,
     decode_mt,
 )
+
+# A priority, and a position in its list.
+Place = tuple[int, int]
+FRONT: Place = (9, 0)
 
 
 @dataclass(frozen=True)
 class Call:
-    """What one call asks for: a message for each recipient, under one idempotency key or none."""
+    """What one call asks for: a message for each recipient, under one idempotency key or none. One
+    that repeats another of the same `accept`, behind which it stands, needs no messages."""
 
     messages: Sequence[Mt]
     biz: int = 0
@@ -75,6 +81,13 @@ def accept(calls: Sequence[Call], idempotency_seconds: int) -> list[First | None
     # One script for all calls: with `appendfsync always`, one wait for the disk.
     answers = scripts.run("accept", arguments)
     return [msgspec.json.decode(answer, type=First) if answer else None for answer in answers]
+
+
+def ids_of_keys(calls: Sequence[tuple[int, str]]) -> list[list[str]]:
+    """For each (system, idempotency key) the messages of its call, none when nothing is known."""
+    names = [keys.idempotency(biz, key) for biz, key in calls]
+    rows: Any = sms_redis().mget(names) if names else ()
+    return [msgspec.json.decode(row, type=First).ids if row else [] for row in rows]
 
 
 # -- sender --------------------------------------------------------------------------------------
@@ -147,10 +160,29 @@ def end(gateway: int, holder: str, endings: Iterable[tuple[str, str, str]]) -> i
     return int(scripts.run("end", [gateway, holder, *flat])) if flat else 0
 
 
-def release(gateway: int, holder: str, ids: Sequence[str], to: int | None = None) -> int:
-    """Give claimed messages back; to another gateway only those that were never in a Submit."""
-    target = gateway if to is None else to
-    return int(scripts.run("release", [gateway, holder, target, *ids])) if ids else 0
+def release(gateway: int, holder: str, ids: Sequence[str]) -> int:
+    """Give claimed messages back."""
+    return int(scripts.run("release", [gateway, holder, *ids])) if ids else 0
+
+
+def look(gateway: int, begin: Place, most: int) -> tuple[list[Waiting], Place | None]:
+    """What waits for a gateway, the most urgent first, from a place on, and where to go on (None:
+    that was the end). Nothing is claimed; the messages stay where they are."""
+    flat = scripts.run("look", [gateway, *begin, most])
+    waiting = [
+        Waiting(decode_mt(flat[i + 1]), bool(flat[i + 2]), int(flat[i + 3]), int(flat[i + 4]))
+        for i in range(2, len(flat), 5)
+    ]
+    return waiting, (int(flat[0]), int(flat[1])) if flat[0] != b"" else None
+
+
+def divert(gateway: int, leaving: Iterable[tuple[Waiting, int]]) -> int:
+    """Move messages that `look` gave to another gateway, or with 0 end them as expired; how many.
+    What has moved since, or was in a Submit and would change its gateway, is left alone."""
+    flat: list[scripts.Argument] = []
+    for one, to in leaving:
+        flat += [one.mt.id, one.priority, one.position, to or ""]
+    return int(scripts.run("divert", [gateway, *flat])) if flat else 0
 
 
 # -- receiver ------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from gateway.lifecycle.messages import Claimed, Mt, Response
 from gateway.sender.congestion import Pace
 from gateway.sender.outs import Out
 from gateway.sender.packing import Pack, packs, submits
-from gateway.sender.rerouting import reroute
+from gateway.sender.rerouting import Walk
 from gateway.sender.results import ACCEPTED, MOST_TRIES
 from gateway.sender.uplink import Link
 from msgplatform.core import logging
@@ -39,7 +39,6 @@ _RESPOND_AT_ONCE = 500  # by one script, too
 # A response that took its whole time is noted before the same bytes are due.
 _PATIENCE_MARGIN = 5.0
 _REPEAT_EVERY = 1.0
-_MOVE_EVERY = 1.0
 # What a message that no Submit can carry makes packing and encoding raise.
 _POISON = (sgip.SgipError, ValueError, TypeError, ArithmeticError)
 
@@ -60,10 +59,9 @@ class GatewayWorker:
         self._packs: deque[Pack] = deque()
         # By id, with the time of the claim: the oldest first.
         self._held: dict[str, tuple[Claimed, float]] = {}
-        self._parked = False  # what is held waits for the link, it is not packed
         self._most = 1
         self._next_repeat = Every(_REPEAT_EVERY)
-        self._next_move = Every(_MOVE_EVERY)
+        self._walk = Walk(gateway.id)
         self._responses: deque[Response] = deque()
 
     @property
@@ -81,18 +79,10 @@ class GatewayWorker:
         worked = self.respond()
         if self._held:
             _, oldest = next(iter(self._held.values()))
-            # What was parked is claimed anew when the link is up, and packed then.
-            if time.monotonic() - oldest > _GIVE_BACK_SECONDS or (self._parked and self.link.is_up):
+            if time.monotonic() - oldest > _GIVE_BACK_SECONDS:
                 self.release()
-        down = self.link.down_since
         if not self.link.is_up:
-            # A link that sleeps is given nothing: perhaps its gateway is gone meanwhile.
-            if self.link.asleep and self.link.connections:
-                if self._held or store.waits(self.gateway.id):
-                    self._in_loop(self.link.wake)
-            elif down is not None and time.monotonic() - down > DOWN_SECONDS:
-                worked += self._reroute(up)
-            return worked
+            return worked + self._wait_for_link(up)
         if self.pace.pauses:
             return worked
         # Repeats first: they are the oldest, and every try of theirs is counted.
@@ -127,7 +117,6 @@ class GatewayWorker:
             return
         self._packs.clear()
         self._held.clear()
-        self._parked = False
         store.release(self.gateway.id, self._holder, held)
 
     # -- sending ---------------------------------------------------------------------------------
@@ -217,6 +206,20 @@ class GatewayWorker:
             self._in_loop(self.link.put, outs)
 
     # -- not sending -----------------------------------------------------------------------------
+    def _wait_for_link(self, up: Callable[[], Collection[int]]) -> int:
+        """Wake a link that sleeps when there is work; while it is down others may have the work."""
+        # A link that sleeps is given nothing: perhaps its gateway is gone meanwhile.
+        if self.link.asleep and self.link.connections:
+            if self._held or store.waits(self.gateway.id):
+                self._in_loop(self.link.wake)
+            return 0
+        down = self.link.down_since
+        if down is None or time.monotonic() - down <= DOWN_SECONDS:
+            return 0
+        self.release()
+        # Another sender may have the link that this one lacks.
+        return 0 if self.gateway.id in up() else self._walk.turn(up)
+
     def _give_up(self, messages: Iterable[Mt], error: Exception) -> None:
         """No Submit can carry them, however often it is tried."""
         for message in messages:
@@ -225,23 +228,6 @@ class GatewayWorker:
             store.end(self.gateway.id, self._holder, [ended])
             self._held.pop(message.id, None)
             self.failed += 1
-
-    def _reroute(self, up: Callable[[], Collection[int]]) -> int:
-        """Messages that were never written go where a link is up; the others wait for this one."""
-        if not self._next_move.take():
-            return 0
-        now = time.monotonic()
-        bound = up()
-        # Another sender may have the link that we lack; and what waits is not held without end.
-        if self.gateway.id in bound or len(self._held) >= MOST_CLAIMED * 5:
-            return 0
-        claimed = store.claim(self.gateway.id, self._holder, MOST_CLAIMED, LEASE_SECONDS)
-        for item in reroute(self.gateway.id, self._holder, claimed, bound):
-            self._held[item.mt.id] = (item, now)
-            self._parked = True
-        if len(claimed) == MOST_CLAIMED:
-            self._next_move.at_once()
-        return len(claimed)
 
 
 def _is_blameless(error: Exception) -> bool:

@@ -6,87 +6,93 @@ What was in a Submit stays with its gateway: that one may have accepted it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
-
-from django.conf import settings
+from collections import Counter
+from collections.abc import Callable, Collection
 
 from gateway.lifecycle import store
-from gateway.lifecycle.messages import Claimed
+from gateway.lifecycle.messages import Waiting
 from msgplatform.core import logging
 from msgplatform.core.daemons.timer import Every
 
 log = logging.get(__name__)
 
 LOOK_SECONDS = 5.0
-_BATCH = 1000
-_MOST_BATCHES = 20  # in a round: messages without another way are looked at again and again
+_PAGE = 1000  # by one script, during which Redis does nothing else
+_PAUSE_SECONDS = 1.0
+# After a walk nine times as long as it took: a long queue costs at most a tenth of a sender's time.
+_REST = 9
+
+Up = Callable[[], Collection[int]]
 
 
-def reroute(
-    gateway: int, holder: str, claimed: Iterable[Claimed], up: Collection[int]
-) -> list[Claimed]:
-    """End what is expired, and move what another of its gateways may send; the messages that stay.
+class Walk:
+    """One walk after another through all that waits for a gateway, a page at a time.
 
-    `up` are the gateways that take Submits from some process.
+    What stays is only read, so that it is in nobody's way, however much it is.
     """
-    now = time.time()
-    expired: list[tuple[str, str, str]] = []
-    stay: list[Claimed] = []
-    moved: dict[int, list[str]] = {}
-    for item in claimed:
-        mt = item.mt
-        target = next((other for other in mt.gateways if other != gateway and other in up), 0)
-        if 0 < mt.expire_at <= now:
-            expired.append((mt.id, "expired", ""))
-        elif target and not item.was_sent:  # else this gateway may have accepted it
-            moved.setdefault(target, []).append(mt.id)
-        else:
-            stay.append(item)
-    store.end(gateway, holder, expired)
-    for target, ids in moved.items():
-        store.release(gateway, holder, ids, to=target)
-        log.info("rerouted", gateway=gateway, to=target, count=len(ids))
-    return stay
+
+    def __init__(self, gateway: int) -> None:
+        self._gateway = gateway
+        self._place = store.FRONT
+        self._spent = 0.0  # seconds, on this walk
+        self._next_at = 0.0
+
+    def turn(self, up: Up) -> int:
+        """The next page, if it is time for it; how much was done. `up` gives the gateways that take
+        Submits from some process."""
+        began = time.monotonic()
+        if began < self._next_at:
+            return 0
+        waiting, following = store.look(self._gateway, self._place, _PAGE)
+        leaving = self._leaving(waiting, up())
+        moved = store.divert(self._gateway, leaving)
+        if moved:
+            targets = Counter(to or "expired" for _one, to in leaving)
+            log.info("rerouted", gateway=self._gateway, count=moved, to=dict(targets))
+        self._spent += time.monotonic() - began
+        if following is not None:
+            priority, position = following
+            # Those behind them have moved up.
+            gone = sum(one.priority == priority for one, _to in leaving)
+            self._place = priority, position - gone
+            return len(waiting)
+        self._place = store.FRONT
+        self._next_at = time.monotonic() + max(_PAUSE_SECONDS, _REST * self._spent)
+        self._spent = 0.0
+        return moved
+
+    def _leaving(
+        self, waiting: Collection[Waiting], up: Collection[int]
+    ) -> list[tuple[Waiting, int]]:
+        """With the gateway that each goes to, 0 for one whose time is over."""
+        now = time.time()
+        leaving: list[tuple[Waiting, int]] = []
+        for one in waiting:
+            ways = (other for other in one.mt.gateways if other != self._gateway and other in up)
+            target = 0 if one.was_sent else next(ways, 0)
+            is_expired = 0 < one.mt.expire_at <= now
+            if target or is_expired:
+                leaving.append((one, 0 if is_expired else target))
+        return leaving
 
 
 class Stranded:
     """Messages of gateways that no link serves: switched off, or without their own process.
 
-    Every sender that serves all gateways looks after them; leases keep the senders apart.
+    Every sender that serves all gateways looks after them. What only such a gateway may send waits
+    for it.
     """
 
-    def __init__(self, holder: str) -> None:
-        self._holder = holder
+    def __init__(self) -> None:
         self._next = Every(LOOK_SECONDS)
         self._absent: frozenset[int] = frozenset()  # at the last look
+        self._walks: dict[int, Walk] = {}
 
-    def turn_if_due(
-        self,
-        closed: Collection[int],
-        absent: Callable[[], Collection[int]],
-        up: Callable[[], Collection[int]],
-    ) -> int:
-        """How many messages of these gateways found another way or their end: of those that are
-        `closed`, and of those whose process is `absent` for the second time: it may be starting.
-
-        What only that one may send waits for it.
-        """
-        if not self._next.take():
-            return 0
-        moved = 0
-        absent_now = frozenset(absent())
-        gone, self._absent = self._absent & absent_now, absent_now
-        for gateway in (*closed, *gone):
-            bound = up()
-            waiting: list[str] = []
-            for _ in range(_MOST_BATCHES):
-                lease = float(settings.SMS_LEASE_SECONDS)
-                claimed = store.claim(gateway, self._holder, _BATCH, lease)
-                stay = reroute(gateway, self._holder, claimed, bound)
-                waiting += [item.mt.id for item in stay]
-                moved += len(claimed) - len(stay)
-                if len(claimed) < _BATCH:
-                    break
-            # Only now: given back at once, the next batch would be the same messages again.
-            store.release(gateway, self._holder, waiting)
-        return moved
+    def turn(self, closed: Collection[int], absent: Callable[[], Collection[int]], up: Up) -> int:
+        """How much was done for the gateways that are `closed`, and for those whose process is
+        `absent` at two looks: it may be starting."""
+        if self._next.take():
+            absent_now = frozenset(absent())
+            gone, self._absent = self._absent & absent_now, absent_now
+            self._walks = {id: self._walks.get(id) or Walk(id) for id in (*closed, *gone)}
+        return sum(walk.turn(up) for walk in self._walks.values())

@@ -59,7 +59,7 @@ class SmsSender(Worker):
         self.arrivals = Arrivals(self.net, self.changed, self.directory)
         self._listener = Listener(bells.SENDER, self.changed.set)
         self._only = frozenset(only)
-        self._stranded = Stranded(self.name)
+        self._stranded = Stranded()
         self._outages = Outages(self.directory, self._only)
         self._refresher = ThreadLoop("refresher", self._refresh, every=_REFRESH_SECONDS)
         self._idle = Backoff(first=0.005, factor=1.5, cap=_IDLE_SECONDS)
@@ -93,7 +93,7 @@ class SmsSender(Worker):
                 log.exception("despatch_failed", gateway=worker.gateway.name)
         if not self._only:
             closed = self.directory.closed
-            worked += self._stranded.turn_if_due(closed, self._absent, self._bound)
+            worked += self._stranded.turn(closed, self._absent, self._bound)
         if worked:
             self._idle.reset()
         else:

@@ -3,14 +3,9 @@
 -- most users a Submit ('' no bound), times tried, … flat.
 local gateway, holder, most, lease = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local out, taken = {}, 0
-local claimed, scheduled = P .. 'zset:claimed-' .. gateway, P .. 'zset:schedule-' .. gateway
+local claimed = P .. 'zset:claimed-' .. gateway
 
-local due = redis.call('ZRANGEBYSCORE', scheduled, '-inf', STAMP, 'LIMIT', 0, 1000)
-for i = #due, 1, -1 do  -- to the front, the first one last
-  zrem(scheduled, due[i])
-  queue_first(due[i])
-end
-settle()
+queue_due(gateway)
 
 local function take(id)
   local mt = P .. 'mt:' .. id

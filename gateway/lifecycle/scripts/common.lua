@@ -77,6 +77,17 @@ local function queue_first(id)
   if m[1] then push('RPUSH', pending_key(m[1], m[2]), id) end
 end
 
+-- What may be sent by now, to the front; a thousand at once.
+local function queue_due(gateway)
+  local scheduled = P .. 'zset:schedule-' .. gateway
+  local due = redis.call('ZRANGEBYSCORE', scheduled, '-inf', STAMP, 'LIMIT', 0, 1000)
+  for i = #due, 1, -1 do  -- the first one last
+    zrem(scheduled, due[i])
+    queue_first(due[i])
+  end
+  settle()
+end
+
 local FINAL = {delivered = 3, failed = 3, accepted = 3, expired = 2, unknown = 1}
 
 -- The message's end. It is published once, and again when a higher ending follows. `before` is its

@@ -1,5 +1,4 @@
-"""What metrics and console say of waiting messages is what their keys say, also while a gateway is
-dead: a sender then holds thousands, to find other ways for them."""
+"""What metrics and console say of waiting messages is what their keys say, whoever holds them."""
 
 from __future__ import annotations
 
@@ -11,15 +10,12 @@ import pytest
 from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway import presence
 from gateway.lifecycle import keys, store
 from gateway.models import SmsGateway
 from gateway.monitor import metrics as gauges
-from gateway.sender import gateway_worker
-from gateway.sender.sender import SmsSender
 from msgplatform.core import flows, metrics
 from msgplatform.core.servers.private_server import free_port
-from tests.integration.support.sms_net_support import accept, gateway, mt, running, until
+from tests.integration.support.sms_net_support import accept, gateway, mt
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -85,18 +81,15 @@ def compare(client: Any, row: SmsGateway, console: Client, *ids: str) -> None:
         assert waits[str(row.pk)].timestamp() == pytest.approx(oldest, abs=1)
 
 
-def test_what_a_sender_holds_behind_a_dead_gateway(
-    row: SmsGateway, sms_redis: Any, admin_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gateway_worker, "DOWN_SECONDS", 0.0)
+def test_what_senders_hold(row: SmsGateway, sms_redis: Any, admin_client: Client) -> None:
     ids = accept(*(mt(number, [row.pk]) for number in range(MANY)))
     older(sms_redis, ids[0], 600)
     compare(sms_redis, row, admin_client, *ids)
-    sender = SmsSender()
-    with running(sender):
-        until(lambda: sms_redis.zcard(keys.claimed(row.pk)) == MANY, sender)
-        assert not presence.bound(presence.live())
-        compare(sms_redis, row, admin_client, *ids)
+    store.claim(row.pk, "one", MANY - 100, 30)
+    compare(sms_redis, row, admin_client, *ids)
+    store.claim(row.pk, "other", MANY, 30)
+    assert sms_redis.zcard(keys.claimed(row.pk)) == MANY
+    compare(sms_redis, row, admin_client, *ids)
 
 
 def test_what_a_dead_sender_held(row: SmsGateway, sms_redis: Any, admin_client: Client) -> None:

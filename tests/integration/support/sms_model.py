@@ -144,14 +144,31 @@ class Model:
         message = self.messages[id]
         return not message.gone and message.holder == holder
 
-    def release(self, holder: str, ids: Iterable[str], to: int) -> int:
+    def release(self, holder: str, ids: Iterable[str]) -> int:
         mine = [id for id in ids if self._may_send(id, holder)]
         for id in mine:
             message = self.messages[id]
             message.place, message.over, message.holder = "pending", True, ""
-            if not message.sent:
-                message.gateway = to
         return len(mine)
+
+    def look(self, gateway: int) -> dict[str, bool]:
+        """What waits for a gateway, and whether it was in a Submit."""
+        waiting = self.claimable(gateway)
+        for message in waiting.values():
+            message.place, message.holder = "pending", ""
+        return {id: message.sent for id, message in waiting.items()}
+
+    def divert(self, ids: Iterable[str], to: int) -> int:
+        """To another gateway, or with 0 to their end."""
+        count = 0
+        for message in (self.messages[id] for id in ids):
+            if not to:
+                message.place = ""
+                count += self.end(message, "expired")
+            elif not message.sent:
+                message.gateway = to
+                count += 1
+        return count
 
     def end_held(self, holder: str, ids: Iterable[str], final: str) -> int:
         ended = 0

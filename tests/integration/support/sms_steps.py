@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 from gateway.connections import sms_redis
 from gateway.directory import Gateway
 from gateway.lifecycle import keys, store
-from gateway.lifecycle.messages import Claimed, Finished, Mt, ReportIn, Response
+from gateway.lifecycle.messages import Claimed, Finished, Mt, ReportIn, Response, Waiting
 from gateway.models import SmsGateway
 from gateway.sender.packing import packs, submits
 from tests.integration.support.sms_model import Message, Model, Packet
@@ -116,6 +116,25 @@ class Steps(RuleBasedStateMachine):
             return False
         self.send_some((holder, way), 1000, lost)
         return True
+
+    def reroute_some(self, way: int, page: int, each: int, to: int) -> None:
+        """Look at all that waits, then move every n-th of it; what was moved is not there twice."""
+        expected = self.model.look(way)
+        place: store.Place | None = store.FRONT
+        found: list[Waiting] = []
+        while place is not None:
+            some, place = store.look(way, place, page)
+            assert len(some) <= page
+            found += some
+        assert len(found) == len(expected)
+        assert {one.mt.id: one.was_sent for one in found} == expected
+        if to == way:
+            return
+        leaving = found[::each]
+        count = self.model.divert([one.mt.id for one in leaving], to)
+        assert store.divert(way, [(one, to) for one in leaving]) == count
+        if count == len(leaving):
+            assert store.divert(way, [(one, to) for one in leaving]) == 0
 
     def out_of(self, whose: tuple[str, int], count: int) -> list[Claimed]:
         hand = self.hands[whose]

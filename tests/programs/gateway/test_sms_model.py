@@ -134,12 +134,17 @@ class Life(Endings):
         self.send_some(self.a_hand(which), count, lost)
 
     @precondition(lambda self: any(self.hands.values()))
-    @rule(which=numbers, count=st.integers(1, 6), to=st.sampled_from(GATEWAYS))
-    def release(self, which: int, count: int, to: int) -> None:
+    @rule(which=numbers, count=st.integers(1, 6))
+    def release(self, which: int, count: int) -> None:
         holder, way = whose = self.a_hand(which)
         ids = [item.mt.id for item in self.out_of(whose, count)]
-        expected = self.model.release(holder, ids, to)
-        assert store.release(way, holder, ids, to) == expected
+        expected = self.model.release(holder, ids)
+        assert store.release(way, holder, ids) == expected
+
+    @precondition(lambda self: any(self.model.claimable(way) for way in GATEWAYS))
+    @rule(way=gateways, page=few_or_all, each=st.integers(1, 3), to=st.sampled_from([0, 7, 8]))
+    def reroute(self, way: int, page: int, each: int, to: int) -> None:
+        self.reroute_some(way, page, each, to)
 
     @precondition(lambda self: any(self.hands.values()))
     @rule(which=numbers, count=st.integers(1, 3), final=st.sampled_from(["expired", "failed"]))

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from gateway.lifecycle import keys, mo_store, store
-from gateway.lifecycle.messages import Member, Mo, Mt, NewSubmit, ReportIn, Response, Sent
+from gateway.lifecycle.messages import (
+    Member,
+    Mo,
+    Mt,
+    NewSubmit,
+    ReportIn,
+    Response,
+    Sent,
+    Waiting,
+)
 
 pytestmark = pytest.mark.usefixtures("sms_redis")
 GATEWAY, NODE, TS = 7, 3010099999, 1121131500
@@ -158,10 +167,31 @@ class TestClaims:
         claim()
         submit(mt(1), seqno=1)
         respond(1, "again", 11)
-        claim()
-        store.release(GATEWAY, "me", [mt(1).id, mt(2).id], to=8)
+        store.release(GATEWAY, "me", [mt(2).id])
+        waiting, following = store.look(GATEWAY, store.FRONT, 10)
+        assert following is None
+        assert {one.mt.id: one.was_sent for one in waiting} == {mt(1).id: True, mt(2).id: False}
+        assert store.divert(GATEWAY, [(one, 8) for one in waiting]) == 1
         assert [c.mt.id for c in store.claim(8, "me", 10, 30)] == [mt(2).id]
         assert [c.mt.id for c in claim()] == [mt(1).id]
+
+    def test_a_look_changes_nothing_and_what_leaves_keeps_its_order(self, sms_redis: Any) -> None:
+        accept(*(mt(n, priority=n % 2) for n in range(9)))
+        before = {key: sms_redis.dump(key) for key in sms_redis.keys("*")}
+        seen: list[Waiting] = []
+        place: store.Place | None = store.FRONT
+        while place is not None:
+            some, place = store.look(GATEWAY, place, 2)
+            seen += some
+        order = [mt(n).id for n in (1, 3, 5, 7, 0, 2, 4, 6, 8)]
+        assert [one.mt.id for one in seen] == order
+        assert {key: sms_redis.dump(key) for key in sms_redis.keys("*")} == before
+        leaving = [one for one in seen if one.mt.id not in (mt(3).id, mt(4).id)]
+        assert store.divert(GATEWAY, [(one, 8) for one in leaving]) == 7
+        assert store.divert(GATEWAY, [(one, 8) for one in leaving]) == 0, "they have moved"
+        moved = [c.mt.id for c in store.claim(8, "me", 10, 30)]
+        assert moved == [id for id in order if id not in (mt(3).id, mt(4).id)]
+        assert [c.mt.id for c in claim()] == [mt(3).id, mt(4).id]
 
     def test_ended_ones_are_published(self) -> None:
         accept(mt(1))
