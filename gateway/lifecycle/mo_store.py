@@ -60,10 +60,10 @@ def keep_part(parts_key: str, number: int, total: int, part: Mo, sequence: Seque
 def join_parts(parts_key: str, mo: Mo, parts: Mapping[int, Mo]) -> bool:
     """Take in the message that was made of these parts; False when that was done already, or when
     others are there by now."""
-    # With what they contain: a new message with this reference may have begun meanwhile.
+    # With their ids: a new message with this reference may have begun meanwhile.
     arguments: list[scripts.Argument] = [mo.id, msgspec.json.encode(mo)]
     for number, part in parts.items():
-        arguments += [number, _digest(part)]
+        arguments += [number, part.id]
     return bool(scripts.run("mo_join", arguments, [parts_key]))
 
 

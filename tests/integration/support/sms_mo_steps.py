@@ -43,7 +43,8 @@ class MoSteps(RuleBasedStateMachine):
         self.client.flushall()
         self.came: list[Part] = []
         self.hands: dict[str, tuple[Part, mo_store.Kept]] = {}
-        self.waiting: dict[str, dict[int, str]] = {}  # by key: number → content
+        # By key: number → content, and id of the Deliver that brought it.
+        self.waiting: dict[str, dict[int, tuple[str, str]]] = {}
         self.seen: set[Sequence] = set()
         self.taken: list[str] = []
         self._ids = 0
@@ -56,21 +57,21 @@ class MoSteps(RuleBasedStateMachine):
             content=part.content.encode(), parts=TOTAL,
         )  # fmt: skip
         kept = mo_store.keep_part(part.key, part.number, TOTAL, mo, part.sequence)
-        expected = self._keep(part)
+        expected = self._keep(part, mo.id)
         assert kept.what == expected
         if expected == "waiting":
             self.hands.pop(who, None)
         else:
-            assert self._contents(kept.parts) == self.waiting[part.key]
+            assert self._as_kept(kept.parts) == self.waiting[part.key]
             self.hands[who] = part, kept
 
-    def _keep(self, part: Part) -> str:
+    def _keep(self, part: Part, id: str) -> str:
         there = self.waiting.setdefault(part.key, {})
         if part.sequence not in self.seen:
-            if there.get(part.number, part.content) != part.content:
+            first, _id = there.setdefault(part.number, (part.content, id))
+            if first != part.content:
                 return "cut"
             self.seen.add(part.sequence)
-            there[part.number] = part.content
         return "whole" if len(there) == TOTAL else "waiting"
 
     def go_on(self, who: str) -> None:
@@ -81,28 +82,28 @@ class MoSteps(RuleBasedStateMachine):
 
     def join(self, key: str, parts: dict[int, Mo]) -> None:
         """Only what is still as it was read is taken in."""
-        contents = self._contents(parts)
-        text = "".join(contents[number] for number in sorted(contents))
+        kept = self._as_kept(parts)
+        text = "".join(kept[number][0] for number in sorted(kept))
         first = min(parts.values(), key=lambda part: int(part.id))
         whole = msgspec.structs.replace(
             first, text=text, content=text.encode(), missing=TOTAL - len(parts)
         )
-        is_same = self.waiting.get(key) == contents
+        is_same = self.waiting.get(key) == kept
         assert mo_store.join_parts(key, whole, parts) == is_same
         if is_same:
             self.waiting[key] = {}
             self.taken.append(text)
 
     @staticmethod
-    def _contents(parts: dict[int, Mo]) -> dict[int, str]:
-        return {number: part.content.decode() for number, part in parts.items()}
+    def _as_kept(parts: dict[int, Mo]) -> dict[int, tuple[str, str]]:
+        return {number: (part.content.decode(), part.id) for number, part in parts.items()}
 
     def pass_time(self) -> dict[str, dict[int, Mo]]:
         """All that waits has waited long enough; another step may come before it is joined."""
         if entries := self.client.zrange(keys.MO_PARTS, 0, -1):
             self.client.zadd(keys.MO_PARTS, dict.fromkeys(entries, 0), xx=True)
         late = mo_store.late_parts(1000)
-        assert {key: self._contents(parts) for key, parts in late.items()} == {
+        assert {key: self._as_kept(parts) for key, parts in late.items()} == {
             key: parts for key, parts in self.waiting.items() if parts
         }
         return late
