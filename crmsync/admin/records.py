@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import admin
@@ -22,6 +22,7 @@ from crmsync.admin.rows import (
     timeline_link,
 )
 from crmsync.models import ExceptionEntry, Record
+from crmsync.search.reasons import ERROR_CLASSES
 from msgplatform.admin import IdTimeFilter, PickFilter, RowList, cells, row_id
 from msgplatform.admin.filters import ChoiceFilter
 from msgplatform.admin.newest import NewestList
@@ -32,19 +33,6 @@ _TONES = {
     _State.CONFIRMED: "good", _State.DEAD: "bad", _State.RETRY: "warn", _State.WAITING: "plain",
     _State.QUEUED: "plain", _State.DISMISSED: "plain",
 }  # fmt: skip
-# What outcomes mean, and what stops a record before it is sent.
-ERROR_CLASSES: Sequence[tuple[str, Any]] = (
-    ("invalid", _("refused by the CRM")),
-    ("mapping", _("refused by the mapping")),
-    ("retry", _("the CRM failed")),
-    ("unknown", _("nobody knows whether it is stored")),
-    ("conflict", _("another record of the CRM")),
-    ("throttled", _("the CRM wants fewer calls")),
-    ("auth", _("credentials refused")),
-    ("refused", _("refused with its batch")),
-    ("queue", _("the queue did not take it")),
-    ("fault", _("a fault of the platform")),
-)
 
 
 class StateFilter(ChoiceFilter):
@@ -60,7 +48,7 @@ class ErrorFilter(PickFilter):
     parameter_name = "error"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(name, str(words)) for name, words in ERROR_CLASSES]
+        return [(name, str(words)) for name, words in ERROR_CLASSES.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         if not self.value():
@@ -126,7 +114,7 @@ class RecordAdmin(NamedRowsAdmin):
     def state_mark(self, row: Record) -> str:
         """The state, with the reason below."""
         state = _State(row.state)
-        why = dict(ERROR_CLASSES).get(row.error_class, row.error_class)
+        why = ERROR_CLASSES.get(row.error_class, row.error_class)
         if row.attempt:
             why = _("%(why)s; %(tries)d failed") % {"why": why, "tries": row.attempt}
         return cells.mark(

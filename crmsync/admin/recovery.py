@@ -16,11 +16,11 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.admin.operations import personal_or_refuse
-from crmsync.admin.records import ERROR_CLASSES
 from crmsync.admin.request_form import RequestForm, request_of, shown_fields
 from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter, timeline_link
 from crmsync.models import Record, RecoveryEntry
 from crmsync.recovery import actions
+from crmsync.search.reasons import ERROR_CLASSES
 from msgplatform.admin import MomentFilter, PickFilter, audit, cells, row_id
 from msgplatform.core import personal
 from msgplatform.core.errors import InvalidInput
@@ -58,7 +58,7 @@ class ErrorFilter(PickFilter):
     parameter_name = "error"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(name, str(words)) for name, words in ERROR_CLASSES]
+        return [(name, str(words)) for name, words in ERROR_CLASSES.items()]
 
     def queryset(
         self, request: HttpRequest, queryset: QuerySet[RecoveryEntry]
@@ -139,7 +139,7 @@ class RecoveryAdmin(NamedRowsAdmin):
         return {
             "fields": shown_fields(sent, row.field, clear=False),
             "reason": personal.in_sentence(row.reason),
-            "error": dict(ERROR_CLASSES).get(row.error_class, row.error_class),
+            "error": ERROR_CLASSES.get(row.error_class, row.error_class),
             "is_open": row.state == _State.OPEN,
             "timeline": timeline_link(row.record_id, row.key, row.is_of_hive) if known else "",
             "may_edit": bool(sent and not sent.deleted),
@@ -208,7 +208,7 @@ class RecoveryAdmin(NamedRowsAdmin):
     @admin.display(description=_("why"))
     def reason_cell(self, row: RecoveryEntry) -> str:
         """The CRM's words with the field at fault; below, what kind of error that is."""
-        words = str(dict(ERROR_CLASSES).get(row.error_class, row.error_class))
+        words = str(ERROR_CLASSES.get(row.error_class, row.error_class))
         reason = personal.in_sentence(row.reason) or words
         said = f"{row.field}: {reason}" if row.field else reason
         return cells.lines(cells.cut(said, 200), words)

@@ -57,7 +57,7 @@ class LeadView(APIView):
     @extend_schema(
         summary="Change a lead",
         description="Change what is sent; the rest stays as it is. As in every JSON merge patch, "
-        "null takes a value away.",
+        "null takes a value away, and null for `extra` all of its fields.",
         request=LeadChangeSerializer,
         responses=LeadSerializer,
         examples=[_CHANGED],
@@ -66,7 +66,7 @@ class LeadView(APIView):
         """Change what is sent; null takes a value away."""
         body = self._body(request, pk)
         biz = caller_of(request).biz_id
-        return _shown(changes.update(biz, pk, body.columns, body.extra_fields, body.uid_text))
+        return _shown(changes.update(biz, pk, body.columns, body.extra_change, body.uid_text))
 
     @extend_schema(
         summary="Delete a lead",

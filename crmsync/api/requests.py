@@ -20,7 +20,7 @@ class Columns(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     uid: str | UnsetType | None = UNSET
     name: str | UnsetType | None = UNSET
     phone: str | UnsetType | None = UNSET
-    extra: Extra | None = None
+    extra: Extra | UnsetType | None = UNSET
 
     @property
     def columns(self) -> Mapping[str, Any]:
@@ -30,7 +30,13 @@ class Columns(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def extra_fields(self) -> Mapping[str, Any]:
-        return self.extra or {}
+        """Those that were sent; null is as good as none."""
+        return {} if self.extra is UNSET else self.extra or {}
+
+    @property
+    def extra_change(self) -> Mapping[str, Any] | None:
+        """The same where null takes all of them away: then None."""
+        return None if self.extra is None else self.extra_fields
 
     @property
     def uid_text(self) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from crmsync.lead_fields import MAX_UID
@@ -12,6 +13,14 @@ from crmsync.models import Lead
 from crmsync.models.landing import MAX_APPKEY
 from msgplatform.api.intake import IdempotencyKeyField, ItemsField
 from msgplatform.core.data import ids
+
+
+@extend_schema_field({"type": ["string", "number", "boolean"]})
+class ExtraValueField(serializers.Field[Any, Any, Any, Any]):
+    """The value of a further field."""
+
+    def to_representation(self, value: Any) -> Any:
+        return value
 
 
 # The serializers of requests only document them: views decode bodies with msgspec.
@@ -31,7 +40,14 @@ class LeadChangeSerializer(serializers.Serializer[dict[str, Any]]):
         allow_null=True,
         help_text="13800000000 or +442079460000",
     )
+    appkey = serializers.CharField(
+        max_length=MAX_APPKEY,
+        required=False,
+        allow_null=True,
+        help_text="A lead keeps its APPKEY: when it is sent, it must be the same",
+    )
     extra = serializers.DictField(
+        child=ExtraValueField(allow_null=True),
         required=False,
         allow_null=True,
         help_text="Every other field of the landing page: texts, numbers, true or false",
@@ -52,7 +68,7 @@ class NewLeadsSerializer(serializers.Serializer[dict[str, Any]]):
 
 class LeadSerializer(serializers.ModelSerializer[Lead]):
     id = serializers.CharField(read_only=True)
-    extra = serializers.DictField(read_only=True)
+    extra = serializers.DictField(child=ExtraValueField(), read_only=True)
     deleted = serializers.BooleanField(source="is_delete", read_only=True)
     version = serializers.IntegerField(read_only=True, help_text="Goes up by one with every change")
     created_at = serializers.SerializerMethodField()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.utils.translation import gettext
 from rest_framework import serializers
 
 from crmsync.models import Policy, Record, Run
+from crmsync.search import reasons
 from crmsync.search.crm_states import UNREAD, CrmState
+from msgplatform.api.access.authentication import caller_of
 
+_SOMEBODY_ELSE = "somebody else"
 _STATES = [UNREAD, *(state.name.lower() for state in Record.State)]
 
 
@@ -25,13 +29,31 @@ class CrmStateSerializer(serializers.Serializer[dict[str, Any]]):
     )
     remote_id = serializers.CharField(help_text="The lead's id in the CRM, empty while not known")
     error_class = serializers.CharField(help_text="Of the last try; empty when there was no error")
-    message = serializers.CharField(help_text="What the CRM said last, or why it is not sent")
+    message = serializers.CharField(
+        help_text="What the error class means, and the field at fault; the CRM's own words are in "
+        "the console"
+    )
     next_try_at = serializers.DateTimeField(allow_null=True)
     updated_at = serializers.DateTimeField(allow_null=True)
 
 
 class LeadCrmsSerializer(serializers.Serializer[dict[str, Any]]):
     crms = CrmStateSerializer(many=True)
+
+
+class AskedByField(serializers.CharField):
+    """Who asked for a run, if it was a key of the caller's own system. Who else calls, and who
+    works at the console, is not the caller's business."""
+
+    def __init__(self) -> None:
+        text = "Your own key, or: somebody else; empty when nobody asked"
+        super().__init__(read_only=True, help_text=text)
+
+    def to_representation(self, value: str) -> str:
+        caller = caller_of(self.context["request"])
+        # As `str(caller)` has it: `shop/key 7`. Names of console users have no slash.
+        system, _key, _number = value.rpartition("/key ")
+        return value if not value or system == caller.biz_name else _SOMEBODY_ELSE
 
 
 class PolicySerializer(serializers.ModelSerializer[Policy]):
@@ -43,6 +65,7 @@ class PolicySerializer(serializers.ModelSerializer[Policy]):
     requested = serializers.SerializerMethodField(
         help_text="The kind of run that was asked for and has not begun, else empty"
     )
+    requested_by = AskedByField()
 
     class Meta:
         model = Policy
@@ -99,6 +122,8 @@ class RunSerializer(serializers.ModelSerializer[Run]):
     id = serializers.CharField(read_only=True)
     policy = serializers.CharField(source="policy_id", read_only=True)
     state = serializers.SerializerMethodField()
+    requested_by = AskedByField()
+    problem = serializers.SerializerMethodField(help_text="Why it failed, else empty")
     progress = ProgressSerializer(read_only=True)
 
     class Meta:
@@ -109,6 +134,12 @@ class RunSerializer(serializers.ModelSerializer[Run]):
 
     def get_state(self, run: Run) -> str:
         return Run.State(run.state).name.lower()
+
+    def get_problem(self, run: Run) -> str:
+        # The text itself names tables of the source.
+        if not run.problem:
+            return ""
+        return gettext("The source does not fit its settings; the console says why.")
 
 
 def crm_state(state: CrmState) -> dict[str, Any]:
@@ -121,7 +152,7 @@ def crm_state(state: CrmState) -> dict[str, Any]:
         "confirmed_version": record.sent_version or None if record else None,
         "remote_id": record.remote_id if record else "",
         "error_class": record.error_class if record else "",
-        "message": state.message,
+        "message": reasons.kind(state),
         "next_try_at": state.next_try_at,
         "updated_at": record.updated_at if record else None,
     }

@@ -162,7 +162,8 @@ class RunView(APIView):
         run = Run.objects.filter(pk=pk).first()
         if run is None or not _policies(request).filter(pk=run.policy_id).exists():
             raise Http404("There is no run with this id.")
-        return Response(RunSerializer(_with_progress([run])[0]).data)
+        shown = RunSerializer(_with_progress([run])[0], context={"request": request})
+        return Response(shown.data)
 
 
 def _policies(request: Any) -> QuerySet[Policy]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -24,8 +23,9 @@ from crmsync.api import cors
 from crmsync.api.requests import MAX_LEAD_BYTES, NewLeadBody
 from crmsync.api.serializers import LeadSerializer, NewLeadSerializer, NewLeadsSerializer
 from crmsync.directory import Page
-from crmsync.hive import intake
+from crmsync.hive import intake, repeats
 from crmsync.hive.intake import NewLead
+from crmsync.hive.repeats import Refused
 from crmsync.models import Lead
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.intake import (
@@ -39,6 +39,7 @@ from msgplatform.api.json import decode
 from msgplatform.api.query import ListView, moment
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.intake import idempotency
 from msgplatform.core.intake.verdicts import Verdict
 
 _UNKNOWN = "There is no landing page with this APPKEY, or it is switched off."
@@ -144,12 +145,12 @@ class LeadListView(ListView):
         # The key may come in the header or in the body.
         body.idempotency_key = idempotency_key(request, body.idempotency_key)
         page = directory.page(body.appkey)
-        # The same answer for an APPKEY of another system: nobody learns that it exists.
-        if page is None or not (is_page or page.biz_id == caller_of(request).biz_id):
+        if not is_page:
+            return answer(repeats.add(_lead(caller_of(request).biz_id, page, body)))
+        if page is None:
             raise InvalidInput(_UNKNOWN, "appkey")
-        if is_page:
-            cors.admit(request, page)
-        return answer(intake.add(_lead(page, body, is_public=is_page)))
+        cors.admit(request, page)
+        return answer(repeats.add(_lead(page.biz_id, page, body, is_public=True)))
 
     def options(self, request: Any, *args: Any, **kwargs: Any) -> Response:
         # Browsers ask with OPTIONS before a script may send; nobody else has a use for it.
@@ -189,21 +190,31 @@ class LeadBatchView(BatchView):
         self._pages: dict[str, Page | None] = {}
         return super().post(request)
 
-    def read(self, body: NewLeadBody) -> NewLead:
+    def read(self, body: NewLeadBody) -> NewLead | Refused:
         if body.appkey not in self._pages:
             self._pages[body.appkey] = directory.page(body.appkey)
-        page = self._pages[body.appkey]
-        if page is None or page.biz_id != caller_of(self.request).biz_id:
+        return _lead(caller_of(self.request).biz_id, self._pages[body.appkey], body)
+
+    def accept(self, items: list[NewLead | Refused]) -> list[Verdict]:
+        return repeats.add_many(items)
+
+
+def _lead(
+    biz: int, page: Page | None, body: NewLeadBody, is_public: bool = False
+) -> NewLead | Refused:
+    """Raises InvalidInput for what cannot be a repeat either."""
+    key, columns, extra = body.idempotency_key, body.columns, body.extra_fields
+    uid = body.uid_text or ""
+    if key is not None:
+        idempotency.check_key(key)
+        # A visitor's key is kept apart from the keys of the business system.
+        key = intake.public_key(body.appkey, key) if is_public else key
+    try:
+        # The same answer for an APPKEY of another system: nobody learns that it exists.
+        if page is None or page.biz_id != biz:
             raise InvalidInput(_UNKNOWN, "appkey")
-        return _lead(page, body)
-
-    def accept(self, items: list[NewLead]) -> list[Verdict]:
-        return intake.add_many(items)
-
-
-def _lead(page: Page, body: NewLeadBody, is_public: bool = False) -> NewLead:
-    """Raises InvalidInput."""
-    key, uid = body.idempotency_key, body.uid_text or ""
-    lead = intake.checked(page, body.columns, body.extra_fields, uid, key)
-    # A visitor's key is kept apart from the keys of the business system.
-    return replace(lead, key=intake.public_key(page, key)) if is_public and key else lead
+        return intake.checked(page, columns, extra, uid, key)
+    except InvalidInput as error:
+        if key is None:
+            raise
+        return repeats.refused(biz, body.appkey, columns, extra, uid, key, error)

@@ -150,9 +150,11 @@ class DataHandler(Worker):
         closed: its state is in this process."""
         kept = [one for one in self._served.values() if one.is_busy or one.is_held]
         kept = [one for one in kept if one.is_owned()]
-        owners.renew([_owned_name(one.crm) for one in kept], self.name, OWNERSHIP_SECONDS)
+        names = [_owned_name(one.crm) for one in kept]
+        lost = owners.renew(names, self.name, OWNERSHIP_SECONDS)
         for lanes in kept:
-            lanes.own(OWNERSHIP_SECONDS - 2 * _TURN_SECONDS)
+            if _owned_name(lanes.crm) not in lost:
+                lanes.own(OWNERSHIP_SECONDS - 2 * _TURN_SECONDS)
 
     def _keep_leases(self) -> None:
         """Called in the keeper's thread."""

@@ -31,27 +31,38 @@ def replace(
 
 
 def update(
-    biz: int, lead_id: int, columns: Mapping[str, Any], extra: Mapping[str, Any], uid: str | None
+    biz: int,
+    lead_id: int,
+    columns: Mapping[str, Any],
+    extra: Mapping[str, Any] | None,
+    uid: str | None,
 ) -> Lead | None:
-    """Change only what is given; an extra field that is given as None or '' is taken away.
+    """Change only what is given; an extra field that is given as None or '' is taken away, and all
+    of them when `extra` is None.
 
-    Extra fields that the landing page no longer has stay. Otherwise as `replace`.
+    Extra fields that the landing page no longer has stay, or are taken away by None. Otherwise as
+    `replace`.
     """
 
     def written(row: Lead) -> dict[str, Any]:
         page = _page(row)
-        intake.check_known(page, columns, extra)
-        given = {**extra, **columns}
+        given = dict.fromkeys(row.extra) if extra is None else extra
+        # What the page asked for once has no rule any more; it can only go.
+        has = {each.name for each in page.fields if each.name not in lead_fields.COLUMNS}
+        gone = {n for n, value in given.items() if value is None and n in row.extra} - has
+        asked = {name: value for name, value in given.items() if name not in gone}
+        intake.check_known(page, columns, asked)
+        values = {**asked, **columns}
         clean = {
-            each.name: lead_fields.clean(each, given[each.name])
+            each.name: lead_fields.clean(each, values[each.name])
             for each in page.fields
-            if each.name in given
+            if each.name in values
         }
         changed = {name: clean.pop(name) for name in lead_fields.COLUMNS if name in clean}
         if uid is not None:
             changed["uid"] = lead_fields.clean_text(uid, lead_fields.MAX_UID, "uid")
-        if clean:
-            merged = {**row.extra, **clean}
+        if clean or gone:
+            merged = {**row.extra, **clean, **dict.fromkeys(gone, "")}
             changed["extra"] = {name: value for name, value in merged.items() if value != ""}
         return changed
 

@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 
 from crmsync import lead_fields
 from crmsync.directory import Page
+from crmsync.lead_fields import LeadField
 from crmsync.models import Lead, LeadIdempotency
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
@@ -51,13 +52,11 @@ class NewLead:
 def checked(
     page: Page, columns: Mapping[str, Any], extra: Mapping[str, Any], uid: str, key: str | None
 ) -> NewLead:
-    """Make a lead of what a caller sent; None counts as not given.
+    """Make a lead of what a caller sent, with a key that is checked; None counts as not given.
 
     Raises InvalidInput naming the field.
     """
     check_known(page, columns, extra)
-    if key is not None:
-        idempotency.check_key(key)
     values = {
         each.name: lead_fields.clean(each, {**extra, **columns}.get(each.name))
         for each in page.fields
@@ -79,16 +78,43 @@ def check_known(page: Page, columns: Mapping[str, Any], extra: Mapping[str, Any]
 
 def new_lead(page: Page, values: Mapping[str, Any], uid: str, key: str | None) -> NewLead:
     """Make a lead of clean values, by the fields' names."""
+    return _of_values(page.biz_id, page.appkey, values, uid, key)
+
+
+def without_page(
+    biz: int,
+    appkey: str,
+    columns: Mapping[str, Any],
+    extra: Mapping[str, Any],
+    uid: str,
+    key: str,
+) -> NewLead:
+    """The lead that `checked` makes where the landing page has just the fields that are given.
+
+    Raises InvalidInput naming the field.
+    """
+    given = {**extra, **columns}
+    values = {
+        name: lead_fields.clean(LeadField(name, required=False), value)
+        for name, value in given.items()
+    }
+    uid = lead_fields.clean_text(uid, lead_fields.MAX_UID, "uid")
+    return _of_values(biz, appkey, values, uid, key)
+
+
+def _of_values(
+    biz: int, appkey: str, values: Mapping[str, Any], uid: str, key: str | None
+) -> NewLead:
     extra = {name: value for name, value in values.items() if value != ""}
     columns = {name: extra.pop(name, "") for name in lead_fields.COLUMNS}
-    return NewLead(page.biz_id, page.appkey, uid, extra=extra, key=key, **columns)
+    return NewLead(biz, appkey, uid, extra=extra, key=key, **columns)
 
 
-def public_key(page: Page, *parts: str) -> str:
+def public_key(appkey: str, *parts: str) -> str:
     """The idempotency key for a form or script of the public. Kept apart from the keys of the
     business system, so that nobody can use up one of those."""
     # Hashed to a fixed length, since keys are stored and have a limit.
-    text = "\n".join((page.appkey, *parts))
+    text = "\n".join((appkey, *parts))
     return f"public:{hashlib.sha256(text.encode()).hexdigest()}"
 
 

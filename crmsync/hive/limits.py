@@ -8,6 +8,7 @@ from django.conf import settings
 from django_redis import get_redis_connection
 
 from msgplatform.api.access import rates
+from msgplatform.api.access.throttling import network_of
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.rates.shared import Quota
@@ -18,8 +19,9 @@ _quota = Quota(lambda: get_redis_connection("default"))
 
 
 def wait_of_address(address: str) -> int:
-    """Whole seconds until one more lead may come from there; 0: now, and it has been counted."""
-    return _wait(f"crm-leads:address:{address}", settings.CRM_RATE_ADDRESS)
+    """Whole seconds until one more lead may come from there; 0: now, and it has been counted. An
+    IPv6 address counts as its /64."""
+    return _wait(f"crm-leads:address:{network_of(address)}", settings.CRM_RATE_ADDRESS)
 
 
 def wait_of_page(appkey: str) -> int:

@@ -109,7 +109,8 @@ class LandingPageView(PublicPage):
     def _store(self, request: HttpRequest, page: Page, lead: intake.NewLead) -> HttpResponse:
         """Store the lead, and show the thanks. Its key is made of the form's key and the content:
         pressing twice stores one lead, and going back to correct the name is no conflict."""
-        key = intake.public_key(page, _form_key(request.POST), lead.content().decode())
+        content = lead.content().decode()
+        key = intake.public_key(page.appkey, _form_key(request.POST), content)
         try:
             intake.add(replace(lead, key=key)).raise_rejected()
         except (Temporary, OperationalError, InterfaceError) as error:

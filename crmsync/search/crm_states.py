@@ -22,12 +22,14 @@ UNREAD = "unread"
 class CrmState:
     """A lead at one CRM. `record` is None until a poller has read the lead for it.
 
-    `message` is what the CRM said last of a record that is not confirmed, or why it is dead.
+    `message` is what the CRM said last of a record that is not confirmed, or why it is dead; then
+    `field` is the one at fault, where that is known.
     """
 
     policy: Policy
     record: Record | None
     message: str = ""
+    field: str = ""
 
     @property
     def name(self) -> str:
@@ -60,28 +62,29 @@ def of_leads(leads: Iterable[Lead], known: Policies) -> dict[int, list[CrmState]
     found = Record.objects.filter(policy_id__in=policies.of_hive(known), key__in=list(keys))
     for row in found.order_by():
         records[keys[row.key]][row.policy_id] = row
-    why = messages([record for of_lead in records.values() for record in of_lead.values()])
+    why = said([record for of_lead in records.values() for record in of_lead.values()])
     states: dict[int, list[CrmState]] = {}
     for pk, lead in rows.items():
         # A policy that is switched off shows only what it has sent already.
         wanted = {policy.pk for policy in policies.of_lead(known, lead) if policy.enabled}
         states[pk] = [
-            CrmState(policy, record, why.get(record.pk, "") if record else "")
+            CrmState(policy, record, *(why.get(record.pk, ()) if record else ()))
             for policy_id, policy in known.items()
             if (record := records[pk].get(policy_id)) or policy_id in wanted
         ]
     return states
 
 
-def messages(records: Sequence[Record]) -> dict[int, str]:
-    """Record → why it is not confirmed, where that is known; two queries."""
+def said(records: Sequence[Record]) -> dict[int, tuple[str, str]]:
+    """Record → why it is not confirmed, and the field at fault, where that is known; two
+    queries."""
     open_ones = [record.pk for record in records if record.state != _State.CONFIRMED]
     if not open_ones:
         return {}
     last = Item.objects.filter(record_id=OuterRef("pk")).order_by("-id").values("message")[:1]
     asked = Record.objects.filter(id__in=open_ones).annotate(message=Subquery(last)).order_by()
-    said = {pk: message or "" for pk, message in asked.values_list("id", "message")}
+    last_words = {pk: (message or "", "") for pk, message in asked.values_list("id", "message")}
     dead = RecoveryEntry.objects.filter(record_id__in=open_ones, state=RecoveryEntry.State.OPEN)
     # The newest open entry counts for more than the last try.
-    reasons = dead.order_by("id").values_list("record_id", "reason")
-    return said | {pk: reason for pk, reason in reasons if pk is not None}
+    reasons = dead.order_by("id").values_list("record_id", "reason", "field")
+    return last_words | {pk: (reason, field) for pk, reason, field in reasons if pk is not None}

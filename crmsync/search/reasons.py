@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from crmsync.models import Record
 from crmsync.monitor.crm_status import Live
@@ -14,6 +16,19 @@ from crmsync.search.crm_states import CrmState
 
 _State = Record.State
 Lanes = Mapping[int, Live] | None  # by CRM; None while Redis is unavailable
+# What outcomes mean, and what stops a record before it is sent.
+ERROR_CLASSES: Mapping[str, Any] = {
+    "invalid": gettext_lazy("refused by the CRM"),
+    "mapping": gettext_lazy("refused by the mapping"),
+    "retry": gettext_lazy("the CRM failed"),
+    "unknown": gettext_lazy("nobody knows whether it is stored"),
+    "conflict": gettext_lazy("another record of the CRM"),
+    "throttled": gettext_lazy("the CRM wants fewer calls"),
+    "auth": gettext_lazy("credentials refused"),
+    "refused": gettext_lazy("refused with its batch"),
+    "queue": gettext_lazy("the queue did not take it"),
+    "fault": gettext_lazy("a fault of the platform"),
+}
 
 
 def why(state: CrmState, lanes: Lanes, now: datetime) -> str:
@@ -32,6 +47,18 @@ def why(state: CrmState, lanes: Lanes, now: datetime) -> str:
             again = _("queued again at %s if no answer comes") % local(record.next_at)
         return wait(state) or _behind_breaker(state, lanes, now) or again
     return "" if record.state == _State.CONFIRMED else said
+
+
+def kind(state: CrmState) -> str:
+    """The kind of error with the field at fault; '' when there is none.
+
+    For business systems: the words of CRMs and drivers may name servers, and stay in the console.
+    """
+    record = state.record
+    if record is None or not record.error_class or record.state == _State.CONFIRMED:
+        return ""
+    words = str(ERROR_CLASSES.get(record.error_class, record.error_class))
+    return f"{words}: {state.field}" if state.field else words
 
 
 def wait(state: CrmState) -> str:

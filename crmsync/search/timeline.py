@@ -92,8 +92,8 @@ def _lead_page(lead: Lead, known: policies.Policies) -> Page:
 
 def _record_page(record: Record, known: policies.Policies) -> Page:
     policy = known[record.policy_id]
-    message = crm_states.messages([record]).get(record.pk, "")
-    story = _Story([CrmState(policy, record, message)])
+    said = crm_states.said([record]).get(record.pk, ())
+    story = _Story([CrmState(policy, record, *said)])
     # The lead of another source is not here: what was sent last stands for it.
     newest = story.tries.requests.get((record.operation_id, record.policy_id))
     return Page(

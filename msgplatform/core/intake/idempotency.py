@@ -129,7 +129,7 @@ def _store_once(
         if new:
             insert(new, now)
         failpoint("intake_before_commit")
-        first = _first_ones(lost, keys)
+        first = first_ones(lost, keys)
     failpoint("intake_after_commit")
     repeated = {}
     for each in lost:
@@ -161,12 +161,12 @@ def _claim_keys(items: Sequence[Item[T]], keys: type[IdempotencyRow], now: Any) 
         return {found for (found,) in cursor.fetchall()}
 
 
-def _first_ones(
-    lost: Sequence[Item[T]], keys: type[IdempotencyRow]
+def first_ones(
+    items: Sequence[Item[T]], keys: type[IdempotencyRow]
 ) -> dict[tuple[int, str | None], tuple[int, str]]:
-    """(biz, key) → (id, payload hash) of the item that has the key."""
+    """(biz, key) → id and payload hash of the item that was stored with the key, where one was."""
     found: dict[tuple[int, str | None], tuple[int, str]] = {}
-    for some in chunks(lost, _LOOKUP):
+    for some in chunks(items, _LOOKUP):
         condition = Q()
         for each in some:
             condition |= Q(bucket=each.bucket, biz_id=each.biz, key=each.key)

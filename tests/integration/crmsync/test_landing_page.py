@@ -282,6 +282,17 @@ def test_limits(page: LandingPage, settings: Any, limit: str) -> None:
     assert len(stored()) == 2
 
 
+def test_an_ipv6_visitor_is_its_network(page: LandingPage, settings: Any) -> None:
+    settings.CRM_RATE_ADDRESS = "2/hour"
+    visitor = Visitor()
+    visitor.open()
+    answers = []
+    for address in ("2001:db8:0:1::1", "2001:db8:0:1:2::", "2001:db8:0:1:3::", "2001:db8:0:2::1"):
+        visitor.client.defaults["REMOTE_ADDR"] = address
+        answers.append(visitor.send(**{**GOOD, "name": address}).status_code)
+    assert answers == [303, 303, 429, 303]
+
+
 def test_the_limit_lets_pass_while_redis_is_unavailable(page: LandingPage, servers: Any) -> None:
     visitor = Visitor()
     visitor.open()

@@ -83,6 +83,58 @@ class TestStore:
         problem(post(uid="other"), 409, "conflict")
         assert [row.version for row in stored()] == [1]
 
+    def test_a_repeat_after_the_page_has_changed(self, caller: Caller, page: LandingPage) -> None:
+        """What was stored once is not refused later: the caller would take it for lost."""
+        body = lead(page, uid="u", extra={"budget": "5"}, idempotency_key="k1")
+        first = caller.post(body)
+        changes: list[dict[str, Any]] = [
+            {"form_fields": form_fields("name *", "phone *", "budget: Your budget", "email *")},
+            {"form_fields": form_fields("name *")},
+            {"enabled": False},
+        ]
+        for change in changes:
+            LandingPage.objects.update(**change)
+            again = caller.post(body)
+            assert again.status_code == 200, again.content
+            assert again.json() == {"outcome": "duplicate", "id": first.json()["id"]}
+            problem(caller.post({**body, "uid": "other"}), 409, "conflict")
+            problem(caller.post({**body, "idempotency_key": "k2"}), 400, "invalid-input")
+            problem(caller.post({**body, "phone": "12"}), 400, "invalid-input")
+        assert len(stored()) == 1
+
+    def test_a_key_of_another_system_is_unknown(
+        self, api: Api, caller: Caller, page: LandingPage
+    ) -> None:
+        body = lead(page, idempotency_key="k1")
+        assert caller.post(body).status_code == 202
+        other = Caller(api, api.key(*SCOPES)[1])
+        (error,) = problem(other.post(body), 400, "invalid-input")["errors"]
+        assert error["field"] == "appkey"
+
+    def test_many_repeats_after_the_page_has_changed(
+        self, caller: Caller, page: LandingPage
+    ) -> None:
+        def send(leads: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            response = caller.send("POST", f"{LEADS}/batch", {"leads": leads})
+            assert response.status_code == 200, response.content
+            results: list[dict[str, Any]] = response.json()["results"]
+            return results
+
+        second = landing_page(page.biz, "ad-2")
+        leads = [lead(page, uid=str(n), idempotency_key=f"k{n}") for n in range(120)]
+        first = send(leads)
+        LandingPage.objects.filter(appkey=page.appkey).update(enabled=False)
+        more = [lead(second, idempotency_key="k120"), lead(page, idempotency_key="k121"),
+                {**leads[7], "name": "another"}, lead(page)]  # fmt: skip
+        results = send([*more, *leads])
+        assert [(each["outcome"], each.get("code")) for each in results[:4]] == [
+            ("created", None), ("rejected", "invalid"), ("rejected", "conflict"),
+            ("rejected", "invalid"),
+        ]  # fmt: skip
+        assert results[1]["field"] == "appkey"
+        assert results[4:] == [{"outcome": "duplicate", "id": each["id"]} for each in first]
+        assert {each["outcome"] for each in send(leads)} == {"duplicate"}
+
     def test_without_a_key_each_is_a_lead(self, caller: Caller, page: LandingPage) -> None:
         assert [caller.post(lead(page)).status_code for _ in range(2)] == [202, 202]
         assert len(stored()) == 2
@@ -279,6 +331,38 @@ class TestChange:
         LandingPage.objects.update(form_fields=form_fields("name *", "phone *", "email"))
         response = caller.send("PATCH", kept, {"extra": {"email": "n@example.com"}})
         assert response.json()["extra"] == {"email": "n@example.com", "budget": "5"}
+
+    def test_patch_takes_everything_away(
+        self, caller: Caller, page: LandingPage, kept: str
+    ) -> None:
+        """As in RFC 7396: null for `extra`, whatever the page asks for now."""
+        LandingPage.objects.update(form_fields=form_fields("name *", "phone *", "email"))
+        for version in (2, 2):  # there is nothing left for the second one
+            response = caller.send("PATCH", kept, {"extra": None})
+            assert response.status_code == 200, response.content
+            found = response.json()
+            assert (found["extra"], found["name"], found["version"]) == ({}, "王小明", version)
+        assert [row.extra for row in stored()] == [{}]
+
+    def test_patch_takes_away_what_the_page_no_longer_asks_for(
+        self, caller: Caller, page: LandingPage, kept: str
+    ) -> None:
+        LandingPage.objects.update(form_fields=form_fields("name *", "phone *", "email"))
+        response = caller.send("PATCH", kept, {"extra": {"budget": None}})
+        assert response.status_code == 200, response.content
+        assert response.json()["extra"] == {"email": "w@example.com"}
+        # It is not there any more, so the name may be mistyped.
+        again = caller.send("PATCH", kept, {"extra": {"budget": None}})
+        assert problem(again, 400, "invalid-input")["errors"][0]["field"] == "extra.budget"
+
+    def test_patch_takes_nothing_away_that_is_required(
+        self, caller: Caller, page: LandingPage, kept: str
+    ) -> None:
+        LandingPage.objects.update(form_fields=form_fields("name *", "phone *", "email *"))
+        for extra in (None, {"email": None}):
+            refused = caller.send("PATCH", kept, {"extra": extra})
+            assert problem(refused, 400, "invalid-input")["errors"][0]["field"] == "extra.email"
+        assert [row.version for row in stored()] == [1]
 
     def test_patch_with_nothing_changes_nothing(self, caller: Caller, kept: str) -> None:
         assert caller.send("PATCH", kept, {}).json()["version"] == 1

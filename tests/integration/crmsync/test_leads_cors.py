@@ -9,7 +9,15 @@ import pytest
 
 from crmsync.models import LandingPage
 from msgplatform.api.access import keys, throttling
-from tests.integration.crmsync.support import LEADS, ORIGIN, WANG, Caller, landing_page, stored
+from tests.integration.crmsync.support import (
+    LEADS,
+    ORIGIN,
+    WANG,
+    Caller,
+    form_fields,
+    landing_page,
+    stored,
+)
 from tests.integration.support.answers import Answer
 from tests.integration.support.api_support import Api, problem
 
@@ -150,3 +158,30 @@ def test_limits(visitor: Caller, api: Api, page: LandingPage, settings: Any, lim
     assert (elsewhere.status_code, other_page.status_code) == expected
     key = api.key("leads:write", biz=page.biz)[1]
     assert Caller(api, key).post(BODY).status_code == 202
+
+
+def test_an_ipv6_caller_is_its_network(visitor: Caller, settings: Any) -> None:
+    """A line has a /64: an address of it costs nothing."""
+    settings.CRM_RATE_ADDRESS = "3/hour"
+
+    def post(address: str) -> int:
+        return visitor.post(BODY, REMOTE_ADDR=address).status_code
+
+    same = [post(f"2001:db8:0:1:{number:x}::7") for number in range(4)]
+    assert same == [202, 202, 202, 429]
+    assert post("2001:db8:0:2::7") == 202
+
+
+def test_a_repeat_after_the_page_has_changed(visitor: Caller, page: LandingPage) -> None:
+    first = visitor.post(BODY, HTTP_IDEMPOTENCY_KEY="k")
+    LandingPage.objects.update(form_fields=form_fields("name *", "phone *", "email *"))
+    second = visitor.post(BODY, HTTP_IDEMPOTENCY_KEY="k")
+    assert second.status_code == 200, second.content
+    assert second.json() == {"outcome": "duplicate", "id": first.json()["id"]}
+    # It goes through the same door as any other.
+    problem(
+        visitor.post(BODY, HTTP_IDEMPOTENCY_KEY="k", HTTP_ORIGIN="https://evil.example"),
+        403,
+        "forbidden",
+    )
+    problem(visitor.post(BODY, HTTP_IDEMPOTENCY_KEY="new"), 400, "invalid-input")

@@ -51,3 +51,19 @@ def test_operations(schema: dict[str, Any]) -> None:
     assert names == {
         "appkey", "phone", "uid", "updated_since", "deleted", "cursor", "limit"
     }  # fmt: skip
+
+
+def test_what_a_lead_consists_of(schema: dict[str, Any]) -> None:
+    """As the code reads it: further fields are scalars, and a change may name the APPKEY."""
+    parts = schema["components"]["schemas"]
+    for name in ("NewLead", "LeadChange", "PatchedLeadChange"):
+        extra = parts[name]["properties"]["extra"]
+        assert set(extra["type"]) == {"object", "null"}, name
+        values = extra["additionalProperties"]
+        assert set(values["type"]) == {"string", "number", "boolean", "null"}, name
+        assert values.keys() == {"type"}, name
+        assert "appkey" in parts[name]["properties"], name
+    assert "appkey" in parts["NewLead"]["required"]
+    assert "appkey" not in parts["LeadChange"].get("required", [])
+    extra = parts["Lead"]["properties"]["extra"]
+    assert set(extra["additionalProperties"]["type"]) == {"string", "number", "boolean"}

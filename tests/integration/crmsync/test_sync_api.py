@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from crmsync.models import Crm, Item, Lead, Policy, Record, Run, Source
 from crmsync.policies import run_requests
+from crmsync.search import timeline
 from msgplatform.api.access import keys, throttling
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import NotNow
@@ -88,16 +89,36 @@ class TestLeadAtCrms:
         sales, second, unread = answered(caller, f"/api/v1/leads/{lead.pk}/crms")["crms"]
         assert (sales["crm"], sales["state"], sales["remote_id"]) == ("sales", "confirmed", "r-7")
         assert (sales["version"], sales["confirmed_version"], sales["next_try_at"]) == (3, 3, None)
-        assert (second["state"], second["message"]) == ("retry", "HTTP 503")
+        assert (second["state"], second["message"]) == ("retry", "the CRM failed")
         assert (second["confirmed_version"], second["error_class"]) == (2, "retry")
         assert second["next_try_at"].startswith(f"{later:%Y-%m-%dT%H:%M:%S}")
         assert (unread["state"], unread["version"], unread["updated_at"]) == ("unread", None, None)
 
     def test_a_dead_one_says_why(self, caller: Caller, biz: Biz, policy: Policy) -> None:
         lead = new_lead(biz)
-        recovery_steps.dead(policy, str(lead.pk), reason="LastName is required")
+        recovery_steps.dead(
+            policy, str(lead.pk), "invalid", field="LastName", reason="LastName is required"
+        )
         (state,) = answered(caller, f"/api/v1/leads/{lead.pk}/crms")["crms"]
-        assert (state["state"], state["message"]) == ("dead", "LastName is required")
+        assert (state["state"], state["message"]) == ("dead", "refused by the CRM: LastName")
+
+    def test_no_server_is_named(self, caller: Caller, biz: Biz, policy: Policy) -> None:
+        """The driver's text is for the console."""
+        said = "Can't connect to server on 'crm-db.internal' (115), table `secret_crm`.`customer`"
+        lead = new_lead(biz)
+        one = recovery_steps.request(str(lead.pk))
+        waiting = recovery_steps.record(
+            sync_support.new_operation(policy, [one]), one, RETRY, error_class="retry"
+        )
+        Item.objects.create(
+            id=ids.new(0), operation_id=waiting.operation_id, record_id=waiting.pk, crm_id=1,
+            version=1, attempt=1, outcome="retry", message=said, at=sql.now(),
+        )  # fmt: skip
+        recovery_steps.dead(hive("tryton"), str(lead.pk), "unknown", reason=said)
+        first, second = answered(caller, f"/api/v1/leads/{lead.pk}/crms")["crms"]
+        assert (first["error_class"], first["message"]) == ("retry", "the CRM failed")
+        assert second["message"] == "nobody knows whether it is stored"
+        assert said in timeline.page(str(lead.pk)).timeline[-1].detail
 
     def test_policies_of_another_system_are_not_shown(
         self, api: Api, caller: Caller, biz: Biz, policy: Policy
@@ -113,15 +134,32 @@ class TestLeadAtCrms:
 
 class TestPolicies:
     def test_its_own_and_those_of_all(self, api: Api, caller: Caller, biz: Biz) -> None:
-        of_all = hive("all", requested="full", requested_by="ann")
+        of_all = hive("all", requested="full", requested_by=f"{biz.name}/key 7")
         hive("others", biz=api.biz())
         own = hive("own", biz=biz)
         found = answered(caller, f"{SYNC}/policies")["results"]
         assert [each["id"] for each in found] == [str(own.pk), str(of_all.pk)]
         assert found[1] == {
             "id": str(of_all.pk), "source": "hive", "crm": "all", "enabled": True,
-            "paused": False, "requested": "full", "requested_by": "ann",
+            "paused": False, "requested": "full", "requested_by": f"{biz.name}/key 7",
         }  # fmt: skip
+
+    @pytest.mark.parametrize("by", ["ann", "shop/key 5", "{own}/key 7/key 5", "{own}-2/key 7"])
+    def test_who_else_asked_is_not_told(self, by: str, caller: Caller, biz: Biz) -> None:
+        by = by.format(own=biz.name)
+        policy = hive("all", requested="full", requested_by=by)
+        run = new_run(policy, requested_by=by)
+        nobody = new_run(policy)
+        (shown,) = answered(caller, f"{SYNC}/policies")["results"]
+        assert shown["requested_by"] == "somebody else"
+        assert answered(caller, f"{SYNC}/runs/{run.pk}")["requested_by"] == "somebody else"
+        listed = answered(caller, f"{SYNC}/runs")["results"]
+        assert {each["id"]: each["requested_by"] for each in listed} == {
+            str(run.pk): "somebody else", str(nobody.pk): "",
+        }  # fmt: skip
+        response = caller.send("POST", f"{SYNC}/policies/{policy.pk}/runs", {"kind": "full"})
+        detail = problem(response, 409, "not-now")["detail"]
+        assert detail == "Somebody asked for a run already; it begins within seconds."
 
 
 class TestAskForARun:
@@ -174,17 +212,30 @@ class TestAskForARun:
 
 
 class TestRuns:
-    def test_progress(self, caller: Caller, policy: Policy) -> None:
-        run = new_run(policy, read=30, unchanged=10, unread=100, requested_by="ann")
+    def test_progress(self, caller: Caller, biz: Biz, policy: Policy) -> None:
+        by = f"{biz.name}/key 7"
+        run = new_run(policy, read=30, unchanged=10, unread=100, requested_by=by)
         sync_support.new_operation(policy, [], run_id=run.pk, records=20, confirmed=10)
         body = answered(caller, f"{SYNC}/runs/{run.pk}")
-        assert (body["kind"], body["state"], body["requested_by"]) == ("full", "reading", "ann")
+        assert (body["kind"], body["state"], body["requested_by"]) == ("full", "reading", by)
         shown = body["progress"]
         counts = {"read": 30, "unchanged": 10, "sent": 20, "confirmed": 10, "waiting": 10}
         assert {name: shown[name] for name in counts} == counts
         assert shown["records_per_second"] == pytest.approx(2.0, rel=0.3)
         assert shown["seconds_left"] == pytest.approx(80 / shown["records_per_second"])
         assert not shown["is_over"]
+
+    def test_why_it_failed_names_no_table(self, caller: Caller, policy: Policy) -> None:
+        problem_text = "the table secret_leads does not exist, or may not be read"
+        failed = new_run(policy, kind="sweep", state=Run.State.FAILED, problem=problem_text)
+        for shown in (
+            answered(caller, f"{SYNC}/runs/{failed.pk}"),
+            *answered(caller, f"{SYNC}/runs")["results"],
+        ):
+            assert (shown["state"], shown["problem"]) == (
+                "failed", "The source does not fit its settings; the console says why."
+            )  # fmt: skip
+        assert answered(caller, f"{SYNC}/runs/{new_run(policy).pk}")["problem"] == ""
 
     def test_pages_of_what_may_be_seen(self, api: Api, caller: Caller, policy: Policy) -> None:
         other = hive("others", biz=api.biz())
