@@ -33,6 +33,8 @@ FLOW = "sms"
 OLDEST_DAYS = 30  # what was accepted before that is not sent again
 _RESULT = "result "
 _Final = SgipMt.Final
+# What may be sent again: a new message may reach whom this one perhaps did not.
+AGAIN = (_Final.FAILED, _Final.EXPIRED, _Final.UNKNOWN)
 
 
 def answer(final: str, result: int, error_code: int, error: str) -> str:

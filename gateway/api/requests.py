@@ -12,7 +12,7 @@ import msgspec
 from gateway.intake.accept import intake
 from gateway.intake.request import Request
 from msgplatform.core.connections import RedisError
-from msgplatform.core.errors import InvalidInput, OutcomeUnknown
+from msgplatform.core.errors import InvalidInput, OutcomeUnknown, Unavailable
 from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.core.intake.idempotency import check_key
 from msgplatform.core.intake.verdicts import Verdict
@@ -82,9 +82,17 @@ def _committer() -> GroupCommit[Request, Verdict]:
 
 
 def accept(requests: Sequence[Request]) -> list[Verdict]:
-    """All of them durable, or an exception. Raises OutcomeUnknown when Redis failed."""
+    """All of them durable, or an exception: Unavailable when Redis failed before anything could be
+    stored, OutcomeUnknown when it failed while they were."""
+    taking_in = intake()
     try:
-        return intake().send_many(requests)
+        prepared = taking_in.prepare(requests)
+    except RedisError as error:
+        raise Unavailable(
+            "The SMS Redis does not answer; nothing was accepted. Repeat the request later."
+        ) from error
+    try:
+        return taking_in.commit(prepared)
     except RedisError as error:
         raise OutcomeUnknown(f"Redis failed: {type(error).__name__}") from error
 

@@ -9,6 +9,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from gateway.api.requests import MAX_RECIPIENTS
+from gateway.intake.request import MAX_EXPIRE_DAYS
 from gateway.models import SgipMt
 from gateway.search import incoming, states
 from msgplatform.api.intake import IdempotencyKeyField, ItemsField, VerdictSerializer
@@ -51,7 +52,10 @@ class SendSerializer(serializers.Serializer[dict[str, Any]]):
         required=False, allow_null=True, help_text="Not before this time"
     )
     expire_at = serializers.DateTimeField(
-        required=False, allow_null=True, help_text="Not after this time"
+        required=False,
+        allow_null=True,
+        help_text=f"Not after this time, at most {MAX_EXPIRE_DAYS} days from now or, if there is "
+        "one, from `schedule_at`",
     )
     reference = serializers.RegexField(
         "^[ -~]*$",

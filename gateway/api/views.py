@@ -27,6 +27,7 @@ from gateway.api.serializers import (
     SmsSerializer,
     SmsVerdictsSerializer,
 )
+from gateway.intake.daily_limit import LimitReached
 from gateway.intake.request import Request as SmsRequest
 from gateway.models import SgipMt, SmsAccount
 from gateway.search import incoming, states
@@ -35,6 +36,9 @@ from msgplatform.api.filters import number
 from msgplatform.api.intake import BatchView, SingleIntake, answer, idempotency_key
 from msgplatform.api.json import DEFAULT_MAX_BODY_BYTES, decode
 from msgplatform.api.pagination import SincePagination
+from msgplatform.api.problems.handler import describe
+from msgplatform.api.problems.kinds import KINDS
+from msgplatform.api.problems.problem import Problem
 from msgplatform.api.query import SINCE, UNTIL, ListView, accepted_between
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
@@ -102,7 +106,8 @@ class SmsListView(ListView):
         summary="Send a text",
         description="Send a text to one recipient or to several. The answer comes when the "
         "messages are safe, with an id for each recipient. Send an idempotency key, so that a "
-        "request whose answer was lost can be repeated.",
+        "request whose answer was lost can be repeated. Beyond the account's daily limit the "
+        "answer is 429, and `Retry-After` says how many seconds today still has.",
         request=SendSerializer,
         responses={
             202: OpenApiResponse(AcceptedSmsSerializer, "Accepted and durable."),
@@ -128,6 +133,13 @@ class SmsListView(ListView):
         return answer(verdict)
 
 
+@describe.register
+def _(exc: LimitReached, view: Any) -> Problem:
+    """To a batch it is one item's fault; the caller of a single one has to wait."""
+    detail = f"{exc}: repeat after {exc.wait} seconds."
+    return Problem(KINDS["throttled"], detail, {"Retry-After": str(exc.wait)})
+
+
 # A POST of one text is taken in before Django is asked: see `SingleIntake`.
 SEND = SingleIntake("/api/v1/sms", requests.Send, requests.accept_later)
 
@@ -137,7 +149,8 @@ SEND = SingleIntake("/api/v1/sms", requests.Send, requests.accept_later)
     post=extend_schema(
         summary="Send many texts",
         description="Send up to 1000 texts in one request. A wrong text does not keep the others "
-        "from being accepted: the answer says of each, in order, what became of it.",
+        "from being accepted: the answer says of each, in order, what became of it. The `code` "
+        "`limit` stands for one beyond the account's daily limit.",
         request=SendBatchSerializer,
         responses={
             200: OpenApiResponse(

@@ -18,8 +18,9 @@ from django.utils.translation import gettext_lazy
 
 from gateway import given_up
 from gateway.connections import sms_redis
-from gateway.given_up import OLDEST_DAYS
+from gateway.given_up import AGAIN, OLDEST_DAYS
 from gateway.intake import accept
+from gateway.intake.daily_limit import LimitReached
 from gateway.intake.request import Request
 from gateway.lifecycle import keys, store
 from gateway.models import SgipMt, SmsAccount
@@ -69,7 +70,6 @@ _ENDINGS: Mapping[str, Ending] = {
     SgipMt.Final.DELIVERED: "arrived", SgipMt.Final.ACCEPTED: "arrived",
     SgipMt.Final.FAILED: "failed", SgipMt.Final.EXPIRED: "failed", "": "waiting",
 }  # fmt: skip
-_AGAIN = (SgipMt.Final.FAILED, SgipMt.Final.EXPIRED, SgipMt.Final.UNKNOWN)
 ACTION = BulkAction(
     gettext_lazy("Send failed ones again"),
     {
@@ -78,7 +78,7 @@ ACTION = BulkAction(
         ),
         "until": filter_fields.UNTIL,
         "state": filter_fields.choice(
-            [(final.value, final.label) for final in _AGAIN], nothing=gettext_lazy("failed")
+            [(final.value, final.label) for final in AGAIN], nothing=gettext_lazy("failed")
         ),
         "biz": filter_fields.BIZ,
         "account": ACCOUNT,
@@ -132,7 +132,7 @@ def step(given: Mapping[str, Any], cursor: str, limit: int, note: Note = unnoted
     page = _page(filter, at.begun, at.position, limit)
     tried = _send(page.ids) if page.ids else []
     # A limit of today stops the job; what was sent behind it is found sent when the job goes on.
-    limited = (n for n, (_row, v) in enumerate(tried) if v.code == accept.LimitReached.code)
+    limited = (n for n, (_row, v) in enumerate(tried) if v.code == LimitReached.code)
     stop = next(limited, len(tried))
     verdicts = [verdict for _row, verdict in tried[:stop]]
     # Afterwards: a step that is repeated makes no other messages, see the keys.
@@ -181,8 +181,8 @@ def _filter(given: Mapping[str, Any]) -> Filter:
     filter = parse(given, ACTION.filters, () if given.get("ids") else ("since",))
     oldest = id_numbers.first_id_at(sql.now() - timedelta(days=OLDEST_DAYS))
     state = filter.state or SgipMt.Final.FAILED.value
-    if state not in _AGAIN:
-        raise InvalidInput(_("use one of %s") % ", ".join(_AGAIN), "state")
+    if state not in AGAIN:
+        raise InvalidInput(_("use one of %s") % ", ".join(AGAIN), "state")
     values = {name: getattr(filter, name) for name in Filter.__slots__}
     # Older ones are left out silently: their key may be forgotten, and they would be sent twice.
     since = max(filter.since or 0, oldest)

@@ -14,12 +14,12 @@ from itertools import islice
 
 import msgspec
 from django.conf import settings
-from django.utils import timezone
 
 from gateway import bells
 from gateway.connections import sms_redis
 from gateway.directory import Account, Directory
 from gateway.intake import request as sms_request
+from gateway.intake.daily_limit import spend
 from gateway.intake.request import Request
 from gateway.intake.routing import Router
 from gateway.lifecycle import keys, store
@@ -28,18 +28,9 @@ from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake.idempotency import payload_hash
 from msgplatform.core.intake.verdicts import Verdict
-from msgplatform.core.rates.shared import Quota
 
 # The fields that make it the same request. `reference` changes nothing of what is sent.
 _HASHED = ("to", "text", "account", "extension", "priority", "schedule_at", "expire_at")
-_SPENT_KEPT_SECONDS = 2 * 86_400  # a day's count, for clocks and time zones that differ
-_quota = Quota(sms_redis)
-
-
-class LimitReached(InvalidInput):
-    """Not today."""
-
-    code = "limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +44,15 @@ class _Checked:
     parts: int
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Requests of which nothing is stored yet: the verdicts of some, and by their places what the
+    others are to be stored as."""
+
+    verdicts: list[Verdict | None]
+    calls: dict[int, store.Call]
+
+
 class Intake:
     """Checks against what the directory knows; one for a process (see `intake`)."""
 
@@ -63,17 +63,38 @@ class Intake:
     def send_many(self, asked: Sequence[Request]) -> list[Verdict]:
         """Store requests with one script. Raises RedisError: then nothing is known, repeat with
         the same keys."""
+        return self.commit(self.prepare(asked))
+
+    def prepare(self, asked: Sequence[Request]) -> Prepared:
+        """Check and count requests. Raises RedisError: then nothing was accepted."""
         self.directory.refresh()
-        verdicts: list[Verdict | None] = list(_repeats(asked))
+        verdicts = _repeats(asked)
         checked: dict[int, _Checked] = {}
+        named: set[tuple[int, str]] = set()
+        again: dict[int, store.Call] = {}
         for place, request in enumerate(asked):  # a wrong one does not keep the others out
             if verdicts[place] is not None:
+                continue
+            name = request.biz, request.idempotency_key
+            if name in named:
+                # Neither checked nor counted twice: the script says what it repeats.
+                again[place] = store.Call((), *name, _hash(request))
                 continue
             try:
                 checked[place] = self._check(request)
             except InvalidInput as error:
                 verdicts[place] = Verdict.rejected(error)
-        calls = dict(zip(checked, _calls(list(checked.values())), strict=True))
+                continue
+            if request.idempotency_key:
+                named.add(name)
+        calls = zip(checked, _calls(list(checked.values())), strict=True)
+        return Prepared(verdicts, {**dict(calls), **again})  # each behind the one that it repeats
+
+    def commit(self, prepared: Prepared) -> list[Verdict]:
+        """Store them with one script. Raises RedisError: then nothing is known."""
+        verdicts, calls = list(prepared.verdicts), prepared.calls
+        if not calls:
+            return [verdict for verdict in verdicts if verdict is not None]
         firsts = store.accept(list(calls.values()), settings.SMS_IDEMPOTENCY_SECONDS)
         for (place, call), first in zip(calls.items(), firsts, strict=True):
             made = [message.id for message in call.messages]
@@ -83,8 +104,7 @@ class Intake:
                 if first
                 else Verdict("created", ids=made)
             )
-        if calls:
-            bells.SENDER.ring()
+        bells.SENDER.ring()
         return [verdict for verdict in verdicts if verdict is not None]
 
     def _check(self, request: Request) -> _Checked:
@@ -183,8 +203,12 @@ def _hash(request: Request) -> str:
 def _repeats(asked: Sequence[Request]) -> list[Verdict | None]:
     """The verdicts of those whose key is known. They come before every check: what was accepted
     once stays accepted, even if its account is switched off or has spent its limit since."""
+    redis = sms_redis()
     names = [keys.idempotency(r.biz, r.idempotency_key) for r in asked if r.idempotency_key]
-    rows = iter(sms_redis().mget(names) if names else ())
+    if names:
+        rows = iter(redis.mget(names))
+    else:
+        redis.ping()  # so that Redis is known to be away before anything may have been stored
     verdicts: list[Verdict | None] = []
     for request in asked:
         row = next(rows) if request.idempotency_key else None
@@ -193,20 +217,3 @@ def _repeats(asked: Sequence[Request]) -> list[Verdict | None]:
             Verdict.repeated(first.hash == _hash(request), ids=first.ids) if first else None
         )
     return verdicts
-
-
-def spend(account: Account, count: int) -> None:
-    """Count messages of today (the platform's time zone), where all processes see them. Raises
-    LimitReached beyond the account's limit.
-
-    A call that cannot be stored after this has been counted all the same: the limit may let through
-    a few messages too few, never too many.
-    """
-    limit = account.row.daily_limit
-    if not limit:
-        return
-    # Whoever sends from the console may have another zone active.
-    today = timezone.localdate(timezone=timezone.get_default_timezone())
-    name = keys.spent(account.id, today.isoformat())
-    if _quota.spend(name, limit, _SPENT_KEPT_SECONDS, count):
-        raise LimitReached(f"the account's limit of {limit} messages a day is reached", "account")

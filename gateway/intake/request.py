@@ -17,6 +17,9 @@ from msgplatform.core.intake.idempotency import check_key
 MAX_TEXT = 2000  # characters: more than anybody reads
 MAX_REFERENCE = 64
 _MAX_NUMBER = 21  # digits that a number has room for in SGIP
+# The longest validity that GSM counts in days. SGIP writes two digits of a year: a time that is far
+# ahead would be one of another century.
+MAX_EXPIRE_DAYS = 30
 _REFERENCE = re.compile(rf"[\x20-\x7e]{{0,{MAX_REFERENCE}}}")
 _NUMBER = re.compile(rf"[0-9]{{5,{_MAX_NUMBER}}}")  # short codes have five digits
 # Control characters but tab, line feed and carriage return.
@@ -99,5 +102,10 @@ def _check_times(request: Request) -> None:
         raise InvalidInput(
             f"use a time at most {settings.SMS_SCHEDULE_DAYS} days ahead", "schedule_at"
         )
-    if request.expire_at and request.expire_at <= max(now, request.schedule_at):
+    begin = max(now, request.schedule_at)
+    if request.expire_at and request.expire_at <= begin:
         raise InvalidInput("use a time in the future, and after schedule_at", "expire_at")
+    if request.expire_at > begin + MAX_EXPIRE_DAYS * 86400:
+        raise InvalidInput(
+            f"use a time at most {MAX_EXPIRE_DAYS} days from now, or from schedule_at", "expire_at"
+        )

@@ -28,6 +28,8 @@ from msgplatform.models import MinuteCounter
 SEGMENTS = "segments"  # the counter of what the operator bills
 ERROR = "error "  # how the counters of failures begin; the code, or a word, follows
 _AT_ONCE = timedelta(seconds=1)  # a transaction that took longer is dated by its end
+# The last day that a database and every time zone have: intake took in any `expire_at`, once.
+_LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _PART_COLUMNS = (
     "id", "mt_id", "part", "node", "ts", "seqno", "user_number", "result", "state", "error_code",
     "reported_at",
@@ -252,4 +254,4 @@ def _insert_tuples(model: type[Model], columns: Sequence[str], rows: list[tuple[
 
 
 def _time(moment: float) -> datetime | None:
-    return datetime.fromtimestamp(moment, UTC) if moment else None
+    return datetime.fromtimestamp(min(moment, _LAST), UTC) if moment else None

@@ -17,7 +17,7 @@ from django.views.decorators.csrf import csrf_exempt
 from rest_framework.exceptions import Throttled
 
 from gateway.api.xmlrpc import codec, faults
-from gateway.api.xmlrpc.methods import MOST_CALLS, named
+from gateway.api.xmlrpc.methods import MOST_CALLS, MOST_SHOWN, named, shown_by
 from msgplatform.api.access import keys
 from msgplatform.api.access.key_cache import ApiCaller
 from msgplatform.api.access.throttling import ApiKeyThrottle, count_failure, refuse_guesser
@@ -64,6 +64,8 @@ def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
         (calls,) = parameters
         if not isinstance(calls, list) or not 1 <= len(calls) <= MOST_CALLS:
             raise InvalidInput(f"give an array of 1 to {MOST_CALLS} structs", "calls")
+        if sum(map(shown_by, calls)) > MOST_SHOWN:
+            raise InvalidInput(f"ask for at most {MOST_SHOWN} messages at once", "calls")
         return [_one_of_many(request, call) for call in calls]
     if not method.scope:
         return method.call(*parameters)

@@ -10,6 +10,7 @@ from typing import Final
 from django.db.utils import InterfaceError, OperationalError
 from rest_framework import exceptions as drf
 
+from gateway.intake.daily_limit import LimitReached
 from msgplatform.api.problems.problem import BodyTooLarge, MissingScope
 from msgplatform.core import errors
 from msgplatform.core.connections import RedisError
@@ -43,6 +44,11 @@ def of(error: Exception) -> Fault | None:
     match error:
         case Fault():
             return error
+        # Before InvalidInput: to a batch a limit is one item's fault.
+        case LimitReached() | drf.Throttled():
+            what = str(error) if isinstance(error, LimitReached) else "Too many calls"
+            seconds = max(1, int(getattr(error, "wait", None) or 1))
+            return Fault(THROTTLED, f"{what}: repeat after {seconds} seconds.")
         case errors.InvalidInput():
             field = f"{error.field}: " if error.field else ""
             return Fault(INVALID, f"{field}{error}")
@@ -52,9 +58,6 @@ def of(error: Exception) -> Fault | None:
             return Fault(MISSING_SCOPE, str(error.detail))
         case BodyTooLarge():
             return Fault(TOO_LARGE, str(error.detail))
-        case drf.Throttled():
-            seconds = max(1, int(getattr(error, "wait", None) or 1))
-            return Fault(THROTTLED, f"Too many calls: repeat after {seconds} seconds.")
         case drf.ParseError() | drf.UnsupportedMediaType():
             return Fault(NOT_XML, str(error.detail))
         # Before Temporary: whether it is stored is unknown, so that a repeat needs its key.

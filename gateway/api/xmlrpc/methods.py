@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import msgspec
 
 from gateway.api import requests
 from gateway.api.xmlrpc import faults
+from gateway.intake.request import MAX_EXPIRE_DAYS
 from gateway.search import incoming, states
 from msgplatform.api.access.key_cache import ApiCaller
 from msgplatform.api.filters import number
@@ -22,6 +24,7 @@ from msgplatform.core.intake.verdicts import judge_each, limit_items
 MULTICALL = "system.multicall"
 MOST_CALLS = 100
 MOST_INCOMING = 200
+MOST_SHOWN = states.MOST  # over all calls of a multicall, whose answer is made in memory
 _INTEGERS = frozenset({"priority"})  # the only field that is a number in REST's body, too
 Struct = dict[str, Any]
 
@@ -66,6 +69,8 @@ def query(caller: ApiCaller, ids: Any) -> list[Struct]:
     wanted = _read(ids if isinstance(ids, list) else [ids], list[str])
     if not 1 <= len(wanted) <= states.MOST:
         raise InvalidInput(f"give 1 to {states.MOST} ids", "ids")
+    if twice := [id for id, count in Counter(wanted).items() if count > 1]:
+        raise InvalidInput(f"{twice[0]} is given twice", "ids")
     found = states.states(caller.biz_id, wanted)
     answers: list[Struct] = []
     for id in wanted:
@@ -85,6 +90,18 @@ def list_incoming(caller: ApiCaller, since_id: Any = "") -> list[Struct]:
     return [msgspec.to_builtins(message) for message in incoming.shown(page)]
 
 
+def shown_by(call: Any) -> int:
+    """How many messages this call of a multicall may show."""
+    match call:
+        case {"methodName": "sms.query", "params": [_, list(ids)]}:
+            return len(ids)
+        case {"methodName": "sms.query"}:
+            return 1
+        case {"methodName": "sms.incoming"}:
+            return MOST_INCOMING
+    return 0
+
+
 def named(name: Any) -> Method:
     found = METHODS.get(name) if isinstance(name, str) else None
     if found is None:
@@ -94,7 +111,8 @@ def named(name: Any) -> Method:
 
 _OPTIONS = (
     "account, extension (digits behind its SP number), priority (0 to 9), schedule_at and "
-    "expire_at (ISO 8601 with a zone, or dateTime in UTC), reference, idempotency_key"
+    "expire_at (ISO 8601 with a zone, or dateTime in UTC; it expires at most "
+    f"{MAX_EXPIRE_DAYS} days from now or from schedule_at), reference, idempotency_key"
 )
 METHODS: Mapping[str, Method] = {
     "sms.send": Method(
@@ -120,9 +138,9 @@ METHODS: Mapping[str, Method] = {
     "sms.query": Method(
         query,
         [["array", "string", "array"], ["array", "string", "string"]],
-        "sms.query(key, ids): up to 1000 ids. Answers a struct for each, in order: {id, found, "
-        "state, to, reference, error_code, error, accepted_at, submitted_at, reported_at, …}; "
-        "found is false for one that is not yours.",
+        "sms.query(key, ids): up to 1000 ids, each once. Answers a struct for each, in order: {id, "
+        "found, state, to, reference, error_code, error, accepted_at, submitted_at, reported_at, "
+        "…}; found is false for one that is not yours.",
         "sms:read",
     ),
     "sms.incoming": Method(
@@ -149,6 +167,8 @@ METHODS: Mapping[str, Method] = {
         None,
         [["array", "array"]],
         f"system.multicall(calls): up to {MOST_CALLS} structs {{methodName, params}} at once. "
+        f"Together they may ask for {MOST_SHOWN} messages: sms.query for one with each id, "
+        f"sms.incoming for {MOST_INCOMING}. "
         "Answers for each, in order: an array of one value, or a struct {faultCode, faultString}.",
     ),
 }

@@ -5,6 +5,7 @@ Items are judged one by one: an invalid item does not make the others fail.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -24,7 +25,7 @@ class Verdict:
     `id` is the id under which it was stored, for a duplicate the first one's; `ids` replaces it
     when one item is stored as several, as a text to several recipients is. For a rejected item
     `code` is a stable name (`invalid`, `conflict`, or a flow's own), `field` says what to change
-    and `reason` how.
+    and `reason` how; `error` is what it was rejected with, where that is known.
     """
 
     outcome: Outcome
@@ -33,10 +34,15 @@ class Verdict:
     code: str = ""
     field: str = ""
     reason: str = ""
+    error: InvalidInput | Conflict | None = dataclasses.field(
+        default=None, compare=False, repr=False
+    )
 
     @classmethod
     def rejected(cls, error: InvalidInput | Conflict) -> Verdict:
-        return cls("rejected", code=error.code, field=error.field, reason=str(error))
+        # Without the traceback, which would keep all that the frames hold.
+        error = error.with_traceback(None)
+        return cls("rejected", code=error.code, field=error.field, reason=str(error), error=error)
 
     @classmethod
     def repeated(cls, same_payload: bool, id: int = 0, ids: Sequence[str] = ()) -> Verdict:
@@ -44,9 +50,12 @@ class Verdict:
         return cls("duplicate", id, ids) if same_payload else cls.rejected(Conflict())
 
     def raise_rejected(self) -> None:
-        """Raise Conflict or InvalidInput if the item was rejected; for requests with one item."""
+        """Raise Conflict or InvalidInput (or the flow's subclass) if the item was rejected; for
+        requests with one item."""
         if self.outcome != "rejected":
             return
+        if self.error:
+            raise self.error
         if self.code == Conflict.code:
             raise Conflict(self.reason)
         raise InvalidInput(self.reason, self.field)

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from collections.abc import Iterator
+from datetime import datetime, time, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.db.models import F
+from django.utils import timezone
 
 from gateway.forwarder.forwarder import Forwarder
+from gateway.intake import accept
 from gateway.lifecycle import keys
-from gateway.models import SgipMo, SgipMt, SmsGateway
+from gateway.models import SgipMo, SgipMt, SmsAccount, SmsGateway
 from gateway.pump.pump import Pump
 from gateway.search import incoming, timeline
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from notify.models import BizMsg
 from tests.integration.support import sms_rows, table_rows
+from tests.integration.support.cutting_proxy import CuttingProxy
 from tests.integration.support.sms_rows import Caller, account, report, respond, submit
+from tests.servers import Servers
 
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -91,6 +97,8 @@ def test_two_different_keys_are_refused(shop: Caller) -> None:
         ({"schedule_at": "2999-01-01T00:00:00Z"}, "schedule_at"),
         ({"expire_at": "2020-01-01T00:00:00Z"}, "expire_at"),
         ({"expire_at": "1970-01-01T00:00:00Z"}, "expire_at"),
+        ({"expire_at": "2099-01-01T00:00:00Z"}, "expire_at"),
+        ({"expire_at": "9999-12-31T23:59:59-08:00"}, "expire_at"),
         ({"reference": "名"}, "reference"),
         ({"idempotency_key": ""}, "idempotency_key"),
         ({"idempotency_key": "名"}, "idempotency_key"),
@@ -432,10 +440,83 @@ class TestIncoming:
             assert rows_read() - before < 110
 
 
-def test_redis_that_fails_leaves_the_outcome_open(
-    shop: Caller, sms_redis: Any, settings: Any
+class TestDailyLimit:
+    """That no more may be sent today is no wrong request: it says when to repeat it."""
+
+    @pytest.fixture(autouse=True)
+    def used_up(self, shop: Caller) -> None:
+        SmsAccount.objects.update(daily_limit=2)
+        to = ["13800000000", "13800000001"]
+        assert shop.post(SMS, {**TEXT, "to": to, "idempotency_key": "first"}).status_code == 202
+
+    def test_a_single_text(self, shop: Caller) -> None:
+        now = datetime.now(timezone.get_default_timezone())
+        midnight = datetime.combine(now + timedelta(days=1), time.min, now.tzinfo)
+        answer = shop.post(SMS, TEXT)
+        assert (answer.status_code, answer.json()["type"]) == (429, "/problems/throttled")
+        assert "limit of 2 messages a day" in answer.json()["detail"]
+        assert answer["Retry-After"] in answer.json()["detail"]
+        # It is rounded up, and some time has passed.
+        assert -1 <= (midnight - now).total_seconds() - int(answer["Retry-After"]) <= 600
+
+    def test_one_in_a_batch(self, shop: Caller) -> None:
+        repeat = {**TEXT, "to": ["13800000000", "13800000001"], "idempotency_key": "first"}
+        answer = shop.post(BATCH, {"messages": [TEXT, repeat]})
+        assert answer.status_code == 200
+        refused, repeated = answer.json()["results"]
+        assert (refused["outcome"], refused["code"], refused["field"]) == (
+            "rejected", "limit", "account",
+        )  # fmt: skip
+        assert repeated["outcome"] == "duplicate"
+
+    def test_what_no_day_has_room_for_is_a_wrong_request(self, shop: Caller) -> None:
+        answer = shop.post(SMS, {**TEXT, "to": [f"1380000000{n}" for n in range(3)]})
+        assert answer.status_code == 400
+        assert [error["field"] for error in answer.json()["errors"]] == ["to"]
+
+
+CALLS = [
+    pytest.param(SMS, {**TEXT, "idempotency_key": "k"}, id="single"),
+    pytest.param(SMS, TEXT, id="without-a-key"),
+    pytest.param(BATCH, {"messages": [{**TEXT, "idempotency_key": "k"}]}, id="batch"),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), CALLS)
+def test_without_redis_nothing_was_accepted(
+    shop: Caller, settings: Any, path: str, body: dict[str, Any]
 ) -> None:
     settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
+    answer = shop.post(path, body)
+    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/unavailable")
+    assert int(answer["Retry-After"]) > 0
+
+
+@pytest.fixture
+def cut(shop: Caller, servers: Servers, settings: Any, tmp_path: Path) -> Iterator[CuttingProxy]:
+    """Redis behind a proxy, through which the answer of no script comes back."""
+    assert shop.post(SMS, TEXT).status_code == 202  # Redis knows the script
+    path = tmp_path / "cut.sock"
+    with CuttingProxy(path, servers.sms.socket, b"EVALSHA", arrives=True) as proxy:
+        settings.SMS_REDIS_URL = f"unix://{proxy.path}"
+        yield proxy
+
+
+@pytest.mark.parametrize(("path", "body"), [CALLS[0], CALLS[2]])
+def test_a_lost_answer_leaves_the_outcome_open(
+    shop: Caller, cut: CuttingProxy, settings: Any, path: str, body: dict[str, Any]
+) -> None:
+    answer = shop.post(path, body)
+    assert cut.cut.is_set()
+    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/outcome-unknown")
+    settings.SMS_REDIS_URL = f"unix://{cut.target}"
+    again = shop.post(path, body).json()  # it was
+    assert again.get("results", [again])[0]["outcome"] == "duplicate"
+
+
+def test_what_was_only_counted_was_not_accepted(shop: Caller, cut: CuttingProxy) -> None:
+    SmsAccount.objects.update(daily_limit=5)
+    accept.intake().directory.refresh(at_once=True)
     answer = shop.post(SMS, {**TEXT, "idempotency_key": "k"})
-    assert answer.status_code == 503
-    assert "outcome-unknown" in answer.json()["type"]
+    assert cut.cut.is_set()
+    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/unavailable")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
 from gateway import directory, presence
+from gateway.api import requests
 from gateway.intake import accept
 from gateway.intake.accept import Intake
 from gateway.intake.request import Request
 from gateway.lifecycle import keys, store
 from gateway.models import SmsAccount, SmsGateway
+from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.models import Alert
 from tests.integration.support import sms_rows
@@ -96,6 +100,15 @@ class TestMessages:
         soon = time.time() + 60
         assert ask(shop.biz, schedule_at=soon + 60, expire_at=soon).field == "expire_at"
         assert ask(shop.biz, schedule_at=soon, expire_at=soon + 60).outcome == "created"
+
+    def test_an_expiry_long_after_the_schedule(self, shop: Caller) -> None:
+        """SGIP writes years with two digits, so that a far one is of another century."""
+        month = 30 * 86_400
+        for begin in (0.0, time.time() + month / 2):
+            late = max(time.time(), begin) + month
+            assert ask(shop.biz, schedule_at=begin, expire_at=late - 3600).outcome == "created"
+            verdict = ask(shop.biz, schedule_at=begin, expire_at=late + 3600)
+            assert (verdict.field, "30 days" in verdict.reason) == ("expire_at", True)
 
     def test_how_many_recipients_a_call_has(self, shop: Caller) -> None:
         SmsAccount.objects.update(recipients_limit=2)
@@ -254,3 +267,52 @@ class TestRepeats:
         first, second = accept.intake().send_many([wanted, wanted])
         assert (first.outcome, second.outcome) == ("created", "duplicate")
         assert first.ids == second.ids
+
+    def test_what_comes_twice_in_one_call_is_counted_once(
+        self, shop: Caller, sms_redis: Any
+    ) -> None:
+        SmsAccount.objects.update(daily_limit=2)
+        wanted = Request(biz=shop.biz.pk, to=["13800000000"], text="x", idempotency_key="k")
+        last = replace(wanted, idempotency_key="l")
+        other = replace(wanted, text="y")
+        verdicts = accept.intake().send_many([wanted, wanted, other, last, last])
+        assert [verdict.outcome for verdict in verdicts] == [
+            "created", "duplicate", "rejected", "created", "duplicate",
+        ]  # fmt: skip
+        assert verdicts[2].code == "conflict"
+        (name,) = sms_redis.keys(f"{keys.PREFIX}spent:*")
+        assert sms_redis.get(name) == b"2"
+        assert sms_redis.llen(keys.pending(SmsGateway.objects.get().pk)) == 2
+
+    def test_one_that_is_wrong_does_not_use_up_the_key(self, shop: Caller) -> None:
+        wanted = Request(biz=shop.biz.pk, to=["13800000000"], text="x", idempotency_key="k")
+        wrong = replace(wanted, to=["7"])
+        verdicts = accept.intake().send_many([wrong, wanted, wrong])
+        assert [(verdict.outcome, verdict.code) for verdict in verdicts] == [
+            ("rejected", "invalid"), ("created", ""), ("rejected", "conflict"),
+        ]  # fmt: skip
+
+    def test_two_that_share_a_group_commit(self, shop: Caller) -> None:
+        SmsAccount.objects.update(daily_limit=2)
+        groups: list[int] = []
+        waiting, go = threading.Event(), threading.Event()
+
+        def commit(asked: list[Request]) -> list[Verdict]:
+            groups.append(len(asked))
+            waiting.set()
+            assert go.wait(180)
+            return requests.accept(asked)
+
+        committer = GroupCommit(commit)
+        before = Request(biz=shop.biz.pk, to=["13800000000"], text="x")
+        wanted = replace(before, idempotency_key="k")
+        verdicts: list[Verdict | None] = []
+        for request in (before, wanted, wanted):
+            committer.submit_later(request, lambda verdict, _error: verdicts.append(verdict))
+            assert waiting.wait(180)
+        go.set()
+        assert committer.close(180)
+        assert groups == [1, 2]
+        assert [verdict and verdict.outcome for verdict in verdicts] == [
+            "created", "created", "duplicate",
+        ]  # fmt: skip

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import json
+import re
 import xmlrpc.client
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,7 +16,7 @@ from rest_framework.settings import api_settings
 from gateway.api.xmlrpc import faults
 from gateway.connections import sms_redis as sms_client
 from gateway.lifecycle import keys, store
-from gateway.models import SgipMo, SgipMt, SmsGateway
+from gateway.models import SgipMo, SgipMt, SmsAccount, SmsGateway
 from tests.integration.platform.test_api_server import Server
 from tests.integration.support import sms_rows
 from tests.integration.support.sms_rows import Caller, report, respond, submit
@@ -121,6 +123,14 @@ def test_what_became_of_them(proxy: Any, shop: Caller) -> None:
     assert SgipMt.objects.count() == 0
     for wrong in ([], ["1"] * 1001, 7.5, [["7"]], {"a": "b"}):
         assert refused(proxy.sms.query, shop.key, wrong)[0] == faults.INVALID
+
+
+def test_an_id_that_is_given_twice(proxy: Any, shop: Caller) -> None:
+    """Answered once, it would move the answers that follow to other ids."""
+    (message,) = proxy.sms.send(shop.key, NUMBER, "hello")["ids"]
+    code, sentence = refused(proxy.sms.query, shop.key, [message, "7", message])
+    assert code == faults.INVALID
+    assert sentence == f"ids: {message} is given twice"
 
 
 @pytest.mark.parametrize(
@@ -280,6 +290,20 @@ class TestManyCallsInOne:
             *[True] * 3, *[faults.THROTTLED] * 2,
         ]  # fmt: skip
 
+    def test_how_many_messages_they_may_show(self, proxy: Any, shop: Caller) -> None:
+        def query(count: int) -> dict[str, Any]:
+            return {"methodName": "sms.query", "params": [shop.key, [str(n) for n in range(count)]]}
+
+        one = {"methodName": "sms.query", "params": [shop.key, "7"]}
+        incoming = {"methodName": "sms.incoming", "params": [shop.key]}
+        send = {"methodName": "sms.send", "params": [shop.key, NUMBER, "hello"]}
+        assert [len(answer[0]) for answer in proxy.system.multicall([query(999), one])] == [999, 1]
+        assert proxy.system.multicall([incoming] * 5) == [[[]]] * 5
+        for calls in ([query(1000), one], [query(101)] * 10, [incoming] * 6):
+            code, sentence = refused(proxy.system.multicall, [send, *calls])
+            assert (code, "1000 messages" in sentence) == (faults.INVALID, True)
+        assert sms_client().keys("*mt:*") == []  # nothing of it was done
+
 
 def test_a_wrong_number_of_parameters(proxy: Any, shop: Caller) -> None:
     lists: tuple[tuple[Any, ...], ...] = (
@@ -375,3 +399,38 @@ def test_a_key_is_throttled_as_over_rest(shop: Caller, settings: Any) -> None:
     assert len(sms_client().keys(f"{keys.PREFIX}mt:*")) == 2
     # REST counts on: it is the same key.
     assert shop.post("/api/v1/sms", {"to": NUMBER, "text": "x"}).status_code == 429
+
+
+class TestDailyLimit:
+    @pytest.fixture(autouse=True)
+    def used_up(self, proxy: Any, shop: Caller) -> None:
+        SmsAccount.objects.update(daily_limit=1)
+        assert proxy.sms.send(shop.key, NUMBER, "x")["outcome"] == "created"
+
+    def test_it_is_a_limit_and_nothing_wrong(self, proxy: Any, shop: Caller) -> None:
+        code, sentence = refused(proxy.sms.send, shop.key, NUMBER, "x")
+        assert code == faults.THROTTLED
+        assert re.fullmatch(r".* limit of 1 messages a day .* repeat after \d+ seconds\.", sentence)
+        (verdict,) = proxy.sms.send_many(shop.key, [{"to": NUMBER, "text": "x"}])
+        assert verdict["code"] == "limit"
+
+    def test_rest_says_so_at_its_door(self, server: Server, shop: Caller) -> None:
+        """Where Django is not asked."""
+        body = json.dumps({"to": NUMBER, "text": "x"}).encode()
+        headers = {"Content-Type": "application/json"}
+        answers = [server.request("POST", "/api/v1/sms", shop.key, body, headers) for _ in range(4)]
+        assert [status for status, _ in answers] == [429] * 4
+        assert {json.loads(answer)["type"] for _, answer in answers} == {"/problems/throttled"}
+
+
+@pytest.mark.parametrize("method", ["sms.send", "sms.send_many"])
+def test_without_redis_nothing_was_accepted(shop: Caller, settings: Any, method: str) -> None:
+    settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
+    options = {"idempotency_key": "k"}
+    given = (NUMBER, "x", options) if method == "sms.send" else (
+        [{"to": NUMBER, "text": "x", **options}],
+    )  # fmt: skip
+    body = xmlrpc.client.dumps((shop.key, *given), method)
+    answer = shop.client.post("/rpc/", body, content_type="text/xml")
+    code, _ = refused(xmlrpc.client.loads, answer.content)
+    assert code == faults.UNAVAILABLE

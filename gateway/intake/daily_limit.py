@@ -1,0 +1,53 @@
+"""How many messages an account may send a day, counted where all processes see it."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, time, timedelta
+
+from django.utils import timezone
+
+from gateway.connections import sms_redis
+from gateway.directory import Account
+from gateway.lifecycle import keys
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.rates.shared import Quota
+
+_KEPT_SECONDS = 2 * 86_400  # a day's count, for clocks and time zones that differ
+_quota = Quota(sms_redis)
+
+
+class LimitReached(InvalidInput):
+    """Not today; `wait` are the seconds until tomorrow."""
+
+    code = "limit"
+
+    def __init__(self, limit: int, wait: int) -> None:
+        super().__init__(f"the account's limit of {limit} messages a day is reached", "account")
+        self.wait = wait
+
+
+def spend(account: Account, count: int) -> None:
+    """Count messages of today (the platform's time zone). Raises LimitReached beyond the account's
+    limit, and InvalidInput for more than it ever allows.
+
+    A call that cannot be stored after this has been counted all the same: the limit may let through
+    a few messages too few, never too many.
+    """
+    limit = account.row.daily_limit
+    if not limit:
+        return
+    if count > limit:
+        raise InvalidInput(f"the account may send to {limit} recipients a day", "to")
+    # Whoever sends from the console may have another zone active.
+    now = timezone.localtime(timezone=timezone.get_default_timezone())
+    name = keys.spent(account.id, now.date().isoformat())
+    if _quota.spend(name, limit, _KEPT_SECONDS, count):
+        raise LimitReached(limit, seconds_to_tomorrow(now))
+
+
+def seconds_to_tomorrow(now: datetime) -> int:
+    """Until midnight in the zone of `now`, rounded up."""
+    midnight = datetime.combine(now.date() + timedelta(days=1), time.min, now.tzinfo)
+    # Times of one zone are subtracted as its clocks show them, also when these are changed today.
+    return math.ceil(midnight.timestamp() - now.timestamp())
