@@ -6,7 +6,6 @@ Many are a bulk job's work, which can be paced and stopped.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 
 from django.contrib import messages
 from django.http import HttpRequest
@@ -14,6 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, ngettext
 
 from gateway.bulk import resend
+from gateway.given_up import AGAIN
 from gateway.models import SgipMt
 from gateway.search import resent
 from msgplatform.admin import audit, audit_messages, cells
@@ -23,7 +23,6 @@ from msgplatform.core.errors import PlatformError
 
 log = logging.get(__name__)
 
-AGAIN = (SgipMt.Final.FAILED, SgipMt.Final.EXPIRED, SgipMt.Final.UNKNOWN)
 MOST = 500  # at once
 _LINKED = 10  # more are found in the list
 
@@ -39,27 +38,20 @@ def send(request: HttpRequest, rows: Sequence[SgipMt]) -> list[str]:
                 begun = resend.step(given, "", len(ids))
                 step = resend.step(given, begun.cursor, len(ids))
                 refused = refused or step.left_because
+        # Of those that were left alone nothing is recorded.
+        repeats = resent.repeats((row.biz_id, row.pk) for row in rows if row.final in AGAIN)
     except (RedisError, PlatformError) as error:
         log.warning("resend_failed", why=str(error)[:200])
         messages.error(
             request, gettext("Sending failed. Try again: no message is sent twice. %s") % error
         )
         return []
-    # Of those that were left alone nothing is recorded.
-    repeats = {row.pk: new for row in rows if row.final in AGAIN and (new := known(row))}
-    new = [id for found in list(repeats.values())[:_LINKED] for id in found]
+    new = list(repeats.values())[:_LINKED]
     if repeats:
         audit(request, "sms_sent_again", str(len(repeats)), ids=[str(pk) for pk in repeats])
         audit_messages(request, "sms", list(repeats))
     _show_result(request, len(repeats), len(rows) - len(repeats), new, refused)
     return new
-
-
-def known(row: SgipMt) -> list[str]:
-    """The messages that repeat this one, as far as Redis knows."""
-    with suppress(RedisError):
-        return resent.again_as(row.biz_id, str(row.pk))
-    return []
 
 
 def _show_result(

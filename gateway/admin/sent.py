@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from django.contrib import admin, messages
@@ -16,9 +17,11 @@ from django.utils.translation import gettext_lazy as _
 
 from gateway.admin import again, codes, test_sms
 from gateway.admin.archive import AccountFilter, ArchiveAdmin
+from gateway.given_up import AGAIN
 from gateway.models import SgipMt
-from gateway.search import find
+from gateway.search import find, resent
 from msgplatform.admin import ChoiceFilter, IdTimeFilter, cells
+from msgplatform.core.connections import RedisError
 from msgplatform.templatetags.humanize_age import age
 
 _FOUND = 500  # what a search shows at most: the page makes an IN of them
@@ -77,8 +80,9 @@ class SgipMtAdmin(ArchiveAdmin):
         """With what its page offers to do."""
         row = super().get_object(request, object_id, from_field)
         if row is not None:
-            row.sent_again = again.known(row)
-            row.may_be_sent = row.final in again.AGAIN and self.has_operate_permission(request)
+            with suppress(RedisError):  # the page is worth showing without it
+                row.sent_again = resent.again_as(row.biz_id, row.pk)
+            row.may_be_sent = row.final in AGAIN and self.has_operate_permission(request)
         return row
 
     def again_view(self, request: HttpRequest, message: int) -> HttpResponse:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.utils.translation import gettext as _
 
 from gateway.bulk import resend
+from gateway.given_up import AGAIN
 from gateway.models import SgipMt
 from gateway.search import resent
-from gateway.search.recipient import AGAIN
 from msgplatform.api.filters import number
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.flows import SentAgain
@@ -27,5 +27,5 @@ def send_again(id: str, recipient: str) -> SentAgain:
     if step.left_because:
         raise NotNow(step.left_because)
     count = step.done
-    new = resent.again_as(row.biz_id, str(row.pk)) if count else []
-    return SentAgain(count, 1 - count, new[-1] if new else "")
+    new = resent.again_as(row.biz_id, row.pk) if count else ""
+    return SentAgain(count, 1 - count, new)

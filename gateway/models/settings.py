@@ -108,7 +108,10 @@ class SmsGateway(models.Model):
         _("hours for a Report"),
         default=72.0,
         validators=[MinValueValidator(0.001)],
-        help_text=_("After this a message without one ends as unknown"),
+        help_text=_(
+            "After this a message without one ends as unknown; as accepted, if its account's "
+            "report flag is “on failure”"
+        ),
     )
     own_process = models.BooleanField(
         _("own process"),

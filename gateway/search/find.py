@@ -7,16 +7,13 @@ cursor goes on from there.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from functools import partial
-from typing import Any
 
-import msgspec
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from gateway.connections import sms_redis
-from gateway.lifecycle import keys, store
+from gateway.lifecycle import store
 from gateway.models import SgipMt
 from gateway.search import in_flight
 from gateway.search.filters import ACCOUNT, NUMBER, Filter, parse
@@ -112,9 +109,7 @@ def _live(filter: Filter, limit: int) -> tuple[list[Hit], str]:
     return in_flight.hits(wanted, filter.matches), said
 
 
-def ids_of_key(key: str, bizs: Iterable[int] | None = None) -> list[str]:
+def ids_of_key(key: str) -> list[str]:
     """Messages of the calls with this key, of every system, while Redis keeps the key."""
-    owners = list(Biz.objects.values_list("pk", flat=True) if bizs is None else bizs)
-    names = [keys.idempotency(biz, key) for biz in owners]
-    rows: Any = sms_redis().mget(names) if names else ()
-    return [id for row in rows if row for id in msgspec.json.decode(row, type=store.First).ids]
+    owners = Biz.objects.values_list("pk", flat=True)
+    return [id for ids in store.ids_of_keys([(biz, key) for biz in owners]) for id in ids]

@@ -9,6 +9,7 @@ from datetime import datetime
 from django.utils.translation import gettext as _
 
 from gateway import events, presence, sgip
+from gateway.given_up import AGAIN
 from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt, SmsGateway
 from gateway.search import steps
@@ -16,7 +17,6 @@ from gateway.search.steps import Step
 from msgplatform.core.connections import RedisError
 from msgplatform.core.flows import Recipient, Tone
 
-AGAIN = (SgipMt.Final.FAILED, SgipMt.Final.EXPIRED, SgipMt.Final.UNKNOWN)
 _TONES: dict[str, Tone] = {
     SgipMt.Final.DELIVERED: "good", SgipMt.Final.ACCEPTED: "good", SgipMt.Final.EXPIRED: "bad",
     SgipMt.Final.UNKNOWN: "warn", SgipMt.Final.FAILED: "bad",
@@ -42,8 +42,8 @@ def live(found: Finished, tried: Sequence[Step], gateway: SmsGateway | None) -> 
     )
 
 
-def archived(row: SgipMt, tried: Sequence[Step], again: Sequence[str]) -> Recipient:
-    """Of a message in the archive; `again` are the messages that repeat it already."""
+def archived(row: SgipMt, tried: Sequence[Step], again: str) -> Recipient:
+    """Of a message in the archive; `again` is the message that repeats it already."""
     question = ""
     if row.final in AGAIN and not again:
         question = _("It is sent once more, as a new message with an id of its own.")

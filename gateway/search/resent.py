@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from gateway.given_up import resend_key
-from gateway.search import find
+from gateway.lifecycle import store
 
 _KEY = re.compile(r"resend:([0-9]{1,19}):1")
 
@@ -16,6 +17,14 @@ def original_of(idempotency_key: str) -> str:
     return match[1] if match else ""
 
 
-def again_as(biz: int, message: str) -> list[str]:
-    """The message that repeats this one, if there is one."""
-    return find.ids_of_key(resend_key(message), [biz])
+def again_as(biz: int, message: int) -> str:
+    """The message that repeats this one, '' if there is none. Raises RedisError."""
+    return repeats([(biz, message)]).get(message, "")
+
+
+def repeats(messages: Iterable[tuple[int, int]]) -> dict[int, str]:
+    """The message that repeats each of these (system, id), for those that are repeated; asked at
+    once. Raises RedisError."""
+    asked = list(messages)
+    found = store.ids_of_keys([(biz, resend_key(pk)) for biz, pk in asked])
+    return {pk: ids[0] for (_biz, pk), ids in zip(asked, found, strict=True) if ids}

@@ -64,7 +64,7 @@ def _live_page(found: Finished) -> Page:
         title=mt.user_number,
         facts=names.facts(mt.sp_number, found.parts, mt.reference, mt.key),
         body=mt.text,
-        timeline=timeline + _resent(mt.biz, mt.id, mt.key),
+        timeline=timeline + _linked(mt.key, ""),  # only what is archived is sent again
         recipients=[recipient.live(found, [*submits, *reports], names.gateway)],
         recipients_title=_("Recipient"),
         call=names.call(mt.user_number, mt.text, mt.reference),
@@ -82,7 +82,9 @@ def _archived_page(row: SgipMt, problem: str) -> Page:
     timeline += _published(str(row.pk))
     timeline.append(TimelineEntry(row.archived_at, _("Archived"), "done"))
     names = _Names(row.biz_id, row.account_id, row.gateway_id)
-    again = [] if problem else _again_as(row.biz_id, str(row.pk))
+    again = ""
+    with suppress(RedisError):  # the page is worth showing without it
+        again = "" if problem else resent.again_as(row.biz_id, row.pk)
     missing = _("The SMS Redis does not answer: whether it was sent again is not known.")
     return Page(
         id=str(row.pk),
@@ -90,7 +92,7 @@ def _archived_page(row: SgipMt, problem: str) -> Page:
         facts=names.facts(row.sp_number, row.parts, row.reference, row.idempotency_key)
         | {_("All fields"): PageLink.to(row, _("show"))},
         body=row.text,
-        timeline=timeline + _resent(row.biz_id, str(row.pk), row.idempotency_key),
+        timeline=timeline + _linked(row.idempotency_key, again),
         recipients=[recipient.archived(row, [*submits, *reports], again)],
         recipients_title=_("Recipient"),
         notices=[missing] if problem else [],
@@ -153,23 +155,16 @@ def _published(message: str) -> Iterator[TimelineEntry]:
             )
 
 
-def _resent(biz: int, message: str, key: str) -> list[TimelineEntry]:
-    """What this message repeats, and what repeats it; of the latter Redis knows for a month."""
+def _linked(key: str, again: str) -> list[TimelineEntry]:
+    """What a message with this key repeats, and `again`, which repeats it."""
     made = []
     if original := resent.original_of(key):
         text = format_html(_("This is another try of {}"), _page_of(original))
         made.append(TimelineEntry(None, text, "linked"))
-    made += [
-        TimelineEntry(None, format_html(_("Sent again as {}"), _page_of(again)), "linked")
-        for again in _again_as(biz, message)
-    ]
+    if again:
+        text = format_html(_("Sent again as {}"), _page_of(again))
+        made.append(TimelineEntry(None, text, "linked"))
     return made
-
-
-def _again_as(biz: int, message: str) -> list[str]:
-    with suppress(RedisError):  # the page is worth showing without it
-        return resent.again_as(biz, message)
-    return []
 
 
 def _url(flow: str, id: str) -> str:
